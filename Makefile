@@ -1,0 +1,114 @@
+# What a newcomer and the automation type. `make` alone lists it.
+#
+# Needs Python 3.11 or newer with pip, and make. Everything else is installed into .venv, at the
+# versions of requirements/constraints.txt. Another interpreter: make install PYTHON=python3.13
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+
+PYTHON ?=
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+LISTEN ?= 127.0.0.1:50051
+STORE ?= sqlite:///var/routing.db
+AGENTS ?= routing_service/examples/tax.yaml
+
+# The contract as it last landed, as a buf image: what `make lint` holds the next one to. A file
+# rather than a commit, so that the check needs no git and a shallow clone has it too.
+LANDED := protos/landed.binpb
+
+.PHONY: help
+help: ## list these targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+
+.PHONY: install
+install: $(INSTALLED) ## make .venv: both distributions, editable, and the tools
+
+# Repeated only when something it depends on has changed, so that a second `make run` starts at once.
+$(INSTALLED): pyproject.toml clients/python/pyproject.toml requirements/constraints.txt scripts/install.sh
+	@scripts/install.sh "$(VENV)" "$(PYTHON)"
+	@touch $@
+
+.PHONY: run
+run: $(INSTALLED) ## serve the tax example on 127.0.0.1:50051, sessions in var/routing.db
+	@mkdir -p var
+	@exec $(BIN)/agent-routing serve --listen $(LISTEN) --store $(STORE) --agents $(AGENTS)
+
+.PHONY: test
+test: $(INSTALLED) ## run the tests on all cores; more options: make test args="-k sticky"
+	@$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(args)
+
+.PHONY: torture
+torture: $(INSTALLED) ## run the long tests: kills, faults, load
+	@$(BIN)/python -m pytest -m torture --timeout 3600 $(args)
+
+.PHONY: lint
+lint: lint-style lint-types lint-layers lint-contract lint-spelling ## check style, types, layers, the contract and spelling (all of it: make -k lint)
+
+.PHONY: lint-style lint-types lint-layers lint-contract lint-spelling
+lint-style: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+lint-types: $(INSTALLED)
+	$(BIN)/mypy routing_service clients/python/agent_routing
+
+lint-layers: $(INSTALLED)
+	$(BIN)/lint-imports --no-logo
+
+lint-contract: $(INSTALLED)
+	$(BIN)/buf lint
+	@if [ -f $(LANDED) ]; then echo "$(BIN)/buf breaking protos --against $(LANDED)"; \
+		$(BIN)/buf breaking protos --against $(LANDED); \
+	else echo "buf breaking: skipped, no contract has landed yet ($(LANDED) is not there)"; fi
+
+lint-spelling: $(INSTALLED)
+	$(BIN)/codespell
+
+.PHONY: format
+format: $(INSTALLED) ## format, and mend what ruff can mend by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: protos
+protos: $(INSTALLED) ## generate clients/python/agent_routing/v1 from protos/
+	@$(BIN)/python scripts/make_protos.py
+
+.PHONY: protos-check
+protos-check: $(INSTALLED) ## check that the generated code is what protos/ generates
+	@$(BIN)/python scripts/make_protos.py --check
+
+.PHONY: landed
+landed: $(INSTALLED) ## record the contract as landed; refuses a change that breaks callers
+	@if [ -f $(LANDED) ]; then $(BIN)/buf breaking protos --against $(LANDED); fi
+	$(BIN)/buf build protos --exclude-source-info --output $(LANDED)
+
+# A contract that lands without being recorded would not be guarded.
+.PHONY: landed-check
+landed-check: $(INSTALLED) ## check that the contract is recorded as landed
+	@mkdir -p var
+	@$(BIN)/buf build protos --exclude-source-info --output var/contract.binpb
+	@cmp -s var/contract.binpb $(LANDED) || { \
+		echo "$(LANDED) is not the contract in protos/: run make landed and commit it" >&2; exit 1; }
+	@echo "$(LANDED) is current"
+
+.PHONY: bench
+bench: $(INSTALLED) ## measure; options: make bench args="--help"
+	@$(BIN)/python -m benchmarks $(args)
+
+.PHONY: dist
+dist: $(INSTALLED) ## build both distributions into dist/ and try the wheels
+	@scripts/dist.sh $(BIN)/python
+
+.PHONY: constraints
+constraints: $(INSTALLED) ## pin the newest versions of all dependencies, to be tested
+	@scripts/constraints.sh $(BIN)/python
+
+.PHONY: clean
+clean: ## remove environments, caches and build results; var/ (the data) stays
+	rm -rf $(VENV) .venv-* build dist clients/python/dist
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,115 @@
+"""The service under load: its own process, a store on disk, a client in another process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from agent_routing.v1 import routing_service_pb2 as pb
+from agent_routing.v1 import routing_service_pb2_grpc as rpc
+from benchmarks.story import (
+    AGENT_TEXT,
+    HANDOFF_TEXT,
+    SPECIALIST,
+    SUPERVISOR,
+    USER_TEXT,
+    Load,
+    Result,
+    Stopwatch,
+)
+from routing_service.ids import new_uuid7
+
+REGISTRY: Final = f"""\
+api_version: agent_routing/v1
+version: benchmark
+supervisor: {SUPERVISOR}
+agents:
+  - id: {SUPERVISOR}
+    name: {{en: Coordinator}}
+    description: Hands over to the specialist.
+    kind: supervisor
+  - id: {SPECIALIST}
+    name: {{en: Billing}}
+    description: Invoices and payments.
+"""
+READY: Final = "serving on "
+CHANNELS: Final = 4
+STOP_S_MAX: Final = 15
+
+
+@contextlib.contextmanager
+def server() -> Iterator[str]:
+    """Run `agent-routing serve` with all its defaults on a new SQLite store; yield its address."""
+    with tempfile.TemporaryDirectory() as folder:
+        agents = Path(folder) / "agents.yaml"
+        agents.write_text(REGISTRY)
+        store = f"sqlite:///{folder}/routing.db"
+        command = [str(Path(sys.executable).parent / "agent-routing"), "serve"]
+        command += ["--listen", "127.0.0.1:0", "--store", store, "--agents", str(agents)]
+        with (Path(folder) / "server.log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            try:
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                if not line.startswith(READY):
+                    message = f"the server did not start: {line!r}"
+                    raise RuntimeError(message)
+                yield line.removeprefix(READY).strip()
+            finally:
+                process.terminate()
+                process.wait(STOP_S_MAX)
+
+
+async def play(address: str, load: Load) -> Result:
+    """Play the load: every turn a Route and, for each agent it reaches, a CompleteTurn."""
+    channels = [grpc.aio.insecure_channel(address, _apart(place)) for place in range(CHANNELS)]
+    places = asyncio.Semaphore(load.concurrency)
+    run = new_uuid7()
+
+    async def converse(session: int) -> None:
+        stub = rpc.RoutingServiceStub(channels[session % CHANNELS])
+        async with places:
+            for _ in range(load.turns_per_session):
+                await _turn(stub, f"{run}-{session}")
+
+    with Stopwatch() as watch:
+        await asyncio.gather(*(converse(session) for session in range(load.sessions)))
+    for channel in channels:
+        await channel.close()
+    return Result(load.turns, watch.seconds)
+
+
+def _apart(place: int) -> list[tuple[str, int]]:
+    """Return options by which channels do not share a connection."""
+    return [("grpc.use_local_subchannel_pool", 1), ("benchmark.place", place)]
+
+
+async def _turn(stub: rpc.RoutingServiceAsyncStub, session_id: str) -> None:
+    request = pb.RouteRequest(
+        session_id=session_id, user_id="user", text=USER_TEXT, request_id=new_uuid7()
+    )
+    response = await stub.Route(request, timeout=30)
+    dispatch = response.dispatch
+    while dispatch.request_id:
+        answer = pb.CompleteTurnRequest(
+            session_id=session_id,
+            user_id="user",
+            request_id=dispatch.request_id,
+            agent_id=dispatch.agent.agent_id,
+        )
+        if dispatch.agent.agent_id == SUPERVISOR:
+            answer.text = HANDOFF_TEXT
+            answer.handoff.agent_id = SPECIALIST
+        else:
+            answer.text = AGENT_TEXT
+            answer.proceed.SetInParent()
+        completed = await stub.CompleteTurn(answer, timeout=30)
+        dispatch = completed.next

@@ -1,0 +1,61 @@
+"""The channel to the service: its options, by kind of target.
+
+Owns: how a target is balanced, kept alive and reconnected. Must not know: what is called.
+Rule: retries and deadlines are not the channel's (calls.py has them): one layer each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from agent_routing._version import __version__
+
+HEALTH_SERVICE: Final = "agent_routing.v1.RoutingService"
+"""What the service reports as its readiness; its liveness is the empty name."""
+
+METADATA_BYTES_MAX: Final = 32 * 1024
+"""Error details are at most 4 KB, and the message beside them is percent-encoded."""
+
+KEEPALIVE_MS: Final = 60_000
+"""The service takes pings of an idle connection every 30 s at most."""
+
+KEEPALIVE_TIMEOUT_MS: Final = 20_000
+
+RECONNECT_FIRST_MS: Final = 100
+"""A service that restarts is back within a second, and a user waits: gRPC's own first wait is
+1 s."""
+
+RECONNECT_MAX_MS: Final = 5_000
+"""gRPC's own is two minutes, for which a client would go on falling back after an outage."""
+
+_SERVICE_CONFIG: Final = json.dumps(
+    {
+        "loadBalancingConfig": [{"round_robin": {}}],
+        "healthCheckConfig": {"serviceName": HEALTH_SERVICE},
+    }
+)
+
+
+def is_replicated(target: str) -> bool:
+    """Tell whether a target names several replicas: dns:NAME, or addresses with a comma."""
+    scheme, _, rest = target.partition(":")
+    return scheme == "dns" or (scheme in ("ipv4", "ipv6", "unix") and "," in rest)
+
+
+def channel_options(target: str, more: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Return the options of a channel; more go last, and win."""
+    options: dict[str, Any] = {
+        "grpc.primary_user_agent": f"agent-routing-python/{__version__}",
+        "grpc.max_metadata_size": METADATA_BYTES_MAX,
+        "grpc.absolute_max_metadata_size": METADATA_BYTES_MAX,
+        "grpc.keepalive_time_ms": KEEPALIVE_MS,
+        "grpc.keepalive_timeout_ms": KEEPALIVE_TIMEOUT_MS,
+        "grpc.initial_reconnect_backoff_ms": RECONNECT_FIRST_MS,
+        "grpc.max_reconnect_backoff_ms": RECONNECT_MAX_MS,
+    }
+    if is_replicated(target):
+        options["grpc.service_config"] = _SERVICE_CONFIG
+    options.update(more)
+    return list(options.items())

@@ -1,0 +1,20 @@
+"""New ids for requests and sessions.
+
+Owns: how the client makes an id that the caller left out. Must not know: what it is for.
+Rule: time-ordered, and from the system's randomness, so that a forked process makes its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+
+
+def new_uuid7() -> str:
+    """Return a UUIDv7 (RFC 9562) in its canonical form: milliseconds since 1970, then chance."""
+    milliseconds = time.time_ns() // 1_000_000
+    number = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(os.urandom(10))
+    number = number & ~(0xF << 76) | 0x7 << 76
+    number = number & ~(0x3 << 62) | 0x2 << 62
+    return str(uuid.UUID(int=number))

@@ -1,0 +1,149 @@
+"""A failed gRPC call as one of our errors.
+
+Owns: reading google.rpc.Status from the trailing metadata, and words for failures without one.
+Must not know: whether the call is repeated. Rule: what a newer or broken server sends never hides
+the failure itself: details that cannot be read are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final, Protocol, cast
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, PreconditionFailure, RetryInfo
+from google.rpc.status_pb2 import Status
+
+from agent_routing.errors import (
+    ERRORS_BY_CODE,
+    ERRORS_BY_REASON,
+    Overloaded,
+    RoutingError,
+    TooLarge,
+    Violation,
+)
+
+DETAILS_KEY: Final = "grpc-status-details-bin"
+DOMAIN: Final = "agent_routing"
+"""Of ErrorInfo: reasons of other domains are a proxy's, and not ours to name."""
+
+
+class FailedCall(Protocol):
+    """What grpc and grpc.aio raise, as far as it is needed here."""
+
+    def code(self) -> grpc.StatusCode:
+        """Return the status code."""
+
+    def details(self) -> str | None:
+        """Return the status message."""
+
+    def trailing_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
+        """Return the trailing metadata."""
+
+
+def routing_error(
+    failure: grpc.RpcError,
+    *,
+    method: str,
+    target: str,
+    request_id: str,
+    timeout_s: float,
+    attempts: int,
+) -> RoutingError:
+    """Return a failed call as the error of its reason, else of its code.
+
+    target, timeout_s: of the call, for the words where the answer has none of its own.
+    """
+    call = cast("FailedCall", failure)
+    code, words = call.code(), call.details() or ""
+    info, violations, retry_after = _details(call.trailing_metadata() or ())
+    if info is None:
+        kind, message = _without_details(
+            code, words, method=method, target=target, timeout_s=timeout_s, attempts=attempts
+        )
+    else:
+        kind = ERRORS_BY_REASON.get(info.reason) or ERRORS_BY_CODE.get(code, RoutingError)
+        message = words
+    return kind(
+        message,
+        code=code,
+        reason=info.reason if info else "",
+        metadata=dict(info.metadata) if info else None,
+        violations=violations,
+        retry_after=retry_after,
+        method=method,
+        request_id=request_id,
+        attempts=attempts,
+    )
+
+
+def _details(
+    metadata: Iterable[tuple[str, str | bytes]],
+) -> tuple[ErrorInfo | None, list[Violation], timedelta | None]:
+    """Return what the trailing metadata say beside code and message."""
+    info: ErrorInfo | None = None
+    violations: list[Violation] = []
+    retry_after: timedelta | None = None
+    for key, value in metadata:
+        if key != DETAILS_KEY or not isinstance(value, bytes):
+            continue
+        try:
+            for detail in Status.FromString(value).details:
+                error_info, bad_request = ErrorInfo(), BadRequest()
+                precondition, retry = PreconditionFailure(), RetryInfo()
+                if detail.Unpack(error_info):
+                    info = error_info if error_info.domain == DOMAIN else info
+                elif detail.Unpack(bad_request):
+                    violations += [
+                        Violation(each.field, "", each.description)
+                        for each in bad_request.field_violations
+                    ]
+                elif detail.Unpack(precondition):
+                    violations += [
+                        Violation(each.type, each.subject, each.description)
+                        for each in precondition.violations
+                    ]
+                elif detail.Unpack(retry):
+                    retry_after = retry.retry_delay.ToTimedelta()
+        except (DecodeError, ValueError, OverflowError):
+            continue
+    return info, violations, retry_after
+
+
+def _without_details(
+    code: grpc.StatusCode,
+    words: str,
+    *,
+    method: str,
+    target: str,
+    timeout_s: float,
+    attempts: int,
+) -> tuple[type[RoutingError], str]:
+    """Return class and message of a failure of which the service itself said nothing."""
+    tried = "" if attempts == 1 else f", after {attempts} attempts"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        kind: type[RoutingError] = ERRORS_BY_CODE[code]
+        message = f'{method}: "{target}" cannot be reached{tried}; is it running there? ({words})'
+    elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        kind = ERRORS_BY_CODE[code]
+        message = (
+            f'{method}: no answer from "{target}" within {timeout_s:g} s{tried}; a repeat with the'
+            " same request_id says whether it happened"
+        )
+    elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in words:
+        # Said by gRPC itself, on either side, of a message above the limit of its channel.
+        kind, message = TooLarge, f"{method}: {words}; send large items by uri"
+    elif code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED):
+        # A server over its limits refuses calls before they are read: by resetting the stream,
+        # which arrives as CANCELLED, or by a bare RESOURCE_EXHAUSTED.
+        kind = Overloaded
+        message = (
+            f'{method}: "{target}" has more calls than it can answer and refused this one'
+            f"{tried}; repeat it later with the same request_id"
+        )
+    else:
+        kind = ERRORS_BY_CODE.get(code, RoutingError)
+        message = f"{method}: {words or code.name}"
+    return kind, message

@@ -1,0 +1,60 @@
+"""The instructions for one agent's prompt: from a server, or from a registry file.
+
+Owns where they come from and how they are printed. It must not know what they say. Its rule: the
+text goes out as it is, so that it can be piped into a prompt.
+"""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from routing_service.cli.failure import CommandFailed
+from routing_service.cli.server_call import Place, calling
+from routing_service.core.errors import unknown_agent
+
+
+def print_instructions_of_file(path: str, agent: str, locale: str, *, as_json: bool) -> None:
+    """Print them from a registry file. agent: an id or alias. Raises CommandFailed."""
+    # Where a server is asked, nothing of these is needed.
+    from routing_service.instructions import agent_instructions  # noqa: PLC0415
+    from routing_service.registry_file import RegistryFileError, load_registry  # noqa: PLC0415
+
+    try:
+        registry = load_registry(path)
+    except RegistryFileError as error:
+        raise CommandFailed(str(error)) from error
+    agent_id = registry.resolve(agent)
+    if agent_id is None:
+        raise _unknown(agent, tuple(registry.agents))
+    _print(agent_id, agent_instructions(registry, agent_id, locale), as_json=as_json)
+
+
+def print_instructions_of_server(
+    place: Place, agent: str, *, session: str, user: str, from_agent: str, locale: str
+) -> None:
+    """Print them as a server's registry has them. agent: an id. Raises CommandFailed."""
+    with calling(place) as client:
+        answer = client.list_agents(
+            session_id=session,
+            user_id=user,
+            locale=locale,
+            from_agent_id=from_agent,
+            include_instructions=True,
+        )
+    if agent not in answer.instructions:
+        raise _unknown(agent, tuple(listed.agent_id for listed in answer.agents))
+    _print(agent, answer.instructions[agent], as_json=place.as_json)
+
+
+def _unknown(agent: str, known: tuple[str, ...]) -> CommandFailed:
+    return CommandFailed(unknown_agent(agent, known).message)
+
+
+def _print(agent_id: str, text: str, *, as_json: bool) -> None:
+    if as_json:
+        answer = {"agent_id": agent_id, "instructions": text}
+        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+    else:
+        typer.echo(text, nl=False)

@@ -1,0 +1,116 @@
+"""``agent-routing agents``: the agents of a server, and what their prompts are told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    JsonOption,
+    LocaleOption,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+    UserOption,
+)
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing agents
+  agent-routing agents --session chat-1 --locale es
+  agent-routing agents --instructions billing --agents agents.yaml --locale es > prompt.md
+"""
+
+
+def agents(
+    *,
+    session: Annotated[
+        str,
+        typer.Option(
+            "--session",
+            metavar="ID",
+            show_default=False,
+            help="Only those that this session's user may reach.",
+        ),
+    ] = "",
+    from_agent: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="ID",
+            show_default=False,
+            help="Only those that this agent may hand over to.",
+        ),
+    ] = "",
+    instructions: Annotated[
+        str,
+        typer.Option(
+            "--instructions",
+            metavar="ID",
+            show_default=False,
+            help="Print the instructions for this agent's prompt instead: how it keeps the "
+            "conversation, asks, completes, and to whom it hands over.",
+        ),
+    ] = "",
+    agents_file: Annotated[
+        str,
+        typer.Option(
+            "--agents",
+            metavar="FILE",
+            show_default=False,
+            help="With --instructions: of this registry file, without a server.",
+        ),
+    ] = "",
+    locale: LocaleOption = "",
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """List a server's agents, or print what one's prompt is told."""
+    if agents_file and not instructions:
+        raise typer.BadParameter(
+            "--agents goes with --instructions ID; to list a file's agents: agent-routing check "
+            + agents_file
+        )
+    if agents_file and (session or from_agent):
+        raise typer.BadParameter("--session and --from are a server's affair; leave out --agents")
+    if agents_file:
+        from routing_service.cli.agent_prompt import (  # noqa: PLC0415 - when it runs
+            print_instructions_of_file,
+        )
+
+        print_instructions_of_file(agents_file, instructions, locale, as_json=as_json)
+        return
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - when it runs
+
+    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    if instructions:
+        from routing_service.cli.agent_prompt import (  # noqa: PLC0415 - as above
+            print_instructions_of_server,
+        )
+
+        print_instructions_of_server(
+            place,
+            instructions,
+            session=session,
+            user=user,
+            from_agent=from_agent,
+            locale=locale,
+        )
+        return
+    from routing_service.cli.answers import print_agents  # noqa: PLC0415 - as above
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+
+    with calling(place) as client:
+        answer = client.list_agents(
+            session_id=session, user_id=user, locale=locale, from_agent_id=from_agent
+        )
+    if as_json:
+        print_json(answer)
+    else:
+        print_agents(answer)

@@ -1,0 +1,127 @@
+"""``agent-routing chat``: talk to agents in the terminal."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_VARIABLE,
+    EntitlementOption,
+    PlainJsonOption,
+    TenantOption,
+)
+
+EXAMPLES: Final = ("tax", "tutor", "budget")
+
+EPILOG: Final = """\b
+While you chat:
+  /help lists the commands, such as /agents, /status, /supervisor and /reset
+  Ctrl-D or Ctrl-C leaves
+
+\b
+Agents without a script have a stand-in, which you steer by how you begin:
+  !ask it asks you something    !done it completes    !fail it fails
+  !to AGENT it hands over       anything else: it answers
+
+\b
+Examples:
+  agent-routing chat
+  agent-routing chat --example budget --locale es
+  agent-routing chat --story tutor
+  agent-routing chat --agents agents.yaml
+  printf 'hello\\n/status\\n' | agent-routing chat --json
+"""
+
+
+def chat(
+    *,
+    example: Annotated[
+        str,
+        typer.Option(
+            "--example",
+            metavar="|".join(EXAMPLES),
+            autocompletion=lambda: list(EXAMPLES),
+            show_default=False,
+            help="The example whose agents answer. Left out: tax, or the server's own.",
+        ),
+    ] = "",
+    agents: Annotated[
+        str,
+        typer.Option(
+            "--agents", metavar="FILE", show_default=False, help="A registry file of your own."
+        ),
+    ] = "",
+    story: Annotated[
+        str,
+        typer.Option(
+            "--story",
+            metavar="NAME",
+            show_default=False,
+            help="Play a story that comes with the examples; exit 1 if it goes another way.",
+        ),
+    ] = "",
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            metavar="HOST:PORT",
+            envvar=TARGET_VARIABLE,
+            show_default=False,
+            help="A running server. Left out: one is started for this chat.",
+        ),
+    ] = "",
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            show_default=False,
+            help="Where that server keeps sessions. Left out: nowhere for long.",
+        ),
+    ] = "",
+    session: Annotated[
+        str,
+        typer.Option(
+            "--session", metavar="ID", show_default=False, help="Go on with a session, or name it."
+        ),
+    ] = "",
+    user: Annotated[str, typer.Option("--user", metavar="ID", help="Who you are.")] = "you",
+    locale: Annotated[
+        str,
+        typer.Option(
+            "--locale",
+            metavar="TAG",
+            show_default=False,
+            help="Your language, such as es. Left out: the terminal's.",
+        ),
+    ] = "",
+    channel: Annotated[str, typer.Option("--channel", metavar="WORD", help="Where you are.")] = "",
+    entitlement: EntitlementOption = None,
+    tenant: TenantOption = "",
+    as_json: PlainJsonOption = False,
+) -> None:
+    """Talk to agents in the terminal, and see who answers and why.
+
+    The examples' agents follow scripts: no model, no network. Works in a pipe too: a message a
+    line.
+    """
+    from routing_service.cli.chat_program import Asked, run_chat  # noqa: PLC0415 - when it runs
+
+    run_chat(
+        Asked(
+            example=example,
+            agents=agents,
+            story=story,
+            target=target,
+            store=store,
+            session=session,
+            user=user,
+            locale=locale,
+            channel=channel,
+            entitlements=tuple(entitlement or ()),
+            tenant=tenant,
+            as_json=as_json,
+        )
+    )

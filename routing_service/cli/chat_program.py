@@ -1,0 +1,279 @@
+"""The chat as a program: a server, agents, and somebody who types.
+
+Owns where the server and the agents come from, and where messages come from: a person, a pipe or a
+story. It must not know how a message is led or shown. Its rule: leaving is always clean, and a
+story that goes another way than it says is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import typer
+
+from agent_routing import Client, RetryPolicy, RoutingError
+from agent_routing.v1.agent_pb2 import AGENT_KIND_SYSTEM
+from agent_routing.v1.routing_service_pb2 import ListAgentsResponse, StatusResponse
+from routing_service.cli.chat_screen import JsonScreen, Screen, TextScreen
+from routing_service.cli.conversation import (
+    Agents,
+    Answered,
+    Conversation,
+    Degraded,
+    Failed,
+    Happening,
+    Refused,
+    Replied,
+    Speaker,
+)
+from routing_service.cli.embedded_server import leave_by_interrupt, server_in_thread
+from routing_service.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed, call_failed
+from routing_service.cli.stand_in_agents import StandInAgents
+from routing_service.config import SettingsInvalid
+from routing_service.examples import EXAMPLES, Example
+from routing_service.examples.stories import STORIES, Story, StoryTurn
+from routing_service.ids import new_uuid7
+from routing_service.listen_address import ListenFailed
+from routing_service.registry_file import RegistryFileError
+from routing_service.storage.store import StoreError
+
+EXAMPLE_DEFAULT: Final = "tax"
+CHANNEL_DEFAULT: Final = "web"
+
+_RETRY: Final = RetryPolicy(attempts_max=3, backoff_first_s=0.1)
+"""A person waits for the answer, and the client falls back for a server that stays away."""
+
+_TYPING_S: Final = 0.6
+"""Before each message of a story, in a terminal: it is read as it goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of the command, as given."""
+
+    example: str
+    agents: str
+    story: str
+    target: str
+    store: str
+    session: str
+    user: str
+    locale: str
+    channel: str
+    entitlements: tuple[str, ...]
+    tenant: str
+    as_json: bool
+
+
+def run_chat(asked: Asked) -> None:
+    """Carry the command out. Raises CommandFailed, typer.Exit."""
+    _check(asked)
+    story = STORIES[asked.story] if asked.story else None
+    leave_by_interrupt()
+    try:
+        with _server(asked, story) as target, _client(target, asked.tenant) as client:
+            try:
+                known = client.list_agents()
+            except RoutingError as error:
+                raise call_failed(error, target, as_json=asked.as_json) from error
+            agents, title = _agents(asked, story, known)
+            screen: Screen = JsonScreen() if asked.as_json else TextScreen()
+            conversation = Conversation(client, agents, _speaker(asked, story))
+            went_well = _converse(conversation, screen, title, story)
+    except SettingsInvalid as error:
+        raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
+    except (RegistryFileError, StoreError, ListenFailed) as error:
+        raise CommandFailed(str(error)) from error
+    if not went_well:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _check(asked: Asked) -> None:
+    """Refuse options that say two things at once, or name what is not there."""
+    if asked.target and (asked.agents or asked.store):
+        raise typer.BadParameter("--target has a registry and a store; leave out --agents, --store")
+    if asked.agents and (asked.example or asked.story):
+        raise typer.BadParameter("--agents names a registry of your own; leave out the example")
+    if asked.example and asked.example not in EXAMPLES:
+        raise typer.BadParameter(f'no example "{asked.example}"; there are {", ".join(EXAMPLES)}')
+    if asked.story and asked.story not in STORIES:
+        raise typer.BadParameter(f'no story "{asked.story}"; there are {", ".join(STORIES)}')
+    if asked.story and asked.example not in ("", STORIES[asked.story].example):
+        raise typer.BadParameter(
+            f'story "{asked.story}" is of the example "{STORIES[asked.story].example}"'
+        )
+
+
+@contextmanager
+def _server(asked: Asked, story: Story | None) -> Iterator[str]:
+    if asked.target:
+        yield asked.target
+        return
+    example = EXAMPLES[story.example if story else asked.example or EXAMPLE_DEFAULT]
+    with server_in_thread(asked.agents or example.registry_path, asked.store) as target:
+        yield target
+
+
+def _client(target: str, tenant: str) -> Client:
+    return Client(target, tenant=tenant, retry=_RETRY)
+
+
+def _agents(asked: Asked, story: Story | None, known: ListAgentsResponse) -> tuple[Agents, str]:
+    """Return who answers, and what to call the chat: scripts where there are any, or stand-ins."""
+    ids = {agent.agent_id for agent in known.agents if agent.kind != AGENT_KIND_SYSTEM}
+    wanted = story.example if story else asked.example
+    chosen: Example | None = None
+    for example in EXAMPLES.values():
+        if ids <= set(example.make_agents().agent_ids) and wanted in ("", example.name):
+            chosen = example
+            break
+    if chosen is None and wanted:
+        raise CommandFailed(
+            f'the server at {asked.target} has other agents than the example "{wanted}": '
+            f"{', '.join(sorted(ids))}"
+        )
+    count = len(known.agents)
+    if chosen is None:
+        title = f"{count} agents, registry {known.registry_version}; stand-ins answer"
+        return StandInAgents(known.agents, known.home_agent_id), title
+    title = story.title if story else f"The {chosen.name} example, {count} agents"
+    return chosen.make_agents(), title
+
+
+def _speaker(asked: Asked, story: Story | None) -> Speaker:
+    speaker = Speaker(
+        session_id=asked.session or f"chat-{new_uuid7()}",
+        user_id=asked.user,
+        locale=asked.locale or _terminal_locale(),
+        channel=asked.channel or CHANNEL_DEFAULT,
+        entitlements=asked.entitlements,
+    )
+    if story is None:
+        return speaker
+    return replace(
+        speaker, locale=story.locale, channel=story.channel, entitlements=story.entitlements
+    )
+
+
+def _terminal_locale() -> str:
+    """Return the language of whoever sits at the terminal; "" in a pipe, where nobody does."""
+    if not sys.stdin.isatty():
+        return ""
+    name = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
+    language = name.partition(".")[0].partition("@")[0]
+    # Containers say C or nothing, which is nobody's language: what is typed there is English.
+    return "en" if language in ("", "C", "POSIX") else language.replace("_", "-")
+
+
+def _converse(conversation: Conversation, screen: Screen, title: str, story: Story | None) -> bool:
+    """Talk until there is nothing more to say; return whether all went as it should."""
+    speaker = conversation.speaker
+    screen.opened(title, f"Session {speaker.session_id}, user {speaker.user_id}")
+    try:
+        if story is not None:
+            return _play(conversation, screen, story)
+        if sys.stdin.isatty():
+            _talk(conversation, screen)
+            return True
+        return _read(conversation, screen)
+    except KeyboardInterrupt:
+        screen.noted("")
+        return story is None
+    finally:
+        screen.noted(f"left session {speaker.session_id}")
+
+
+def _talk(conversation: Conversation, screen: Screen) -> None:
+    """Talk with whoever sits at the terminal, until Ctrl-D."""
+    _edit_lines()
+    status = conversation.standing()
+    while True:
+        try:
+            text = input(screen.prompt(status)).strip()
+        except EOFError:
+            screen.noted("")
+            return
+        if text:
+            _, status = _say(conversation, screen, text, is_echo=True)
+
+
+def _edit_lines() -> None:
+    """Let input() have arrow keys and a history, where the platform knows how."""
+    try:
+        import readline  # noqa: F401, PLC0415 - importing it is what does it
+    except ImportError:
+        return
+
+
+def _read(conversation: Conversation, screen: Screen) -> bool:
+    """Send each line of a pipe; return whether all were answered."""
+    went_well = True
+    for line in sys.stdin:
+        text = line.strip()
+        if text:
+            happenings, _ = _say(conversation, screen, text, is_echo=False)
+            went_well = went_well and not _went_wrong(happenings)
+    return went_well
+
+
+def _went_wrong(happenings: list[Happening]) -> bool:
+    return any(isinstance(happening, Failed | Degraded) for happening in happenings)
+
+
+def _say(
+    conversation: Conversation, screen: Screen, text: str, *, is_echo: bool
+) -> tuple[list[Happening], StatusResponse | None]:
+    """Send a message and show what comes of it."""
+    screen.said(text, is_echo=is_echo)
+    happenings = []
+    for happening in conversation.say(text):
+        screen.happened(happening)
+        happenings.append(happening)
+    status = conversation.standing()
+    screen.stands(status)
+    return happenings, status
+
+
+def _play(conversation: Conversation, screen: Screen, story: Story) -> bool:
+    """Play a story to its end; return whether it went as it says."""
+    went_well = True
+    for number, turn in enumerate(story.turns, 1):
+        if sys.stdout.isatty():
+            time.sleep(_TYPING_S)
+        happenings, status = _say(conversation, screen, turn.user_text, is_echo=False)
+        for difference in _differences(turn, happenings, status):
+            screen.noted(f"turn {number} went another way: {difference}")
+            went_well = False
+    return went_well
+
+
+def _differences(
+    turn: StoryTurn, happenings: list[Happening], status: StatusResponse | None
+) -> Iterator[str]:
+    """Yield what a story's turn says and what happened instead."""
+    answers = [each for each in happenings if isinstance(each, Answered)]
+    replies = [each.reply.command for each in happenings if isinstance(each, Replied)]
+    refusals = [each.error for each in happenings if isinstance(each, Refused)]
+    refused = tuple(rule for error in refusals for rule in error.rules)
+    told = (
+        ("answers", turn.expect_agent_ids, tuple(each.agent.agent_id for each in answers)),
+        ("first reason", turn.expect_reason.lower(), answers[0].reason if answers else ""),
+        ("command", turn.expect_command, "".join(replies).removeprefix("/")),
+        ("waits", turn.expect_locked_after, status.locked if status else None),
+        ("active", turn.expect_active_after, status.active_agent.agent_id if status else None),
+    )
+    for name, expected, found in told:
+        if expected != found:
+            yield f"{name} {found!r}, expected {expected!r}"
+    # A command's refusal is said in its reply; only an agent's is an error that names its rules.
+    if turn.expect_agent_ids and refused != turn.expect_refused_rules:
+        yield f"refused {refused!r}, expected {turn.expect_refused_rules!r}"
+    for each in happenings:
+        if isinstance(each, Failed | Degraded):
+            yield f"{each.error.message} [{each.error.reason or each.error.code.name}]"

@@ -1,0 +1,282 @@
+"""How a conversation looks: in a terminal, in a pipe, and as JSON.
+
+Owns the lines. It must not know how they came about. Its rule: everything that the routing did is
+to be seen, in few words, beside what was said; a pipe gets the same words without colour.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, assert_never
+
+import typer
+from google.protobuf import json_format
+from rich.console import Console
+from rich.text import Text
+
+from agent_routing.v1.agent_pb2 import Agent
+from agent_routing.v1.handoff_pb2 import Handoff, HandoffMode, Initiator
+from agent_routing.v1.routing_service_pb2 import StatusResponse
+from routing_service.cli.conversation import (
+    Answered,
+    Degraded,
+    Failed,
+    HandedOver,
+    Happening,
+    Refused,
+    Replied,
+)
+from routing_service.cli.screen import agent_style, word
+
+COLUMNS_MAX: Final = 80
+"""Longer lines are hard to read, however wide the terminal is."""
+
+_SIGNS: Final[Mapping[str, str]] = {
+    "archive": "▤",
+    "book-open": "❡",
+    "calculator": "∑",
+    "clipboard-check": "✓",
+    "compass": "✦",
+    "file-text": "≡",
+    "heart": "♥",
+    "jar": "◒",
+    "lightbulb": "☼",
+    "percent": "%",
+    "receipt": "§",
+    "repeat": "↻",
+    "school": "✦",
+    "shopping-cart": "¤",
+    "upload": "↑",
+    "users": "∴",
+    "wallet": "✦",
+}
+"""One character for the names of icons that registries use, one column wide in every terminal."""
+
+_SIGN_OF_OTHERS: Final = "●"
+
+_INDENT: Final = "    "
+
+_OUTCOMES_SHOWN: Final[Mapping[str, str]] = {
+    "complete": "completes",
+    "failure": "fails",
+    "handoff": "hands over",
+}
+"""What is said of a turn's end. Most turns end with an answer or a question, which show it."""
+
+_MODES: Final[Mapping[str, str]] = {
+    "transfer": "handoff",
+    "completion": "goes on",
+    "return": "returns",
+}
+"""Words for what a handoff is to somebody who watches it; other modes are their own."""
+
+
+class Screen(Protocol):
+    """Where a chat is shown."""
+
+    def opened(self, title: str, detail: str) -> None:
+        """Show what the chat is. detail: its session and user."""
+        ...
+
+    def said(self, text: str, *, is_echo: bool) -> None:
+        """Take note of a message. is_echo: the terminal shows it already."""
+        ...
+
+    def happened(self, happening: Happening) -> None:
+        """Show one thing that came of the message."""
+        ...
+
+    def stands(self, status: StatusResponse | None) -> None:
+        """Show how the session stands after the message."""
+        ...
+
+    def noted(self, text: str) -> None:
+        """Show something that is not part of the conversation."""
+        ...
+
+    def prompt(self, status: StatusResponse | None) -> str:
+        """Return what stands before the place where the user types."""
+        ...
+
+
+class TextScreen:
+    """Lines for people. In a terminal in colour."""
+
+    def __init__(self) -> None:
+        console = Console(highlight=False)
+        is_terminal = console.is_terminal
+        width = min(console.width, COLUMNS_MAX) if is_terminal else COLUMNS_MAX
+        self._out = Console(highlight=False, width=width)
+
+    def opened(self, title: str, detail: str) -> None:
+        """See Screen."""
+        self._print(title, style="bold", indent="")
+        self._print(detail, style="dim", indent="")
+        self._print("/help lists the commands; Ctrl-D leaves.", style="dim", indent="")
+
+    def said(self, text: str, *, is_echo: bool) -> None:
+        """See Screen."""
+        if not is_echo:
+            self._out.print()
+            self._print(f"you > {text}", style="bold", indent="")
+
+    def happened(self, happening: Happening) -> None:
+        """See Screen."""
+        match happening:
+            case Replied(reply=reply):
+                self._print(reply.text, sign="/", style="cyan")
+            case HandedOver(handoff=handoff):
+                self._out.print(_handoff_line(handoff))
+                if handoff.message:
+                    self._print(handoff.message, style="italic")
+            case Refused(agent=agent, error=error):
+                target = error.agent_id or "another agent"
+                self._print(f"{_name(agent)} may not hand over to {target}", "✗", "yellow")
+                for violation in error.violations:
+                    self._print(f"{violation.name}: {violation.detail}", style="dim")
+            case Answered():
+                self._answered(happening)
+            case Degraded():
+                self._print("the service cannot be reached; this is not stored", "!", "red")
+            case Failed(error=error):
+                self._print(f"{error.message} [{error.reason or error.code.name}]", "!", "red")
+            case _:
+                assert_never(happening)
+
+    def _answered(self, answered: Answered) -> None:
+        agent = answered.agent
+        style = agent_style(agent)
+        line = Text("  ").append(_sign(agent), style=style).append(" ")
+        line.append(_name(agent), style=style)
+        notes = [answered.reason.replace("_", " ")]
+        if answered.outcome in _OUTCOMES_SHOWN:
+            notes.append(_OUTCOMES_SHOWN[answered.outcome])
+        line.append(f"  {' · '.join(notes)}", style="dim")
+        if answered.waits:
+            line.append(" · waits for your answer", style="yellow")
+        self._out.print(line)
+        if answered.text:
+            self._print(answered.text)
+
+    def _print(self, text: str, sign: str = "", style: str = "", *, indent: str = _INDENT) -> None:
+        """Print text, every line of it at the same distance from the edge."""
+        lines = Text(text).wrap(self._out, self._out.width - len(indent))
+        for number, line in enumerate(lines):
+            # Trailing spaces would end up in whatever the text is copied to.
+            line.rstrip()
+            head = f"  {sign} " if sign and number == 0 else indent
+            self._out.print(Text(head, style=style).append_text(line))
+
+    def stands(self, status: StatusResponse | None) -> None:
+        """See Screen."""
+
+    def noted(self, text: str) -> None:
+        """See Screen."""
+        self._print(text, style="dim", indent="")
+
+    def prompt(self, status: StatusResponse | None) -> str:
+        """See Screen."""
+        if status is None:
+            return "\nyou > "
+        to = _name(status.next_agent)
+        waits = " (waits)" if status.locked else ""
+        back = "".join(f" ← {_name(frame.agent)}" for frame in reversed(status.return_stack))
+        return f"\nyou → {to}{waits}{back} > "
+
+
+class JsonScreen:
+    """One JSON object a message, for programs."""
+
+    def __init__(self) -> None:
+        self._message: dict[str, Any] = {}
+
+    def opened(self, title: str, detail: str) -> None:
+        """See Screen."""
+
+    def said(self, text: str, *, is_echo: bool) -> None:
+        """See Screen."""
+        del is_echo
+        self._message = {"user_text": text, "reply": None, "steps": [], "degraded": False}
+
+    def happened(self, happening: Happening) -> None:
+        """See Screen."""
+        steps = self._message["steps"]
+        match happening:
+            case Replied(reply=reply):
+                self._message["reply"] = _as_dict(reply)
+            case HandedOver(handoff=handoff):
+                steps.append({"kind": "handoff", **_as_dict(handoff)})
+            case Refused(agent=agent, error=error):
+                steps.append(
+                    {
+                        "kind": "refused",
+                        "agent_id": agent.agent_id,
+                        "to": error.agent_id,
+                        "rules": list(error.rules),
+                    }
+                )
+            case Answered(agent=agent, reason=reason, text=text, outcome=outcome, waits=waits):
+                steps.append(
+                    {
+                        "kind": "answer",
+                        "agent_id": agent.agent_id,
+                        "reason": reason,
+                        "text": text,
+                        "outcome": outcome.replace(" ", "_"),
+                        "waits": waits,
+                    }
+                )
+            case Degraded():
+                self._message["degraded"] = True
+            case Failed(error=error):
+                self._message["error"] = {"reason": error.reason, "message": error.message}
+            case _:
+                assert_never(happening)
+
+    def stands(self, status: StatusResponse | None) -> None:
+        """See Screen."""
+        if status is not None:
+            self._message |= {
+                "session_id": status.session_id,
+                "revision": status.revision,
+                "active_agent_id": status.active_agent.agent_id,
+                "next_agent_id": status.next_agent.agent_id,
+                "locked": status.locked,
+                "return_stack": [frame.agent.agent_id for frame in status.return_stack],
+            }
+        typer.echo(json.dumps(self._message, ensure_ascii=False))
+
+    def noted(self, text: str) -> None:
+        """See Screen."""
+        typer.echo(text, err=True)
+
+    def prompt(self, status: StatusResponse | None) -> str:
+        """See Screen."""
+        del status
+        return ""
+
+
+def _as_dict(message: Any) -> dict[str, Any]:
+    as_dict: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return as_dict
+
+
+def _name(agent: Agent) -> str:
+    return agent.display_name or agent.agent_id
+
+
+def _sign(agent: Agent) -> str:
+    return _SIGNS.get(agent.icon, _SIGN_OF_OTHERS)
+
+
+def _handoff_line(handoff: Handoff) -> Text:
+    source, target = getattr(handoff, "from"), handoff.to
+    line = Text("  ↪ ", style="dim")
+    line.append(_name(source), style=agent_style(source)).append(" → ", style="not dim")
+    line.append(_name(target), style=agent_style(target))
+    by = word(Initiator.DESCRIPTOR, handoff.initiator, "INITIATOR_")
+    mode = word(HandoffMode.DESCRIPTOR, handoff.mode, "HANDOFF_MODE_")
+    says_enough = by in ("supervisor", "completion")
+    line.append(f"  {_MODES.get(mode, mode)}{'' if says_enough else f' by {by}'}", style="dim")
+    return line

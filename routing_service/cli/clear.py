@@ -1,0 +1,76 @@
+"""``agent-routing clear``: give a session back to the home agent."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    ExpectedRevisionOption,
+    JsonOption,
+    ReasonOption,
+    RequestIdOption,
+    SessionArgument,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+    UserOption,
+)
+
+
+class ClearScope(enum.StrEnum):
+    """How much is cleared."""
+
+    AGENT = "agent"
+    SESSION = "session"
+
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing clear chat-1
+  agent-routing clear chat-1 --scope session --reason "the user started over"
+"""
+
+
+def clear(
+    session: SessionArgument,
+    *,
+    scope: Annotated[
+        ClearScope,
+        typer.Option(
+            "--scope",
+            help="agent: active agent, lock and interrupted agents. session: that, and the task "
+            "is cancelled and open turns are abandoned.",
+        ),
+    ] = ClearScope.AGENT,
+    reason: ReasonOption = "",
+    expected_revision: ExpectedRevisionOption = None,
+    request_id: RequestIdOption = "",
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a session back to the supervisor or default agent."""
+    from routing_service.cli.answers import print_cleared  # noqa: PLC0415 - when it runs
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+        answer = client.clear_active_agent(
+            session,
+            user_id=user,
+            request_id=request_id,
+            scope="SESSION" if scope is ClearScope.SESSION else "ACTIVE_AGENT",
+            reason=reason,
+            expected_revision=expected_revision,
+        )
+    if as_json:
+        print_json(answer)
+    else:
+        print_cleared(answer)

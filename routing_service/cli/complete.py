@@ -1,0 +1,140 @@
+"""``agent-routing complete``: report what an agent answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    JsonOption,
+    ReasonOption,
+    SessionArgument,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+    UserOption,
+)
+
+if TYPE_CHECKING:
+    from agent_routing.outcomes import Outcome
+
+OUTCOMES: Final = ("proceed", "follow-up", "complete", "handoff:AGENT", "failure")
+
+
+def _complete_outcome(incomplete: str) -> list[str]:
+    return [name.removesuffix("AGENT") for name in OUTCOMES if name.startswith(incomplete)]
+
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing complete chat-1 REQUEST billing --outcome follow-up --text "Which invoice?"
+  agent-routing complete chat-1 REQUEST coordinator --outcome handoff:billing
+"""
+
+
+def complete(
+    session: SessionArgument,
+    request: Annotated[
+        str,
+        typer.Argument(metavar="REQUEST", help="The open request, as route or status names it."),
+    ],
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent that answers.")],
+    *,
+    outcome: Annotated[
+        str,
+        typer.Option(
+            "--outcome",
+            metavar="|".join(OUTCOMES),
+            autocompletion=_complete_outcome,
+            show_default=False,
+            help="How the turn ended. follow-up: the agent asked something. complete: it is done. "
+            "handoff: the message goes on to AGENT.",
+        ),
+    ],
+    text: Annotated[
+        str,
+        typer.Option(
+            "--text", metavar="TEXT", show_default=False, help="The answer, for the user."
+        ),
+    ] = "",
+    reason: ReasonOption = "",
+    message: Annotated[
+        str,
+        typer.Option(
+            "--message",
+            metavar="TEXT",
+            show_default=False,
+            help="Words for the user on the way to the next agent.",
+        ),
+    ] = "",
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0.001,
+            show_default=False,
+            help="With follow-up: how long the agent waits for the user. Left out: for ever.",
+        ),
+    ] = None,
+    parse_markers: Annotated[
+        bool,
+        typer.Option(
+            help="Follow a marker such as [HANDOFF_TO:billing] in the text, from agents that may "
+            "use them."
+        ),
+    ] = True,
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Report what an agent answered; see what comes next."""
+    from routing_service.cli.answers import print_completed  # noqa: PLC0415 - when it runs
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    chosen = _read_outcome(outcome, reason=reason, message=message, wait_s=wait)
+    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+        answer = client.complete_turn(
+            session, request, agent, chosen, text=text, user_id=user, parse_markers=parse_markers
+        )
+    if as_json:
+        print_json(answer)
+    else:
+        print_completed(answer)
+
+
+def _read_outcome(name: str, *, reason: str, message: str, wait_s: float | None) -> Outcome:
+    """Return the outcome that an option names; what does not belong to it is refused."""
+    from agent_routing import outcomes  # noqa: PLC0415 - when it runs
+
+    kind, _, agent_id = name.partition(":")
+    if bool(agent_id) is not (kind == "handoff"):
+        kind = ""  # handoff without an agent, or an agent without handoff.
+    for option, value, kinds in (
+        ("--wait", wait_s, ("follow-up",)),
+        ("--reason", reason, ("complete", "handoff", "failure")),
+        ("--message", message, ("complete", "handoff")),
+    ):
+        if value and kind and kind not in kinds:
+            raise typer.BadParameter(f"{option} goes with {' or '.join(kinds)}, not with {kind}")
+    match kind:
+        case "proceed":
+            return outcomes.proceed()
+        case "follow-up":
+            return outcomes.follow_up(timeout=wait_s)
+        case "complete":
+            return outcomes.complete(summary=reason, message=message)
+        case "handoff":
+            return outcomes.handoff(agent_id, reason=reason, message=message)
+        case "failure":
+            return outcomes.failure(reason)
+        case _:
+            raise typer.BadParameter(
+                f'--outcome "{name}" is none; use {", ".join(OUTCOMES)}, such as handoff:billing'
+            )

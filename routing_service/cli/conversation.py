@@ -1,0 +1,237 @@
+"""A conversation as a chat frontend leads it: route, let the agent answer, follow where it goes.
+
+Owns the order of those calls, and what is told of each. It must not know how it is shown. Its rule:
+the service alone decides who answers; where it cannot be reached that is said with every word that
+comes nevertheless.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, assert_never
+
+from agent_routing import Client, RoutingError, outcomes
+from agent_routing.errors import HandoffRefused
+from agent_routing.v1.agent_pb2 import Agent
+from agent_routing.v1.dispatch_pb2 import Dispatch, Reply
+from agent_routing.v1.handoff_pb2 import Handoff
+from agent_routing.v1.route_reason_pb2 import RouteReason
+from agent_routing.v1.routing_service_pb2 import CompleteTurnResponse, StatusResponse
+from routing_service.examples.agent_reply import (
+    AgentReply,
+    AgentTurn,
+    Complete,
+    Fail,
+    FollowUp,
+    HandOff,
+    Outcome,
+    Proceed,
+)
+
+_REFUSALS_MAX: Final = 3
+"""Handoffs that are refused in a turn before an agent is asked for nothing but its words."""
+
+
+class Agents(Protocol):
+    """Whoever answers in the agents' place."""
+
+    def answer(self, turn: AgentTurn) -> AgentReply:
+        """Return the answer of the turn's agent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The service answered a command by itself."""
+
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """The conversation changed hands."""
+
+    handoff: Handoff
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An agent wanted to hand over, and the rules said no."""
+
+    agent: Agent
+    error: HandoffRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An agent answered. outcome: in a word, such as "follow up". waits: for the user's answer."""
+
+    agent: Agent
+    reason: str
+    text: str
+    outcome: str
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    """The service could not be asked: the client decided, and nothing was stored."""
+
+    error: RoutingError
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A call was refused, or nobody answered it."""
+
+    error: RoutingError
+
+
+Happening = Replied | HandedOver | Refused | Answered | Degraded | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speaker:
+    """Who talks, and where."""
+
+    session_id: str
+    user_id: str
+    locale: str
+    channel: str
+    entitlements: tuple[str, ...] = ()
+
+
+class Conversation:
+    """One session, with the agents that answer in it."""
+
+    def __init__(self, client: Client, agents: Agents, speaker: Speaker) -> None:
+        self._client = client
+        self._agents = agents
+        self.speaker = speaker
+
+    def say(self, text: str) -> Iterator[Happening]:
+        """Send a message of the user's; yield what comes of it, as it comes."""
+        speaker = self.speaker
+        try:
+            routed = self._client.route(
+                text,
+                session_id=speaker.session_id,
+                user_id=speaker.user_id,
+                locale=speaker.locale,
+                channel=speaker.channel,
+                entitlements=speaker.entitlements,
+            )
+            if routed.degraded:
+                assert routed.error is not None
+                yield Degraded(routed.error)
+            if routed.response.HasField("reply"):
+                yield Replied(routed.response.reply)
+            dispatch = routed.dispatch
+            while dispatch is not None:
+                if dispatch.HasField("handoff"):
+                    yield HandedOver(dispatch.handoff)
+                if routed.degraded:
+                    yield self._answer_unheard(dispatch)
+                    return
+                response = yield from self._answer(dispatch)
+                dispatch = response.next if response.HasField("next") else None
+        except RoutingError as error:
+            yield Failed(error)
+
+    def standing(self) -> StatusResponse | None:
+        """Return how the session stands; None while the service cannot say."""
+        try:
+            return self._client.status(self.speaker.session_id, user_id=self.speaker.user_id)
+        except RoutingError:
+            return None
+
+    def _answer(self, dispatch: Dispatch) -> Generator[Happening, None, CompleteTurnResponse]:
+        """Let the agent answer, again if its handoff is refused; return what became of it."""
+        turn = self._turn(dispatch)
+        reply = self._agents.answer(turn)
+        for refusals in itertools.count(1):
+            try:
+                response = self._complete(dispatch, reply)
+            except HandoffRefused as error:
+                yield Refused(dispatch.agent, error)
+                reply = self._agents.answer(replace(turn, refused_rules=error.rules))
+                if refusals >= _REFUSALS_MAX:
+                    reply = AgentReply(reply.text, Proceed())
+                continue
+            yield Answered(
+                dispatch.agent,
+                turn.reason,
+                response.text,
+                _OUTCOME_WORDS[type(reply.outcome)],
+                response.locked and response.active_agent.agent_id == dispatch.agent.agent_id,
+            )
+            return response
+        raise AssertionError  # Counting does not end.
+
+    def _answer_unheard(self, dispatch: Dispatch) -> Answered:
+        """Let the agent answer a message that the service never saw: there is nothing to report."""
+        turn = self._turn(dispatch)
+        reply = self._agents.answer(turn)
+        return Answered(
+            dispatch.agent,
+            turn.reason,
+            reply.text,
+            _OUTCOME_WORDS[type(reply.outcome)],
+            waits=False,
+        )
+
+    def _turn(self, dispatch: Dispatch) -> AgentTurn:
+        reason = RouteReason.DESCRIPTOR.values_by_number.get(dispatch.reason)
+        return AgentTurn(
+            agent_id=dispatch.agent.agent_id,
+            text=dispatch.text,
+            locale=self.speaker.locale,
+            reason=reason.name.removeprefix("ROUTE_REASON_").lower() if reason else "",
+            handoff_reason=dispatch.handoff.reason,
+            locked=dispatch.locked,
+        )
+
+    def _complete(self, dispatch: Dispatch, reply: AgentReply) -> CompleteTurnResponse:
+        return self._client.complete_turn(
+            self.speaker.session_id,
+            dispatch.request_id,
+            dispatch.agent.agent_id,
+            _to_contract(reply.outcome),
+            text=reply.text,
+            user_id=self.speaker.user_id,
+            # Where the registry lets the agent use them.
+            parse_markers=True,
+        )
+
+
+_OUTCOME_WORDS: Final = {
+    Proceed: "proceed",
+    FollowUp: "follow up",
+    Complete: "complete",
+    HandOff: "handoff",
+    Fail: "failure",
+}
+
+
+def _to_contract(outcome: Outcome) -> outcomes.Outcome:
+    match outcome:
+        case Proceed():
+            return outcomes.proceed()
+        case FollowUp(timeout_s=timeout_s):
+            return outcomes.follow_up(timeout=timeout_s)
+        case Complete(summary=summary, message=message):
+            return outcomes.complete(summary=summary, message=message)
+        case HandOff(agent_id, reason, context, message, mode):
+            return outcomes.handoff(
+                agent_id,
+                reason=reason,
+                context=context or None,
+                message=message,
+                mode="INTERLUDE" if mode == "interlude" else "TRANSFER",
+            )
+        case Fail(message=message):
+            return outcomes.failure(message)
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,134 @@
+"""``agent-routing handoff``: give a session to an agent."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    ExpectedRevisionOption,
+    JsonOption,
+    ReasonOption,
+    RequestIdOption,
+    SessionArgument,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+    UserOption,
+)
+
+
+class HandoffMode(enum.StrEnum):
+    """What becomes of the agent before."""
+
+    TRANSFER = "transfer"
+    INTERLUDE = "interlude"
+
+
+class Initiator(enum.StrEnum):
+    """Who asks for a handoff."""
+
+    SUPERVISOR = "supervisor"
+    AGENT = "agent"
+    USER = "user"
+    OPERATOR = "operator"
+
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing handoff chat-1 billing --reason "asked for an invoice"
+  agent-routing handoff chat-1 billing --initiator operator
+  agent-routing handoff chat-1 billing --validate-only
+"""
+
+
+def handoff(
+    session: SessionArgument,
+    agent: Annotated[
+        str, typer.Argument(metavar="AGENT", help="The id of the agent that is to have it.")
+    ],
+    *,
+    from_agent: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="ID",
+            show_default=False,
+            help="The agent that hands over. Refused if it does not have the session any more.",
+        ),
+    ] = "",
+    initiator: Annotated[
+        Initiator | None,
+        typer.Option(
+            "--initiator",
+            show_default=False,
+            help="In whose name. Left out: the supervisor's or the agent's, whoever has it.",
+        ),
+    ] = None,
+    mode: Annotated[
+        HandoffMode | None,
+        typer.Option(
+            "--mode",
+            show_default=False,
+            help="interlude: the agent before gets it back. Left out: as the registry says.",
+        ),
+    ] = None,
+    turn: Annotated[
+        str,
+        typer.Option(
+            "--turn",
+            metavar="UUID",
+            show_default=False,
+            help="The open request to move. Left out: only the next message goes to the agent.",
+        ),
+    ] = "",
+    reason: ReasonOption = "",
+    message: Annotated[
+        str,
+        typer.Option("--message", metavar="TEXT", show_default=False, help="Words for the user."),
+    ] = "",
+    expected_revision: ExpectedRevisionOption = None,
+    validate_only: Annotated[
+        bool,
+        typer.Option(
+            "--validate-only", help="Only say what each rule says; exit 1 if one refuses."
+        ),
+    ] = False,
+    request_id: RequestIdOption = "",
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a session to an agent, if the rules allow it."""
+    from routing_service.cli.answers import print_handoff, refused_rules  # noqa: PLC0415 - when it runs
+    from routing_service.cli.failure import EXIT_FAILED  # noqa: PLC0415 - as above
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+        answer = client.set_active_agent(
+            session,
+            agent,
+            user_id=user,
+            request_id=request_id,
+            turn_request_id=turn,
+            initiator=initiator.upper() if initiator else None,  # type: ignore[arg-type]
+            from_agent_id=from_agent,
+            reason=reason,
+            message=message,
+            mode=mode.upper() if mode else None,  # type: ignore[arg-type]
+            expected_revision=expected_revision,
+            validate_only=validate_only,
+        )
+    if as_json:
+        print_json(answer)
+    else:
+        print_handoff(answer, is_trial=validate_only)
+    if refused_rules(answer.verdicts):
+        raise typer.Exit(EXIT_FAILED)

@@ -1,0 +1,74 @@
+"""``agent-routing history``: what was said in a session, and who answered."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    JsonOption,
+    SessionArgument,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+    UserOption,
+)
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing history chat-1
+  agent-routing history chat-1 --agent billing --newest 20
+  agent-routing history chat-1 --json | jq -r .turns[].agent_text
+"""
+
+
+def history(
+    session: SessionArgument,
+    *,
+    agent: Annotated[
+        str,
+        typer.Option(
+            "--agent", metavar="ID", show_default=False, help="Only what this agent may see."
+        ),
+    ] = "",
+    task: Annotated[
+        str,
+        typer.Option("--task", metavar="UUID", show_default=False, help="Only this task's turns."),
+    ] = "",
+    newest: Annotated[
+        int | None,
+        typer.Option(
+            "--newest", metavar="N", min=1, show_default=False, help="Only the newest N turns."
+        ),
+    ] = None,
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a session's turns: who said what, and why."""
+    from itertools import islice  # noqa: PLC0415 - when it runs
+
+    from agent_routing.v1.routing_service_pb2 import ListTurnsResponse  # noqa: PLC0415 - as above
+    from routing_service.cli.answers import print_turns  # noqa: PLC0415 - as above
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+        turns = client.list_turns(
+            session,
+            user_id=user,
+            agent_id=agent,
+            task_id=task,
+            order="NEWEST_FIRST" if newest else None,
+        )
+        if newest:
+            turns = reversed(list(islice(turns, newest)))
+        if as_json:
+            print_json(ListTurnsResponse(turns=turns))
+        else:
+            print_turns(turns)

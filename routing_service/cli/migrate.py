@@ -1,0 +1,72 @@
+"""``agent-routing migrate``: bring a store's tables up to date, apart from serving."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import PlainJsonOption
+
+EPILOG: Final = """\b
+A server brings the tables up to date as it starts, if its user may. Where it
+may not, run this first, as a user who owns them:
+  agent-routing migrate --store postgres://owner@db/chat --grant-to router
+  agent-routing serve --store postgres://router@db/chat --agents agents.yaml
+
+\b
+Exit codes: 0 the tables are up to date; 1 they are not; 2 the URL is wrong.
+"""
+
+
+def migrate(
+    *,
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            envvar="AGENT_ROUTING_STORE",
+            show_default=False,
+            help="The store, as agent-routing serve is told it.",
+        ),
+    ],
+    grant_to: Annotated[
+        str,
+        typer.Option(
+            "--grant-to",
+            metavar="USER",
+            show_default=False,
+            help="Then grant this user what serving needs, and no right to change the tables.",
+        ),
+    ] = "",
+    as_json: PlainJsonOption = False,
+) -> None:
+    """Bring a store's tables up to date. Safe to repeat, and beside servers that run."""
+    import asyncio  # noqa: PLC0415 - when it runs
+    import json  # noqa: PLC0415 - as above
+
+    from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415 - as above
+    from routing_service.storage.migrate_store import migrate_store  # noqa: PLC0415 - as above
+    from routing_service.storage.open_store import StoreUrlInvalid  # noqa: PLC0415 - as above
+    from routing_service.storage.store import StoreError  # noqa: PLC0415 - as above
+    from routing_service.telemetry import configure_logging  # noqa: PLC0415 - as above
+
+    # The driver's own words for what went wrong; what goes well is told below.
+    configure_logging("error", "auto")
+    try:
+        migrated = asyncio.run(migrate_store(store, grant_to=grant_to))
+    except StoreUrlInvalid as error:
+        raise CommandFailed(str(error), exit_code=EXIT_USAGE) from None
+    except StoreError as error:
+        raise CommandFailed(str(error)) from None
+    if as_json:
+        answer = {"store": migrated.store, "before": migrated.before, "after": migrated.after}
+        typer.echo(json.dumps(answer, ensure_ascii=False))
+    elif migrated.before == migrated.after:
+        version = "" if migrated.after is None else f", schema version {migrated.after}"
+        typer.echo(f"{migrated.store}: up to date{version}")
+    else:
+        typer.echo(
+            f"{migrated.store}: migrated from schema version {migrated.before} to {migrated.after}"
+        )

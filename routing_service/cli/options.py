@@ -1,0 +1,100 @@
+"""The options that commands share.
+
+Owns their names, defaults and help. It must not know what they are used for.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Final
+
+import typer
+
+TARGET_DEFAULT: Final = "127.0.0.1:50051"
+TARGET_VARIABLE: Final = "AGENT_ROUTING_TARGET"
+TIMEOUT_DEFAULT_S: Final = 10.0
+TIMEOUT_MAX_S: Final = 3600.0
+
+
+def target_default() -> str:
+    """Return where the server is if no option says so."""
+    return os.environ.get(TARGET_VARIABLE) or TARGET_DEFAULT
+
+
+SessionArgument = Annotated[
+    str, typer.Argument(metavar="SESSION", help="The session's id.", show_default=False)
+]
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        "--target", metavar="HOST:PORT", envvar=TARGET_VARIABLE, help="Where the server listens."
+    ),
+]
+UserOption = Annotated[
+    str,
+    typer.Option(
+        "--user",
+        metavar="ID",
+        show_default=False,
+        help="The user to act for. Left out: an agent's runtime, or an operator.",
+    ),
+]
+TenantOption = Annotated[
+    str,
+    typer.Option(
+        "--tenant", metavar="ID", show_default=False, help="The tenant, if not the default one."
+    ),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        max=TIMEOUT_MAX_S,
+        help="How long to wait for an answer.",
+    ),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON, with the contract's field names.")
+]
+PlainJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ReasonOption = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", show_default=False, help="Why, for the audit.")
+]
+RequestIdOption = Annotated[
+    str,
+    typer.Option(
+        "--request-id",
+        metavar="UUID",
+        show_default=False,
+        help="Repeats of a call that carry the same id are handled once. Left out: a new one.",
+    ),
+]
+ExpectedRevisionOption = Annotated[
+    int | None,
+    typer.Option(
+        "--expected-revision",
+        metavar="N",
+        min=0,
+        show_default=False,
+        help="Refuse if the session is at another revision; 0: it is new.",
+    ),
+]
+LocaleOption = Annotated[
+    str,
+    typer.Option("--locale", metavar="TAG", show_default=False, help="A language, such as es."),
+]
+ChannelOption = Annotated[
+    str,
+    typer.Option("--channel", metavar="WORD", show_default=False, help="Such as web or whatsapp."),
+]
+EntitlementOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--entitlement",
+        metavar="WORD",
+        show_default=False,
+        help="Something that the user is entitled to, such as plan:premium. May be repeated.",
+    ),
+]

@@ -1,0 +1,192 @@
+"""``agent-routing replay``: what a registry would have done with recorded dialogues."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    ChannelOption,
+    EntitlementOption,
+    PlainJsonOption,
+    TenantOption,
+)
+from routing_service.replay.choices import (
+    CONCURRENCY_DEFAULT,
+    CONCURRENCY_MAX,
+    PATIENCE_DEFAULT_S,
+    Policy,
+    Switch,
+)
+
+EPILOG: Final = """\b
+Each line is a dialogue:
+  {"dialogue_id": "d1", "corpus": "mine", "language": "en", "turns": [
+    {"speaker": "user", "text": "...", "agent": "billing"},
+    {"speaker": "agent", "text": "...", "agent": "billing",
+     "requires_follow_up": true, "task_complete": false}]}
+agent is the turn's true owner; null: nobody's yet, the supervisor's.
+
+\b
+Figures (shares are from 0 to 1):
+  supervisor_calls_saved  user turns that stickiness took past the supervisor;
+                          a lock counts whoever the answer was for
+  first_dispatch_right    user turns that Route sent straight to their owner
+  misrouted               user turns that Route sent to another agent
+  stuck_turns             user turns that ended with another agent
+  decisions_digest        equal for runs that decided alike
+
+\b
+Examples:
+  agent-routing replay sgd.jsonl.gz --corpus sgd --policy sticky
+  agent-routing replay mine.jsonl --agents agents.yaml --json
+  zcat *.gz | agent-routing replay - --target 127.0.0.1:50051 --limit 100
+"""
+
+
+def replay(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            show_default=False,
+            help="Dialogues, one JSON object a line, gzipped or not; - reads a pipe.",
+        ),
+    ],
+    *,
+    agents: Annotated[
+        str, typer.Option("--agents", metavar="FILE", show_default=False, help="A registry file.")
+    ] = "",
+    corpus: Annotated[
+        str,
+        typer.Option(
+            "--corpus",
+            metavar="NAME",
+            show_default=False,
+            help="A corpus of --corpus-agents: a registry is made of its agents.",
+        ),
+    ] = "",
+    corpus_agents: Annotated[
+        str,
+        typer.Option(
+            "--corpus-agents",
+            metavar="FILE",
+            show_default=False,
+            help="The agents of each corpus (JSON). Left out: agents.json beside the first FILE.",
+        ),
+    ] = "",
+    policy: Annotated[
+        Policy,
+        typer.Option(
+            "--policy",
+            help="How long an agent keeps the user. sticky: until the topic changes. follow_up: "
+            "only while it waits for an answer. supervisor: never.",
+        ),
+    ] = Policy.STICKY,
+    switch: Annotated[
+        Switch,
+        typer.Option(
+            "--switch",
+            help="What becomes of a message that went to the wrong agent. supervisor: back to the "
+            "supervisor, which hands it on. agent: straight on to its owner. stuck: nothing.",
+        ),
+    ] = Switch.SUPERVISOR,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            metavar="HOST:PORT",
+            show_default=False,
+            help="A running server, with its own registry and store.",
+        ),
+    ] = "",
+    embedded: Annotated[
+        bool,
+        typer.Option(
+            "--embedded", help="Start a server for this run. The default without --target."
+        ),
+    ] = False,
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            show_default=False,
+            help="The embedded server's store. Left out: SQLite in a temporary folder.",
+        ),
+    ] = "",
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", min=1, show_default=False, help="Only N dialogues."),
+    ] = None,
+    concurrency: Annotated[
+        int,
+        typer.Option(
+            "--concurrency", metavar="N", min=1, max=CONCURRENCY_MAX, help="Dialogues at a time."
+        ),
+    ] = CONCURRENCY_DEFAULT,
+    run_label: Annotated[
+        str,
+        typer.Option(
+            "--run-label",
+            metavar="WORD",
+            show_default=False,
+            help="Names the run. The same label again takes up a run that was cut short.",
+        ),
+    ] = "",
+    patience: Annotated[
+        float,
+        typer.Option(
+            "--patience", metavar="SECONDS", min=0.0, help="How long a server may be away."
+        ),
+    ] = PATIENCE_DEFAULT_S,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first bad line or error.")
+    ] = False,
+    write_registry: Annotated[
+        str,
+        typer.Option(
+            "--write-registry",
+            metavar="FILE",
+            show_default=False,
+            help="Only write the registry that --corpus makes, to serve it elsewhere; - prints it.",
+        ),
+    ] = "",
+    channel: ChannelOption = "",
+    entitlement: EntitlementOption = None,
+    tenant: TenantOption = "",
+    as_json: PlainJsonOption = False,
+) -> None:
+    """Play recorded dialogues; count what routing did.
+
+    Every user turn is a Route, every agent turn a CompleteTurn with its
+    outcome. --policy and --switch say how the registry of a corpus is made;
+    with --agents or --target the registry is as it is, and they say how wrong
+    dispatches are mended and counted.
+    """
+    from routing_service.cli.replay_run import Asked, run_replay  # noqa: PLC0415 - when it runs
+
+    run_replay(
+        Asked(
+            files=tuple(files),
+            agents=agents,
+            corpus=corpus,
+            corpus_agents=corpus_agents,
+            policy=policy,
+            switch=switch,
+            target=target,
+            embedded=embedded,
+            store=store,
+            limit=limit,
+            concurrency=concurrency,
+            run_label=run_label,
+            patience_s=patience,
+            strict=strict,
+            write_registry=write_registry,
+            channel=channel,
+            entitlements=tuple(entitlement or ()),
+            tenant=tenant,
+            as_json=as_json,
+        )
+    )

@@ -1,0 +1,269 @@
+"""A replay as the command line asks for it.
+
+Owns where the registry and the server come from, the progress that is shown, and the table at the
+end. It must not know how a dialogue is played. Its rule: stdout has the figures alone; all else is
+on stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from agent_routing import RoutingError
+from agent_routing.v1.routing_service_pb2 import ListAgentsResponse
+from routing_service.cli.embedded_server import embedded_server, leave_by_interrupt
+from routing_service.cli.failure import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    CommandFailed,
+    call_failed,
+)
+from routing_service.cli.screen import console, grid
+from routing_service.config import SettingsInvalid
+from routing_service.core.registry import Registry
+from routing_service.ids import new_uuid7
+from routing_service.listen_address import ListenFailed
+from routing_service.registry_file import RegistryFileError, load_registry, parse_registry
+from routing_service.replay.choices import Policy, Switch
+from routing_service.replay.corpus_registry import (
+    CorpusAgentsInvalid,
+    corpus_registry,
+    load_corpus_agents,
+)
+from routing_service.replay.dialogue_files import (
+    STDIN_NAME,
+    DialogueFileUnreadable,
+    check_files,
+)
+from routing_service.replay.figures import Figures, Tally
+from routing_service.replay.play import Stage
+from routing_service.replay.run import Order, ReplayStopped, replay
+from routing_service.replay.server_calls import CHANNEL_OPTIONS, PatientServer
+from routing_service.storage.store import StoreError
+
+COMPLAINTS_MAX: Final = 20
+"""Bad lines and errors that are shown one by one; the figures count them all."""
+
+AGENTS_FILE: Final = "agents.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of the command, as given."""
+
+    files: tuple[str, ...]
+    agents: str
+    corpus: str
+    corpus_agents: str
+    policy: Policy
+    switch: Switch
+    target: str
+    embedded: bool
+    store: str
+    limit: int | None
+    concurrency: int
+    run_label: str
+    patience_s: float
+    strict: bool
+    write_registry: str
+    channel: str
+    entitlements: tuple[str, ...]
+    tenant: str
+    as_json: bool
+
+
+def run_replay(asked: Asked) -> None:
+    """Carry the command out. Raises CommandFailed, typer.Exit."""
+    _check(asked)
+    leave_by_interrupt()
+    try:
+        registry_text = _corpus_registry(asked) if asked.corpus else ""
+        if asked.write_registry:
+            _write_registry(asked.write_registry, registry_text)
+            return
+        registry = _registry(asked, registry_text)
+        check_files(asked.files)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            figures = runner.run(_replay(asked, registry, registry_text))
+    except KeyboardInterrupt:
+        raise CommandFailed("interrupted", exit_code=EXIT_INTERRUPTED) from None
+    except (CorpusAgentsInvalid, DialogueFileUnreadable, SettingsInvalid) as error:
+        raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
+    except (RegistryFileError, ReplayStopped, StoreError, ListenFailed) as error:
+        raise CommandFailed(str(error)) from error
+    if asked.as_json:
+        typer.echo(json.dumps(figures.as_dict(), indent=2))
+    else:
+        _print_figures(figures)
+    if figures.tally.errors or figures.bad_lines:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return the loop that the server runs on, too; None = Python's own."""
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _check(asked: Asked) -> None:
+    """Refuse options that say two things at once, or too little."""
+    if asked.target and (asked.embedded or asked.store):
+        raise typer.BadParameter(
+            "--target has a store of its own; leave out --embedded and --store"
+        )
+    if asked.agents and asked.corpus:
+        raise typer.BadParameter("give --agents or --corpus: each says who the agents are")
+    if not (asked.target or asked.agents or asked.corpus):
+        raise typer.BadParameter("give --agents FILE or --corpus NAME: a server needs a registry")
+    if asked.write_registry and not asked.corpus:
+        raise typer.BadParameter("--write-registry writes what --corpus makes; give --corpus NAME")
+
+
+def _corpus_registry(asked: Asked) -> str:
+    path = asked.corpus_agents or str(Path(asked.files[0]).with_name(AGENTS_FILE))
+    agents = load_corpus_agents(path, asked.corpus)
+    return corpus_registry(asked.corpus, agents, asked.policy, asked.switch)
+
+
+def _registry(asked: Asked, corpus_text: str) -> Registry | None:
+    """Return the registry that was named, None where it is only the server's affair."""
+    if asked.corpus:
+        return parse_registry(corpus_text, f"the registry made of {asked.corpus}")
+    return load_registry(asked.agents) if asked.agents else None
+
+
+def _write_registry(name: str, text: str) -> None:
+    if name == STDIN_NAME:
+        typer.echo(text, nl=False)
+        return
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f'cannot write "{name}": {error.strerror or error}') from error
+
+
+async def _replay(asked: Asked, registry: Registry | None, registry_text: str) -> Figures:
+    run_label = asked.run_label or new_uuid7()
+    async with (
+        _server(asked, registry_text) as target,
+        grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel,
+    ):
+        server = PatientServer(channel, target, tenant=asked.tenant, patience_s=asked.patience_s)
+        try:
+            answer = await server.list_agents()
+        except RoutingError as error:
+            raise call_failed(error, target, as_json=asked.as_json) from error
+        _compare(answer, registry, target)
+        if not asked.run_label and (asked.target or asked.store):
+            _note(f"--run-label {run_label} takes up this run if it is cut short")
+        with _progress(asked.limit) as progress:
+            return await replay(
+                Order(asked.files, asked.concurrency, asked.limit, strict=asked.strict),
+                server,
+                Stage(
+                    policy=asked.policy,
+                    switch=asked.switch,
+                    home_agent_id=answer.home_agent_id,
+                    run_label=run_label,
+                    channel=asked.channel,
+                    entitlements=asked.entitlements,
+                ),
+                frozenset(agent.agent_id for agent in answer.agents),
+                complain=_complaints(),
+                progress=progress,
+            )
+
+
+def _compare(answer: ListAgentsResponse, registry: Registry | None, target: str) -> None:
+    """Say so where a running server has another registry than the one that was named."""
+    if registry is not None and registry.version != answer.registry_version:
+        _note(
+            f'note: the registry of {target} is "{answer.registry_version}", not '
+            f'"{registry.version}"; the figures are of what it has'
+        )
+
+
+@asynccontextmanager
+async def _server(asked: Asked, registry_text: str) -> AsyncIterator[str]:
+    """Give the target to play on: a running server's, or one that is started for this run."""
+    if asked.target:
+        yield asked.target
+        return
+    with tempfile.TemporaryDirectory(prefix="agent-routing-") as folder:
+        path = Path(asked.agents) if asked.agents else Path(folder, "registry.yaml")
+        if not asked.agents:
+            path.write_text(registry_text, encoding="utf-8")
+        async with embedded_server(path, asked.store) as target:
+            yield target
+
+
+def _note(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _complaints() -> Callable[[str], None]:
+    """Return what tells of bad lines and errors, until there are too many to read."""
+    told = 0
+
+    def complain(what: str) -> None:
+        nonlocal told
+        told += 1
+        if told <= COMPLAINTS_MAX:
+            _note(f"error: {what}")
+        if told == COMPLAINTS_MAX:
+            _note("error: more are counted and not shown")
+
+    return complain
+
+
+@contextmanager
+def _progress(limit: int | None) -> Iterator[Callable[[Tally], None]]:
+    """Give what shows how far the run is: a bar on a terminal, nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("replaying"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("dialogues, {task.fields[turns]} user turns"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=limit, turns=0)
+        yield lambda tally: bar.update(task, completed=tally.dialogues, turns=tally.user_turns)
+
+
+_SHARES: Final = {
+    "supervisor_calls_saved",
+    "first_dispatch_right",
+    "misrouted",
+    "unsupervised_turns",
+}
+
+
+def _print_figures(figures: Figures) -> None:
+    table = grid()
+    for name, value in figures.as_dict().items():
+        shown = (
+            f"{value:.2%}" if name in _SHARES else f"{value:,}" if isinstance(value, int) else value
+        )
+        table.add_row(name.replace("_", " "), str(shown))
+    console().print(table)

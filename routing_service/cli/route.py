@@ -1,0 +1,78 @@
+"""``agent-routing route``: send a user's message."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    ChannelOption,
+    EntitlementOption,
+    ExpectedRevisionOption,
+    JsonOption,
+    LocaleOption,
+    RequestIdOption,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+    UserOption,
+)
+
+NEW_SESSION = "-"
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing route chat-1 "where is my invoice?" --user ana
+  agent-routing route chat-1 /status --user ana --locale es
+  agent-routing route - "hello" --user ana --json | jq -r .session_id
+"""
+
+
+def route(
+    session: Annotated[
+        str, typer.Argument(metavar="SESSION", help="The session's id; - begins a new session.")
+    ],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the user says.")],
+    *,
+    user: UserOption = "",
+    locale: LocaleOption = "",
+    channel: ChannelOption = "",
+    entitlement: EntitlementOption = None,
+    literal_text: Annotated[
+        bool, typer.Option("--literal-text", help="Carry out no command in the text.")
+    ] = False,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Only say where it would go.")
+    ] = False,
+    expected_revision: ExpectedRevisionOption = None,
+    request_id: RequestIdOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a user's message, and see which agent it is for and why."""
+    from routing_service.cli.answers import print_routed  # noqa: PLC0415 - when it runs
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+        result = client.route(
+            text,
+            session_id="" if session == NEW_SESSION else session,
+            user_id=user,
+            request_id=request_id,
+            locale=locale,
+            channel=channel,
+            entitlements=entitlement or (),
+            literal_text=literal_text,
+            validate_only=validate_only,
+            expected_revision=expected_revision,
+        )
+    if as_json:
+        print_json(result.response)
+    else:
+        print_routed(result.response)

@@ -1,0 +1,82 @@
+"""What commands print: tables and lines for people, JSON for programs.
+
+Owns how answers of the contract look. It must not know how they were got. Its rule: on a terminal
+things are coloured and fitted to its width; in a pipe they are the same words, plain.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC
+from typing import TYPE_CHECKING, Final
+
+import typer
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agent_routing.v1.agent_pb2 import Agent
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import EnumDescriptor
+
+PIPE_COLUMNS: Final = 100
+"""The width of tables where there is no terminal to ask."""
+
+
+def console() -> Console:
+    """Return where answers go: stdout, in colour on a terminal."""
+    width = None if sys.stdout.isatty() else PIPE_COLUMNS
+    return Console(highlight=False, width=width)
+
+
+def print_json(message: Message) -> None:
+    """Print an answer as JSON, every field of it, under the contract's names."""
+    typer.echo(
+        json_format.MessageToJson(
+            message,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+            ensure_ascii=False,
+        )
+    )
+
+
+def word(enum: EnumDescriptor, value: int, prefix: str) -> str:
+    """Return an enum's value in words: ROUTE_REASON_FOLLOW_UP_LOCK as "follow up lock"."""
+    found = enum.values_by_number.get(value)
+    if found is None:
+        return str(value)
+    return str(found.name).removeprefix(prefix).lower().replace("_", " ")
+
+
+def agent_text(agent: Agent) -> Text:
+    """Return an agent as people know it: its name in its colour, its id where that differs."""
+    name = agent.display_name or agent.agent_id
+    text = Text(name, style=agent_style(agent))
+    if name != agent.agent_id:
+        text.append(f" ({agent.agent_id})", style="dim")
+    return text
+
+
+def agent_style(agent: Agent) -> str:
+    """Return an agent's colour as a style; bold alone where it has none."""
+    return f"bold {agent.color}" if agent.color else "bold"
+
+
+def time_text(timestamp: Timestamp) -> str:
+    """Return a point in time, UTC, to the second; "" where it is unset."""
+    if not timestamp.ByteSize():
+        return ""
+    return timestamp.ToDatetime(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def grid() -> Table:
+    """Return a table of names and values."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table

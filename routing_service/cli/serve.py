@@ -1,0 +1,111 @@
+"""``agent-routing serve``: serve a registry's agents until told to stop.
+
+Owns the flags of the server, made from its table of settings: what can be set is listed once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import typer
+
+from routing_service.config import CONFIG_VARIABLE, SETTINGS, Setting
+from routing_service.setting_forms import Switch
+
+_HELP: Final = """Serve a registry's agents over gRPC until SIGTERM or Ctrl-C.
+
+Prints "serving on HOST:PORT" once it answers. Each setting is taken from its flag, else from its
+environment variable (--log-level is AGENT_ROUTING_LOG_LEVEL), else from the configuration file
+(log_level), else from its default.
+"""
+
+EPILOG: Final = """\b
+Exit codes: 0 stopped when told to; 1 the machine did not let it (the store
+cannot be opened, the address is taken); 2 what it was told is wrong.
+
+\b
+Examples:
+  agent-routing serve --agents agents.yaml
+  agent-routing serve --agents agents.yaml --listen 127.0.0.1:0 --store memory:
+  AGENT_ROUTING_AGENTS=agents.yaml agent-routing serve --config routing.toml
+"""
+
+
+def make_serve() -> Callable[..., None]:
+    """Return the command, with an option for each setting."""
+
+    def serve(config: str | None, *, explain: bool, **flags: object) -> None:
+        _serve(config, flags, explain=explain)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        *(
+            inspect.Parameter(name, keyword, default=None, annotation=_annotation(setting))
+            for name, setting in SETTINGS.items()
+        ),
+        inspect.Parameter("config", keyword, default=None, annotation=_CONFIG_OPTION),
+        inspect.Parameter("explain", keyword, default=False, annotation=_EXPLAIN_OPTION),
+    ]
+    # The parser of options reads the signature, which is all that it asks of a function.
+    serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    serve.__annotations__ = {each.name: each.annotation for each in parameters}
+    serve.__doc__ = _HELP
+    return serve
+
+
+_CONFIG_OPTION: Final = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        show_default=False,
+        help=f"The configuration file (TOML).  [env var: {CONFIG_VARIABLE}]",
+    ),
+]
+_EXPLAIN_OPTION: Final = Annotated[
+    bool,
+    typer.Option("--explain", help="Print each setting and where its value is from; do not serve."),
+]
+
+
+def _annotation(setting: Setting) -> Any:
+    """Return a setting as an option: text, which the setting's own form reads, or a switch."""
+    text = setting.help[:1].upper() + setting.help[1:]
+    if isinstance(setting.form, Switch):
+        flags = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
+        return Annotated[bool | None, typer.Option(flags, show_default=False, help=f"{text}.")]
+    default = f"  [default: {setting.default}]" if setting.default != "" else ""
+    return Annotated[
+        str | None,
+        typer.Option(
+            setting.flag,
+            metavar=setting.name.rpartition("_")[2].upper(),
+            show_default=False,
+            help=f"{text}.{default}",
+        ),
+    ]
+
+
+def _serve(config: str | None, flags: dict[str, object], *, explain: bool) -> None:
+    from routing_service.cli.failure import EXIT_USAGE  # noqa: PLC0415 - when it runs
+    from routing_service.config import SettingsInvalid, resolve_settings  # noqa: PLC0415 - as above
+
+    try:
+        resolved = resolve_settings(flags, os.environ, config)
+    except SettingsInvalid as error:
+        for problem in error.problems:
+            typer.echo(f"error: {problem}", err=True)
+        raise typer.Exit(EXIT_USAGE) from None
+    for warning in resolved.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if explain:
+        for setting in resolved.explain():
+            typer.echo(f"{setting.name} = {setting.value!r}  ({setting.source})")
+        return
+    from routing_service import server  # noqa: PLC0415 - gRPC is not needed to refuse
+
+    sys.exit(server.run(resolved.settings))

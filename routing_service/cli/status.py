@@ -1,0 +1,44 @@
+"""``agent-routing status``: how a session stands."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    JsonOption,
+    SessionArgument,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+    UserOption,
+)
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing status chat-1
+  agent-routing status chat-1 --json | jq -r .active_agent.agent_id
+"""
+
+
+def status(
+    session: SessionArgument,
+    *,
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how a session stands: who has it, who waits, what is open."""
+    from routing_service.cli.answers import print_status  # noqa: PLC0415 - when it runs
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+        answer = client.status(session, user_id=user)
+    if as_json:
+        print_json(answer)
+    else:
+        print_status(answer)

@@ -1,0 +1,376 @@
+"""The settings of a server: what there is to set, what it may be, and where a value came from.
+
+Owns the names, bounds and defaults, and the order flag > environment > file > default. It must not
+know what the settings do, and it opens nothing but the configuration file.
+
+The rule: settings are taken whole or refused with everything that is wrong with them. A setting is
+one field of ``Settings``; its flag (--drain-s), its variable (AGENT_ROUTING_DRAIN_S) and its key in
+the file (drain_s) follow from the field's name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from routing_service.listen_address import ListenAddress, parse_listen_address
+from routing_service.setting_forms import (
+    Choice,
+    Form,
+    Seconds,
+    Switch,
+    Value,
+    WholeNumber,
+    Words,
+)
+
+VARIABLE_PREFIX: Final = "AGENT_ROUTING_"
+
+CONFIG_VARIABLE: Final = f"{VARIABLE_PREFIX}CONFIG"
+"""Names the configuration file where no flag does."""
+
+OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, f"{VARIABLE_PREFIX}TARGET"})
+"""Variables that are no settings of a server: TARGET is where the commands find one."""
+
+CONFIG_BYTES_MAX: Final = 1024 * 1024
+"""More than this is no configuration; the largest sensible one has a few kilobytes."""
+
+_SHOWN_CHARACTERS_MAX: Final = 200
+_USER_INFO: Final = re.compile(r"//.*@", re.DOTALL)
+_QUERY_SECRET: Final = re.compile(r"((?:password|secret|_key)=)[^&#]*", re.IGNORECASE)
+
+T = TypeVar("T", bound=Value)
+
+
+def _setting(default: T, form: Form, text: str) -> T:
+    """Make a field of Settings. text: for ``--help``, without the default."""
+    made: T = field(default=default, metadata={"form": form, "default": default, "help": text})
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a server is told at its start. Raises SettingsInvalid; nothing changes afterwards."""
+
+    listen: str = _setting(
+        "127.0.0.1:50051",
+        Words("HOST:PORT", parse_listen_address),
+        "where to listen: HOST:PORT, [IPV6]:PORT or unix:PATH; port 0 takes a free one",
+    )
+    store: str = _setting(
+        "sqlite:///var/routing.db",
+        Words("a store URL such as sqlite:///var/routing.db"),
+        "where sessions are kept: sqlite:///relative/path, sqlite:////absolute/path, or memory: "
+        "for a trial run",
+    )
+    agents: str = _setting("", Words("the path of a registry file"), "the registry file (YAML)")
+    stickiness: str = _setting(
+        "registry",
+        Choice(("registry", "enabled", "disabled")),
+        "whether agents stick, at the start: as the registry file says, or else",
+    )
+    log_level: str = _setting(
+        "info",
+        Choice(("debug", "info", "warning", "error")),
+        "the least level that is logged: debug, info, warning or error",
+    )
+    log_format: str = _setting(
+        "auto",
+        Choice(("auto", "json", "console")),
+        "how log lines look: json, console, or auto (console on a terminal, otherwise json)",
+    )
+    insecure: bool = _setting(
+        default=False,
+        form=Switch(),
+        text="listen where others can reach it although nobody signs in",
+    )
+    cache_sessions_max: int = _setting(
+        10_000,
+        WholeNumber(1, 10_000_000),
+        "sessions kept in memory; the others are read from the store when needed",
+    )
+    deadline_default_s: float = _setting(
+        10.0,
+        Seconds(0.01, 3600),
+        "time for a call that brings no deadline of its own; at most deadline_max_s",
+    )
+    deadline_max_s: float = _setting(
+        60.0,
+        Seconds(0.01, 3600),
+        "the longest time for a call, whatever its deadline; streams are not cut by it",
+    )
+    drain_s: float = _setting(
+        10.0,
+        Seconds(0, 3600),
+        "time for calls in flight to finish when the server stops",
+    )
+    # Measured on 2 cores at 2.5 times what one server does: with 128 goodput stays whole (970/s,
+    # half of the calls within 0.25 s), with 512 it falls to 370/s as callers' deadlines pass in
+    # the queue; with 32 an idle server refuses a seventh of 64 calls that come at once.
+    pending_requests_max: int = _setting(
+        128,
+        WholeNumber(1, 100_000),
+        "calls waiting to be looked at; from here on some are refused, from twice as many all",
+    )
+    keepalive_s: float = _setting(
+        60.0,
+        Seconds(1, 86_400),
+        "a connection that was silent for so long is asked whether it is still there",
+    )
+    keepalive_timeout_s: float = _setting(
+        20.0,
+        Seconds(0.1, 3600),
+        "a connection that does not answer that for so long is closed",
+    )
+    connection_age_max_s: float = _setting(
+        300.0,
+        Seconds(1, 86_400),
+        "connections are renewed after this time, so that new replicas get their share",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what would only fail later, or serve strangers."""
+        problems: list[SettingProblem] = []
+        values = {name: getattr(self, name) for name in SETTINGS}
+        _read(values, {}, problems)
+        if problems:
+            raise SettingsInvalid(tuple(problems))
+
+    @property
+    def listen_address(self) -> ListenAddress:
+        """``listen``, read."""
+        return parse_listen_address(self.listen)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as an operator meets it."""
+
+    name: str
+    form: Form
+    default: Value
+    help: str
+
+    @property
+    def flag(self) -> str:
+        """Its option on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return f"{VARIABLE_PREFIX}{self.name.upper()}"
+
+
+SETTINGS: Final[Mapping[str, Setting]] = {
+    made.name: Setting(made.name, **made.metadata) for made in dataclasses.fields(Settings)
+}
+"""All settings by name, in the order in which they are explained."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingProblem:
+    """One thing that is wrong with the settings."""
+
+    name: str
+    """The setting's, or the key or variable that is none; "" for a file that cannot be read."""
+    message: str
+    """What, which value, where it comes from, what to do."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class SettingsInvalid(Exception):
+    """Settings that are not taken. ``problems`` holds all that is wrong with them."""
+
+    def __init__(self, problems: tuple[SettingProblem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedSetting:
+    """One setting with its value and where that came from."""
+
+    name: str
+    value: Value
+    source: str
+    """"flag --listen", "environment AGENT_ROUTING_LISTEN", "file NAME" or "default"."""
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSettings:
+    """Settings as flags, environment and file gave them together."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+    """By name, in the words of ``ExplainedSetting.source``."""
+    warnings: tuple[SettingProblem, ...]
+    """What was passed over: variables that look like settings and are none."""
+
+    def explain(self) -> tuple[ExplainedSetting, ...]:
+        """List every setting; a password in a store URL is left out."""
+        return tuple(
+            ExplainedSetting(
+                setting.name,
+                without_secrets(getattr(self.settings, setting.name)),
+                self.sources[setting.name],
+                setting.help,
+            )
+            for setting in SETTINGS.values()
+        )
+
+
+def resolve_settings(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    config_file: str | Path | None = None,
+) -> ResolvedSettings:
+    """Put the settings together: flag > environment > file > default.
+
+    flags: values by the setting's name; None = not given. A variable that is empty is not given
+    either. config_file: None = what AGENT_ROUTING_CONFIG names, if anything.
+    Raises SettingsInvalid with every problem.
+    """
+    assert flags.keys() <= SETTINGS.keys(), flags.keys() - SETTINGS.keys()
+    problems: list[SettingProblem] = []
+    file_name = str(config_file or environ.get(CONFIG_VARIABLE, ""))
+    in_file = _from_file(Path(file_name), problems) if file_name else {}
+    values: dict[str, object] = {}
+    sources: dict[str, str] = {}
+    for setting in SETTINGS.values():
+        candidates = (
+            (flags.get(setting.name), f"flag {setting.flag}"),
+            (environ.get(setting.variable) or None, f"environment {setting.variable}"),
+            (in_file.get(setting.name), f"file {file_name}"),
+            (setting.default, "default"),
+        )
+        values[setting.name], sources[setting.name] = next(
+            candidate for candidate in candidates if candidate[0] is not None
+        )
+    read = _read(values, sources, problems)
+    if problems:
+        raise SettingsInvalid(tuple(problems))
+    return ResolvedSettings(Settings(**read), sources, tuple(_unknown_variables(environ)))
+
+
+def missing_agents() -> SettingProblem:
+    """Say that a server cannot start without a registry; settings alone may lack one."""
+    setting = SETTINGS["agents"]
+    return SettingProblem(
+        setting.name,
+        f"no registry file is named; give {setting.flag} FILE, {setting.variable}, or agents in "
+        "the configuration file",
+    )
+
+
+def _from_file(path: Path, problems: list[SettingProblem]) -> dict[str, object]:
+    """Return the settings that a file holds; what is wrong with the file is added to problems."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(CONFIG_BYTES_MAX + 1)
+        document = tomllib.loads(content[:CONFIG_BYTES_MAX].decode("utf-8"))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        problems.append(
+            SettingProblem("", f'configuration file "{path}": {reason}; check path and permissions')
+        )
+        return {}
+    except ValueError as error:  # Also what is not UTF-8, and TOML's own complaint, with its line.
+        problems.append(
+            SettingProblem("", f'configuration file "{path}" is not taken: {error}; write TOML')
+        )
+        return {}
+    if len(content) > CONFIG_BYTES_MAX:
+        message = f'configuration file "{path}" is longer than {CONFIG_BYTES_MAX} bytes; shorten it'
+        problems.append(SettingProblem("", message))
+    problems += (
+        SettingProblem(
+            key,
+            f'configuration file "{path}" has the unknown key "{key}"'
+            + _meant(key, SETTINGS, "known keys"),
+        )
+        for key in document
+        if key not in SETTINGS
+    )
+    return {key: value for key, value in document.items() if key in SETTINGS}
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> Iterable[SettingProblem]:
+    known = {setting.variable for setting in SETTINGS.values()} | OTHER_VARIABLES
+    for name in sorted(environ):
+        if name.startswith(VARIABLE_PREFIX) and name not in known:
+            yield SettingProblem(
+                name,
+                f"environment variable {name} is no setting and is passed over"
+                + _meant(name, known, "known variables"),
+            )
+
+
+def _meant(written: str, known: Iterable[str], known_as: str) -> str:
+    close = difflib.get_close_matches(written.lower(), [name.lower() for name in known], n=1)
+    meant = [name for name in known if name.lower() in close]
+    if meant:
+        return f"; did you mean {meant[0]}?"
+    return f"; {known_as}: {', '.join(sorted(known))}"
+
+
+def _read(
+    values: Mapping[str, object], sources: Mapping[str, str], problems: list[SettingProblem]
+) -> dict[str, Any]:
+    """Return the values in their types; what is wrong with each, or with them together, is added.
+
+    The types are those of the fields of Settings, as each form reads into its field's type.
+    """
+    read: dict[str, Any] = {}
+    for name, setting in SETTINGS.items():
+        value = values[name]
+        if type(value) is type(setting.default) and value == setting.default:
+            read[name] = value  # Also a default that nobody could write, such as no file.
+            continue
+        try:
+            read[name] = setting.form.read(value)
+        except ValueError as error:
+            problems.append(SettingProblem(name, f"{_named(name, values, sources)}; {error}"))
+    problems += _conflicts(read, values, sources)
+    return read
+
+
+def _conflicts(
+    read: Mapping[str, Any], values: Mapping[str, object], sources: Mapping[str, str]
+) -> Iterable[SettingProblem]:
+    if (
+        {"listen", "insecure"} <= read.keys()
+        and not parse_listen_address(read["listen"]).is_loopback
+        and not read["insecure"]
+    ):
+        yield SettingProblem(
+            "listen",
+            f"{_named('listen', values, sources)}, which others can reach, and nobody signs in; "
+            f"listen on 127.0.0.1, or add {SETTINGS['insecure'].flag} if a proxy or the network "
+            "keeps strangers out",
+        )
+
+
+def _named(name: str, values: Mapping[str, object], sources: Mapping[str, str]) -> str:
+    """Return 'drain_s is "ten" (flag --drain-s)'."""
+    shown = str(without_secrets(values[name]))
+    if len(shown) > _SHOWN_CHARACTERS_MAX:
+        shown = f"{shown[:_SHOWN_CHARACTERS_MAX]}…"
+    source = sources.get(name)
+    return f'{name} is "{shown}"' + (f" ({source})" if source else "")
+
+
+def without_secrets(value: Any) -> Any:
+    """Return a value as it may be shown: a store URL without its user and password."""
+    if not isinstance(value, str):
+        return value
+    return _QUERY_SECRET.sub(r"\1…", _USER_INFO.sub("//…@", value))

@@ -1,0 +1,1 @@
+"""The pure core: sessions, agents and decisions, without clock, I/O or wire format."""

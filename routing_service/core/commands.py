@@ -1,0 +1,259 @@
+"""What callers ask of a session: imperative, one type per mutating call.
+
+Owns: the command types and the plans that decide gives back. Must not know: protobuf, stores.
+Rule: a command holds every id and time that a decision may need, so that deciding is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from routing_service.core.events import NO_PROFILE, Event, Item, Profile, Step
+from routing_service.core.slash_commands import ReplySpec
+from routing_service.core.vocabulary import (
+    ApprovalDecision,
+    ClearScope,
+    HandoffMode,
+    Initiator,
+    OutcomeStatus,
+    RouteReason,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteMessage:
+    """A user's message wants an agent.
+
+    task_id: "" joins the open task or begins new_task_id. new_task_id: an unused id.
+    known_task_status: what the store says of a task_id that is not the session's latest; "" = new.
+    names_child: the request_id is that of a request which the service itself made in this session.
+    task_expire_us: None leaves it as it is.
+    """
+
+    request_id: str
+    text: str
+    new_task_id: str
+    items: tuple[Item, ...] = ()
+    task_id: str = ""
+    known_task_status: str = ""
+    names_child: bool = False
+    profile: Profile = NO_PROFILE
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    task_expire_us: int | None = None
+    literal_text: bool = False
+    stickiness_enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SetActiveAgent:
+    """A handoff, inside an open turn (turn_request_id) or between messages.
+
+    initiator None is read off the source: SUPERVISOR for the home agent, else AGENT.
+    turn_known: the turn_request_id was dispatched in this session, though it is open no longer.
+    refusals: handoffs that were refused in this turn before.
+    """
+
+    request_id: str
+    agent_id: str
+    turn_request_id: str = ""
+    turn_known: bool = False
+    refusals: int = 0
+    initiator: Initiator | None = None
+    from_agent_id: str = ""
+    reason: str = ""
+    context: Mapping[str, object] | None = None
+    message: str = ""
+    mode: HandoffMode = HandoffMode.TRANSFER
+    profile: Profile = NO_PROFILE
+    stickiness_enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ClearActiveAgent:
+    """Back to the home agent."""
+
+    request_id: str
+    scope: ClearScope = ClearScope.ACTIVE_AGENT
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """The answer stands by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """The agent asked something. timeout_us: how long it waits; None = as long as it takes."""
+
+    timeout_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The agent has finished. message: for whoever comes next, shown to the user."""
+
+    summary: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOff:
+    """The agent wants another agent to go on with the message."""
+
+    agent_id: str
+    reason: str = ""
+    context: Mapping[str, object] | None = None
+    message: str = ""
+    mode: HandoffMode = HandoffMode.TRANSFER
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The agent could not do it."""
+
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AskApproval:
+    """The agent must not go on before a person has approved. prompt: what, for that person."""
+
+    prompt: str = ""
+
+
+Outcome = Proceed | FollowUp | Complete | HandOff | AskApproval | Fail
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTurn:
+    """A request that was dispatched in this session, to holder, and is open no longer."""
+
+    root_request_id: str
+    task_id: str
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteTurn:
+    """An agent's answer to a dispatched request.
+
+    parse_markers: None = as the registry says of the agent; False = not in this answer.
+    known_turn: what the log says of a request_id that is not open. was_asked: the log says that the
+    agent, which is not the holder now, had the request before. refusals: as above.
+    child_seed: a fresh UUIDv7 that the id of a following request is made from. consult_question:
+    what the agent was asked, where it was consulted.
+    """
+
+    request_id: str
+    agent_id: str
+    outcome: Outcome
+    child_seed: str
+    text: str = ""
+    items: tuple[Item, ...] = ()
+    steps: tuple[Step, ...] = ()
+    parse_markers: bool | None = None
+    known_turn: KnownTurn | None = None
+    was_asked: bool = False
+    refusals: int = 0
+    stickiness_enabled: bool = True
+    consult_question: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeTask:
+    """A person's decision about a paused task.
+
+    request_id: the request that waits for it. task_id "" = the session's. child_seed: as above.
+    """
+
+    request_id: str
+    task_id: str
+    decision: ApprovalDecision
+    child_seed: str
+    comment: str = ""
+
+
+Command = RouteMessage | SetActiveAgent | ClearActiveAgent | CompleteTurn | ResumeTask
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one rule said of a handoff. detail: why, for people; "" where it allowed."""
+
+    rule: str
+    allowed: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffPlan:
+    """A handoff as frontends and the next agent see it."""
+
+    from_agent: str
+    to_agent: str
+    initiator: Initiator
+    mode: HandoffMode
+    reason: str = ""
+    context: Mapping[str, object] | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePlan:
+    """What a person decided, for the agent that asked."""
+
+    decision: ApprovalDecision
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsultPlan:
+    """A question of one agent to another. answer: None until there is one, "" where it failed."""
+
+    asker: str
+    question: str
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchPlan:
+    """A message that an agent must act on.
+
+    message_revision: the change that holds text and items; 0 = the command's own.
+    text: the command's own text, without its slash command; unused with a message_revision.
+    """
+
+    request_id: str
+    task_id: str
+    agent_id: str
+    reason: RouteReason
+    reason_detail: str = ""
+    previous_agent: str = ""
+    locked: bool = False
+    handoff: HandoffPlan | None = None
+    message_revision: int = 0
+    text: str = ""
+    resume: ResumePlan | None = None
+    consult: ConsultPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows from a command. No events: nothing is written.
+
+    task_id: the task the answer names. status: of a completed turn. text: the agent's, without
+    markers. agent_id: who gets the next message, after a handoff or a clear.
+    """
+
+    events: tuple[Event, ...] = ()
+    task_id: str = ""
+    dispatch: DispatchPlan | None = None
+    reply: ReplySpec | None = None
+    handoff: HandoffPlan | None = None
+    status: OutcomeStatus = OutcomeStatus.APPLIED
+    verdicts: tuple[Verdict, ...] = ()
+    text: str = ""
+    agent_id: str = ""
+    previous_agent: str = ""

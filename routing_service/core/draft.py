@@ -1,0 +1,53 @@
+"""A change while it is being decided.
+
+Owns: the list of events so far and the state after them. Must not know: why an event is added.
+Rule: nothing is read from the old state once an event has changed it.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from routing_service.core.events import Event
+from routing_service.core.registry import Agent, Registry
+from routing_service.core.session import SessionState, evolve
+
+
+class Draft:
+    """Collects the events of one change and folds them as they come."""
+
+    __slots__ = ("active_after", "before", "events", "now_us", "registry", "state")
+
+    def __init__(
+        self, state: SessionState | None, session_id: str, registry: Registry, now_us: int
+    ) -> None:
+        """Begin a change on a session, or a session (state None).
+
+        now_us: never before the session's last change, whatever the clock says.
+        """
+        if state is None:
+            state = SessionState(
+                session_id=session_id, revision=0, create_us=now_us, update_us=now_us
+            )
+        self.now_us = max(now_us, state.update_us)
+        self.before = state
+        self.registry = registry
+        self.events: list[Event] = []
+        # Who was active after each event: readers of the log need not fold it from its beginning.
+        self.active_after: list[str] = []
+        self.state = replace(
+            state,
+            revision=state.revision + 1,
+            update_us=self.now_us,
+            registry_version=registry.version,
+        )
+
+    def add(self, event: Event) -> None:
+        """Add what happened, and let it happen."""
+        self.events.append(event)
+        self.state = evolve(self.state, event)
+        self.active_after.append(self.state.active_id)
+
+    def agent(self, agent_id: str) -> Agent:
+        """Return a registered agent, or what one that is registered no longer counts as."""
+        return self.registry.agent(agent_id) or Agent(agent_id)

@@ -1,0 +1,130 @@
+"""What callers can do wrong, and what the service says then.
+
+Owns: the error reasons of the contract as exceptions with a message and metadata.
+Must not know: status codes or protobuf (rpc/status_errors.py maps them in one table).
+Rule: a message says what, which value, what to do; the same values stand in the metadata.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+class Reason(enum.Enum):
+    """The reasons of google.rpc.ErrorInfo, as in error_reason.proto."""
+
+    MALFORMED_REQUEST = "MALFORMED_REQUEST"
+    INVALID_FIELD = "INVALID_FIELD"
+    UNKNOWN_SESSION = "UNKNOWN_SESSION"
+    UNKNOWN_AGENT = "UNKNOWN_AGENT"
+    UNKNOWN_TASK = "UNKNOWN_TASK"
+    UNKNOWN_REQUEST = "UNKNOWN_REQUEST"
+    UNKNOWN_SUGGESTION = "UNKNOWN_SUGGESTION"
+    HANDOFF_REFUSED = "HANDOFF_REFUSED"
+    REQUEST_NOT_OPEN = "REQUEST_NOT_OPEN"
+    TASK_NOT_PAUSED = "TASK_NOT_PAUSED"
+    TASK_CLOSED = "TASK_CLOSED"
+    TASK_OPEN = "TASK_OPEN"
+    TURN_OPEN = "TURN_OPEN"
+    AGENT_UNAVAILABLE = "AGENT_UNAVAILABLE"
+    SESSION_ERASED = "SESSION_ERASED"
+    REVISION_MISMATCH = "REVISION_MISMATCH"
+    REQUEST_ID_REUSED = "REQUEST_ID_REUSED"
+    DEADLINE = "DEADLINE"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    OWNER_MISMATCH = "OWNER_MISMATCH"
+    SCOPE_MISSING = "SCOPE_MISSING"
+    OVERLOADED = "OVERLOADED"
+    TOO_LARGE = "TOO_LARGE"
+    WATCH_TOO_SLOW = "WATCH_TOO_SLOW"
+    REVISION_COMPACTED = "REVISION_COMPACTED"
+    STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
+    SCHEMA_TOO_NEW = "SCHEMA_TOO_NEW"
+    STATE_CORRUPT = "STATE_CORRUPT"
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+    NOT_IMPLEMENTED = "NOT_IMPLEMENTED"
+    INTERNAL = "INTERNAL"
+    REGISTRY_INVALID = "REGISTRY_INVALID"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One rule that refused, or one field that is wrong.
+
+    subject: the rule's name (handoff_to) or the field's path (items[2].uri).
+    """
+
+    subject: str
+    detail: str
+
+
+class RoutingError(Exception):
+    """A call that was refused, with the reason a program reads and the message a person reads."""
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        violations: Sequence[Violation] = (),
+        retry_after_s: float | None = None,
+    ) -> None:
+        """Keep what the answer needs.
+
+        metadata: the message's values again, for programs. violations: every field or rule.
+        retry_after_s: seconds after which a repeat makes sense; None where it does not.
+        """
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.metadata = dict(metadata or {})
+        self.violations = tuple(violations)
+        self.retry_after_s = retry_after_s
+
+
+def invalid_field(field: str, detail: str) -> RoutingError:
+    """Name one bad field found after the request checks."""
+    return RoutingError(
+        Reason.INVALID_FIELD,
+        f"{field}: {detail}",
+        metadata={"field": field},
+        violations=(Violation(field, detail),),
+    )
+
+
+# An error's details stay under 4 KB on the wire, so a message names at most this many ids.
+NAMED_IDS_MAX = 12
+
+
+def unknown_agent(agent_id: str, registered: Sequence[str]) -> RoutingError:
+    """Say which agent is unknown and which ones there are."""
+    named = ", ".join(registered[:NAMED_IDS_MAX])
+    if len(registered) > NAMED_IDS_MAX:
+        named += f" and {len(registered) - NAMED_IDS_MAX} more"
+    return RoutingError(
+        Reason.UNKNOWN_AGENT,
+        f'agent "{agent_id}" is not registered; registered agents: {named}',
+        metadata={"agent_id": agent_id},
+    )
+
+
+def unknown_session(session_id: str) -> RoutingError:
+    """Say that nobody has talked in this session yet."""
+    return RoutingError(
+        Reason.UNKNOWN_SESSION,
+        f'session "{session_id}" is not known; send its first message with Route',
+        metadata={"session_id": session_id},
+    )
+
+
+def unknown_request(session_id: str, request_id: str) -> RoutingError:
+    """Say that no dispatch of this session carries the request id."""
+    return RoutingError(
+        Reason.UNKNOWN_REQUEST,
+        f'request "{request_id}" was never dispatched in session "{session_id}"; '
+        "use the request_id of a Dispatch (Status lists the open ones)",
+        metadata={"session_id": session_id, "request_id": request_id},
+    )

@@ -1,0 +1,310 @@
+"""What happened in a session: facts, past tense, as they are stored.
+
+Owns: the event types. Must not know: how they are encoded, who listens.
+Rule: an event holds all that its replay needs; fields are only ever added, with a default.
+
+They are msgspec structs rather than dataclasses: as cheap to make, and stored bytes come out small
+and are checked when they are read, by a library. The tag is the kind that is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from routing_service.core.vocabulary import (
+    ApprovalDecision,
+    HandoffMode,
+    Initiator,
+    OutcomeKind,
+    OutcomeStatus,
+    RouteReason,
+)
+
+
+class Item(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of a message that is not its text: exactly one of text, data, uri is set."""
+
+    content_type: str
+    text: str | None = None
+    data: bytes | None = None
+    uri: str | None = None
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step of an agent's execution trace, as the agent reported it."""
+
+    name: str
+    kind: str = ""
+    input: str = ""
+    output: str = ""
+    start_us: int | None = None
+    duration_us: int | None = None
+
+
+class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a call said of its user; empty fields say nothing."""
+
+    user_id: str = ""
+    locale: str = ""
+    channel: str = ""
+    entitlements: tuple[str, ...] = ()
+
+
+NO_PROFILE = Profile()
+
+
+class SessionStarted(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="session_started"
+):
+    """The session's first change."""
+
+    profile: Profile = NO_PROFILE
+
+
+class ProfileUpdated(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="profile_updated"
+):
+    """A message said something new of its user. The service's own: watchers are not told."""
+
+    profile: Profile
+
+
+class TaskCreated(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_created"
+):
+    """A task began; messages join it until it is closed."""
+
+    task_id: str
+    expire_us: int | None = None
+    metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class TaskCompleted(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_completed"
+):
+    """An agent finished the task."""
+
+    task_id: str
+    agent_id: str
+    summary: str = ""
+
+
+class TaskFailed(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_failed"
+):
+    """An agent gave the task up."""
+
+    task_id: str
+    agent_id: str
+    message: str = ""
+
+
+class TaskCancelled(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_cancelled"
+):
+    """The task was taken away. cause: reset | clear | expired."""
+
+    task_id: str
+    cause: str
+
+
+class TaskPaused(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_paused"
+):
+    """A person has to approve something before the agent goes on. prompt: what, in its words."""
+
+    task_id: str
+    request_id: str
+    agent_id: str
+    prompt: str = ""
+
+
+class TaskResumed(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_resumed"
+):
+    """A person decided, and the paused agent goes on with a request of its own."""
+
+    task_id: str
+    request_id: str
+    agent_id: str
+    decision: ApprovalDecision
+    child_request_id: str
+    root_request_id: str
+    message_revision: int
+    comment: str = ""
+
+
+class MessageRouted(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="message_routed"
+):
+    """A user's message opened a turn and went to an agent.
+
+    text: without its command. previous_agent: who got the dispatch before this one.
+    metadata: what the message adds to its task.
+    """
+
+    request_id: str
+    task_id: str
+    agent_id: str
+    reason: RouteReason
+    text: str = ""
+    items: tuple[Item, ...] = ()
+    previous_agent: str = ""
+    locked: bool = False
+    mid_task: bool = False
+    reason_detail: str = ""
+    metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
+    task_expire_us: int | None = None
+
+
+class CommandHandled(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="command_handled"
+):
+    """A slash command was answered; what it changed stands in the events beside it.
+
+    text: the message as typed. agent_id: the agent that the command was about, "" for none.
+    """
+
+    command: str
+    variant: str
+    text: str = ""
+    agent_id: str = ""
+
+
+class TurnAbandoned(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="turn_abandoned"
+):
+    """A turn was closed without an answer. cause: limit | timeout | reset | clear."""
+
+    request_id: str
+    root_request_id: str
+    agent_id: str
+    cause: str
+
+
+class TurnCompleted(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="turn_completed"
+):
+    """An agent's answer to a request.
+
+    text: as the user sees it, markers removed. closes: the request is open no longer and nothing
+    follows in its chain. counts: a turn of the active agent. own_entry: history shows the answer
+    by itself, because the agent did not hold the request. is_consult: the answer is for the agent
+    that asked, not for the user. message: the agent's words for the user about what follows.
+    """
+
+    request_id: str
+    root_request_id: str
+    task_id: str
+    agent_id: str
+    outcome: OutcomeKind
+    status: OutcomeStatus
+    text: str = ""
+    items: tuple[Item, ...] = ()
+    steps: tuple[Step, ...] = ()
+    closes: bool = False
+    counts: bool = False
+    own_entry: bool = False
+    dispatched_us: int | None = None
+    detail: str = ""
+    is_consult: bool = False
+    message: str = ""
+
+
+class AgentHandedOff(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="agent_handoff"
+):
+    """The conversation, or one turn of it, went from one agent to another.
+
+    turn_request_id: the open request it happened in, "" outside a turn; child_request_id: the
+    request that follows, "" where the same one goes on. dispatches: the turn goes on to to_agent.
+    moves: active agent and stack change (not while stickiness is off). activates: to_agent may be
+    active (a supervisor may not). message_revision: where the turn's user message is kept.
+    drops_approval: nobody is asked any more for what the task was paused for.
+    """
+
+    from_agent: str
+    to_agent: str
+    initiator: Initiator
+    mode: HandoffMode
+    route_reason: RouteReason
+    reason: str = ""
+    context: Mapping[str, object] | None = None
+    message: str = ""
+    turn_request_id: str = ""
+    child_request_id: str = ""
+    root_request_id: str = ""
+    task_id: str = ""
+    message_revision: int = 0
+    dispatches: bool = False
+    moves: bool = True
+    activates: bool = True
+    locked: bool = False
+    drops_approval: bool = False
+
+
+class AgentCleared(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="agent_cleared"
+):
+    """The next message goes to the home agent.
+
+    cause: command | reset | clear | proceed | complete | timeout.
+    """
+
+    agent_id: str
+    cause: str
+    reason: str = ""
+
+
+class LockEngaged(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="lock_engaged"
+):
+    """The agent asked the user something and waits for the answer."""
+
+    agent_id: str
+    expire_us: int | None = None
+    root_request_id: str = ""
+
+
+class LockReleased(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="lock_released"
+):
+    """The agent waits no longer.
+
+    cause: answered | timeout | command | reset | clear | handoff | failure.
+    """
+
+    agent_id: str
+    cause: str
+
+
+class StickinessExpired(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="stickiness_expired"
+):
+    """The session was idle for too long and went back to the home agent."""
+
+    agent_id: str
+    idle_us: int
+
+
+Event = (
+    SessionStarted
+    | ProfileUpdated
+    | TaskCreated
+    | TaskCompleted
+    | TaskFailed
+    | TaskCancelled
+    | TaskPaused
+    | TaskResumed
+    | MessageRouted
+    | CommandHandled
+    | TurnAbandoned
+    | TurnCompleted
+    | AgentHandedOff
+    | AgentCleared
+    | LockEngaged
+    | LockReleased
+    | StickinessExpired
+)

@@ -1,0 +1,252 @@
+"""The conversation as turns, folded from the log.
+
+Owns: TurnRecord and how events become turns. Must not know: stores, pages, protobuf.
+Rule: one record per request and agent, in the order in which requests reached agents. An agent's
+records hold its own words and the user's, nobody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
+
+from routing_service.core import events as ev
+from routing_service.core.vocabulary import OutcomeKind, OutcomeStatus, RouteReason
+
+
+class TurnRecord(msgspec.Struct, frozen=True):
+    """One request as one agent had it.
+
+    position: (revision, place) of the dispatch, which orders the history.
+    revision: the change by which the record is as it is: its answer's, or else its dispatch's.
+    message_revision: the change that holds the user's words; has_message: they are filled in.
+    outcome None and not is_abandoned: unanswered. size_bytes: about what it weighs in memory and in
+    an answer. shown: a place for whoever shows the record to keep what it made of it.
+    """
+
+    position: tuple[int, int]
+    request_id: str
+    agent_id: str
+    task_id: str
+    message_revision: int
+    create_us: int
+    revision: int
+    parent_request_id: str = ""
+    from_agent_id: str = ""
+    reason: RouteReason | None = None
+    has_message: bool = True
+    user_text: str = ""
+    user_items: tuple[ev.Item, ...] = ()
+    agent_text: str = ""
+    agent_items: tuple[ev.Item, ...] = ()
+    steps: tuple[ev.Step, ...] = ()
+    outcome: OutcomeKind | None = None
+    status: OutcomeStatus | None = None
+    handoff_message: str = ""
+    complete_us: int | None = None
+    is_abandoned: bool = False
+    size_bytes: int = 0
+    shown: list[bytes] = msgspec.field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether nothing has become of the request yet."""
+        return self.outcome is None and not self.is_abandoned
+
+    def answered(self, event: ev.TurnCompleted, revision: int, now_us: int) -> TurnRecord:
+        """Return the record with the agent's answer."""
+        return replace(
+            self,
+            revision=revision,
+            agent_text=event.text,
+            agent_items=event.items,
+            steps=event.steps,
+            outcome=event.outcome,
+            status=event.status,
+            handoff_message=event.message,
+            complete_us=now_us,
+            size_bytes=self.size_bytes
+            + _size(event.text, event.items)
+            + _utf8_bytes(event.message),
+            shown=[],
+        )
+
+
+@dataclass(slots=True)
+class HistoryFold:
+    """Turns as the changes come by, oldest first. May begin anywhere in the log.
+
+    records_max, bytes_max: how much of the past is kept; 0 = all. is_cut: some was let go, or the
+    fold began after the session's first change.
+    """
+
+    records_max: int = 0
+    bytes_max: int = 0
+    is_cut: bool = False
+    _records: dict[tuple[str, str], TurnRecord] = field(default_factory=dict)
+    _messages: dict[int, ev.MessageRouted] = field(default_factory=dict)
+    _bytes: int = 0
+
+    @property
+    def records(self) -> list[TurnRecord]:
+        """The turns so far, in the order of their dispatches."""
+        return list(self._records.values())
+
+    def apply(self, revision: int, now_us: int, events: Iterable[ev.Event]) -> None:
+        """Fold one change."""
+        for place, event in enumerate(events):
+            position = (revision, place)
+            match event:
+                case ev.MessageRouted():
+                    self._messages[revision] = event
+                    self._put(_opened(event, position, now_us))
+                case ev.AgentHandedOff() if event.dispatches:
+                    self._handed_over(event, position, now_us)
+                case ev.TaskResumed():
+                    self._resumed(event, position, now_us)
+                case ev.TurnCompleted():
+                    self._answer(event, position, now_us)
+                case ev.TurnAbandoned():
+                    known = self._records.get((event.request_id, event.agent_id))
+                    if known is not None:
+                        self._put(replace(known, is_abandoned=True, revision=revision, shown=[]))
+                case _:
+                    pass
+        self._trim()
+
+    def message(self, revision: int) -> ev.MessageRouted | None:
+        """Return the user's message of a change, if the fold still has it."""
+        return self._messages.get(revision)
+
+    def _handed_over(
+        self, event: ev.AgentHandedOff, position: tuple[int, int], now_us: int
+    ) -> None:
+        if not event.child_request_id:
+            # The same request goes on with another agent: the first has had its part in it.
+            before = self._records.get((event.turn_request_id, event.from_agent))
+            if before is not None and before.is_open:
+                moved = replace(
+                    before,
+                    outcome=OutcomeKind.HANDOFF,
+                    handoff_message=event.message,
+                    complete_us=now_us,
+                    revision=position[0],
+                    shown=[],
+                )
+                self._put(moved)
+        request_id = event.child_request_id or event.turn_request_id
+        known = self._records.get((request_id, event.to_agent))
+        if known is not None and known.status is not None:
+            # It spoke up before it was given the request, and an agent answers a request once.
+            return
+        if known is not None:
+            # It has the request a second time, and its place is where it has it now.
+            self._bytes -= self._records.pop((request_id, event.to_agent)).size_bytes
+        message = self._messages.get(event.message_revision)
+        self._put(
+            TurnRecord(
+                position=position,
+                request_id=request_id,
+                agent_id=event.to_agent,
+                task_id=event.task_id,
+                message_revision=event.message_revision,
+                create_us=now_us,
+                revision=position[0],
+                parent_request_id=event.turn_request_id if event.child_request_id else "",
+                from_agent_id=event.from_agent,
+                reason=event.route_reason,
+                has_message=message is not None,
+                user_text=message.text if message else "",
+                user_items=message.items if message else (),
+                size_bytes=_size(message.text, message.items) if message else 0,
+            )
+        )
+
+    def _resumed(self, event: ev.TaskResumed, position: tuple[int, int], now_us: int) -> None:
+        message = self._messages.get(event.message_revision)
+        self._put(
+            TurnRecord(
+                position=position,
+                request_id=event.child_request_id,
+                agent_id=event.agent_id,
+                task_id=event.task_id,
+                message_revision=event.message_revision,
+                revision=position[0],
+                create_us=now_us,
+                parent_request_id=event.request_id,
+                from_agent_id=event.agent_id,
+                reason=RouteReason.TASK_RESUMED,
+                has_message=message is not None,
+                user_text=message.text if message else "",
+                user_items=message.items if message else (),
+                size_bytes=_size(message.text, message.items) if message else 0,
+            )
+        )
+
+    def _answer(self, event: ev.TurnCompleted, position: tuple[int, int], now_us: int) -> None:
+        known = self._records.get((event.request_id, event.agent_id))
+        if known is None:
+            if not event.own_entry:
+                # The dispatch lies before the fold's beginning; whoever lists it asks for this.
+                return
+            known = TurnRecord(
+                position=position,
+                request_id=event.request_id,
+                agent_id=event.agent_id,
+                task_id=event.task_id,
+                message_revision=0,
+                create_us=now_us,
+                revision=position[0],
+            )
+        self._put(known.answered(event, position[0], now_us))
+
+    def _put(self, record: TurnRecord) -> None:
+        key = (record.request_id, record.agent_id)
+        before = self._records.get(key)
+        self._bytes += record.size_bytes - (before.size_bytes if before else 0)
+        self._records[key] = record
+
+    def _trim(self) -> None:
+        if not self.records_max:
+            return
+        while len(self._records) > self.records_max or self._bytes > self.bytes_max > 0:
+            if len(self._records) <= 1:
+                break
+            key = next(iter(self._records))
+            self._bytes -= self._records.pop(key).size_bytes
+            self.is_cut = True
+        kept = {record.message_revision for record in self._records.values()}
+        for revision in [revision for revision in self._messages if revision not in kept]:
+            del self._messages[revision]
+
+
+def _opened(event: ev.MessageRouted, position: tuple[int, int], now_us: int) -> TurnRecord:
+    return TurnRecord(
+        position=position,
+        request_id=event.request_id,
+        agent_id=event.agent_id,
+        task_id=event.task_id,
+        message_revision=position[0],
+        create_us=now_us,
+        revision=position[0],
+        reason=event.reason,
+        user_text=event.text,
+        user_items=event.items,
+        size_bytes=_size(event.text, event.items),
+    )
+
+
+def _size(text: str, items: tuple[ev.Item, ...]) -> int:
+    """Say what a message weighs on the wire, without what frames it: words and items, as UTF-8."""
+    size_bytes = _utf8_bytes(text)
+    for item in items:
+        size_bytes += len(item.content_type) + len(item.data or b"")
+        size_bytes += _utf8_bytes(item.text or "") + _utf8_bytes(item.uri or "")
+    return size_bytes
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

@@ -1,0 +1,289 @@
+"""How the conversation changes hands: handoffs, returns, releases, expiry.
+
+Owns: the events of each such move, the same from every caller. Must not know: which rules allowed
+it. Rule: exactly one place emits each kind of move, so that locks, frames and epochs agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from routing_service.core import events as ev
+from routing_service.core.commands import HandoffPlan
+from routing_service.core.draft import Draft
+from routing_service.core.handoff_rules import agent_is_reachable
+from routing_service.core.registry import Agent, AgentKind, Registry, Sticks
+from routing_service.core.session import OpenTurn, SessionState
+from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason, TaskStatus
+
+_HANDOFF_REASONS = {
+    Initiator.SUPERVISOR: RouteReason.SUPERVISOR_HANDOFF,
+    Initiator.AGENT: RouteReason.AGENT_HANDOFF,
+    Initiator.USER: RouteReason.USER_SELECTED,
+    Initiator.OPERATOR: RouteReason.AGENT_HANDOFF,
+    Initiator.TOPIC: RouteReason.TOPIC_SWITCH,
+    Initiator.COMPLETION: RouteReason.TASK_COMPLETED,
+}
+
+
+# An agent that leaves by one of these has answered its question; the others take the lock away.
+_BY_ANSWER = frozenset({"proceed", "complete"})
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A handoff that the rules allowed. child_request_id: "" keeps the turn's request."""
+
+    source: str
+    target: Agent
+    initiator: Initiator
+    mode: HandoffMode
+    route_reason: RouteReason
+    reason: str = ""
+    context: Mapping[str, object] | None = None
+    message: str = ""
+    turn: OpenTurn | None = None
+    child_request_id: str = ""
+    dispatches: bool = False
+    moves: bool = True
+
+
+def effective_mode(
+    state: SessionState, registry: Registry, source: str, target: Agent, asked: HandoffMode
+) -> HandoffMode:
+    """Return what a handoff really does, whatever mode was asked for."""
+    if target.agent_id == registry.home_agent_id:
+        return HandoffMode.TRANSFER
+    if asked is HandoffMode.CONSULT:
+        return HandoffMode.CONSULT
+    if state.stack and source == state.active_id and target.agent_id == state.stack[-1].agent_id:
+        return HandoffMode.RETURN
+    if asked is not HandoffMode.INTERLUDE and not target.receives_as_interlude:
+        return HandoffMode.TRANSFER
+    is_home = source == registry.home_agent_id
+    if is_home and not registry.is_swarm:
+        return HandoffMode.TRANSFER  # A supervisor is never interrupted.
+    if state.active is None:
+        # A default agent may be interrupted although it is not active: it has the conversation.
+        return HandoffMode.INTERLUDE if is_home else HandoffMode.TRANSFER
+    if source and source != state.active_id:
+        # Whoever stands in for the active agent takes over: there is nothing of its own to keep.
+        return HandoffMode.TRANSFER
+    return HandoffMode.INTERLUDE
+
+
+def hand_off(draft: Draft, move: Move) -> HandoffPlan:
+    """Emit the events of a handoff and return it as others see it."""
+    turn = move.turn
+    is_home_supervisor = move.target.kind is AgentKind.SUPERVISOR
+    is_home = move.target.agent_id == draft.registry.home_agent_id
+    # Only an operator, or going home, gets past a pending approval, and takes it away.
+    drops_approval = (
+        move.moves
+        and task_is_paused(draft.state)
+        and (is_home or move.initiator is Initiator.OPERATOR)
+    )
+    draft.add(
+        ev.AgentHandedOff(
+            from_agent=move.source,
+            to_agent=move.target.agent_id,
+            initiator=move.initiator,
+            mode=move.mode,
+            route_reason=move.route_reason,
+            reason=move.reason,
+            context=move.context,
+            message=move.message,
+            turn_request_id=turn.request_id if turn else "",
+            child_request_id=move.child_request_id,
+            root_request_id=turn.root_request_id if turn else "",
+            task_id=turn.task_id if turn else "",
+            message_revision=turn.message_revision if turn else 0,
+            dispatches=move.dispatches,
+            moves=move.moves,
+            activates=not is_home_supervisor,
+            locked=_finds_lock(draft.state, move),
+            drops_approval=drops_approval,
+        )
+    )
+    return HandoffPlan(
+        from_agent=move.source,
+        to_agent=move.target.agent_id,
+        initiator=move.initiator,
+        mode=move.mode,
+        reason=move.reason,
+        context=move.context,
+        message=move.message,
+    )
+
+
+def _finds_lock(state: SessionState, move: Move) -> bool:
+    """Say whether the target waits for an answer of the user as soon as it has the conversation."""
+    if not move.moves:
+        active = state.active
+        return active is not None and active.agent_id == move.target.agent_id and active.locked
+    return move.mode is HandoffMode.RETURN and state.stack[-1].locked
+
+
+def unlock(draft: Draft, cause: str) -> None:
+    """End the active agent's wait, if it waits."""
+    active = draft.state.active
+    if active is not None and active.locked:
+        draft.add(ev.LockReleased(agent_id=active.agent_id, cause=cause))
+
+
+def clear(draft: Draft, cause: str, reason: str = "") -> None:
+    """Send the next message to the home agent; the task goes on."""
+    unlock(draft, "answered" if cause in _BY_ANSWER else cause)
+    draft.add(ev.AgentCleared(agent_id=draft.state.active_id, cause=cause, reason=reason))
+
+
+def clear_all(draft: Draft, cause: str, reason: str = "") -> None:
+    """Clear, and with it the open task and every open turn."""
+    for turn in draft.state.open_turns:
+        abandon(draft, turn, cause)
+    task = draft.state.open_task
+    if task is not None:
+        draft.add(ev.TaskCancelled(task_id=task.task_id, cause=cause))
+    clear(draft, cause, reason)
+
+
+def give_back(
+    draft: Draft,
+    *,
+    turn: OpenTurn | None = None,
+    child_request_id: str = "",
+    reason: str = "",
+    message: str = "",
+) -> HandoffPlan:
+    """Return the conversation to the agent on top of the stack, with the lock it had.
+
+    turn: the message goes on to that agent as well, under child_request_id.
+    """
+    unlock(draft, "answered")
+    frame = draft.state.stack[-1]
+    return hand_off(
+        draft,
+        Move(
+            source=draft.state.active_id,
+            target=draft.agent(frame.agent_id),
+            initiator=Initiator.COMPLETION,
+            mode=HandoffMode.RETURN,
+            route_reason=RouteReason.RETURNED,
+            reason=reason,
+            message=message,
+            turn=turn,
+            child_request_id=child_request_id,
+            dispatches=turn is not None,
+        ),
+    )
+
+
+def initiator_of(registry: Registry, source: str) -> Initiator:
+    """Return as whom an agent hands over. A swarm's default agent is an agent like any other."""
+    is_supervisor = source == registry.home_agent_id and not registry.is_swarm
+    return Initiator.SUPERVISOR if is_supervisor else Initiator.AGENT
+
+
+def handoff_reason(initiator: Initiator, mode: HandoffMode) -> RouteReason:
+    """Return why a message is where a handoff brought it."""
+    if mode is HandoffMode.RETURN:
+        return RouteReason.RETURNED
+    return _HANDOFF_REASONS[initiator]
+
+
+def meet_user(draft: Draft, profile: ev.Profile, *, is_new: bool) -> None:
+    """Start the session, or keep what the call says of its user that was not known yet."""
+    state = draft.state
+    if is_new:
+        draft.add(ev.SessionStarted(profile=profile))
+        return
+    news = ev.Profile(
+        user_id="" if state.owner else profile.user_id,
+        locale="" if profile.locale == state.locale else profile.locale,
+        channel="" if profile.channel == state.channel else profile.channel,
+        entitlements=() if profile.entitlements == state.entitlements else profile.entitlements,
+    )
+    if news != ev.NO_PROFILE:
+        draft.add(ev.ProfileUpdated(profile=news))
+
+
+def is_available(draft: Draft, agent_id: str) -> bool:
+    """Say whether this registry has the agent and this user may be with it.
+
+    An agent that a reload made the supervisor is not one to be active any more.
+    """
+    agent = draft.registry.agent(agent_id)
+    if agent is None or agent.kind is AgentKind.SUPERVISOR:
+        return False
+    return agent_is_reachable(agent, draft.state)
+
+
+def expire_turns(draft: Draft) -> None:
+    """Close the turns that nobody answered in time, and the task whose time is over."""
+    timeout_us = draft.registry.limits.turn_timeout_us
+    for turn in draft.state.open_turns:
+        if draft.now_us - turn.dispatched_us >= timeout_us:
+            abandon(draft, turn, "timeout")
+    task = draft.state.open_task
+    if task is not None and task.expire_us is not None and draft.now_us >= task.expire_us:
+        draft.add(ev.TaskCancelled(task_id=task.task_id, cause="expired"))
+
+
+def abandon(draft: Draft, turn: OpenTurn, cause: str) -> None:
+    """Close a turn without an answer; a late one is still kept in the history."""
+    draft.add(
+        ev.TurnAbandoned(
+            request_id=turn.request_id,
+            root_request_id=turn.root_request_id,
+            agent_id=turn.holder,
+            cause=cause,
+        )
+    )
+
+
+def expire_ownership(draft: Draft) -> bool:
+    """Let idle and lock time-outs take effect; say whether the home agent got the session by it.
+
+    Nothing expires while a person's approval is awaited, or while the active agent is away: it is
+    kept as it is until it comes back or is replaced.
+    """
+    active_id = draft.state.active_id
+    if not active_id or task_is_paused(draft.state) or not is_available(draft, active_id):
+        return False
+    if is_idle(draft):
+        idle_us = draft.now_us - draft.before.update_us
+        unlock(draft, "timeout")
+        draft.add(ev.StickinessExpired(agent_id=draft.state.active_id, idle_us=idle_us))
+        return True
+    while (active := draft.state.active) is not None:
+        if not active.locked or active.lock_expire_us is None:
+            return False
+        if draft.now_us < active.lock_expire_us or not is_available(draft, active.agent_id):
+            return False
+        draft.add(ev.LockReleased(agent_id=active.agent_id, cause="timeout"))
+        if draft.agent(active.agent_id).sticks is Sticks.SESSION:
+            return False
+        if not draft.state.stack:
+            clear(draft, "timeout")
+            return True
+        # Whoever gets the conversation back may have waited too long itself.
+        give_back(draft, reason="timeout")
+    return False
+
+
+def is_idle(draft: Draft) -> bool:
+    """Say whether the active agent has had no message for longer than it keeps the session."""
+    state = draft.state
+    if state.active is None or state.open_turns:
+        return False
+    agent = draft.agent(state.active.agent_id)
+    if agent.owns_session and state.open_task is not None:
+        return False
+    timeout_us = agent.idle_timeout_us or draft.registry.limits.idle_timeout_us
+    return timeout_us is not None and draft.now_us - draft.before.update_us >= timeout_us
+
+
+def task_is_paused(state: SessionState) -> bool:
+    """Say whether a person has to approve something first."""
+    return state.task is not None and state.task.status is TaskStatus.PAUSED

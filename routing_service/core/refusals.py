@@ -1,0 +1,45 @@
+"""How a refused handoff is told.
+
+Owns: the error for an attempt with verdicts against it. Must not know: who reads it.
+Rule: every rule that refused is named, each with its own words.
+"""
+
+from __future__ import annotations
+
+from routing_service.core.commands import Verdict
+from routing_service.core.errors import Reason, RoutingError, Violation
+from routing_service.core.handoff_rules import Attempt
+
+
+class HandoffRefused(RoutingError):
+    """A handoff that the rules do not allow. Nothing changes but the audit."""
+
+    def __init__(self, attempt: Attempt, verdicts: tuple[Verdict, ...]) -> None:
+        """Name the rules. verdicts: all of them, the allowing ones too."""
+        violations = tuple(
+            Violation(verdict.rule, verdict.detail) for verdict in verdicts if not verdict.allowed
+        )
+        rules = ", ".join(violation.subject for violation in violations)
+        target = attempt.target.agent_id
+        super().__init__(
+            Reason.HANDOFF_REFUSED,
+            f'the handoff from "{attempt.source}" to "{target}" was refused by {rules}: '
+            f"{'; '.join(violation.detail for violation in violations)}",
+            metadata={
+                "session_id": attempt.state.session_id,
+                "from_agent_id": attempt.source,
+                "agent_id": target,
+                "initiator": attempt.initiator.value,
+                "rules": ",".join(violation.subject for violation in violations),
+            },
+            violations=violations,
+        )
+        self.verdicts = verdicts
+        # The session's when the attempt was made; filled in by whoever knows it.
+        self.revision = 0
+
+
+def refuse_handoff(attempt: Attempt, verdicts: tuple[Verdict, ...]) -> HandoffRefused:
+    """Return the error for the verdicts, at least one of which refuses."""
+    assert not all(verdict.allowed for verdict in verdicts)
+    return HandoffRefused(attempt, verdicts)

@@ -1,0 +1,349 @@
+"""The agents a service routes between, and the limits of its sessions.
+
+Owns what the registry *is*: one immutable value that a decision is made against. It must not know
+how the registry is written (YAML, JSON Schema and their error messages live in
+``routing_service.registry_file``), nor anything of a session, a clock or a wire format.
+
+The rule: a ``Registry`` that exists is coherent. Its home agent is there and always available, its
+names are unambiguous and its limits are within their bounds; whoever builds one otherwise gets a
+``ValueError``. What depends on a session or a user is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import enum
+import unicodedata
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# A message may pass through this many agents at most. More is a loop that no user waits for; the
+# default leaves room for supervisor -> specialist -> interlude -> back -> assessor.
+HOPS_PER_MESSAGE_MIN = 1
+HOPS_PER_MESSAGE_MAX = 20
+HOPS_PER_MESSAGE_DEFAULT = 5
+
+# Frames on the return stack. They are part of the session's state, which stays under 8 KiB with the
+# longest ids there are, hence the ceiling (tests/unit/test_core_bounds.py measures it).
+RETURN_DEPTH_MIN = 1
+RETURN_DEPTH_MAX = 8
+RETURN_DEPTH_DEFAULT = 8
+
+# Turns of one session waiting for an answer. Open turns are the largest part of the bounded state.
+OPEN_TURNS_MIN = 1
+OPEN_TURNS_MAX = 16
+OPEN_TURNS_DEFAULT = 16
+
+# Times are whole microseconds: integers compare and replay alike everywhere, and are the finest
+# unit that a protobuf Timestamp survives in Python.
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_US = 60 * MINUTE_US
+DAY_US = 24 * HOUR_US
+
+TURN_TIMEOUT_MIN_US = SECOND_US
+TURN_TIMEOUT_MAX_US = DAY_US
+TURN_TIMEOUT_DEFAULT_US = 15 * MINUTE_US
+
+# A year: a conversation that nobody touched for longer is not resumed by a timer's mercy.
+IDLE_TIMEOUT_MIN_US = SECOND_US
+IDLE_TIMEOUT_MAX_US = 365 * DAY_US
+
+# Turns of an interlude before it returns by itself; 0 means that it never does.
+TURNS_MAX_MAX = 1_000
+
+# Decisions and suggestions name agents, and lists of agents travel in answers.
+AGENTS_MAX = 512
+
+# Also the pattern of session ids: what is safe in URLs, log lines and metadata as it stands.
+AGENT_ID_PATTERN = r"\A[A-Za-z0-9._:\-@=;+]{1,128}\Z"
+
+# Words that mean something else where an agent id may stand (on_complete), in any case.
+RESERVED_AGENT_IDS = frozenset({"stay", "release", "return"})
+
+
+class AgentKind(enum.Enum):
+    """What an agent is for: to route, to do the work, or to run beside the conversation."""
+
+    SUPERVISOR = "supervisor"
+    SPECIALIST = "specialist"
+    SYSTEM = "system"
+
+
+class Sticks(enum.Enum):
+    """How long an agent keeps the conversation once it has it.
+
+    SESSION: until it completes, hands over or is cleared. FOLLOW_UP: only while a question of its
+    own is unanswered. NEVER: not at all, even when it asks.
+    """
+
+    SESSION = "session"
+    FOLLOW_UP = "follow_up"
+    NEVER = "never"
+
+
+class OnComplete(enum.Enum):
+    """What follows when an agent says that it is done; HOP names the next agent."""
+
+    STAY = "stay"
+    RELEASE = "release"
+    RETURN = "return"
+    HOP = "hop"
+
+
+def fold_name(name: str) -> str:
+    """Return the form under which ids and aliases are compared: any case, any composition."""
+    return unicodedata.normalize("NFC", name.strip()).casefold()
+
+
+def fold_locale(locale: str) -> str:
+    """Return the form under which locales are compared: ``es_MX`` and ``ES-mx`` are one."""
+    return locale.strip().replace("_", "-").lower()
+
+
+def locale_chain(locale: str) -> tuple[str, ...]:
+    """Return a locale and its parents, most specific first: zh-Hant-TW → zh-hant-tw, zh-hant, zh.
+
+    Folded, see fold_locale(). Source: RFC 4647, section 3.4 (lookup).
+    """
+    tag = fold_locale(locale)
+    chain: list[str] = []
+    while tag:
+        chain.append(tag)
+        tag = tag.rpartition("-")[0]
+        while tag[-2:-1] == "-":  # A single letter only announces what follows it.
+            tag = tag[:-2]
+    return tuple(chain)
+
+
+def localised(texts: Mapping[str, str], locale: str, default_locale: str) -> str:
+    """Return the text for a locale, its parents, the default locale, or else the first there is.
+
+    Empty when there is no text at all: what to say then is the caller's business.
+    """
+    if not texts:
+        return ""
+    by_tag = {fold_locale(tag): text for tag, text in texts.items()}
+    for tag in (*locale_chain(locale), *locale_chain(default_locale)):
+        if tag in by_tag:
+            return by_tag[tag]
+    return next(iter(texts.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One agent as the registry describes it. Nothing here changes while a session runs."""
+
+    agent_id: str
+    # Other names for the same agent: what frameworks call it. Never shown to users.
+    aliases: tuple[str, ...] = ()
+    # Locale -> what users see. Read it through display_name().
+    name: Mapping[str, str] = field(default_factory=dict)
+    # Locale -> what the agent is for: read by supervisors, transfer tools and topic detection.
+    description: Mapping[str, str] = field(default_factory=dict)
+    # Messages that this agent is for.
+    examples: tuple[str, ...] = ()
+    kind: AgentKind = AgentKind.SPECIALIST
+    sticks: Sticks = Sticks.SESSION
+    # In mid-task neither a user's selection nor a change of topic takes the session from it.
+    owns_session: bool = False
+    # Whom it may hand to; None = every specialist.
+    handoff_to: frozenset[str] | None = None
+    # Whoever hands to it is put on the return stack and gets the conversation back.
+    receives_as_interlude: bool = False
+    # As an interlude it returns by itself after so many of its turns; 0 = it does not.
+    turns_max: int = 0
+    on_complete: OnComplete = OnComplete.RELEASE
+    # The next agent where on_complete is HOP, else empty.
+    on_complete_agent_id: str = ""
+    # Locale -> what the user sees when the completion hops.
+    on_complete_message: Mapping[str, str] = field(default_factory=dict)
+    # Entitlements, all of which a user must have.
+    requires: frozenset[str] = frozenset()
+    # Channels on which it may be reached; None = all.
+    channels: frozenset[str] | None = None
+    # Overrides the registry's idle timeout for the time it is active; None = the registry's.
+    idle_timeout_us: int | None = None
+    # A marker such as [HANDOFF_TO:x] in its text is a handoff and is cut out.
+    markers: bool = False
+    # Users may choose it by name.
+    user_selectable: bool = False
+    enabled: bool = True
+    # For frontends; the service only passes them on.
+    icon: str = ""
+    color: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that no rule could interpret."""
+        if not self.agent_id:
+            msg = "an agent needs a non-empty agent_id"
+            raise ValueError(msg)
+        if (self.on_complete is OnComplete.HOP) != bool(self.on_complete_agent_id):
+            msg = (
+                f"agent {self.agent_id!r}: on_complete {self.on_complete.value!r} does not go with "
+                f"on_complete_agent_id {self.on_complete_agent_id!r}; HOP, and only HOP, names one"
+            )
+            raise ValueError(msg)
+        if not 0 <= self.turns_max <= TURNS_MAX_MAX:
+            msg = f"agent {self.agent_id!r}: turns_max {self.turns_max} is not 0..{TURNS_MAX_MAX}"
+            raise ValueError(msg)
+        if self.idle_timeout_us is not None:
+            _check_range(
+                f"agent {self.agent_id!r}: idle_timeout_us",
+                self.idle_timeout_us,
+                IDLE_TIMEOUT_MIN_US,
+                IDLE_TIMEOUT_MAX_US,
+            )
+
+    def display_name(self, locale: str, default_locale: str) -> str:
+        """Return what users of a locale call this agent; its id where it has no name at all."""
+        return localised(self.name, locale, default_locale) or self.agent_id
+
+    def display_description(self, locale: str, default_locale: str) -> str:
+        """Return what this agent is for, in a locale if the registry has it; may be empty."""
+        return localised(self.description, locale, default_locale)
+
+    def completion_message(self, locale: str, default_locale: str) -> str:
+        """Return what the user sees when this agent's completion hops on; may be empty."""
+        return localised(self.on_complete_message, locale, default_locale)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one session. Times in microseconds."""
+
+    hops_per_message: int = HOPS_PER_MESSAGE_DEFAULT
+    return_depth: int = RETURN_DEPTH_DEFAULT
+    open_turns: int = OPEN_TURNS_DEFAULT
+    turn_timeout_us: int = TURN_TIMEOUT_DEFAULT_US
+    # None = an active agent stays for as long as it takes.
+    idle_timeout_us: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a limit outside its bounds."""
+        _check_range(
+            "hops_per_message", self.hops_per_message, HOPS_PER_MESSAGE_MIN, HOPS_PER_MESSAGE_MAX
+        )
+        _check_range("return_depth", self.return_depth, RETURN_DEPTH_MIN, RETURN_DEPTH_MAX)
+        _check_range("open_turns", self.open_turns, OPEN_TURNS_MIN, OPEN_TURNS_MAX)
+        _check_range(
+            "turn_timeout_us", self.turn_timeout_us, TURN_TIMEOUT_MIN_US, TURN_TIMEOUT_MAX_US
+        )
+        if self.idle_timeout_us is not None:
+            _check_range(
+                "idle_timeout_us", self.idle_timeout_us, IDLE_TIMEOUT_MIN_US, IDLE_TIMEOUT_MAX_US
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Whether and how surely a message must be for another agent before anything is done."""
+
+    # "off", "suggest" (offer the switch to the user) or "auto" (make it).
+    mode: str = "off"
+    # 0-1: the confidence from which a switch is considered.
+    threshold: float = 0.8
+    # 0-1: the confidence that overrides a lock; None = a lock always holds.
+    lock_threshold: float | None = None
+    # Who gets a session's first message: "supervisor", or "auto" for the agent that it is about.
+    first_message: str = "supervisor"
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """All agents and limits: the only thing besides state, command and time a decision reads."""
+
+    # Any word of the operator's; decisions and events carry it.
+    version: str
+    # The supervisor, or in a swarm the default agent.
+    home_agent_id: str
+    # In the file's order, which is the order in which users see them.
+    agents: Mapping[str, Agent]
+    # No supervisor: home is a specialist that may stick.
+    is_swarm: bool = False
+    # Only the start value: the run-time switch lives in the store.
+    stickiness_enabled: bool = True
+    default_locale: str = "en"
+    limits: Limits = field(default_factory=Limits)
+    # A second message while a turn is open is refused.
+    double_text_rejects: bool = False
+    # Names of slash commands, without the slash, that this registry switches off.
+    disabled_commands: frozenset[str] = frozenset()
+    topics: Topics = field(default_factory=Topics)
+    # Folded id or alias -> id; derived, so it takes no part in comparisons.
+    _ids_by_name: Mapping[str, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the references that decisions rely on, and index the names."""
+        for key, agent in self.agents.items():
+            if key != agent.agent_id:
+                msg = f"the agent under {key!r} has the id {agent.agent_id!r}; use the id as key"
+                raise ValueError(msg)
+        self._check_home()
+        object.__setattr__(self, "_ids_by_name", _index_names(self.agents))
+        for agent in self.agents.values():
+            for target in (*(agent.handoff_to or ()), agent.on_complete_agent_id):
+                if target and target not in self.agents:
+                    msg = f"agent {agent.agent_id!r} refers to {target!r}, which is not registered"
+                    raise ValueError(msg)
+
+    def _check_home(self) -> None:
+        """Refuse a home agent that is missing or that some user could not reach."""
+        home = self.agents.get(self.home_agent_id)
+        if home is None:
+            known = ", ".join(self.agents) or "none"
+            msg = f"home agent {self.home_agent_id!r} is not registered; registered agents: {known}"
+            raise ValueError(msg)
+        if not home.enabled or home.requires or home.channels is not None:
+            msg = (
+                f"home agent {home.agent_id!r} must be enabled, without requires and without "
+                "channels: every user falls back to it"
+            )
+            raise ValueError(msg)
+        expected = AgentKind.SPECIALIST if self.is_swarm else AgentKind.SUPERVISOR
+        if home.kind is not expected:
+            msg = f"home agent {home.agent_id!r} is a {home.kind.value}, not a {expected.value}"
+            raise ValueError(msg)
+        for agent in self.agents.values():
+            if agent.kind is AgentKind.SUPERVISOR and agent is not home:
+                msg = f"agent {agent.agent_id!r} is a second supervisor; only home may be one"
+                raise ValueError(msg)
+
+    @property
+    def home(self) -> Agent:
+        """The agent for every message that nobody else owns."""
+        return self.agents[self.home_agent_id]
+
+    @property
+    def specialists(self) -> tuple[Agent, ...]:
+        """The specialists, in the registry's order; disabled ones too."""
+        return tuple(a for a in self.agents.values() if a.kind is AgentKind.SPECIALIST)
+
+    def agent(self, agent_id: str) -> Agent | None:
+        """Return the agent with exactly this id. Aliases do not count: see resolve()."""
+        return self.agents.get(agent_id)
+
+    def resolve(self, name: str) -> str | None:
+        """Return the id that an id or alias, in any case, stands for; None if nobody's."""
+        if name in self.agents:
+            return name
+        return self._ids_by_name.get(fold_name(name))
+
+
+def _index_names(agents: Mapping[str, Agent]) -> Mapping[str, str]:
+    ids_by_name: dict[str, str] = {}
+    for agent in agents.values():
+        for name in (agent.agent_id, *agent.aliases):
+            owner = ids_by_name.setdefault(fold_name(name), agent.agent_id)
+            if owner != agent.agent_id:
+                msg = f"the name {name!r} stands for two agents: {owner!r} and {agent.agent_id!r}"
+                raise ValueError(msg)
+    return ids_by_name
+
+
+def _check_range(name: str, value: int, minimum: int, maximum: int) -> None:
+    if not minimum <= value <= maximum:
+        msg = f"{name} {value} is out of bounds; use {minimum} to {maximum}"
+        raise ValueError(msg)

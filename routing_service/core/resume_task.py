@@ -1,0 +1,84 @@
+"""Deciding how a paused task goes on.
+
+Owns: ResumeTask. Must not know: stores, protobuf, who may approve what.
+Rule: exactly one decision wins; whichever it is, the paused agent goes on and is told.
+"""
+
+from __future__ import annotations
+
+from routing_service.core import events as ev
+from routing_service.core import ownership
+from routing_service.core.commands import Decision, DispatchPlan, ResumePlan, ResumeTask
+from routing_service.core.draft import Draft
+from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.turn_ids import child_request_id
+from routing_service.core.vocabulary import RouteReason
+
+
+def decide_resume(draft: Draft, command: ResumeTask) -> Decision:
+    """Decide a person's approval or rejection.
+
+    Raises RoutingError: UNKNOWN_TASK, TASK_NOT_PAUSED, REQUEST_NOT_OPEN, AGENT_UNAVAILABLE.
+    """
+    ownership.expire_turns(draft)
+    state = draft.state
+    task = state.task
+    metadata = {"session_id": state.session_id, "task_id": command.task_id}
+    if task is None or task.task_id != command.task_id:
+        raise RoutingError(
+            Reason.TASK_NOT_PAUSED,
+            f'task "{command.task_id}" is not the open task of session "{state.session_id}"; '
+            "there is nothing to approve",
+            metadata={**metadata, "status": "closed"},
+        )
+    paused = state.paused
+    if paused is None:
+        raise RoutingError(
+            Reason.TASK_NOT_PAUSED,
+            f'task "{task.task_id}" is {task.status.value}, not paused; there is nothing to '
+            "approve",
+            metadata={**metadata, "status": task.status.value},
+        )
+    if paused.request_id != command.request_id:
+        raise RoutingError(
+            Reason.REQUEST_NOT_OPEN,
+            f'task "{task.task_id}" waits for request "{paused.request_id}", not for '
+            f'"{command.request_id}"; decide that one',
+            metadata={**metadata, "request_id": command.request_id, "agent_id": paused.holder},
+        )
+    is_home = paused.holder == draft.registry.home_agent_id
+    if not is_home and not ownership.is_available(draft, paused.holder):
+        raise RoutingError(
+            Reason.AGENT_UNAVAILABLE,
+            f'agent "{paused.holder}" paused the task and is away or not allowed to this user; '
+            "bring it back, or clear the session",
+            metadata={"session_id": state.session_id, "agent_id": paused.holder},
+        )
+    excess = len(state.open_turns) + 1 - draft.registry.limits.open_turns
+    for turn in state.open_turns[: max(0, excess)]:
+        ownership.abandon(draft, turn, "limit")
+    child_id = child_request_id(command.child_seed, draft.state.revision)
+    draft.add(
+        ev.TaskResumed(
+            task_id=task.task_id,
+            request_id=paused.request_id,
+            agent_id=paused.holder,
+            decision=command.decision,
+            child_request_id=child_id,
+            root_request_id=paused.root_request_id,
+            message_revision=paused.message_revision,
+            comment=command.comment,
+        )
+    )
+    active = state.active
+    dispatch = DispatchPlan(
+        request_id=child_id,
+        task_id=task.task_id,
+        agent_id=paused.holder,
+        reason=RouteReason.TASK_RESUMED,
+        previous_agent=state.previous_agent,
+        locked=active is not None and active.agent_id == paused.holder and active.locked,
+        message_revision=paused.message_revision,
+        resume=ResumePlan(command.decision, command.comment),
+    )
+    return Decision(events=tuple(draft.events), task_id=task.task_id, dispatch=dispatch)

@@ -1,0 +1,427 @@
+"""A session as it stands, and how each event changes it.
+
+Owns: SessionState and evolve(). Must not know: clocks, stores, protobuf, who asked.
+Rule: the state is a fold of the events, nothing else; it is bounded and holds no message text,
+so that it can be written beside every change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from routing_service.core import events as ev
+from routing_service.core.vocabulary import HandoffMode, RouteReason, TaskStatus
+
+# turns_by_agent is a bounded summary: agents beyond this many, or beyond ids of this length in all,
+# share one row. 25 agents have rows of their own with ids of 20 characters, 4 with the longest.
+COUNTED_AGENTS_MAX = 64
+COUNTED_IDS_CHARS_MAX = 512
+OTHER_AGENTS = "other"
+
+# Holders that an open turn remembers. The rules look three back; the rest tells a late answer of an
+# earlier holder from a stranger's. Handoffs by operators and to the home agent have no other bound.
+PATH_MAX = 4
+
+
+class Tenure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One agent's hold on the conversation, current or interrupted.
+
+    entered_turn: root request id of the turn in which it became active; "" outside a turn.
+    turns_taken: turns that it ended by proceed or follow_up since then.
+    lock_expire_us: None where the lock has no timeout.
+    """
+
+    agent_id: str
+    locked: bool = False
+    lock_expire_us: int | None = None
+    entered_turn: str = ""
+    turns_taken: int = 0
+
+
+class OpenTurn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A user message that waits for its holder's answer.
+
+    request_id: the open request of the chain; root_request_id: the Route that opened it.
+    message_revision: the change that holds the user's text and items.
+    epoch: the ownership epoch it was dispatched in, or took with it by a handoff of its own.
+    path: the latest holders, the present one last; hops = handoffs and completion steps so far.
+    request_since: where in path the holders of request_id begin (a handoff may keep the request).
+    mid_task: a task was open before this message. asker: the agent that asks the holder one
+    question and gets the answer; "" = no consult.
+    """
+
+    request_id: str
+    root_request_id: str
+    message_revision: int
+    task_id: str
+    holder: str
+    epoch: int
+    path: tuple[str, ...]
+    reason: RouteReason
+    dispatched_us: int
+    dispatch_revision: int
+    hops: int = 0
+    request_since: int = 0
+    mid_task: bool = False
+    asker: str = ""
+
+    def was_held_by(self, agent_id: str) -> bool:
+        """Say whether the open request was ever this agent's."""
+        return agent_id in self.path[self.request_since :]
+
+
+class Task(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The session's latest task. Its metadata is kept with the task's own row."""
+
+    task_id: str
+    status: TaskStatus
+    create_us: int
+    update_us: int
+    expire_us: int | None = None
+
+
+class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that routing needs to know of one session.
+
+    revision: changes so far. owner: the first user, "" until one is known.
+    returned: the active agent was just given back and has had no message since.
+    newest_turn: root request id of the latest turn; older turns move nothing any more.
+    previous_agent: who got the latest dispatch. paused: the turn that waits for a person's
+    approval, which is not among the open ones.
+    """
+
+    session_id: str
+    revision: int
+    create_us: int
+    update_us: int
+    owner: str = ""
+    locale: str = ""
+    channel: str = ""
+    entitlements: tuple[str, ...] = ()
+    active: Tenure | None = None
+    stack: tuple[Tenure, ...] = ()
+    returned: bool = False
+    epoch: int = 0
+    newest_turn: str = ""
+    previous_agent: str = ""
+    open_turns: tuple[OpenTurn, ...] = ()
+    paused: OpenTurn | None = None
+    task: Task | None = None
+    turns_by_agent: Mapping[str, int] = msgspec.field(default_factory=dict)
+    registry_version: str = ""
+
+    @property
+    def active_id(self) -> str:
+        """Return the active agent's id, "" for none."""
+        return self.active.agent_id if self.active else ""
+
+    @property
+    def open_task(self) -> Task | None:
+        """Return the task that messages join, if one is open."""
+        return self.task if self.task and self.task.status.is_open else None
+
+    def find_turn(self, request_id: str) -> OpenTurn | None:
+        """Return the turn whose open request this is."""
+        return next((turn for turn in self.open_turns if turn.request_id == request_id), None)
+
+    def is_live(self, turn: OpenTurn) -> bool:
+        """Say whether the turn's answer may still move anything.
+
+        A newer message, or a change of ownership that the turn did not make, ends that for good.
+        """
+        return turn.root_request_id == self.newest_turn and turn.epoch == self.epoch
+
+    @property
+    def live_turn(self) -> OpenTurn | None:
+        """Return the one open turn that may still move something."""
+        return next((turn for turn in self.open_turns if self.is_live(turn)), None)
+
+
+def apply_change(
+    state: SessionState | None,
+    events: Iterable[ev.Event],
+    *,
+    session_id: str,
+    now_us: int,
+    registry_version: str,
+) -> SessionState:
+    """Fold one change: the revision grows by one however many events it holds.
+
+    state: None for a session that the change starts (its first event is SessionStarted).
+    """
+    if state is None:
+        state = SessionState(session_id=session_id, revision=0, create_us=now_us, update_us=now_us)
+    state = replace(
+        state,
+        revision=state.revision + 1,
+        update_us=now_us,
+        registry_version=registry_version,
+    )
+    for event in events:
+        state = evolve(state, event)
+    return state
+
+
+def evolve(state: SessionState, event: ev.Event) -> SessionState:
+    """Return the state after one event. Every event that decide makes can be applied."""
+    match event:
+        case ev.SessionStarted() | ev.ProfileUpdated():
+            return _with_profile(state, event.profile)
+        case (
+            ev.TaskCreated()
+            | ev.TaskCompleted()
+            | ev.TaskFailed()
+            | ev.TaskCancelled()
+            | ev.TaskPaused()
+            | ev.TaskResumed()
+        ):
+            return _evolve_task(state, event)
+        case ev.MessageRouted():
+            return _route(state, event)
+        case ev.CommandHandled():
+            return state
+        case ev.TurnAbandoned():
+            return _without_turn(state, event.request_id)
+        case ev.TurnCompleted():
+            return _complete(state, event)
+        case ev.AgentHandedOff():
+            return _hand_off(state, event)
+        case ev.AgentCleared() | ev.StickinessExpired():
+            return _cleared(state)
+        case ev.LockEngaged():
+            return _lock(state, event)
+        case ev.LockReleased():
+            return _unlock(state)
+        case _:
+            assert_never(event)
+
+
+def _evolve_task(
+    state: SessionState,
+    event: ev.TaskCreated
+    | ev.TaskCompleted
+    | ev.TaskFailed
+    | ev.TaskCancelled
+    | ev.TaskPaused
+    | ev.TaskResumed,
+) -> SessionState:
+    match event:
+        case ev.TaskCreated():
+            task = Task(
+                task_id=event.task_id,
+                status=TaskStatus.RUNNING,
+                create_us=state.update_us,
+                update_us=state.update_us,
+                expire_us=event.expire_us,
+            )
+            return replace(state, task=task)
+        case ev.TaskCompleted():
+            return _with_task_status(state, event.task_id, TaskStatus.COMPLETED)
+        case ev.TaskFailed():
+            return _with_task_status(state, event.task_id, TaskStatus.FAILED)
+        case ev.TaskCancelled():
+            state = _with_task_status(state, event.task_id, TaskStatus.CANCELLED)
+            return replace(state, paused=None)
+        case ev.TaskPaused():
+            turn = state.find_turn(event.request_id)
+            assert turn is not None
+            state = _with_task_status(state, event.task_id, TaskStatus.PAUSED)
+            return replace(_without_turn(state, event.request_id), paused=_overtaken(turn))
+        case ev.TaskResumed():
+            return _resume(state, event)
+        case _:
+            assert_never(event)
+
+
+def _with_profile(state: SessionState, profile: ev.Profile) -> SessionState:
+    """Take over what the caller said of itself; empty fields leave what is known."""
+    return replace(
+        state,
+        owner=state.owner or profile.user_id,
+        locale=profile.locale or state.locale,
+        channel=profile.channel or state.channel,
+        entitlements=profile.entitlements or state.entitlements,
+    )
+
+
+def _with_task_status(state: SessionState, task_id: str, status: TaskStatus) -> SessionState:
+    task = state.task
+    assert task is not None
+    assert task.task_id == task_id
+    return replace(state, task=replace(task, status=status, update_us=state.update_us))
+
+
+def _route(state: SessionState, event: ev.MessageRouted) -> SessionState:
+    turn = OpenTurn(
+        request_id=event.request_id,
+        root_request_id=event.request_id,
+        message_revision=state.revision,
+        task_id=event.task_id,
+        holder=event.agent_id,
+        epoch=state.epoch,
+        path=(event.agent_id,),
+        reason=event.reason,
+        dispatched_us=state.update_us,
+        dispatch_revision=state.revision,
+        mid_task=event.mid_task,
+    )
+    task = state.task
+    if task is not None and task.task_id == event.task_id:
+        expire_us = task.expire_us if event.task_expire_us is None else event.task_expire_us
+        task = replace(task, update_us=state.update_us, expire_us=expire_us)
+    reached = state.active is not None and state.active.agent_id == event.agent_id
+    return replace(
+        state,
+        open_turns=(*map(_overtaken, state.open_turns), turn),
+        newest_turn=event.request_id,
+        previous_agent=event.agent_id,
+        returned=state.returned and not reached,
+        task=task,
+    )
+
+
+def _overtaken(turn: OpenTurn) -> OpenTurn:
+    """Return the turn without the way it came: nobody hands it over any more."""
+    if len(turn.path) == 1:
+        return turn
+    return replace(turn, path=(turn.holder,), request_since=0)
+
+
+def _resume(state: SessionState, event: ev.TaskResumed) -> SessionState:
+    paused = state.paused
+    assert paused is not None
+    turn = replace(
+        paused,
+        request_id=event.child_request_id,
+        epoch=state.epoch,
+        path=(paused.holder,),
+        request_since=0,
+        reason=RouteReason.TASK_RESUMED,
+        dispatched_us=state.update_us,
+        dispatch_revision=state.revision,
+    )
+    state = _with_task_status(state, event.task_id, TaskStatus.RUNNING)
+    return replace(
+        state,
+        paused=None,
+        open_turns=(*map(_overtaken, state.open_turns), turn),
+        newest_turn=turn.root_request_id,
+        previous_agent=turn.holder,
+    )
+
+
+def _without_approval(state: SessionState) -> SessionState:
+    """Return the state with nobody asked for anything; the task goes on."""
+    if state.paused is None:
+        return state
+    running = _with_task_status(state, state.paused.task_id, TaskStatus.RUNNING)
+    return replace(running, paused=None)
+
+
+def _without_turn(state: SessionState, request_id: str) -> SessionState:
+    kept = tuple(turn for turn in state.open_turns if turn.request_id != request_id)
+    return replace(state, open_turns=kept)
+
+
+def _complete(state: SessionState, event: ev.TurnCompleted) -> SessionState:
+    if event.closes:
+        state = _without_turn(state, event.request_id)
+    active = state.active
+    if event.counts and active is not None and active.agent_id == event.agent_id:
+        active = replace(active, turns_taken=active.turns_taken + 1)
+    counts = dict(state.turns_by_agent)
+    row = event.agent_id if _has_row(counts, event.agent_id) else OTHER_AGENTS
+    counts[row] = counts.get(row, 0) + 1
+    return replace(state, active=active, turns_by_agent=counts)
+
+
+def _has_row(counts: Mapping[str, int], agent_id: str) -> bool:
+    """Say whether an agent's turns are counted by themselves."""
+    if agent_id in counts:
+        return True
+    chars = len(agent_id) + sum(map(len, counts))
+    return len(counts) < COUNTED_AGENTS_MAX and chars <= COUNTED_IDS_CHARS_MAX
+
+
+def _hand_off(state: SessionState, event: ev.AgentHandedOff) -> SessionState:
+    if event.drops_approval:
+        state = _without_approval(state)
+    if event.moves:
+        state = _with_new_owner(state, event)
+    if not event.turn_request_id:
+        return state
+    turn = state.find_turn(event.turn_request_id)
+    assert turn is not None
+    if not event.dispatches:
+        return state
+    path = (*turn.path, event.to_agent)
+    since = len(turn.path) if event.child_request_id else turn.request_since
+    moved = replace(
+        turn,
+        request_id=event.child_request_id or turn.request_id,
+        holder=event.to_agent,
+        epoch=state.epoch,
+        path=path[-PATH_MAX:],
+        reason=event.route_reason,
+        dispatched_us=state.update_us,
+        dispatch_revision=state.revision,
+        # Bringing an answer back is no step of its own.
+        hops=turn.hops + (0 if event.mode is HandoffMode.ANSWER else 1),
+        asker=event.from_agent if event.mode is HandoffMode.CONSULT else "",
+        request_since=max(0, since - max(0, len(path) - PATH_MAX)),
+    )
+    turns = tuple(moved if other is turn else other for other in state.open_turns)
+    return replace(state, open_turns=turns, previous_agent=event.to_agent)
+
+
+def _with_new_owner(state: SessionState, event: ev.AgentHandedOff) -> SessionState:
+    entered = Tenure(event.to_agent, entered_turn=event.root_request_id)
+    active: Tenure | None = entered if event.activates else None
+    stack: tuple[Tenure, ...] = ()
+    match event.mode:
+        case HandoffMode.TRANSFER:
+            pass
+        case HandoffMode.INTERLUDE:
+            stack = (*state.stack, state.active or Tenure(event.from_agent))
+        case HandoffMode.HOP:
+            # The home agent ends what was interrupted: frames need someone active above them.
+            stack = state.stack if event.activates else ()
+        case HandoffMode.CONSULT | HandoffMode.ANSWER:
+            assert False, "a consult moves nothing"  # noqa: B011, PT015 - our own mistake
+        case HandoffMode.RETURN:
+            if event.activates:
+                active, stack = state.stack[-1], state.stack[:-1]
+        case _:
+            assert_never(event.mode)
+    is_return = event.mode is HandoffMode.RETURN and event.activates
+    returned = is_return and not event.dispatches
+    return replace(state, active=active, stack=stack, returned=returned, epoch=state.epoch + 1)
+
+
+def _cleared(state: SessionState) -> SessionState:
+    state = _without_approval(state)
+    return replace(state, active=None, stack=(), returned=False, epoch=state.epoch + 1)
+
+
+def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:
+    active = state.active
+    if active is not None and active.agent_id == event.agent_id:
+        locked = replace(active, locked=True, lock_expire_us=event.expire_us)
+        return replace(state, active=locked)
+    # Someone who stood in, or a default agent, asked the user: it takes over.
+    taken = Tenure(
+        event.agent_id,
+        locked=True,
+        lock_expire_us=event.expire_us,
+        entered_turn=event.root_request_id,
+    )
+    return replace(state, active=taken, stack=(), returned=False, epoch=state.epoch + 1)
+
+
+def _unlock(state: SessionState) -> SessionState:
+    assert state.active is not None
+    return replace(state, active=replace(state.active, locked=False, lock_expire_us=None))

@@ -1,0 +1,111 @@
+"""Deciding a handoff that is asked for by itself, inside an open turn or between messages.
+
+Owns: SetActiveAgent. Must not know: stores, protobuf.
+Rule: inside a turn it moves that turn, under the same request id; outside, it says who is next.
+"""
+
+from __future__ import annotations
+
+from routing_service.core import ownership
+from routing_service.core.commands import Decision, SetActiveAgent
+from routing_service.core.draft import Draft
+from routing_service.core.errors import unknown_agent, unknown_request
+from routing_service.core.handoff_rules import Attempt, judge
+from routing_service.core.refusals import refuse_handoff
+from routing_service.core.session import OpenTurn
+from routing_service.core.vocabulary import HandoffMode, Initiator
+
+
+def decide_set_active(draft: Draft, command: SetActiveAgent, *, is_new: bool) -> Decision:
+    """Decide a handoff. draft: the session, or one that begins with this.
+
+    Raises RoutingError: UNKNOWN_AGENT, UNKNOWN_REQUEST, HANDOFF_REFUSED.
+    """
+    registry = draft.registry
+    target_id = registry.resolve(command.agent_id)
+    if target_id is None:
+        raise unknown_agent(command.agent_id, tuple(registry.agents))
+    target = draft.agent(target_id)
+    ownership.meet_user(draft, command.profile, is_new=is_new)
+    ownership.expire_turns(draft)
+    turn = _find_turn(draft, command)
+    if not command.turn_request_id:
+        # An agent that hands over in its turn was answered in time, whatever the clock says now.
+        ownership.expire_ownership(draft)
+    attempt = _attempt(draft, command, turn, target_id)
+    verdicts = judge(attempt)
+    if not all(verdict.allowed for verdict in verdicts):
+        raise refuse_handoff(attempt, verdicts)
+    moves = turn is None or command.stickiness_enabled
+    if moves and attempt.mode is not HandoffMode.INTERLUDE:
+        # An interrupted agent keeps its lock in its frame; anyone else has let go.
+        ownership.unlock(draft, "handoff")
+    plan = ownership.hand_off(
+        draft,
+        ownership.Move(
+            source=attempt.source,
+            target=target,
+            initiator=attempt.initiator,
+            mode=attempt.mode,
+            route_reason=ownership.handoff_reason(attempt.initiator, attempt.mode),
+            reason=command.reason,
+            context=command.context,
+            message=command.message,
+            turn=turn,
+            dispatches=turn is not None,
+            moves=moves,
+        ),
+    )
+    task = draft.state.task
+    return Decision(
+        events=tuple(draft.events),
+        task_id=turn.task_id if turn else task.task_id if task else "",
+        handoff=plan,
+        verdicts=verdicts,
+        agent_id=target_id,
+    )
+
+
+def _find_turn(draft: Draft, command: SetActiveAgent) -> OpenTurn | None:
+    """Return the turn that the caller names, None for none or one that is over."""
+    if not command.turn_request_id:
+        return None
+    turn = draft.state.find_turn(command.turn_request_id)
+    known = command.turn_known or draft.before.find_turn(command.turn_request_id) is not None
+    if turn is None and not known:
+        raise unknown_request(draft.state.session_id, command.turn_request_id)
+    return turn
+
+
+def _attempt(
+    draft: Draft, command: SetActiveAgent, turn: OpenTurn | None, target_id: str
+) -> Attempt:
+    registry = draft.registry
+    home_id = registry.home_agent_id
+    claimed = registry.resolve(command.from_agent_id) or command.from_agent_id
+    present = turn.holder if turn else draft.state.active_id or home_id
+    # An operator speaks for no agent: it takes the conversation from whoever has it.
+    source = present if command.initiator is Initiator.OPERATOR else claimed or present
+    initiator = command.initiator
+    if initiator is None:
+        initiator = ownership.initiator_of(registry, source)
+    elif initiator is Initiator.SUPERVISOR and not claimed and turn is None:
+        source = home_id
+    target = draft.agent(target_id)
+    # Whoever speaks, it is the present agent that a handoff interrupts.
+    mode = ownership.effective_mode(draft.state, registry, present, target, command.mode)
+    if source == home_id and not registry.is_swarm and mode is HandoffMode.INTERLUDE:
+        mode = HandoffMode.TRANSFER
+    return Attempt(
+        state=draft.state,
+        registry=registry,
+        initiator=initiator,
+        target=target,
+        source=source,
+        claimed_source=claimed,
+        mode=mode,
+        turn=turn,
+        turn_is_lost=bool(command.turn_request_id) and turn is None,
+        mid_task=turn.mid_task if turn else draft.state.open_task is not None,
+        refusals=command.refusals,
+    )

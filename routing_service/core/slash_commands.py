@@ -1,0 +1,197 @@
+"""The commands that users type, and the replies that answer them.
+
+Owns the table of commands, the parser that tells a command from ordinary text, and the shape of a
+reply before it has words. It must not know any language's texts (``routing_service.texts`` has
+them), nor what a command does to a session (the decisions do).
+
+The rule: ordinary text is never taken for a command. A command is the message's first word, a slash
+and a name from the table, alone or before white space; anything else is somebody's message. Every
+name counts in every session, whatever its language: people write in several.
+Only what a user typed is ever parsed: never an agent's text, an item or history.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from routing_service.core.registry import locale_chain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    """One row of the table: how a command is written and what kind of effect it has."""
+
+    # Without the slash, lower case. Registries, replies and logs use this name.
+    name: str
+    # The first word after the command, or the first quoted words, are an agent's name.
+    takes_argument: bool = False
+    # What follows is a message of its own, which goes to an agent.
+    dispatches_rest: bool = False
+    # An agent that waits for an answer no longer does.
+    unlocks: bool = False
+    # May change who gets the next message.
+    changes_ownership: bool = False
+    # Language -> further names, for users who write in it. Replies use the first.
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def typed(self, locale: str) -> str:
+        """Return what users of a locale are told to type, slash included."""
+        own = next((self.names[tag] for tag in locale_chain(locale) if tag in self.names), ())
+        return f"/{own[0] if own else self.name}"
+
+
+# In the order in which /help lists them.
+SLASH_COMMANDS: tuple[SlashCommand, ...] = (
+    SlashCommand(
+        "supervisor",
+        dispatches_rest=True,
+        unlocks=True,
+        changes_ownership=True,
+        names={"es": ("supervisor", "supervisora"), "pt": ("supervisor", "supervisora")},
+    ),
+    SlashCommand(
+        "reset",
+        dispatches_rest=True,
+        unlocks=True,
+        changes_ownership=True,
+        names={"es": ("reiniciar",), "pt": ("reiniciar",)},
+    ),
+    SlashCommand("agents", names={"es": ("agentes",), "pt": ("agentes",)}),
+    SlashCommand(
+        "agent",
+        takes_argument=True,
+        dispatches_rest=True,
+        unlocks=True,
+        changes_ownership=True,
+        names={"es": ("agente",), "pt": ("agente",)},
+    ),
+    SlashCommand("status", names={"es": ("estado",), "pt": ("estado",)}),
+    SlashCommand("history", names={"es": ("historial",), "pt": ("histórico", "historico")}),
+    SlashCommand("help", names={"es": ("ayuda",), "pt": ("ajuda",)}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCommand:
+    """A message that is a command."""
+
+    # The table's name for it, whichever of its names the user wrote.
+    name: str
+    # The agent named, as written but without quotes; empty where the command takes none or the
+    # user gave none.
+    argument: str
+    # The rest of the message, as written, without the white space before it.
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplySpec:
+    """What a reply says, before a language says it.
+
+    The variants of each command, and what the other fields then hold:
+
+    supervisor   done (agent_id: the agent left), none_active; agent_ids: whom one can ask
+    reset        done; agent_ids: whom one can ask
+    agents       done; agent_id: the active one or empty; agent_ids: whom this user may reach
+    agent        done, already_active (agent_id); refused (agent_id; detail: the rules' names);
+                 unknown_agent (detail: the name as written), no_argument;
+                 agent_ids on the last three: whom one can select
+    status       active (agent_id), none_active; detail: words of STATUS_DETAILS, or
+                 ``returns_to:AGENT_ID`` for the frame on top of the return stack
+    history      done (agent_ids: who has answered, in the order of their first turns; counts: the
+                 turns of each), none_answered
+    help         done
+    any          disabled
+    """
+
+    command: str
+    variant: str
+    agent_id: str = ""
+    agent_ids: tuple[str, ...] = ()
+    detail: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+
+
+# What /status may add about a session, in the order in which it is said.
+STATUS_DETAILS: tuple[str, ...] = (
+    "stickiness_off",
+    "unavailable",
+    "locked",
+    "task_running",
+    "task_paused",
+)
+
+# Opening quote -> closing quote, as keyboards of several languages write them.
+_QUOTES: Mapping[str, str] = {
+    '"': '"',
+    "'": "'",
+    "“": "”",
+    "„": "“",
+    "‘": "’",  # noqa: RUF001 - this is the quotation mark that people paste.
+    "«": "»",
+}
+
+
+def _commands_by_name() -> Mapping[str, SlashCommand]:
+    """Index the table by every name in it. Two rows with one name are our own mistake."""
+    by_name: dict[str, SlashCommand] = {}
+    for command in SLASH_COMMANDS:
+        localised_names = [name for names in command.names.values() for name in names]
+        for name in dict.fromkeys((command.name, *localised_names)):
+            assert name == _fold(name), name
+            assert name not in by_name, name
+            by_name[name] = command
+    return by_name
+
+
+def _fold(word: str) -> str:
+    return unicodedata.normalize("NFC", word).lower()
+
+
+COMMANDS_BY_NAME: Mapping[str, SlashCommand] = _commands_by_name()
+
+
+def parse(text: str) -> ParsedCommand | None:
+    """Return the command that a user's message is, or None for ordinary text.
+
+    White space before the slash, the case of the name, and which white space follows it (a line
+    break, a no-break space) do not matter. Invisible characters that are no white space do: with
+    one of them the word is another word.
+    """
+    text = text.lstrip()
+    if not text.startswith("/"):
+        return None
+    word, rest = _split_word(text)
+    name = _fold(word[1:])
+    if name.isascii() and not word.isascii():
+        return None  # Look-alikes, such as a Kelvin sign for a K, do not spell a command.
+    command = COMMANDS_BY_NAME.get(name)
+    if command is None:
+        return None
+    argument = ""
+    if command.takes_argument:
+        argument, rest = _split_argument(rest)
+    return ParsedCommand(command.name, argument, rest)
+
+
+def _split_word(text: str) -> tuple[str, str]:
+    """Split at the first white space; what follows loses its leading white space only."""
+    parts = text.split(maxsplit=1)
+    return parts[0] if parts else "", parts[1] if len(parts) > 1 else ""
+
+
+def _split_argument(text: str) -> tuple[str, str]:
+    """Split off the first word, or the words between a pair of quotes.
+
+    A quote that is never closed is part of its word: nothing of the message is swallowed.
+    """
+    closing = _QUOTES.get(text[:1])
+    end = text.find(closing, 1) if closing else -1
+    if end > 0:
+        return text[1:end].strip(), text[end + 1 :].lstrip()
+    return _split_word(text)

@@ -1,0 +1,245 @@
+"""What a user's slash commands do.
+
+Owns: one function per command, and the reply each gives. Must not know: the words of a reply.
+Rule: only supervisor, reset and agent change anything; none of them costs an agent's call unless
+text is left over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from routing_service.core import events as ev
+from routing_service.core import ownership
+from routing_service.core.commands import HandoffPlan, Verdict
+from routing_service.core.draft import Draft
+from routing_service.core.handoff_rules import Attempt, agent_is_reachable, judge
+from routing_service.core.registry import Agent, fold_name
+from routing_service.core.slash_commands import ParsedCommand, ReplySpec
+from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason, TaskStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A command's reply, and where the text left over goes ("" = nowhere)."""
+
+    reply: ReplySpec
+    dispatch_to: str = ""
+    reason: RouteReason = RouteReason.COMMAND
+    handoff: HandoffPlan | None = None
+    verdicts: tuple[Verdict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A command with what it needs to know of its message."""
+
+    parsed: ParsedCommand
+    mid_task: bool
+    stickiness_enabled: bool
+
+
+def answer_command(
+    draft: Draft,
+    parsed: ParsedCommand,
+    *,
+    mid_task: bool,
+    stickiness_enabled: bool,
+    has_items: bool,
+    typed: str,
+) -> Answered:
+    """Do what a command asks and record it.
+
+    has_items: the message has more than text. typed: the message as the user wrote it.
+    """
+    if parsed.name in draft.registry.disabled_commands:
+        answered = Answered(ReplySpec(parsed.name, "disabled"))
+    else:
+        asked = Asked(parsed, mid_task=mid_task, stickiness_enabled=stickiness_enabled)
+        answered = _ANSWERS[parsed.name](draft, asked)
+    if not (parsed.rest or has_items):
+        answered = Answered(answered.reply, verdicts=answered.verdicts, handoff=answered.handoff)
+    draft.add(
+        ev.CommandHandled(
+            command=parsed.name,
+            variant=answered.reply.variant,
+            text=typed,
+            agent_id=answered.reply.agent_id,
+        )
+    )
+    return answered
+
+
+def reachable_agents(draft: Draft) -> tuple[str, ...]:
+    """Return the specialists that this session's user may be with, in the registry's order."""
+    return tuple(
+        agent.agent_id
+        for agent in draft.registry.specialists
+        if agent_is_reachable(agent, draft.state)
+    )
+
+
+def _selectable_agents(draft: Draft) -> tuple[str, ...]:
+    agents = draft.registry.agents
+    return tuple(name for name in reachable_agents(draft) if agents[name].user_selectable)
+
+
+def _supervisor(draft: Draft, asked: Asked) -> Answered:
+    left = draft.state.active_id
+    ownership.clear(draft, "command")
+    reply = ReplySpec(
+        asked.parsed.name,
+        "done" if left else "none_active",
+        agent_id=left,
+        agent_ids=reachable_agents(draft),
+    )
+    return Answered(reply, dispatch_to=draft.registry.home_agent_id)
+
+
+def _reset(draft: Draft, asked: Asked) -> Answered:
+    ownership.clear_all(draft, "reset")
+    reply = ReplySpec(asked.parsed.name, "done", agent_ids=reachable_agents(draft))
+    return Answered(reply, dispatch_to=draft.registry.home_agent_id)
+
+
+def _agents(draft: Draft, asked: Asked) -> Answered:
+    reply = ReplySpec(
+        asked.parsed.name,
+        "done",
+        agent_id=draft.state.active_id,
+        agent_ids=reachable_agents(draft),
+    )
+    return Answered(reply)
+
+
+def _agent(draft: Draft, asked: Asked) -> Answered:
+    name = asked.parsed.argument
+    if not name:
+        return Answered(ReplySpec("agent", "no_argument", agent_ids=_selectable_agents(draft)))
+    target = _find_agent(draft, name)
+    if target is None:
+        unknown = ReplySpec(
+            "agent", "unknown_agent", agent_ids=_selectable_agents(draft), detail=(name,)
+        )
+        return Answered(unknown)
+    ownership.expire_ownership(draft)
+    present = draft.state.active_id or draft.registry.home_agent_id
+    is_present = target.agent_id == present
+    mode = ownership.effective_mode(
+        draft.state, draft.registry, present, target, HandoffMode.TRANSFER
+    )
+    attempt = Attempt(
+        state=draft.state,
+        registry=draft.registry,
+        initiator=Initiator.USER,
+        target=target,
+        source=present,
+        mode=mode,
+        mid_task=asked.mid_task,
+    )
+    verdicts = judge(attempt)
+    if is_present:
+        # Asking for the agent one is with needs no right but that it is there; it ends the wait.
+        verdicts = tuple(v for v in verdicts if v.rule in ("enabled", "entitled", "channel"))
+    refused = tuple(verdict.rule for verdict in verdicts if not verdict.allowed)
+    if refused:
+        reply = ReplySpec(
+            "agent",
+            "refused",
+            agent_id=target.agent_id,
+            agent_ids=_selectable_agents(draft),
+            detail=refused,
+        )
+        return Answered(reply, verdicts=verdicts)
+    if is_present:
+        ownership.unlock(draft, "command")
+        return Answered(
+            ReplySpec("agent", "already_active", agent_id=target.agent_id),
+            dispatch_to=target.agent_id,
+            reason=RouteReason.USER_SELECTED,
+        )
+    if mode is not HandoffMode.INTERLUDE:
+        ownership.unlock(draft, "command")
+    plan = ownership.hand_off(
+        draft,
+        ownership.Move(
+            source=present,
+            target=target,
+            initiator=Initiator.USER,
+            mode=mode,
+            route_reason=RouteReason.USER_SELECTED,
+        ),
+    )
+    return Answered(
+        ReplySpec("agent", "done", agent_id=target.agent_id),
+        dispatch_to=target.agent_id,
+        reason=RouteReason.USER_SELECTED,
+        handoff=plan,
+        verdicts=verdicts,
+    )
+
+
+def _find_agent(draft: Draft, name: str) -> Agent | None:
+    """Find an agent by what users may call it: id, alias, or its name in any language."""
+    registry = draft.registry
+    agent_id = registry.resolve(name)
+    if agent_id is not None:
+        return registry.agent(agent_id)
+    folded = fold_name(name)
+    named = [a for a in registry.agents.values() if folded in map(fold_name, a.name.values())]
+    return named[0] if len(named) == 1 else None
+
+
+def _status(draft: Draft, asked: Asked) -> Answered:
+    # What the next message would meet, without making it so: only that message expires anything.
+    view = Draft(draft.state, draft.state.session_id, draft.registry, draft.now_us)
+    view.before = draft.before
+    ownership.expire_ownership(view)
+    state = view.state
+    detail = []
+    if not asked.stickiness_enabled:
+        detail.append("stickiness_off")
+    if state.active is not None:
+        if not ownership.is_available(view, state.active.agent_id):
+            detail.append("unavailable")
+        if state.active.locked:
+            detail.append("locked")
+    if state.open_task is not None:
+        is_paused = state.open_task.status is TaskStatus.PAUSED
+        detail.append("task_paused" if is_paused else "task_running")
+    if state.stack:
+        detail.append(f"returns_to:{state.stack[-1].agent_id}")
+    reply = ReplySpec(
+        asked.parsed.name,
+        "active" if state.active else "none_active",
+        agent_id=state.active_id,
+        detail=tuple(detail),
+    )
+    return Answered(reply)
+
+
+def _history(draft: Draft, asked: Asked) -> Answered:
+    counts = draft.state.turns_by_agent
+    reply = ReplySpec(
+        asked.parsed.name,
+        "done" if counts else "none_answered",
+        agent_ids=tuple(counts),
+        counts=tuple(counts.values()),
+    )
+    return Answered(reply)
+
+
+def _help(_draft: Draft, asked: Asked) -> Answered:
+    return Answered(ReplySpec(asked.parsed.name, "done"))
+
+
+_ANSWERS: dict[str, Callable[[Draft, Asked], Answered]] = {
+    "supervisor": _supervisor,
+    "reset": _reset,
+    "agents": _agents,
+    "agent": _agent,
+    "status": _status,
+    "history": _history,
+    "help": _help,
+}

@@ -1,0 +1,112 @@
+"""The closed word lists of the state machine.
+
+Owns: the enums that commands, events and state share; their values are what is stored.
+Must not know: protobuf numbers, texts for people.
+Rule: a value that was ever stored is never renamed or reused.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class RouteReason(enum.Enum):
+    """Why a message went to the agent it went to."""
+
+    NO_ACTIVE_AGENT = "no_active_agent"
+    DEFAULT_AGENT = "default_agent"
+    STICKY = "sticky"
+    FOLLOW_UP_LOCK = "follow_up_lock"
+    AWAITING_APPROVAL = "awaiting_approval"
+    COMMAND = "command"
+    USER_SELECTED = "user_selected"
+    SUPERVISOR_HANDOFF = "supervisor_handoff"
+    AGENT_HANDOFF = "agent_handoff"
+    TASK_COMPLETED = "task_completed"
+    TASK_RESUMED = "task_resumed"
+    RETURNED = "returned"
+    CONSULTED = "consulted"
+    TOPIC_SWITCH = "topic_switch"
+    EXPIRED = "expired"
+    AGENT_UNAVAILABLE = "agent_unavailable"
+    STICKINESS_DISABLED = "stickiness_disabled"
+
+
+class Initiator(enum.Enum):
+    """Who asked for a handoff."""
+
+    SUPERVISOR = "supervisor"
+    AGENT = "agent"
+    USER = "user"
+    OPERATOR = "operator"
+    TOPIC = "topic"
+    COMPLETION = "completion"
+
+
+class HandoffMode(enum.Enum):
+    """What a handoff does to the return stack.
+
+    TRANSFER empties it, INTERLUDE pushes the interrupted agent, RETURN pops it, HOP (a completion
+    that goes on to another agent) keeps it. CONSULT asks another agent one question, ANSWER brings
+    its answer back; neither moves anything but the turn. Callers may ask for TRANSFER, INTERLUDE
+    and, of their own turn, CONSULT.
+    """
+
+    TRANSFER = "transfer"
+    INTERLUDE = "interlude"
+    RETURN = "return"
+    HOP = "hop"
+    CONSULT = "consult"
+    ANSWER = "answer"
+
+
+class TaskStatus(enum.Enum):
+    """Where a task stands; RUNNING and PAUSED are open, the others closed."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether messages may still join the task."""
+        return self in (TaskStatus.RUNNING, TaskStatus.PAUSED)
+
+
+class OutcomeKind(enum.Enum):
+    """How an agent ended its turn."""
+
+    PROCEED = "proceed"
+    FOLLOW_UP = "follow_up"
+    COMPLETE = "complete"
+    HANDOFF = "handoff"
+    APPROVAL_NEEDED = "approval_needed"
+    FAILURE = "failure"
+
+
+class OutcomeStatus(enum.Enum):
+    """What became of a reported outcome.
+
+    APPLIED: it moved what it should. STORED_ONLY: the text is kept, nothing moved.
+    DEGRADED: the text is kept and a lesser outcome was applied, the verdicts say why.
+    """
+
+    APPLIED = "applied"
+    STORED_ONLY = "stored_only"
+    DEGRADED = "degraded"
+
+
+class ApprovalDecision(enum.Enum):
+    """What a person decided about a paused task; either way its agent goes on."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+class ClearScope(enum.Enum):
+    """How much ClearActiveAgent takes away."""
+
+    ACTIVE_AGENT = "active_agent"
+    SESSION = "session"

@@ -1,0 +1,274 @@
+"""Committed changes to those who watch: catch up from the log, then live.
+
+Owns: who is woken when, and where each watcher stands. Must not know: protobuf, what a change
+means.
+Rule: a watcher is a place in the log and nothing else. It is woken by commits and reads on from
+there, so that nothing is queued for it, lost with it or sent to it twice, and a slow one costs
+nothing but its own time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from routing_service.core.errors import Reason, RoutingError
+from routing_service.storage.store import Change, SessionKey, Store, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+READ_CHANGES_MAX: Final = 200
+"""Changes per read while a watcher catches up."""
+
+RECENT_CHANGES_MAX: Final = 256
+"""Changes of a watched session kept in memory: many watchers of it cost one read, or none."""
+
+TAIL_POLL_S: Final = 0.025
+"""How often the log is read for what other processes wrote, while somebody watches. With the write
+itself it keeps a watcher on another replica within 100 ms of the commit."""
+
+TAIL_RETRY_S: Final = 0.5
+"""How long the tail waits after the store failed."""
+
+WATCHES_MAX: Final = 5_000
+"""Watchers of one process. Each holds a stream open; more belong on more replicas."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Topic:
+    """A watched session: who watches it, and its latest changes in order."""
+
+    watchers: set[asyncio.Event] = field(default_factory=set)
+    recent: deque[Change] = field(default_factory=lambda: deque(maxlen=RECENT_CHANGES_MAX))
+
+    def publish(self, change: Change) -> None:
+        """Keep a change if it is the next one, and wake everybody."""
+        if self.recent and change.revision <= self.recent[-1].revision:
+            return  # It came by both ways: from this process and from the log.
+        if self.recent and change.revision != self.recent[-1].revision + 1:
+            self.recent.clear()
+        self.recent.append(change)
+        for watcher in self.watchers:
+            watcher.set()
+
+    def read_again(self) -> None:
+        """Let everybody read the log."""
+        self.recent.clear()
+        for watcher in self.watchers:
+            watcher.set()
+
+    def after(self, revision: int) -> list[Change] | None:
+        """Return the changes after a revision; None where the log has to be read for them."""
+        if not self.recent or self.recent[0].revision > revision + 1:
+            return None
+        return [change for change in self.recent if change.revision > revision]
+
+
+class EventFeed:
+    """Feeds the watchers of one store."""
+
+    def __init__(self, store: Store) -> None:
+        """Serve one store."""
+        self._store = store
+        self._topics: dict[SessionKey, _Topic] = {}
+        self._log_watchers: set[asyncio.Event] = set()
+        self._tail: asyncio.Task[None] | None = None
+        self._watches = 0
+        self._closed = False
+        self._doubted: set[SessionKey] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    def publish(self, key: SessionKey, change: Change) -> None:
+        """Tell of a change that this process has committed."""
+        topic = self._topics.get(key)
+        if topic is not None:
+            topic.publish(change)
+        for watcher in self._log_watchers:
+            watcher.set()
+
+    def doubt(self, key: SessionKey) -> None:
+        """Look into the log for a change that was committed without a word, or was not.
+
+        A caller that leaves while its change is being written hears nothing, but watchers do.
+        """
+        is_watched = key in self._topics or bool(self._log_watchers)
+        if self._store.shared_writers or self._closed or not is_watched:
+            return  # The tail finds it anyway; or nobody asks.
+        self._doubted.add(key)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="event feed doubts")
+
+    async def _look(self) -> None:
+        """Wake the watchers of doubted sessions, once what was being written is in the log."""
+        while self._doubted:
+            keys, self._doubted = self._doubted, set()
+            # Writes end in their order: after this one, so has each that was under way.
+            with suppress(StoreError):
+                await self._store.probe_write()
+            for key in keys:
+                topic = self._topics.get(key)
+                if topic is not None:
+                    topic.read_again()
+            for watcher in self._log_watchers:
+                watcher.set()
+
+    @property
+    def watches(self) -> int:
+        """How many watch now."""
+        return self._watches
+
+    def close(self) -> None:
+        """End every watch with SHUTTING_DOWN; each knows where to go on."""
+        self._closed = True
+        for topic in self._topics.values():
+            for watcher in topic.watchers:
+                watcher.set()
+        for watcher in self._log_watchers:
+            watcher.set()
+        for task in (self._tail, self._looking):
+            if task is not None:
+                task.cancel()
+
+    async def session_changes(
+        self, key: SessionKey, after: int, heartbeat_s: float
+    ) -> AsyncIterator[list[Change]]:
+        """Yield a session's changes after a revision, in order, each once; empty = a heartbeat.
+
+        Raises OVERLOADED where too many watch, SHUTTING_DOWN with the revision to go on from.
+        """
+        with self._watching() as wake, self._subscribed(key, wake) as topic:
+            while True:
+                wake.clear()
+                changes = topic.after(after)
+                if changes is None:
+                    changes = await self._store.read_changes(
+                        key, after=after, limit=READ_CHANGES_MAX
+                    )
+                if changes:
+                    after = changes[-1].revision
+                    yield changes
+                    continue
+                if self._closed:
+                    raise _shutting_down("revision", str(after))
+                if not await _woken(wake, heartbeat_s):
+                    yield []
+
+    async def log_changes(
+        self, cursor: bytes, heartbeat_s: float
+    ) -> AsyncIterator[tuple[list[tuple[SessionKey, Change]], bytes]]:
+        """Yield the changes of all sessions after a cursor, with the cursor after them.
+
+        At least once, and a session's in order. No changes = a heartbeat.
+        Raises OVERLOADED, SHUTTING_DOWN; CursorInvalid.
+        """
+        with self._watching() as wake:
+            self._log_watchers.add(wake)
+            try:
+                self._need_tail()
+                while True:
+                    wake.clear()
+                    entries, cursor = await self._store.read_log(cursor, READ_CHANGES_MAX)
+                    if entries:
+                        yield entries, cursor
+                        continue
+                    if self._closed:
+                        raise _shutting_down("cursor", cursor.hex())
+                    if not await _woken(wake, heartbeat_s):
+                        yield [], cursor
+            finally:
+                self._log_watchers.discard(wake)
+
+    @contextmanager
+    def _watching(self) -> Iterator[asyncio.Event]:
+        if self._closed:
+            raise _shutting_down("", "")
+        if self._watches >= WATCHES_MAX:
+            raise RoutingError(
+                Reason.OVERLOADED,
+                f"{self._watches} watches are open on this server; retry, or use another replica",
+                metadata={"limit": "watches"},
+                retry_after_s=1.0,
+            )
+        self._watches += 1
+        try:
+            yield asyncio.Event()
+        finally:
+            self._watches -= 1
+            if not self._watches and self._tail is not None:
+                self._tail.cancel()
+                self._tail = None
+
+    @contextmanager
+    def _subscribed(self, key: SessionKey, wake: asyncio.Event) -> Iterator[_Topic]:
+        topic = self._topics.setdefault(key, _Topic())
+        topic.watchers.add(wake)
+        self._need_tail()
+        try:
+            yield topic
+        finally:
+            topic.watchers.discard(wake)
+            if not topic.watchers:
+                self._topics.pop(key, None)
+
+    def _need_tail(self) -> None:
+        """Follow the log where other processes write to it; this one's commits come by publish."""
+        if self._store.shared_writers and self._tail is None and not self._closed:
+            self._tail = asyncio.create_task(self._follow(), name="event feed tail")
+
+    async def _follow(self) -> None:
+        """Read the log as it grows, for as long as somebody watches."""
+        cursor: bytes | None = None
+        while True:
+            try:
+                if cursor is None:
+                    cursor = await self._store.log_end()
+                    # What was committed before the tail began may have been missed by a watcher
+                    # that read just before it: everybody looks once more.
+                    self._wake_all()
+                entries, cursor = await self._store.read_log(cursor, READ_CHANGES_MAX)
+            except StoreError as error:  # The watchers' own reads tell them.
+                _log.warning("watch_tail_failed", error=type(error).__name__)
+                await asyncio.sleep(TAIL_RETRY_S)
+                continue
+            for key, change in entries:
+                topic = self._topics.get(key)
+                if topic is not None:
+                    topic.publish(change)
+            if entries:
+                for watcher in self._log_watchers:
+                    watcher.set()
+            else:
+                await asyncio.sleep(TAIL_POLL_S)
+
+    def _wake_all(self) -> None:
+        """Let everybody read the log again."""
+        for topic in self._topics.values():
+            topic.read_again()
+
+
+async def _woken(wake: asyncio.Event, seconds: float) -> bool:
+    """Wait for news, or for as long as may pass in silence."""
+    try:
+        async with asyncio.timeout(seconds):
+            await wake.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _shutting_down(field_name: str, place: str) -> RoutingError:
+    return RoutingError(
+        Reason.SHUTTING_DOWN,
+        "the server is shutting down; watch again from where this watch has come to",
+        metadata={field_name: place} if field_name else {},
+        retry_after_s=1.0,
+    )

@@ -1,0 +1,81 @@
+"""What passes between an agent runtime and an agent: a message in, an answer and its outcome out.
+
+Owns the shapes of that exchange, the same five outcomes that a turn can be completed with. It must
+not know the service's core nor its wire format: a runtime maps these to the contract.
+
+The rule: an answer always has exactly one outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """The answer stands by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """The agent asked something and waits. timeout_s: for how long; None = as long as it takes."""
+
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The agent is done. message: shown to the user if another agent goes on."""
+
+    summary: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOff:
+    """Another agent should go on with the message. message: what the user sees of it."""
+
+    agent_id: str
+    reason: str = ""
+    context: Mapping[str, object] = field(default_factory=dict)
+    message: str = ""
+    # "transfer", or "interlude" to get the conversation back.
+    mode: str = "transfer"
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The agent could not do it. message: why, for the record rather than for the user."""
+
+    message: str = ""
+
+
+Outcome = Proceed | FollowUp | Complete | HandOff | Fail
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReply:
+    """An agent's answer. text: for the user; may hold a marker, may be empty beside a handoff."""
+
+    text: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTurn:
+    """What an agent is given to answer: the parts of a dispatch that it needs."""
+
+    agent_id: str
+    # The user's message, without its command.
+    text: str
+    # The session's; empty for the example's default.
+    locale: str = ""
+    # Why the message comes to this agent: a route reason in lower case, such as "sticky".
+    reason: str = ""
+    # Why it was handed over, in the words of whoever did; empty otherwise.
+    handoff_reason: str = ""
+    # The message is taken as the answer to this agent's question.
+    locked: bool = False
+    # The rules that refused the handoff which this agent has just tried. It must try another way.
+    refused_rules: tuple[str, ...] = ()

@@ -1,0 +1,141 @@
+"""A registry file for the agents of a corpus.
+
+Owns what each policy and each way of switching ask of a registry, and the reading of a corpus's
+agents. It must not know dialogues or servers. Its rule: what it writes is an ordinary registry
+file, which a server is started with as with any other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from routing_service.replay.choices import Policy, Switch
+
+SUPERVISOR_ID: Final = "supervisor"
+
+_DESCRIPTION_CHARACTERS_MAX: Final = 4000
+"""As the registry's schema has it."""
+
+_AGENTS_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+_STICKS: Final = {
+    Policy.STICKY: "session",
+    Policy.FOLLOW_UP: "follow_up",
+    Policy.SUPERVISOR: "never",
+}
+
+
+class _Intent(msgspec.Struct, frozen=True):
+    name: str = ""
+    description: str | None = None
+
+
+class _Service(msgspec.Struct, frozen=True):
+    intents: list[_Intent] = []
+
+
+class CorpusAgent(msgspec.Struct, frozen=True):
+    """One agent as a corpus describes it. Keys that are not here are of no use to a registry."""
+
+    id: str
+    name: str = ""
+    description: str | None = None
+    services: list[_Service] = []
+    examples: list[str] = []
+
+
+class CorpusAgentsInvalid(Exception):
+    """A file of agents that cannot be used; the message names it and says why."""
+
+
+def load_corpus_agents(path: str, corpus: str) -> tuple[CorpusAgent, ...]:
+    """Read the agents of one corpus from a file of several: {corpus: [agents]}.
+
+    corpus: a name in the file, or the name of a part of it, such as sgd_train of sgd.
+    Raises CorpusAgentsInvalid.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_AGENTS_BYTES_MAX + 1)
+    except OSError as error:
+        raise CorpusAgentsInvalid(
+            f'cannot read "{path}": {error.strerror or type(error).__name__}; check the path'
+        ) from None
+    if len(content) > _AGENTS_BYTES_MAX:
+        raise CorpusAgentsInvalid(f'"{path}" is longer than {_AGENTS_BYTES_MAX} bytes')
+    try:
+        corpora = msgspec.json.decode(content, type=dict[str, list[CorpusAgent]])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CorpusAgentsInvalid(
+            f'"{path}" holds no agents of corpora: {error}; it should be '
+            '{"corpus": [{"id": …, "name": …, "description": …, "examples": […]}]}'
+        ) from None
+    name = corpus if corpus in corpora else corpus.partition("_")[0]
+    if not corpora.get(name):
+        raise CorpusAgentsInvalid(
+            f'"{path}" has no agents of a corpus "{corpus}"; it has: {", ".join(corpora) or "none"}'
+        )
+    return tuple(corpora[name])
+
+
+def corpus_registry(
+    corpus: str, agents: tuple[CorpusAgent, ...], policy: Policy, switch: Switch
+) -> str:
+    """Return a registry file: one specialist an agent, and a supervisor over them.
+
+    A topic, rather than a finished task, is what ends an agent's time under the sticky policy; so
+    an agent that says it is done stays. Where nothing mends a wrong dispatch (stuck) a finished
+    task is the only way out, and frees the user.
+    """
+    stays = policy is Policy.STICKY and switch is not Switch.STUCK
+    return "".join(
+        f"{line}\n"
+        for line in _registry_lines(
+            f"{corpus}-{policy}-{switch}", agents, _STICKS[policy], "stay" if stays else "release"
+        )
+    )
+
+
+def _registry_lines(
+    version: str, agents: tuple[CorpusAgent, ...], sticks: str, on_complete: str
+) -> Iterator[str]:
+    yield "api_version: agent_routing/v1"
+    yield f"version: {_scalar(version)}"
+    yield f"supervisor: {SUPERVISOR_ID}"
+    yield "agents:"
+    yield f"  - id: {SUPERVISOR_ID}"
+    yield "    name: Supervisor"
+    yield "    kind: supervisor"
+    for agent in agents:
+        yield f"  - id: {_scalar(agent.id)}"
+        if agent.name:
+            yield f"    name: {_scalar(agent.name)}"
+        yield f"    description: {_scalar(_description(agent))}"
+        yield f"    sticks: {sticks}"
+        yield f"    on_complete: {on_complete}"
+        examples = list(dict.fromkeys(agent.examples))
+        if examples:
+            yield "    examples:"
+            yield from (f"      - {_scalar(example)}" for example in examples)
+
+
+def _description(agent: CorpusAgent) -> str:
+    """Return the corpus's own words, or else those of what the agent can do."""
+    intents = [
+        intent.description or intent.name.replace("_", " ")
+        for service in agent.services
+        for intent in service.intents
+    ]
+    said = agent.description or "; ".join(dict.fromkeys(intents)) or agent.name or agent.id
+    return said[:_DESCRIPTION_CHARACTERS_MAX]
+
+
+def _scalar(text: str) -> str:
+    """Return text as YAML that reads back as the same text: JSON's strings are YAML's too."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""The gRPC face of the service: the only part that knows protobuf."""

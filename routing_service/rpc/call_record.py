@@ -1,0 +1,53 @@
+"""What is told of each finished call: the one line per decision, and the numbers.
+
+Owns: the record's fields. Must not know: how they are logged or counted.
+Rule: ids, words of closed lists and numbers; never a message's text, never a token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """One call, filled in as it goes. Fields that do not apply stay empty.
+
+    code: the gRPC status code's name. error_reason: the ErrorReason, "" for OK. reason: the
+    RouteReason of the dispatch. outcome, outcome_status: of a CompleteTurn. refused_rules: the
+    handoff rules that refused, also where that was no error.
+    """
+
+    method: str
+    tenant: str = ""
+    session_id: str = ""
+    task_id: str = ""
+    request_id: str = ""
+    user_id: str = ""
+    agent_id: str = ""
+    previous_agent_id: str = ""
+    reason: str = ""
+    command: str = ""
+    initiator: str = ""
+    outcome: str = ""
+    outcome_status: str = ""
+    refused_rules: tuple[str, ...] = ()
+    supervisor_bypassed: bool = False
+    revision: int = 0
+    replayed: bool = False
+    code: str = "OK"
+    error_reason: str = ""
+    duration_ms: float = 0.0
+
+
+class CallObserver(Protocol):
+    """Hears of calls. Neither method may raise."""
+
+    def finished(self, record: CallRecord) -> None:
+        """Take a finished call, whatever became of it."""
+        ...
+
+    def failed(self, record: CallRecord, error: BaseException) -> str:
+        """Log an error whole, and return the id under which the log has it."""
+        ...

@@ -1,0 +1,312 @@
+"""Stored changes as watchers and auditors see them.
+
+Owns: which event has which kind on the wire. Must not know: stores, who watches.
+Rule: no message texts; a change goes out whole, or not at all where it has nothing to tell.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, assert_never
+
+import msgspec
+
+from agent_routing.v1 import handoff_pb2, session_event_pb2
+from routing_service.core import events as ev
+from routing_service.core.commands import HandoffPlan
+from routing_service.core.vocabulary import Initiator, RouteReason
+from routing_service.rpc import proto_mapping as pm
+from routing_service.storage.event_codec import StoredEvents, decode_change
+from routing_service.storage.store import AuditEntry, Change, SessionKey
+
+SERIALISED_CHANGES_MAX: Final = 1_024
+"""Changes kept as bytes, so that the many watchers of a session cost one mapping."""
+
+_CLEAR_CAUSES: Final = {
+    "command": session_event_pb2.AGENT_CLEAR_CAUSE_COMMAND,
+    "reset": session_event_pb2.AGENT_CLEAR_CAUSE_RESET,
+    "clear": session_event_pb2.AGENT_CLEAR_CAUSE_CLEARED,
+    "proceed": session_event_pb2.AGENT_CLEAR_CAUSE_PROCEED,
+    "complete": session_event_pb2.AGENT_CLEAR_CAUSE_COMPLETE,
+    "timeout": session_event_pb2.AGENT_CLEAR_CAUSE_TIMEOUT,
+}
+_LOCK_CAUSES: Final = {
+    "answered": session_event_pb2.LOCK_RELEASE_CAUSE_ANSWERED,
+    "proceed": session_event_pb2.LOCK_RELEASE_CAUSE_ANSWERED,
+    "complete": session_event_pb2.LOCK_RELEASE_CAUSE_ANSWERED,
+    "timeout": session_event_pb2.LOCK_RELEASE_CAUSE_TIMEOUT,
+    "command": session_event_pb2.LOCK_RELEASE_CAUSE_COMMAND,
+    "reset": session_event_pb2.LOCK_RELEASE_CAUSE_RESET,
+    "clear": session_event_pb2.LOCK_RELEASE_CAUSE_CLEARED,
+    "handoff": session_event_pb2.LOCK_RELEASE_CAUSE_HANDOFF,
+    "failure": session_event_pb2.LOCK_RELEASE_CAUSE_FAILURE,
+}
+_ABANDON_CAUSES: Final = {
+    "limit": session_event_pb2.TURN_ABANDON_CAUSE_OPEN_TURNS,
+    "timeout": session_event_pb2.TURN_ABANDON_CAUSE_TIMEOUT,
+    "reset": session_event_pb2.TURN_ABANDON_CAUSE_RESET,
+    "clear": session_event_pb2.TURN_ABANDON_CAUSE_CLEARED,
+}
+_CANCEL_CAUSES: Final = {
+    "reset": session_event_pb2.TASK_CANCEL_CAUSE_RESET,
+    "clear": session_event_pb2.TASK_CANCEL_CAUSE_CLEARED,
+    "expired": session_event_pb2.TASK_CANCEL_CAUSE_EXPIRED,
+}
+
+
+class ChangeMapper:
+    """Makes changes out of what is stored, each once for all its watchers."""
+
+    def __init__(self) -> None:
+        """Begin with nothing kept."""
+        self._bytes: OrderedDict[tuple[SessionKey, int], bytes] = OrderedDict()
+
+    def change_bytes(self, key: SessionKey, change: Change, cards: pm.AgentCards) -> bytes:
+        """Return a change serialised; empty where it has nothing that watchers are told."""
+        known = self._bytes.get((key, change.revision))
+        if known is not None:
+            return known
+        made = change_out(key, change, cards)
+        data = made.SerializeToString() if made.events else b""
+        self._bytes[key, change.revision] = data
+        if len(self._bytes) > SERIALISED_CHANGES_MAX:
+            self._bytes.popitem(last=False)
+        return data
+
+    def forget(self, key: SessionKey) -> None:
+        """Drop what is kept of a session whose content is gone."""
+        for entry in [entry for entry in self._bytes if entry[0] == key]:
+            del self._bytes[entry]
+
+
+def change_out(key: SessionKey, change: Change, cards: pm.AgentCards) -> session_event_pb2.Change:
+    """Return a stored change. Raises SchemaTooNew, StoreCorrupt."""
+    stored = decode_change(change.events)
+    made = session_event_pb2.Change(session_id=key.session_id, revision=change.revision)
+    for place in range(len(stored.events)):
+        event = event_out(key, change, stored, place, cards)
+        if event is not None:
+            made.events.append(event)
+    return made
+
+
+def event_out(
+    key: SessionKey, change: Change, stored: StoredEvents, place: int, cards: pm.AgentCards
+) -> session_event_pb2.SessionEvent | None:
+    """Return one event of a change; None for what is the service's own."""
+    made = session_event_pb2.SessionEvent(
+        event_id=f"{change.revision}.{place}",
+        session_id=key.session_id,
+        revision=change.revision,
+        event_time=pm.timestamp(change.time_us),
+        request_id=change.request_id,
+        registry_version=stored.registry_version,
+    )
+    active = stored.active[place] if place < len(stored.active) else ""
+    if active:
+        made.active_agent.CopyFrom(cards.card(active, ""))
+    return made if _fill(made, stored, place, change.time_us, cards) else None
+
+
+def _fill(
+    made: session_event_pb2.SessionEvent,
+    stored: StoredEvents,
+    place: int,
+    time_us: int,
+    cards: pm.AgentCards,
+) -> bool:
+    """Set the event's kind; False where there is none on the wire."""
+    event = stored.events[place]
+    match event:
+        case ev.ProfileUpdated():
+            return False
+        case ev.SessionStarted() | ev.TaskCreated() | ev.TaskCompleted():
+            _fill_begun_or_done(made, event, cards)
+        case ev.TaskFailed() | ev.TaskCancelled():
+            _fill_given_up(made, event, cards)
+        case ev.TaskPaused() | ev.TaskResumed():
+            _fill_approval(made, event, cards)
+        case ev.MessageRouted():
+            _fill_routed(made.message_routed, event, cards)
+        case ev.CommandHandled():
+            made.command_handled.command = f"/{event.command}"
+            if event.agent_id:
+                made.command_handled.agent.CopyFrom(cards.card(event.agent_id, ""))
+        case ev.TurnAbandoned():
+            made.turn_abandoned.request_id = event.request_id
+            made.turn_abandoned.agent.CopyFrom(cards.card(event.agent_id, ""))
+            made.turn_abandoned.cause = _ABANDON_CAUSES[event.cause]
+        case ev.TurnCompleted():
+            _fill_completed(made.turn_completed, event, stored, time_us, cards)
+        case ev.AgentHandedOff():
+            _fill_handoff(made.agent_handoff, event, cards)
+        case ev.AgentCleared() | ev.StickinessExpired():
+            _fill_cleared(made, event, cards)
+        case ev.LockEngaged() | ev.LockReleased():
+            _fill_lock(made, event, cards)
+        case _:
+            assert_never(event)
+    return True
+
+
+def _fill_begun_or_done(
+    made: session_event_pb2.SessionEvent,
+    event: ev.SessionStarted | ev.TaskCreated | ev.TaskCompleted,
+    cards: pm.AgentCards,
+) -> None:
+    match event:
+        case ev.SessionStarted(profile=profile):
+            made.session_started.owner = profile.user_id
+            made.session_started.locale = profile.locale
+            made.session_started.channel = profile.channel
+            made.session_started.SetInParent()
+        case ev.TaskCreated():
+            made.task_created.task_id = event.task_id
+            if event.expire_us is not None:
+                made.task_created.expire_time.CopyFrom(pm.timestamp(event.expire_us))
+        case ev.TaskCompleted():
+            made.task_completed.task_id = event.task_id
+            made.task_completed.summary = event.summary
+            made.task_completed.agent.CopyFrom(cards.card(event.agent_id, ""))
+
+
+def _fill_given_up(
+    made: session_event_pb2.SessionEvent,
+    event: ev.TaskFailed | ev.TaskCancelled,
+    cards: pm.AgentCards,
+) -> None:
+    match event:
+        case ev.TaskFailed():
+            made.task_failed.task_id = event.task_id
+            made.task_failed.message = event.message
+            made.task_failed.agent.CopyFrom(cards.card(event.agent_id, ""))
+        case ev.TaskCancelled():
+            made.task_cancelled.task_id = event.task_id
+            made.task_cancelled.cause = _CANCEL_CAUSES[event.cause]
+
+
+def _fill_approval(
+    made: session_event_pb2.SessionEvent,
+    event: ev.TaskPaused | ev.TaskResumed,
+    cards: pm.AgentCards,
+) -> None:
+    match event:
+        case ev.TaskPaused():
+            made.task_paused.task_id = event.task_id
+            made.task_paused.request_id = event.request_id
+            made.task_paused.prompt = event.prompt
+            made.task_paused.agent.CopyFrom(cards.card(event.agent_id, ""))
+        case ev.TaskResumed():
+            made.task_resumed.task_id = event.task_id
+            made.task_resumed.request_id = event.request_id
+            made.task_resumed.resume.decision = pm.DECISIONS[event.decision]
+            made.task_resumed.resume.comment = event.comment
+            made.task_resumed.next_request_id = event.child_request_id
+
+
+def _fill_cleared(
+    made: session_event_pb2.SessionEvent,
+    event: ev.AgentCleared | ev.StickinessExpired,
+    cards: pm.AgentCards,
+) -> None:
+    match event:
+        case ev.AgentCleared():
+            if event.agent_id:
+                made.agent_cleared.previous_agent.CopyFrom(cards.card(event.agent_id, ""))
+            made.agent_cleared.cause = _CLEAR_CAUSES[event.cause]
+            made.agent_cleared.reason = event.reason
+        case ev.StickinessExpired():
+            made.stickiness_expired.agent.CopyFrom(cards.card(event.agent_id, ""))
+            made.stickiness_expired.idle_duration.CopyFrom(pm.duration(event.idle_us))
+
+
+def _fill_lock(
+    made: session_event_pb2.SessionEvent,
+    event: ev.LockEngaged | ev.LockReleased,
+    cards: pm.AgentCards,
+) -> None:
+    match event:
+        case ev.LockEngaged():
+            made.lock_engaged.agent.CopyFrom(cards.card(event.agent_id, ""))
+            if event.expire_us is not None:
+                made.lock_engaged.expire_time.CopyFrom(pm.timestamp(event.expire_us))
+        case ev.LockReleased():
+            made.lock_released.agent.CopyFrom(cards.card(event.agent_id, ""))
+            made.lock_released.cause = _LOCK_CAUSES[event.cause]
+
+
+def _fill_routed(
+    made: session_event_pb2.MessageRouted, event: ev.MessageRouted, cards: pm.AgentCards
+) -> None:
+    made.request_id = event.request_id
+    made.task_id = event.task_id
+    made.agent.CopyFrom(cards.card(event.agent_id, ""))
+    made.reason = pm.REASONS[event.reason]
+    made.previous_agent_id = event.previous_agent
+    made.supervisor_bypassed = event.agent_id != cards.registry.home_agent_id
+    made.locked = event.locked
+
+
+def _fill_completed(
+    made: session_event_pb2.TurnCompleted,
+    event: ev.TurnCompleted,
+    stored: StoredEvents,
+    time_us: int,
+    cards: pm.AgentCards,
+) -> None:
+    made.request_id = event.request_id
+    made.task_id = event.task_id
+    made.agent.CopyFrom(cards.card(event.agent_id, ""))
+    made.outcome = pm.OUTCOMES[event.outcome]
+    made.outcome_status = pm.OUTCOME_STATUSES[event.status]
+    if event.dispatched_us is not None:
+        made.response_duration.CopyFrom(pm.duration(max(0, time_us - event.dispatched_us)))
+    for other in stored.events:
+        if isinstance(other, ev.AgentHandedOff) and other.dispatches:
+            made.next_request_id = other.child_request_id or other.turn_request_id
+
+
+def _fill_handoff(
+    made: session_event_pb2.AgentHandoff, event: ev.AgentHandedOff, cards: pm.AgentCards
+) -> None:
+    plan = HandoffPlan(
+        from_agent=event.from_agent,
+        to_agent=event.to_agent,
+        initiator=event.initiator,
+        mode=event.mode,
+        reason=event.reason,
+        context=event.context,
+        message=event.message,
+    )
+    handoff: handoff_pb2.Handoff = pm.handoff_out(plan, cards, "")
+    made.handoff.CopyFrom(handoff)
+    made.turn_request_id = event.turn_request_id
+    made.route_reason = pm.REASONS[RouteReason(event.route_reason)]
+    if event.dispatches:
+        made.next_request_id = event.child_request_id or event.turn_request_id
+        made.task_id = event.task_id
+
+
+def refusal_out(
+    key: SessionKey, entry: AuditEntry, cards: pm.AgentCards
+) -> tuple[session_event_pb2.SessionEvent, str]:
+    """Return a refused handoff as an event, and the method that asked for it."""
+    data = msgspec.json.decode(entry.data)
+    told = data.get("metadata", {})
+    made = session_event_pb2.SessionEvent(
+        event_id=f"{entry.revision}.r{entry.time_us}",
+        session_id=key.session_id,
+        revision=entry.revision,
+        event_time=pm.timestamp(entry.time_us),
+        request_id=entry.request_id,
+    )
+    refused = made.handoff_refused
+    refused.handoff.to.CopyFrom(cards.card(told.get("agent_id", ""), ""))
+    getattr(refused.handoff, "from").CopyFrom(cards.card(told.get("from_agent_id", ""), ""))
+    initiator = told.get("initiator", "")
+    if initiator:
+        refused.handoff.initiator = pm.INITIATORS[Initiator(initiator)]
+    for rule, allowed, detail in data.get("verdicts", ()):
+        refused.verdicts.add(rule=rule, allowed=allowed, detail=detail)
+    refused.turn_request_id = entry.request_id
+    return made, f"/agent_routing.v1.RoutingService/{data.get('method', '')}"

@@ -1,0 +1,359 @@
+"""gRPC method handlers: bytes in, bytes out, every error in the contract's form.
+
+Owns: what surrounds each RPC: tenant, deadline, errors, the record of the call. Must not know: what
+an RPC does. Rule: nothing internal leaves here, and a cancelled call is never answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Final, NoReturn, cast
+
+import grpc
+
+from routing_service.core.errors import Reason, RoutingError, Violation
+from routing_service.rpc.admin_servicer import AdminServicer
+from routing_service.rpc.answers_in_order import AnswersInOrder
+from routing_service.rpc.call_record import CallObserver, CallRecord
+from routing_service.rpc.routing_servicer import (
+    Answered,
+    Caller,
+    RoutingServicer,
+    not_implemented,
+    stream_error,
+)
+from routing_service.rpc.status_errors import (
+    DETAILS_KEY,
+    code_of,
+    routing_error_of,
+    status_of,
+)
+from routing_service.storage.store import StoreError, StoreUnavailable
+
+ROUTING_SERVICE: Final = "agent_routing.v1.RoutingService"
+ADMIN_SERVICE: Final = "agent_routing.v1.AdminService"
+
+TENANT_KEY: Final = "agent-routing-tenant"
+DEFAULT_TENANT: Final = "default"
+REPLAYED_KEY: Final = "agent-routing-replayed"
+
+WRITE_S_MAX: Final = 30.0
+"""How long a stream's reader may leave gRPC's buffers full before it is let go."""
+
+_TENANT: Final = re.compile(r"[A-Za-z0-9._:@=;+\-]{1,128}\Z")
+
+UnaryMethod = Callable[[Caller, bytes, CallRecord], Awaitable[Answered]]
+StreamMethod = Callable[[Caller, bytes, CallRecord], AsyncGenerator[tuple[bytes, dict[str, str]]]]
+"""Yields messages, each with the place from which a reader goes on: metadata of its errors."""
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+_ADMIN_NOT_BUILT: Final = ("GetRoutingStats", "EraseUser", "PurgeSessions")
+
+
+def service_handlers(
+    routing: RoutingServicer,
+    admin: AdminServicer,
+    observer: CallObserver,
+    *,
+    deadline_default_s: float,
+    deadline_max_s: float,
+    draining: asyncio.Event,
+) -> Sequence[grpc.GenericRpcHandler]:
+    """Return the handlers of every RPC in the contract.
+
+    deadline_default_s: the time of a call that comes without a deadline. deadline_max_s: the most
+    that any unary call gets. draining: set when the server stops: streams of messages end then.
+    """
+    unary: dict[str, UnaryMethod] = {
+        "Route": routing.route,
+        "SetActiveAgent": routing.set_active_agent,
+        "ClearActiveAgent": routing.clear_active_agent,
+        "Status": routing.status,
+        "CompleteTurn": routing.complete_turn,
+        "ResumeTask": routing.resume_task,
+        "ListTasks": routing.list_tasks,
+        "ListTurns": routing.list_turns,
+        "ListAgents": routing.list_agents,
+    }
+    calls = _Calls(observer, min(deadline_default_s, deadline_max_s), deadline_max_s, draining)
+    routing_methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        name: grpc.unary_unary_rpc_method_handler(calls.unary(name, method))
+        for name, method in unary.items()
+    }
+    routing_methods["WatchSession"] = grpc.unary_stream_rpc_method_handler(
+        calls.server_stream("WatchSession", routing.watch_session)
+    )
+    routing_methods["RouteStream"] = grpc.stream_stream_rpc_method_handler(
+        calls.route_stream("RouteStream", routing.route_on_stream)
+    )
+    admin_unary: dict[str, UnaryMethod] = {
+        "ListSessions": admin.list_sessions,
+        "ListEvents": admin.list_events,
+        "ReloadAgents": admin.reload_agents,
+        "SetStickiness": admin.set_stickiness,
+    }
+    admin_streams: dict[str, StreamMethod] = {
+        "WatchEvents": admin.watch_events,
+        "ExportUser": admin.export_user,
+    }
+    admin_methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        name: grpc.unary_unary_rpc_method_handler(calls.unary(name, method))
+        for name, method in admin_unary.items()
+    }
+    admin_methods |= {
+        name: grpc.unary_stream_rpc_method_handler(calls.server_stream(name, method))
+        for name, method in admin_streams.items()
+    }
+    admin_methods |= _not_built(calls, _ADMIN_NOT_BUILT)
+    return (
+        grpc.method_handlers_generic_handler(ROUTING_SERVICE, routing_methods),
+        grpc.method_handlers_generic_handler(ADMIN_SERVICE, admin_methods),
+    )
+
+
+def _not_built(calls: _Calls, names: Sequence[str]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+    """Refuse what the contract has and this release does not, with a clear word."""
+    return {name: grpc.unary_unary_rpc_method_handler(calls.missing(name)) for name in names}
+
+
+class _Calls:
+    """Wraps RPCs."""
+
+    def __init__(
+        self,
+        observer: CallObserver,
+        deadline_default_s: float,
+        deadline_max_s: float,
+        draining: asyncio.Event,
+    ) -> None:
+        self._observer = observer
+        self._deadline_default_s = deadline_default_s
+        self._deadline_max_s = deadline_max_s
+        self._draining = draining
+
+    def unary(self, name: str, method: UnaryMethod) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        """Return the handler of a unary RPC."""
+
+        async def handle(data: bytes, context: Context) -> bytes:
+            record = CallRecord(name)
+            start = time.perf_counter()
+            try:
+                answered = await self._within_deadline(name, method, data, context, record)
+            except BaseException as error:
+                refusal = self._refusal(error, record)
+                if refusal is None:
+                    record.code = "CANCELLED"
+                    self._finish(record, start)
+                    raise
+                self._finish(record, start)
+                await _abort(context, refusal)
+            self._finish(record, start)
+            if answered.replayed:
+                context.set_trailing_metadata(((REPLAYED_KEY, "true"),))
+            return answered.body
+
+        return handle
+
+    def server_stream(
+        self, name: str, method: StreamMethod
+    ) -> Callable[[bytes, Context], Awaitable[None]]:
+        """Return the handler of an RPC that answers with a stream."""
+
+        async def handle(data: bytes, context: Context) -> None:
+            record = CallRecord(name)
+            start = time.perf_counter()
+            try:
+                caller = Caller(_tenant_of(context))
+                async with aclosing(method(caller, data, record)) as bodies:
+                    async for body, place in bodies:
+                        await _write_in_time(context, body, place)
+            except BaseException as error:
+                refusal = self._refusal(error, record)
+                if refusal is None:
+                    record.code = "CANCELLED"
+                    self._finish(record, start)
+                    raise
+                self._finish(record, start)
+                await _abort(context, refusal)
+            self._finish(record, start)
+
+        return handle
+
+    def route_stream(
+        self, name: str, method: UnaryMethod
+    ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+        """Return the handler of RouteStream: many messages, each with an answer of its own."""
+
+        async def answer(caller: Caller, data: bytes) -> bytes:
+            """Answer one message; what is wrong with it is in its answer."""
+            record = CallRecord(name)
+            start = time.perf_counter()
+            try:
+                async with asyncio.timeout(self._deadline_default_s):
+                    body = (await method(caller, data, record)).body
+            except BaseException as error:
+                told = _too_late(name, self._deadline_default_s) if _timed_out(error) else error
+                refusal = self._refusal(told, record)
+                if refusal is None:
+                    record.code = "CANCELLED"
+                    self._finish(record, start)
+                    raise
+                self._finish(record, start)
+                return stream_error(record.request_id, record.session_id, status_of(refusal))
+            self._finish(record, start)
+            return body
+
+        async def handle(requests: AsyncIterator[bytes], context: Context) -> None:
+            record = CallRecord(name)
+            start = time.perf_counter()
+            try:
+                caller = Caller(_tenant_of(context))
+                stream = AnswersInOrder(lambda data: answer(caller, data), context.write)
+                stopping = asyncio.ensure_future(self._draining.wait())
+                stopping.add_done_callback(lambda _: stream.stop_reading())
+                try:
+                    await stream.run(requests)
+                finally:
+                    stopping.cancel()
+            except BaseException as error:
+                refusal = self._refusal(error, record)
+                if refusal is None:
+                    record.code = "CANCELLED"
+                    self._finish(record, start)
+                    raise
+                self._finish(record, start)
+                await _abort(context, refusal)
+            if self._draining.is_set():
+                # The caller may have had more to say.
+                await _abort(context, _shutting_down())
+
+        return handle
+
+    def missing(self, name: str) -> Callable[[Any, Context], Awaitable[None]]:
+        """Return the handler of an RPC that this release does not have."""
+
+        async def handle(_request: Any, context: Context) -> None:
+            record = CallRecord(name)
+            refusal = not_implemented(name)
+            record.code, record.error_reason = code_of(refusal).name, refusal.reason.value
+            self._observer.finished(record)
+            await _abort(context, refusal)
+
+        return handle
+
+    async def _within_deadline(
+        self, name: str, method: UnaryMethod, data: bytes, context: Context, record: CallRecord
+    ) -> Answered:
+        # The stubs know no call without a deadline; there are such calls.
+        remaining_s = cast("float | None", context.time_remaining())
+        caller = Caller(_tenant_of(context))
+        limit_s = self._deadline_default_s if remaining_s is None else self._deadline_max_s
+        if remaining_s is None or remaining_s > limit_s:
+            # A caller without a deadline, or in no hurry, must not hold a session for ever.
+            try:
+                async with asyncio.timeout(limit_s):
+                    return await method(caller, data, record)
+            except TimeoutError:
+                raise _too_late(name, limit_s) from None
+        if remaining_s <= 0:
+            raise _too_late(name, 0)
+        return await method(caller, data, record)
+
+    def _refusal(self, error: BaseException, record: CallRecord) -> RoutingError | None:
+        """Return what the caller is told; None where the call is gone and nobody listens."""
+        match error:
+            case RoutingError():
+                refusal = error
+            case StoreError():
+                error_id = self._observer.failed(record, error)
+                refusal = routing_error_of(error, record.session_id)
+                if not isinstance(error, StoreUnavailable):
+                    refusal.metadata["error_id"] = error_id
+            case asyncio.CancelledError():
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    return None
+                # Something inside was cancelled, not this call: without a status it would hang.
+                refusal = _shutting_down()
+            case Exception():
+                error_id = self._observer.failed(record, error)
+                refusal = RoutingError(
+                    Reason.INTERNAL,
+                    f"internal error {error_id}; the server's log has the cause under this id",
+                    metadata={"error_id": error_id},
+                )
+            case _:
+                return None
+        record.code = code_of(refusal).name
+        record.error_reason = refusal.reason.value
+        if refusal.reason is Reason.HANDOFF_REFUSED:
+            record.refused_rules = tuple(v.subject for v in refusal.violations)
+        return refusal
+
+    def _finish(self, record: CallRecord, start: float) -> None:
+        record.duration_ms = (time.perf_counter() - start) * 1e3
+        self._observer.finished(record)
+
+
+def _tenant_of(context: Context) -> str:
+    """Return the tenant that a caller names, where nobody signs in."""
+    for key, value in context.invocation_metadata() or ():
+        if key == TENANT_KEY:
+            tenant = value if isinstance(value, str) else value.decode("ascii", "replace")
+            if not _TENANT.match(tenant):
+                detail = "is not 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; +"
+                raise RoutingError(
+                    Reason.INVALID_FIELD,
+                    f"metadata {TENANT_KEY} {detail}",
+                    metadata={"field": TENANT_KEY, "fields": "1"},
+                    violations=(Violation(TENANT_KEY, detail),),
+                )
+            return tenant
+    return DEFAULT_TENANT
+
+
+def _shutting_down() -> RoutingError:
+    return RoutingError(
+        Reason.SHUTTING_DOWN,
+        "the server is shutting down; repeat with the same request_id",
+        retry_after_s=1.0,
+    )
+
+
+def _too_late(name: str, seconds: float) -> RoutingError:
+    return RoutingError(
+        Reason.DEADLINE,
+        f"{name} was not done within {seconds:g} s; repeat with the same request_id: the answer "
+        "says whether it happened",
+        metadata={"method": name},
+    )
+
+
+def _timed_out(error: BaseException) -> bool:
+    return isinstance(error, TimeoutError)
+
+
+async def _write_in_time(context: Context, body: bytes, place: dict[str, str]) -> None:
+    """Send one message of a stream. Raises WATCH_TOO_SLOW where the reader does not read."""
+    try:
+        async with asyncio.timeout(WRITE_S_MAX):
+            await context.write(body)
+    except TimeoutError:
+        raise RoutingError(
+            Reason.WATCH_TOO_SLOW,
+            f"the watcher has read nothing for {WRITE_S_MAX:g} s; watch again from where it was",
+            metadata=place,
+            retry_after_s=1.0,
+        ) from None
+
+
+async def _abort(context: Context, refusal: RoutingError) -> NoReturn:
+    """End a call with the contract's details. Always raises."""
+    status = status_of(refusal)
+    await context.abort(
+        code_of(refusal), status.message, ((DETAILS_KEY, status.SerializeToString()),)
+    )

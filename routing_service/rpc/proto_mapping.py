@@ -1,0 +1,403 @@
+"""Between protobuf and the core.
+
+Owns: what each core value looks like on the wire, and the other way round. Must not know: stores.
+Rule: total in both directions for what the core can hold; checks of requests happen before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
+
+from agent_routing.v1 import (
+    agent_pb2,
+    clear_scope_pb2,
+    dispatch_pb2,
+    handoff_pb2,
+    item_pb2,
+    route_reason_pb2,
+    routing_service_pb2,
+    task_pb2,
+    turn_pb2,
+)
+from routing_service.core import commands as cmd
+from routing_service.core import events as ev
+from routing_service.core.history import TurnRecord
+from routing_service.core.registry import Agent, AgentKind, Registry
+from routing_service.core.session import SessionState, Task, Tenure
+from routing_service.core.vocabulary import (
+    ApprovalDecision,
+    ClearScope,
+    HandoffMode,
+    Initiator,
+    OutcomeKind,
+    OutcomeStatus,
+    RouteReason,
+    TaskStatus,
+)
+
+US_PER_S: Final = 1_000_000
+
+REASON_UNSPECIFIED: Final = route_reason_pb2.ROUTE_REASON_UNSPECIFIED
+REASONS: Final = {
+    reason: route_reason_pb2.RouteReason.Value(f"ROUTE_REASON_{reason.name}")
+    for reason in RouteReason
+}
+INITIATORS: Final = {
+    initiator: handoff_pb2.Initiator.Value(f"INITIATOR_{initiator.name}") for initiator in Initiator
+}
+CALLERS_INITIATORS: Final = {
+    handoff_pb2.INITIATOR_UNSPECIFIED: None,
+    handoff_pb2.INITIATOR_SUPERVISOR: Initiator.SUPERVISOR,
+    handoff_pb2.INITIATOR_AGENT: Initiator.AGENT,
+    handoff_pb2.INITIATOR_USER: Initiator.USER,
+    handoff_pb2.INITIATOR_OPERATOR: Initiator.OPERATOR,
+}
+MODES: Final = {
+    HandoffMode.TRANSFER: handoff_pb2.HANDOFF_MODE_TRANSFER,
+    HandoffMode.INTERLUDE: handoff_pb2.HANDOFF_MODE_INTERLUDE,
+    HandoffMode.RETURN: handoff_pb2.HANDOFF_MODE_RETURN,
+    HandoffMode.HOP: handoff_pb2.HANDOFF_MODE_COMPLETION,
+    HandoffMode.CONSULT: handoff_pb2.HANDOFF_MODE_CONSULT,
+    HandoffMode.ANSWER: handoff_pb2.HANDOFF_MODE_CONSULT,
+}
+CALLERS_MODES: Final = {
+    handoff_pb2.HANDOFF_MODE_UNSPECIFIED: HandoffMode.TRANSFER,
+    handoff_pb2.HANDOFF_MODE_TRANSFER: HandoffMode.TRANSFER,
+    handoff_pb2.HANDOFF_MODE_INTERLUDE: HandoffMode.INTERLUDE,
+}
+OUTCOME_MODES: Final = {**CALLERS_MODES, handoff_pb2.HANDOFF_MODE_CONSULT: HandoffMode.CONSULT}
+DECISIONS: Final = {
+    ApprovalDecision.APPROVE: dispatch_pb2.DECISION_APPROVE,
+    ApprovalDecision.REJECT: dispatch_pb2.DECISION_REJECT,
+}
+OUTCOME_STATUSES: Final = {
+    status: turn_pb2.OutcomeStatus.Value(f"OUTCOME_STATUS_{status.name}")
+    for status in OutcomeStatus
+}
+OUTCOMES: Final = {
+    kind: turn_pb2.TurnOutcome.Value(f"TURN_OUTCOME_{kind.name}") for kind in OutcomeKind
+}
+TASK_STATUSES: Final = {
+    status: task_pb2.TaskStatus.Value(f"TASK_STATUS_{status.name}") for status in TaskStatus
+}
+AGENT_KINDS: Final = {
+    kind: agent_pb2.AgentKind.Value(f"AGENT_KIND_{kind.name}") for kind in AgentKind
+}
+CLEAR_SCOPES: Final = {
+    clear_scope_pb2.CLEAR_SCOPE_UNSPECIFIED: ClearScope.ACTIVE_AGENT,
+    clear_scope_pb2.CLEAR_SCOPE_ACTIVE_AGENT: ClearScope.ACTIVE_AGENT,
+    clear_scope_pb2.CLEAR_SCOPE_SESSION: ClearScope.SESSION,
+}
+
+
+class AgentCards:
+    """Agents as frontends see them: made once per registry, agent and locale."""
+
+    def __init__(self, registry: Registry) -> None:
+        """Serve one registry."""
+        self.registry = registry
+        self._cards: dict[tuple[str, str], agent_pb2.Agent] = {}
+
+    # Locales come from callers: without a bound they could fill the memory.
+    _CARDS_MAX: Final = 10_000
+
+    def card(self, agent_id: str, locale: str) -> agent_pb2.Agent:
+        """Return an agent in a locale. One that is not registered has its id only."""
+        card = self._cards.get((agent_id, locale))
+        if card is None:
+            if len(self._cards) >= self._CARDS_MAX:
+                self._cards.clear()
+            card = self._cards[agent_id, locale] = self._make(agent_id, locale)
+        return card
+
+    def _make(self, agent_id: str, locale: str) -> agent_pb2.Agent:
+        agent: Agent | None = self.registry.agent(agent_id)
+        if agent is None:
+            return agent_pb2.Agent(agent_id=agent_id, display_name=agent_id, enabled=False)
+        default_locale = self.registry.default_locale
+        return agent_pb2.Agent(
+            agent_id=agent_id,
+            display_name=agent.display_name(locale or default_locale, default_locale),
+            description=agent.display_description(locale or default_locale, default_locale),
+            icon=agent.icon,
+            color=agent.color,
+            kind=AGENT_KINDS[agent.kind],
+            user_selectable=agent.user_selectable,
+            enabled=agent.enabled,
+        )
+
+
+def timestamp(time_us: int) -> timestamp_pb2.Timestamp:
+    """Return microseconds since 1970 as a Timestamp."""
+    seconds, rest = divmod(time_us, US_PER_S)
+    return timestamp_pb2.Timestamp(seconds=seconds, nanos=rest * 1000)
+
+
+def time_us(value: timestamp_pb2.Timestamp) -> int:
+    """Return a Timestamp as microseconds since 1970, cut."""
+    return value.seconds * US_PER_S + value.nanos // 1000
+
+
+def duration(length_us: int) -> duration_pb2.Duration:
+    """Return microseconds as a Duration."""
+    seconds, rest = divmod(length_us, US_PER_S)
+    return duration_pb2.Duration(seconds=seconds, nanos=rest * 1000)
+
+
+def duration_us(value: duration_pb2.Duration) -> int:
+    """Return a Duration as microseconds, cut."""
+    return value.seconds * US_PER_S + value.nanos // 1000
+
+
+def items_in(items: Iterable[item_pb2.Item]) -> tuple[ev.Item, ...]:
+    """Return a request's items for the core."""
+    return tuple(
+        ev.Item(
+            item.content_type,
+            text=item.text if item.HasField("text") else None,
+            data=item.data if item.HasField("data") else None,
+            uri=item.uri if item.HasField("uri") else None,
+        )
+        for item in items
+    )
+
+
+def items_out(items: Iterable[ev.Item]) -> list[item_pb2.Item]:
+    """Return stored items as they came."""
+    return [_item_out(item) for item in items]
+
+
+def _item_out(item: ev.Item) -> item_pb2.Item:
+    made = item_pb2.Item(content_type=item.content_type)
+    if item.text is not None:
+        made.text = item.text
+    elif item.data is not None:
+        made.data = item.data
+    elif item.uri is not None:
+        made.uri = item.uri
+    return made
+
+
+def steps_in(steps: Iterable[turn_pb2.Step]) -> tuple[ev.Step, ...]:
+    """Return a request's execution trace for the core."""
+    return tuple(
+        ev.Step(
+            name=step.name,
+            kind=step.kind,
+            input=step.input,
+            output=step.output,
+            start_us=time_us(step.start_time) if step.HasField("start_time") else None,
+            duration_us=duration_us(step.duration) if step.HasField("duration") else None,
+        )
+        for step in steps
+    )
+
+
+def steps_out(steps: Iterable[ev.Step]) -> list[turn_pb2.Step]:
+    """Return a stored execution trace."""
+    return [
+        turn_pb2.Step(
+            name=step.name,
+            kind=step.kind,
+            input=step.input,
+            output=step.output,
+            start_time=None if step.start_us is None else timestamp(step.start_us),
+            duration=None if step.duration_us is None else duration(step.duration_us),
+        )
+        for step in steps
+    ]
+
+
+def context_in(value: struct_pb2.Struct) -> dict[str, object]:
+    """Return a Struct as plain values."""
+    return {key: _plain(entry) for key, entry in value.fields.items()}
+
+
+def _plain(value: struct_pb2.Value) -> object:
+    match value.WhichOneof("kind"):
+        case "string_value":
+            return value.string_value
+        case "number_value":
+            return value.number_value
+        case "bool_value":
+            return value.bool_value
+        case "struct_value":
+            return context_in(value.struct_value)
+        case "list_value":
+            return [_plain(entry) for entry in value.list_value.values]
+        case _:
+            return None
+
+
+def context_out(value: Mapping[str, object]) -> struct_pb2.Struct:
+    """Return plain values as a Struct."""
+    struct = struct_pb2.Struct()
+    for key, entry in value.items():
+        _fill(struct.fields[key], entry)
+    return struct
+
+
+def _fill(target: struct_pb2.Value, entry: object) -> None:
+    match entry:
+        case None:
+            target.null_value = struct_pb2.NULL_VALUE
+        case bool():
+            target.bool_value = entry
+        case int() | float():
+            target.number_value = entry
+        case str():
+            target.string_value = entry
+        case list():
+            # An empty list is a list too.
+            target.list_value.SetInParent()
+            for inner in entry:
+                _fill(target.list_value.values.add(), inner)
+        case dict():
+            target.struct_value.SetInParent()
+            for key, inner in entry.items():
+                _fill(target.struct_value.fields[key], inner)
+        case _:
+            raise AssertionError(type(entry))
+
+
+def outcome_in(request: routing_service_pb2.CompleteTurnRequest) -> cmd.Outcome:
+    """Return the outcome that a request reports; it has been checked that there is one."""
+    match request.WhichOneof("outcome"):
+        case "follow_up":
+            has_timeout = request.follow_up.HasField("timeout")
+            return cmd.FollowUp(duration_us(request.follow_up.timeout) if has_timeout else None)
+        case "complete":
+            return cmd.Complete(request.complete.summary, request.complete.message)
+        case "handoff":
+            handoff = request.handoff
+            has_context = handoff.HasField("context")
+            return cmd.HandOff(
+                agent_id=handoff.agent_id,
+                reason=handoff.reason,
+                context=context_in(handoff.context) if has_context else None,
+                message=handoff.message,
+                mode=OUTCOME_MODES[handoff.mode],
+            )
+        case "approval_needed":
+            return cmd.AskApproval(request.approval_needed.prompt)
+        case "failure":
+            return cmd.Fail(request.failure.message)
+        case _:
+            return cmd.Proceed()
+
+
+def verdicts_out(verdicts: Iterable[cmd.Verdict]) -> list[handoff_pb2.Verdict]:
+    """Return what the rules said."""
+    return [
+        handoff_pb2.Verdict(rule=verdict.rule, allowed=verdict.allowed, detail=verdict.detail)
+        for verdict in verdicts
+    ]
+
+
+def handoff_out(plan: cmd.HandoffPlan, cards: AgentCards, locale: str) -> handoff_pb2.Handoff:
+    """Return a handoff as frontends and agents see it."""
+    handoff = handoff_pb2.Handoff(
+        to=cards.card(plan.to_agent, locale),
+        initiator=INITIATORS[plan.initiator],
+        mode=MODES[plan.mode],
+        reason=plan.reason,
+        message=plan.message,
+        context=None if plan.context is None else context_out(plan.context),
+    )
+    # "from" is a word of Python's own.
+    getattr(handoff, "from").CopyFrom(cards.card(plan.from_agent, locale))
+    return handoff
+
+
+def dispatch_out(
+    plan: cmd.DispatchPlan,
+    text: str,
+    items: Iterable[ev.Item],
+    cards: AgentCards,
+    locale: str,
+) -> dispatch_pb2.Dispatch:
+    """Return what an agent has to act on, without its history."""
+    made = dispatch_pb2.Dispatch(
+        request_id=plan.request_id,
+        task_id=plan.task_id,
+        agent=cards.card(plan.agent_id, locale),
+        reason=REASONS[plan.reason],
+        reason_detail=plan.reason_detail,
+        text=text,
+        items=items_out(items),
+        locked=plan.locked,
+        previous_agent_id=plan.previous_agent,
+        handoff=handoff_out(plan.handoff, cards, locale) if plan.handoff else None,
+    )
+    if plan.resume is not None:
+        made.resume.decision = DECISIONS[plan.resume.decision]
+        made.resume.comment = plan.resume.comment
+    if plan.consult is not None:
+        made.consult.asker.CopyFrom(cards.card(plan.consult.asker, locale))
+        made.consult.question = plan.consult.question
+        if plan.consult.answer is not None:
+            made.consult.answer = plan.consult.answer
+    return made
+
+
+def turn_out(record: TurnRecord, *, with_steps: bool = True) -> turn_pb2.Turn:
+    """Return one turn. with_steps False: for an agent's history, which is no trace."""
+    turn = turn_pb2.Turn(
+        request_id=record.request_id,
+        parent_request_id=record.parent_request_id,
+        task_id=record.task_id,
+        agent_id=record.agent_id,
+        from_agent_id=record.from_agent_id,
+        reason=REASONS[record.reason] if record.reason else REASON_UNSPECIFIED,
+        user_text=record.user_text,
+        user_items=items_out(record.user_items),
+        agent_text=record.agent_text,
+        agent_items=items_out(record.agent_items),
+        handoff_message=record.handoff_message,
+        steps=steps_out(record.steps) if with_steps else (),
+        create_time=timestamp(record.create_us),
+        revision=record.revision,
+    )
+    if record.outcome is not None:
+        turn.outcome = OUTCOMES[record.outcome]
+    elif record.is_abandoned:
+        turn.outcome = turn_pb2.TURN_OUTCOME_ABANDONED
+    if record.status is not None:
+        turn.outcome_status = OUTCOME_STATUSES[record.status]
+    if record.complete_us is not None:
+        turn.complete_time.CopyFrom(timestamp(record.complete_us))
+        turn.response_duration.CopyFrom(duration(max(0, record.complete_us - record.create_us)))
+    return turn
+
+
+def task_out(task: Task, metadata: Mapping[str, str], session_id: str, owner: str) -> task_pb2.Task:
+    """Return a task with what is kept on it."""
+    return task_pb2.Task(
+        task_id=task.task_id,
+        status=TASK_STATUSES[task.status],
+        create_time=timestamp(task.create_us),
+        update_time=timestamp(task.update_us),
+        expire_time=None if task.expire_us is None else timestamp(task.expire_us),
+        metadata=metadata,
+        session_id=session_id,
+        owner=owner,
+    )
+
+
+def frame_out(frame: Tenure, cards: AgentCards, locale: str) -> routing_service_pb2.Frame:
+    """Return an interrupted agent."""
+    return routing_service_pb2.Frame(
+        agent=cards.card(frame.agent_id, locale),
+        locked=frame.locked,
+        lock_expire_time=None if frame.lock_expire_us is None else timestamp(frame.lock_expire_us),
+        turn_request_id=frame.entered_turn,
+        turns_taken=frame.turns_taken,
+    )
+
+
+def locale_of(state: SessionState | None, asked: str = "") -> str:
+    """Return the locale in which a session's user reads; "" for the registry's default."""
+    return asked or (state.locale if state else "")

@@ -1,0 +1,321 @@
+"""Field limits: every bad field of a request, at once.
+
+Owns: what each field may hold. Must not know: sessions, agents, who calls.
+Rule: a request that passes here can be stored on every engine and shown in every error.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NoReturn, TypeVar
+
+from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
+from google.protobuf.message import Message
+
+from agent_routing.v1 import item_pb2, turn_pb2
+from routing_service.core.errors import Reason, RoutingError, Violation
+
+M = TypeVar("M", bound=Message)
+
+ID_CHARS_MAX: Final = 128
+USER_BYTES_MAX: Final = 256
+TEXT_BYTES_MAX: Final = 32 * 1024
+ITEMS_MAX: Final = 16
+ITEMS_BYTES_MAX: Final = 64 * 1024
+STEPS_MAX: Final = 64
+STEPS_BYTES_MAX: Final = 48 * 1024
+STEP_NAME_CHARS_MAX: Final = 128
+STEP_KIND_CHARS_MAX: Final = 64
+CONTENT_TYPE_CHARS_MAX: Final = 128
+URI_CHARS_MAX: Final = 2048
+LOCALE_CHARS_MAX: Final = 35
+CHANNEL_CHARS_MAX: Final = 64
+ENTITLEMENTS_MAX: Final = 32
+ENTITLEMENT_CHARS_MAX: Final = 64
+ENTITLEMENTS_BYTES_MAX: Final = 2048
+"""They are part of the session's bounded state; 32 of 64 ASCII characters just fit."""
+METADATA_ENTRIES_MAX: Final = 32
+METADATA_BYTES_MAX: Final = 4096
+METADATA_KEY_CHARS_MAX: Final = 64
+REASON_BYTES_MAX: Final = 1024
+MESSAGE_BYTES_MAX: Final = 4096
+CONTEXT_BYTES_MAX: Final = 16 * 1024
+CONTEXT_DEPTH_MAX: Final = 24
+LOCK_TIMEOUT_S_MAX: Final = 366 * 24 * 3600
+PAGE_SIZE_MAX: Final = 1000
+HEARTBEAT_S_MIN: Final = 1
+HEARTBEAT_S_MAX: Final = 300
+HEARTBEAT_S_DEFAULT: Final = 15.0
+
+# What an error quotes of a caller's value.
+_QUOTED_CHARS_MAX: Final = 64
+
+_ID = re.compile(r"[A-Za-z0-9._:@=;+\-]+\Z")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+_LOCALE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*\Z")
+_CONTENT_TYPE = re.compile(r"[!-.0-~]+/[!-~][ -~]*\Z")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\s\x00-\x1f\x7f]+\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+_ID_WORDS = "A-Z a-z 0-9 . _ : - @ = ; +"
+# Of the years that a Timestamp may name: 0001-01-01 to 9999-12-31.
+_SECONDS_MIN: Final = -62_135_596_800
+_SECONDS_MAX: Final = 253_402_300_799
+_NANOS_MAX: Final = 999_999_999
+
+
+class FieldChecks:
+    """Collects what is wrong with one request."""
+
+    def __init__(self) -> None:
+        """Begin with no complaint."""
+        self._violations: list[Violation] = []
+
+    def done(self) -> None:
+        """Raise INVALID_FIELD with every bad field, if there is one."""
+        if not self._violations:
+            return
+        first = self._violations[0]
+        more = len(self._violations) - 1
+        rest = f" (and {more} more bad field{'s' if more > 1 else ''})" if more else ""
+        raise RoutingError(
+            Reason.INVALID_FIELD,
+            f"{first.subject}: {first.detail}{rest}",
+            metadata={"field": first.subject, "fields": str(len(self._violations))},
+            violations=self._violations,
+        )
+
+    def refuse(self, field: str, detail: str) -> None:
+        """Note that a field is bad, and why."""
+        self._violations.append(Violation(field, detail))
+
+    def identifier(self, field: str, value: str, *, required: bool = False) -> None:
+        """Check a session's or an agent's id."""
+        if not value:
+            if required:
+                self.refuse(field, "is required; send an id of 1-128 characters")
+            return
+        if len(value) > ID_CHARS_MAX:
+            self.refuse(
+                field, f"has {len(value)} characters; use at most {ID_CHARS_MAX} of {_ID_WORDS}"
+            )
+        elif not _ID.match(value):
+            self.refuse(field, f"{_quoted(value)} has other characters than {_ID_WORDS}")
+
+    def uuid(self, field: str, value: str, *, required: bool = False) -> str:
+        """Check a task's, request's or suggestion's id; return it in lower case."""
+        if not value:
+            if required:
+                self.refuse(field, "is required; send a UUID")
+            return ""
+        if not _UUID.match(value):
+            example = "0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11"
+            empty = "" if required else ", or leave it empty"
+            self.refuse(field, f"{_quoted(value)} is not a UUID; send one such as {example}{empty}")
+            return value
+        return value.lower()
+
+    def user(self, field: str, value: str) -> None:
+        """Check a user's id, which is another system's and may hold what it likes."""
+        if len(value.encode()) > USER_BYTES_MAX:
+            self.refuse(field, f"has more than {USER_BYTES_MAX} bytes; use a shorter id")
+        elif _CONTROL.search(value):
+            self.refuse(field, "has control characters; send the id as signed in")
+
+    def text(self, field: str, value: str, bytes_max: int) -> None:
+        """Check words: their size, and that every engine can store them."""
+        # UTF-8 takes at most four bytes a character, so most texts need no encoding to be measured.
+        if len(value) * 4 > bytes_max and (size := len(value.encode())) > bytes_max:
+            self.refuse(field, f"has {size} bytes; send at most {bytes_max}")
+        if "\x00" in value:
+            self.refuse(field, "has a NUL character; leave it out")
+
+    def locale(self, field: str, value: str) -> None:
+        """Check a language tag's form."""
+        if value and (len(value) > LOCALE_CHARS_MAX or not _LOCALE.match(value)):
+            self.refuse(
+                field, f'{_quoted(value)} is not a BCP 47 tag; send one such as "es" or "es-MX"'
+            )
+
+    def channel(self, field: str, value: str) -> None:
+        """Check a channel's name."""
+        if value and (len(value) > CHANNEL_CHARS_MAX or not _ID.match(value)):
+            self.refuse(
+                field, f"{_quoted(value)} is not 1-{CHANNEL_CHARS_MAX} characters of {_ID_WORDS}"
+            )
+
+    def entitlements(self, field: str, values: Iterable[str]) -> tuple[str, ...]:
+        """Check entitlements; return them sorted, each once, so that equal sets are equal."""
+        distinct = sorted(set(values))
+        if len(distinct) > ENTITLEMENTS_MAX:
+            self.refuse(field, f"has {len(distinct)} entries; send at most {ENTITLEMENTS_MAX}")
+        for value in distinct[:ENTITLEMENTS_MAX]:
+            if not 0 < len(value) <= ENTITLEMENT_CHARS_MAX or _CONTROL.search(value):
+                self.refuse(
+                    field,
+                    f"{_quoted(value)} is not 1-{ENTITLEMENT_CHARS_MAX} printable characters",
+                )
+        size = sum(len(value.encode()) for value in distinct)
+        if size > ENTITLEMENTS_BYTES_MAX:
+            self.refuse(field, f"has {size} bytes; send at most {ENTITLEMENTS_BYTES_MAX}")
+        return tuple(distinct)
+
+    def metadata(self, field: str, values: Mapping[str, str]) -> None:
+        """Check what a caller keeps on a task."""
+        if len(values) > METADATA_ENTRIES_MAX:
+            self.refuse(field, f"has {len(values)} entries; send at most {METADATA_ENTRIES_MAX}")
+        size = 0
+        for key, value in values.items():
+            size += len(key.encode()) + len(value.encode())
+            if not 0 < len(key) <= METADATA_KEY_CHARS_MAX or _CONTROL.search(key):
+                self.refuse(
+                    field,
+                    f"key {_quoted(key)} is not 1-{METADATA_KEY_CHARS_MAX} printable characters",
+                )
+            if "\x00" in value:
+                self.refuse(f"{field}[{key[:_QUOTED_CHARS_MAX]}]", "has a NUL character")
+        if size > METADATA_BYTES_MAX:
+            self.refuse(field, f"has {size} bytes; send at most {METADATA_BYTES_MAX}")
+
+    def items(self, field: str, items: Iterable[item_pb2.Item]) -> None:
+        """Check a message's items: each whole, and together small enough."""
+        listed = list(items)
+        if len(listed) > ITEMS_MAX:
+            self.refuse(field, f"has {len(listed)} items; send at most {ITEMS_MAX}")
+        size = sum(item.ByteSize() for item in listed)
+        if size > ITEMS_BYTES_MAX:
+            self.refuse(
+                field, f"has {size} bytes; send at most {ITEMS_BYTES_MAX}, large content by uri"
+            )
+        for place, item in enumerate(listed[:ITEMS_MAX]):
+            self._item(f"{field}[{place}]", item)
+
+    def _item(self, field: str, item: item_pb2.Item) -> None:
+        kind = item.content_type
+        if len(kind) > CONTENT_TYPE_CHARS_MAX or not _CONTENT_TYPE.match(kind):
+            self.refuse(
+                f"{field}.content_type",
+                f'{_quoted(kind)} is not a media type; send one such as "image/png"',
+            )
+        match item.WhichOneof("content"):
+            case "text":
+                self.text(f"{field}.text", item.text, TEXT_BYTES_MAX)
+            case "uri":
+                if len(item.uri) > URI_CHARS_MAX or not _URI.match(item.uri):
+                    self.refuse(
+                        f"{field}.uri",
+                        f"{_quoted(item.uri)} is not an absolute URI of at most "
+                        f"{URI_CHARS_MAX} characters",
+                    )
+            case "data":
+                pass
+            case _:
+                self.refuse(field, "has no content; set one of text, data or uri")
+
+    def steps(self, field: str, steps: Iterable[turn_pb2.Step]) -> None:
+        """Check an execution trace."""
+        listed = list(steps)
+        if len(listed) > STEPS_MAX:
+            self.refuse(field, f"has {len(listed)} steps; send at most {STEPS_MAX}")
+        size = sum(step.ByteSize() for step in listed)
+        if size > STEPS_BYTES_MAX:
+            self.refuse(field, f"has {size} bytes; send at most {STEPS_BYTES_MAX}")
+        for place, step in enumerate(listed[:STEPS_MAX]):
+            at = f"{field}[{place}]"
+            if not step.name:
+                self.refuse(f"{at}.name", "is required; name the step")
+            for part, chars_max in (("name", STEP_NAME_CHARS_MAX), ("kind", STEP_KIND_CHARS_MAX)):
+                if (chars := len(getattr(step, part))) > chars_max:
+                    self.refuse(f"{at}.{part}", f"has {chars} characters; use at most {chars_max}")
+            for part in ("name", "kind", "input", "output"):
+                self.text(f"{at}.{part}", getattr(step, part), STEPS_BYTES_MAX)
+            if step.HasField("start_time"):
+                self.timestamp(f"{at}.start_time", step.start_time)
+            if step.HasField("duration"):
+                self.duration(f"{at}.duration", step.duration, seconds_max=LOCK_TIMEOUT_S_MAX)
+
+    def context(self, field: str, value: struct_pb2.Struct) -> None:
+        """Check what a handoff tells its target."""
+        size = value.ByteSize()
+        if size > CONTEXT_BYTES_MAX:
+            self.refuse(field, f"has {size} bytes; send at most {CONTEXT_BYTES_MAX}")
+        elif problem := _struct_problem(value):
+            self.refuse(field, problem)
+
+    def timestamp(self, field: str, value: timestamp_pb2.Timestamp) -> None:
+        """Check that a time is one."""
+        in_range = _SECONDS_MIN <= value.seconds <= _SECONDS_MAX
+        if not in_range or not 0 <= value.nanos <= _NANOS_MAX:
+            self.refuse(field, "is not a time between the years 1 and 9999")
+
+    def duration(
+        self, field: str, value: duration_pb2.Duration, *, seconds_max: int, positive: bool = False
+    ) -> None:
+        """Check that a length of time is one, and within bounds."""
+        nanos_fit = 0 <= value.nanos <= _NANOS_MAX
+        if not 0 <= value.seconds <= seconds_max or not nanos_fit:
+            self.refuse(field, f"is not between 0 and {seconds_max} seconds")
+        elif positive and not value.seconds and not value.nanos:
+            self.refuse(field, "is 0; give a longer time, or leave it out")
+
+    def heartbeat(self, field: str, value: duration_pb2.Duration) -> float:
+        """Check how long a watch may be silent; return it in seconds."""
+        seconds = value.seconds + value.nanos / 1e9
+        if not HEARTBEAT_S_MIN <= seconds <= HEARTBEAT_S_MAX or not 0 <= value.nanos <= _NANOS_MAX:
+            self.refuse(field, f"is not between {HEARTBEAT_S_MIN} and {HEARTBEAT_S_MAX} seconds")
+        return seconds
+
+    def number(self, field: str, value: int, minimum: int, maximum: int) -> None:
+        """Check a number's range."""
+        if not minimum <= value <= maximum:
+            self.refuse(field, f"is {value}; use {minimum} to {maximum}")
+
+    def word(self, field: str, value: int, allowed: Iterable[int], names: str) -> None:
+        """Check an enum's value. names: the allowed ones, for people."""
+        if value not in allowed:
+            self.refuse(field, f"{value} is not allowed here; use {names}")
+
+
+def parse(message_type: type[M], data: bytes) -> M:
+    """Read a request. Raises MALFORMED_REQUEST; the driver's words stay here."""
+    message = message_type()
+    try:
+        message.ParseFromString(data)
+    except Exception as error:  # noqa: BLE001 - DecodeError, or UnicodeDecodeError in some builds
+        _refuse_bytes(message.DESCRIPTOR.full_name, error)
+    return message
+
+
+def _refuse_bytes(name: str, error: Exception) -> NoReturn:
+    # Each RPC has a request message of its own, named for it.
+    method = name.rpartition(".")[2].removesuffix("Request")
+    raise RoutingError(
+        Reason.MALFORMED_REQUEST,
+        f"the request is no {name}; check that client and server use the same contract, and that "
+        "text is UTF-8",
+        metadata={"method": method},
+    ) from error
+
+
+def _quoted(value: str) -> str:
+    """Quote a caller's value, short and in one line."""
+    shown = value[:_QUOTED_CHARS_MAX] + ("…" if len(value) > _QUOTED_CHARS_MAX else "")
+    return '"' + shown.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
+
+
+def _struct_problem(value: struct_pb2.Struct) -> str:
+    """Say what in an object no engine or reader could take; "" for nothing."""
+    pending = [(key, entry, 1) for key, entry in value.fields.items()]
+    while pending:
+        key, entry, level = pending.pop()
+        if level > CONTEXT_DEPTH_MAX:
+            return f"is nested more than {CONTEXT_DEPTH_MAX} deep; flatten it"
+        if "\x00" in key or "\x00" in entry.string_value:
+            return "has a NUL character; leave it out"
+        if not math.isfinite(entry.number_value):
+            return f"{_quoted(key)} is no finite number; JSON has none such"
+        pending += [(k, v, level + 1) for k, v in entry.struct_value.fields.items()]
+        pending += [(key, v, level + 1) for v in entry.list_value.values]
+    return ""

@@ -1,0 +1,988 @@
+"""RoutingService, one short method per RPC: check, map, call, map back.
+
+Owns: which fields a request's repeat is compared by, and what each answer holds. Must not know:
+stores, status codes. Rule: bytes in, bytes out; every RPC of the contract is here or refused with a
+clear word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.message import Message
+from google.rpc import status_pb2
+
+from agent_routing.v1 import (
+    clear_scope_pb2,
+    dispatch_pb2,
+    routing_service_pb2,
+    task_pb2,
+)
+from routing_service.command_handler import Call, CommandHandler, Handled, Made, SessionView
+from routing_service.core import commands as cmd
+from routing_service.core.decide import Decided
+from routing_service.core.errors import Reason, RoutingError, invalid_field, unknown_agent
+from routing_service.core.events import Profile
+from routing_service.core.handoff_rules import agent_is_reachable
+from routing_service.core.history import TurnRecord
+from routing_service.core.refusals import HandoffRefused
+from routing_service.core.registry import Agent, Registry
+from routing_service.core.session import OpenTurn, Task
+from routing_service.core.vocabulary import Initiator, TaskStatus
+from routing_service.event_feed import EventFeed
+from routing_service.ids import derived_session_id, new_uuid7
+from routing_service.instructions import InstructionWriter, handoff_targets
+from routing_service.rpc import proto_mapping as pm
+from routing_service.rpc.call_record import CallRecord
+from routing_service.rpc.event_mapping import ChangeMapper
+from routing_service.rpc.request_checks import (
+    HEARTBEAT_S_DEFAULT,
+    LOCK_TIMEOUT_S_MAX,
+    MESSAGE_BYTES_MAX,
+    PAGE_SIZE_MAX,
+    REASON_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    FieldChecks,
+    parse,
+)
+from routing_service.storage.store import TASKS_START, SessionKey, TaskCursor
+from routing_service.texts.replies import render_reply
+
+TURNS_PAGE_DEFAULT: Final = 50
+TASKS_PAGE_DEFAULT: Final = 100
+
+PAGE_BYTES_MAX: Final = 1024 * 1024
+"""A page stays well below the 4 MiB that clients accept by default."""
+
+HISTORY_TURNS_MIN: Final = -1
+HISTORY_TURNS_MAX: Final = 100
+
+# What makes a repeat the same request, beside its ids. Whatever else a request has says how to
+# answer (history_turns) or under which condition (expected_revision), not what is asked.
+ROUTE_FINGERPRINT: Final = (
+    "task_id",
+    "text",
+    "items",
+    "locale",
+    "channel",
+    "entitlements",
+    "metadata",
+    "task_expire_time",
+    "quick_reply_id",
+    "literal_text",
+)
+SET_ACTIVE_FINGERPRINT: Final = (
+    "agent_id",
+    "turn_request_id",
+    "initiator",
+    "from_agent_id",
+    "reason",
+    "context",
+    "message",
+    "mode",
+    "suggestion_id",
+)
+CLEAR_FINGERPRINT: Final = ("scope", "reason")
+COMPLETE_FINGERPRINT: Final = (
+    "text",
+    "items",
+    "steps",
+    "parse_markers",
+    "proceed",
+    "follow_up",
+    "complete",
+    "handoff",
+    "approval_needed",
+    "failure",
+)
+RESUME_FINGERPRINT: Final = ("task_id", "decision", "comment")
+_FINGERPRINT_UUIDS: Final = frozenset({"task_id", "turn_request_id"})
+_FINGERPRINT_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, as far as signing in tells."""
+
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer as it goes on the wire."""
+
+    body: bytes
+    replayed: bool = False
+
+
+class RoutingServicer:
+    """The RPCs of agent_routing.v1.RoutingService."""
+
+    def __init__(
+        self, handler: CommandHandler, feed: EventFeed, clock_us: Callable[[], int]
+    ) -> None:
+        """Answer from one handler. clock_us: microseconds since 1970."""
+        self._handler = handler
+        self._feed = feed
+        self._changes = ChangeMapper()
+        self._clock_us = clock_us
+        self._cards = pm.AgentCards(handler.registry)
+
+    def _cards_now(self) -> pm.AgentCards:
+        """Return the cards of the registry in force."""
+        registry = self._handler.registry
+        if self._cards.registry is not registry:
+            self._cards = pm.AgentCards(registry)
+        return self._cards
+
+    async def route(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """Take a user's message."""
+        request = parse(routing_service_pb2.RouteRequest, data)
+        command, request_id = _route_in(request)
+        session_id = request.session_id or await self._session_for(caller, request, command)
+        call = Call(
+            key=SessionKey(caller.tenant, session_id),
+            method="Route",
+            request_id=request_id,
+            fingerprint=_fingerprint(request, ROUTE_FINGERPRINT),
+            user_id=request.user_id,
+            must_be_owner=True,
+            expected_revision=_expected_revision(request),
+            history_turns=request.history_turns,
+            dry_run=request.validate_only,
+        )
+        _identify(record, call)
+        handled = await self._handler.handle(call, command, self._route_out)
+        _describe(record, handled, self._handler.registry)
+        return Answered(handled.answer + _beside(_ROUTE_DISPATCH_TAG, handled), handled.replayed)
+
+    async def route_on_stream(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """Take a user's message of a stream; its request_id tells which answer is whose."""
+        request = parse(routing_service_pb2.RouteStreamRequest, data).route
+        record.request_id, record.session_id = request.request_id, request.session_id
+        if not request.request_id:
+            raise invalid_field(
+                "route.request_id", "is required on a stream; send a UUID of your own"
+            )
+        answered = await self.route(caller, request.SerializeToString(), record)
+        head = routing_service_pb2.RouteStreamResponse(
+            request_id=record.request_id, session_id=record.session_id
+        )
+        body = head.SerializeToString() + _framed(_STREAM_ROUTE_TAG, answered.body)
+        return Answered(body, answered.replayed)
+
+    async def watch_session(
+        self, caller: Caller, data: bytes, record: CallRecord
+    ) -> AsyncGenerator[tuple[bytes, dict[str, str]]]:
+        """Send a session's changes after a revision, then as they happen."""
+        request = parse(routing_service_pb2.WatchSessionRequest, data)
+        checks = FieldChecks()
+        heartbeat_s = HEARTBEAT_S_DEFAULT
+        if request.HasField("heartbeat_interval"):
+            heartbeat_s = checks.heartbeat("heartbeat_interval", request.heartbeat_interval)
+        key = self._reader(caller, request, record, checks)
+        view = await self._handler.read(key, request.user_id)
+        head = view.stored.revision
+        after = request.after_revision if request.HasField("after_revision") else head
+        if not 0 <= after <= head:
+            raise invalid_field(
+                "after_revision",
+                f'is {after}, and session "{key.session_id}" is at revision {head}; give a '
+                "revision that you have seen, or leave it out",
+            )
+        place = {"session_id": key.session_id, "revision": str(after)}
+        yield _heartbeat(head), place
+        async for changes in self._feed.session_changes(key, after, heartbeat_s):
+            for change in changes:
+                after = change.revision
+                body = self._changes.change_bytes(key, change, self._cards_now())
+                place = {"session_id": key.session_id, "revision": str(after)}
+                if body:
+                    yield _framed(_WATCH_CHANGE_TAG, body), place
+            if not changes:
+                yield _heartbeat(after), place
+
+    async def _session_for(
+        self,
+        caller: Caller,
+        request: routing_service_pb2.RouteRequest,
+        command: cmd.RouteMessage,
+    ) -> str:
+        """Find the session of a message that names none."""
+        if command.task_id:
+            return await self._handler.session_of_task(
+                caller.tenant, command.task_id, request.user_id, must_be_owner=True
+            )
+        if request.request_id:
+            return derived_session_id(caller.tenant, request.user_id, command.request_id)
+        return new_uuid7()
+
+    def _route_out(self, made: Made) -> bytes:
+        decision = made.decided.decision
+        state = made.decided.state
+        cards = self._cards_now()
+        locale = pm.locale_of(state)
+        response = routing_service_pb2.RouteResponse(
+            session_id=made.call.key.session_id,
+            task_id=decision.task_id,
+            request_id=made.call.request_id,
+            revision=made.revision,
+        )
+        if decision.dispatch is not None:
+            response.dispatch.CopyFrom(_dispatch_out(made, cards, locale))
+            home_id = cards.registry.home_agent_id
+            response.supervisor_bypassed = decision.dispatch.agent_id != home_id
+        if decision.reply is not None:
+            rendered = render_reply(decision.reply, cards.registry, locale, made.turns)
+            response.reply.command = f"/{decision.reply.command}"
+            response.reply.text = rendered.text
+            response.reply.locale = rendered.locale
+        return response.SerializeToString()
+
+    async def set_active_agent(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """Carry out a validated handoff."""
+        request = parse(routing_service_pb2.SetActiveAgentRequest, data)
+        command = _set_active_in(request)
+        call = Call(
+            key=SessionKey(caller.tenant, request.session_id),
+            method="SetActiveAgent",
+            request_id=command.request_id,
+            fingerprint=_fingerprint(request, SET_ACTIVE_FINGERPRINT),
+            user_id=request.user_id,
+            must_be_owner=command.initiator is Initiator.USER,
+            expected_revision=_expected_revision(request),
+            dry_run=request.validate_only,
+        )
+        _identify(record, call)
+        try:
+            handled = await self._handler.handle(call, command, self._set_active_out)
+        except HandoffRefused as refused:
+            if not request.validate_only:
+                raise
+            return Answered(self._refused_out(call, refused))
+        _describe(record, handled, self._handler.registry)
+        return Answered(handled.answer, handled.replayed)
+
+    def _set_active_out(self, made: Made) -> bytes:
+        decision = made.decided.decision
+        cards = self._cards_now()
+        locale = pm.locale_of(made.decided.state)
+        response = routing_service_pb2.SetActiveAgentResponse(
+            session_id=made.call.key.session_id,
+            task_id=decision.task_id,
+            request_id=made.call.request_id,
+            revision=made.revision,
+            agent=cards.card(decision.agent_id, locale),
+            verdicts=pm.verdicts_out(decision.verdicts),
+        )
+        if decision.handoff is not None:
+            response.handoff.CopyFrom(pm.handoff_out(decision.handoff, cards, locale))
+        return response.SerializeToString()
+
+    def _refused_out(self, call: Call, refused: HandoffRefused) -> bytes:
+        """Answer a trial that the rules refuse: its verdicts are what was asked for."""
+        response = routing_service_pb2.SetActiveAgentResponse(
+            session_id=call.key.session_id,
+            request_id=call.request_id,
+            revision=refused.revision,
+            verdicts=pm.verdicts_out(refused.verdicts),
+        )
+        return response.SerializeToString()
+
+    async def clear_active_agent(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """Give the conversation back to the home agent."""
+        request = parse(routing_service_pb2.ClearActiveAgentRequest, data)
+        checks = FieldChecks()
+        checks.identifier("session_id", request.session_id, required=True)
+        checks.user("user_id", request.user_id)
+        request_id = checks.uuid("request_id", request.request_id) or new_uuid7()
+        checks.word("scope", request.scope, pm.CLEAR_SCOPES, "CLEAR_SCOPE_ACTIVE_AGENT or _SESSION")
+        checks.text("reason", request.reason, REASON_BYTES_MAX)
+        _check_revision(checks, request)
+        checks.done()
+        command = cmd.ClearActiveAgent(
+            request_id=request_id,
+            scope=pm.CLEAR_SCOPES[clear_scope_pb2.ClearScope.ValueType(request.scope)],
+            reason=request.reason,
+        )
+        call = Call(
+            key=SessionKey(caller.tenant, request.session_id),
+            method="ClearActiveAgent",
+            request_id=request_id,
+            fingerprint=_fingerprint(request, CLEAR_FINGERPRINT),
+            user_id=request.user_id,
+            expected_revision=_expected_revision(request),
+        )
+        _identify(record, call)
+        handled = await self._handler.handle(call, command, self._clear_out)
+        _describe(record, handled, self._handler.registry)
+        return Answered(handled.answer, handled.replayed)
+
+    def _clear_out(self, made: Made) -> bytes:
+        decision = made.decided.decision
+        state = made.decided.state
+        cards = self._cards_now()
+        locale = pm.locale_of(state)
+        previous = decision.previous_agent
+        response = routing_service_pb2.ClearActiveAgentResponse(
+            session_id=made.call.key.session_id,
+            task_id=state.open_task.task_id if state.open_task else "",
+            request_id=made.call.request_id,
+            revision=made.revision,
+            previous_agent=cards.card(previous, locale) if previous else None,
+            agent=cards.card(decision.agent_id, locale),
+        )
+        return response.SerializeToString()
+
+    async def complete_turn(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """Take an agent's answer."""
+        request = parse(routing_service_pb2.CompleteTurnRequest, data)
+        registry = self._handler.registry
+        command = _complete_in(request, registry)
+        call = Call(
+            key=SessionKey(caller.tenant, request.session_id),
+            method="CompleteTurn",
+            request_id=command.request_id,
+            actor=command.agent_id,
+            fingerprint=_fingerprint(request, COMPLETE_FINGERPRINT),
+            user_id=request.user_id,
+        )
+        _identify(record, call)
+        record.agent_id = command.agent_id
+        record.outcome = request.WhichOneof("outcome") or ""
+        handled = await self._handler.handle(call, command, self._complete_out)
+        _describe(record, handled, registry)
+        return Answered(handled.answer + _beside(_COMPLETE_NEXT_TAG, handled), handled.replayed)
+
+    def _complete_out(self, made: Made) -> bytes:
+        decision = made.decided.decision
+        state = made.decided.state
+        cards = self._cards_now()
+        locale = pm.locale_of(state)
+        response = routing_service_pb2.CompleteTurnResponse(
+            session_id=made.call.key.session_id,
+            task_id=decision.task_id,
+            request_id=made.call.request_id,
+            revision=made.revision,
+            outcome_status=pm.OUTCOME_STATUSES[decision.status],
+            task_status=pm.TASK_STATUSES[made.task_status]
+            if made.task_status
+            else task_pb2.TASK_STATUS_UNSPECIFIED,
+            text=decision.text,
+            active_agent=cards.card(state.active_id, locale) if state.active else None,
+            locked=state.active is not None and state.active.locked,
+            verdicts=pm.verdicts_out(decision.verdicts),
+        )
+        if decision.dispatch is not None:
+            response.next.CopyFrom(_dispatch_out(made, cards, locale))
+        return response.SerializeToString()
+
+    async def resume_task(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """Take a person's decision about a paused task."""
+        request = parse(routing_service_pb2.ResumeTaskRequest, data)
+        checks = FieldChecks()
+        checks.identifier("session_id", request.session_id)
+        checks.user("user_id", request.user_id)
+        task_id = checks.uuid("task_id", request.task_id, required=True)
+        request_id = checks.uuid("request_id", request.request_id, required=True)
+        decisions = {number: decision for decision, number in pm.DECISIONS.items()}
+        checks.word("decision", request.decision, decisions, "DECISION_APPROVE or DECISION_REJECT")
+        checks.text("comment", request.comment, MESSAGE_BYTES_MAX)
+        checks.done()
+        session_id = request.session_id or await self._handler.session_of_task(
+            caller.tenant, task_id, request.user_id, must_be_owner=False
+        )
+        call = Call(
+            key=SessionKey(caller.tenant, session_id),
+            method="ResumeTask",
+            request_id=request_id,
+            fingerprint=_fingerprint(request, RESUME_FINGERPRINT),
+            user_id=request.user_id,
+        )
+        _identify(record, call)
+        command = cmd.ResumeTask(
+            request_id=request_id,
+            task_id=task_id,
+            decision=decisions[request.decision],
+            child_seed=new_uuid7(),
+            comment=request.comment,
+        )
+        handled = await self._handler.handle(call, command, self._resume_out)
+        _describe(record, handled, self._handler.registry)
+        return Answered(handled.answer + _beside(_RESUME_DISPATCH_TAG, handled), handled.replayed)
+
+    def _resume_out(self, made: Made) -> bytes:
+        cards = self._cards_now()
+        locale = pm.locale_of(made.decided.state)
+        response = routing_service_pb2.ResumeTaskResponse(
+            session_id=made.call.key.session_id,
+            task_id=made.decided.decision.task_id,
+            request_id=made.call.request_id,
+            revision=made.revision,
+            dispatch=_dispatch_out(made, cards, locale),
+        )
+        return response.SerializeToString()
+
+    async def status(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """Tell how a session stands."""
+        request = parse(routing_service_pb2.StatusRequest, data)
+        key = self._reader(caller, request, record)
+        view = await self._handler.read(key, request.user_id)
+        state = view.effective
+        record.revision = state.revision
+        cards = self._cards_now()
+        registry = cards.registry
+        locale = pm.locale_of(state)
+        next_id = await self._next_agent(view, key.tenant)
+        active = state.active
+        response = routing_service_pb2.StatusResponse(
+            session_id=key.session_id,
+            revision=state.revision,
+            active_agent=cards.card(active.agent_id, locale) if active else None,
+            next_agent=cards.card(next_id, locale),
+            locked=active is not None and active.locked,
+            return_stack=[pm.frame_out(frame, cards, locale) for frame in state.stack],
+            registry_version=registry.version,
+            locale=state.locale,
+            channel=state.channel,
+            owner=state.owner,
+            create_time=pm.timestamp(state.create_us),
+            update_time=pm.timestamp(state.update_us),
+            turns_by_agent=state.turns_by_agent,
+        )
+        if active is not None and active.locked and active.lock_expire_us is not None:
+            response.lock_expire_time.CopyFrom(pm.timestamp(active.lock_expire_us))
+        if state.task is not None:
+            metadata = await self._handler.task_metadata(key.tenant, state.task.task_id)
+            response.task.CopyFrom(pm.task_out(state.task, metadata, key.session_id, state.owner))
+        if state.paused is not None:
+            paused = await self._handler.pending_approval(key, state.paused)
+            response.pending_approval.CopyFrom(
+                routing_service_pb2.PendingApproval(
+                    task_id=state.paused.task_id,
+                    request_id=state.paused.request_id,
+                    agent=cards.card(state.paused.holder, locale),
+                    prompt=paused.prompt,
+                    pause_time=pm.timestamp(paused.pause_us),
+                )
+            )
+        for turn in state.open_turns:
+            response.open_requests.append(await self._open_request(key, turn, cards, locale))
+        return Answered(response.SerializeToString())
+
+    async def _next_agent(self, view: SessionView, tenant: str) -> str:
+        """Return who gets the next ordinary message."""
+        registry = self._handler.registry
+        if view.reachable(registry) and await self._handler.stickiness_enabled(tenant):
+            return view.effective.active_id
+        return registry.home_agent_id
+
+    async def _open_request(
+        self, key: SessionKey, turn: OpenTurn, cards: pm.AgentCards, locale: str
+    ) -> dispatch_pb2.Dispatch:
+        """Rebuild the dispatch that an open request came with, so that nobody has to keep it."""
+        plan, message = await self._handler.open_dispatch(key, turn)
+        return pm.dispatch_out(
+            plan,
+            message.text if message else "",
+            message.items if message else (),
+            cards,
+            locale,
+        )
+
+    async def list_tasks(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """List a session's tasks, oldest first."""
+        request = parse(routing_service_pb2.ListTasksRequest, data)
+        checks = FieldChecks()
+        checks.number("page_size", request.page_size, 0, PAGE_SIZE_MAX)
+        wanted = {
+            status for status, number in pm.TASK_STATUSES.items() if number in request.statuses
+        }
+        for number in request.statuses:
+            checks.word(
+                "statuses", number, pm.TASK_STATUSES.values(), "a TaskStatus but UNSPECIFIED"
+            )
+        key = self._reader(caller, request, record, checks)
+        after = _task_cursor(request.page_token)
+        view = await self._handler.read(key, request.user_id)
+        count = request.page_size or TASKS_PAGE_DEFAULT
+        response = routing_service_pb2.ListTasksResponse()
+        room_bytes = PAGE_BYTES_MAX
+        while len(response.tasks) < count and room_bytes > 0:
+            rows = await self._handler.list_tasks(key, after, count)
+            for row, metadata in rows:
+                status = TaskStatus(row.status)
+                after = row.cursor
+                if wanted and status not in wanted:
+                    continue
+                task = Task(row.task_id, status, row.create_us, row.update_us, row.expire_us)
+                # The row is written when its status changes; the state knows the latest message.
+                if view.stored.task and view.stored.task.task_id == row.task_id:
+                    task = view.stored.task
+                made = pm.task_out(task, metadata, key.session_id, row.user_id)
+                response.tasks.append(made)
+                room_bytes -= made.ByteSize()
+                if len(response.tasks) == count or room_bytes <= 0:
+                    break
+            if len(rows) < count:
+                break
+        if len(response.tasks) == count or room_bytes <= 0:
+            response.next_page_token = _token(after.create_us, after.task_id)
+        return Answered(response.SerializeToString())
+
+    async def list_turns(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """List a session's history."""
+        request = parse(routing_service_pb2.ListTurnsRequest, data)
+        checks = FieldChecks()
+        checks.identifier("agent_id", request.agent_id)
+        task_id = checks.uuid("task_id", request.task_id)
+        checks.number("page_size", request.page_size, 0, PAGE_SIZE_MAX)
+        checks.word(
+            "order",
+            request.order,
+            routing_service_pb2.TurnOrder.values(),
+            "TURN_ORDER_OLDEST_FIRST or _NEWEST_FIRST",
+        )
+        key = self._reader(caller, request, record, checks)
+        place = _turn_cursor(request.page_token)
+        await self._handler.read(key, request.user_id)
+        registry = self._handler.registry
+        agent_id = registry.resolve(request.agent_id) or request.agent_id
+        sees_all = not agent_id or agent_id == registry.home_agent_id
+
+        def wanted(turn: TurnRecord) -> bool:
+            return (sees_all or turn.agent_id == agent_id) and (
+                not task_id or turn.task_id == task_id
+            )
+
+        count = request.page_size or TURNS_PAGE_DEFAULT
+        turns = self._handler.turns
+        if request.order == routing_service_pb2.TURN_ORDER_NEWEST_FIRST:
+            found = await turns.newest_first(key, place, count + 1, wanted)
+        else:
+            found = await turns.oldest_first(key, place or (0, -1), count + 1, wanted)
+        return Answered(_turns_page(found, count).SerializeToString())
+
+    async def list_agents(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """List the registry's agents."""
+        request = parse(routing_service_pb2.ListAgentsRequest, data)
+        checks = FieldChecks()
+        checks.identifier("session_id", request.session_id)
+        checks.user("user_id", request.user_id)
+        checks.locale("locale", request.locale)
+        checks.identifier("from_agent_id", request.from_agent_id)
+        checks.done()
+        registry = self._handler.registry
+        cards = self._cards_now()
+        agents: Iterable[Agent] = registry.agents.values()
+        locale = request.locale
+        if request.session_id:
+            key = SessionKey(caller.tenant, request.session_id)
+            record.tenant, record.session_id = key
+            view = await self._handler.read(key, request.user_id)
+            state = view.effective
+            locale = pm.locale_of(state, request.locale)
+            agents = [agent for agent in agents if agent_is_reachable(agent, state)]
+        if request.from_agent_id:
+            agents = _targets_of(registry, request.from_agent_id, agents)
+        agents = list(agents)
+        instructions: dict[str, str] = {}
+        if request.include_instructions:
+            # Hundreds of agents take a while; the other calls go on meanwhile.
+            agent_ids = [agent.agent_id for agent in agents]
+            instructions = await asyncio.to_thread(_instructions, registry, agent_ids, locale)
+        response = routing_service_pb2.ListAgentsResponse(
+            agents=[cards.card(agent.agent_id, locale) for agent in agents],
+            home_agent_id=registry.home_agent_id,
+            registry_version=registry.version,
+            instructions=instructions,
+        )
+        return Answered(response.SerializeToString())
+
+    def _reader(
+        self,
+        caller: Caller,
+        request: routing_service_pb2.StatusRequest
+        | routing_service_pb2.ListTurnsRequest
+        | routing_service_pb2.ListTasksRequest
+        | routing_service_pb2.WatchSessionRequest,
+        record: CallRecord,
+        checks: FieldChecks | None = None,
+    ) -> SessionKey:
+        """Check what every read of a session has, and return its key."""
+        checks = checks or FieldChecks()
+        checks.identifier("session_id", request.session_id, required=True)
+        checks.user("user_id", request.user_id)
+        checks.done()
+        record.tenant, record.session_id = caller.tenant, request.session_id
+        record.user_id = request.user_id
+        return SessionKey(caller.tenant, request.session_id)
+
+
+def not_implemented(method: str, field: str = "") -> RoutingError:
+    """Refuse an RPC, or a field's feature, that this release does not have."""
+    what = f"{method}'s {field}" if field else method
+    return RoutingError(
+        Reason.NOT_IMPLEMENTED,
+        f"this server does not have {what} yet; use a release that does",
+        metadata={"method": method, **({"field": field} if field else {})},
+    )
+
+
+def _route_in(request: routing_service_pb2.RouteRequest) -> tuple[cmd.RouteMessage, str]:
+    checks = FieldChecks()
+    checks.identifier("session_id", request.session_id)
+    checks.user("user_id", request.user_id)
+    task_id = checks.uuid("task_id", request.task_id)
+    request_id = checks.uuid("request_id", request.request_id)
+    checks.text("text", request.text, TEXT_BYTES_MAX)
+    if request.items:
+        checks.items("items", request.items)
+    elif not request.text:
+        checks.refuse("text", "is empty, and there are no items; send one or the other")
+    checks.locale("locale", request.locale)
+    checks.channel("channel", request.channel)
+    entitlements = checks.entitlements("entitlements", request.entitlements)
+    checks.metadata("metadata", request.metadata)
+    checks.number("history_turns", request.history_turns, HISTORY_TURNS_MIN, HISTORY_TURNS_MAX)
+    checks.uuid("quick_reply_id", request.quick_reply_id)
+    expire_us = None
+    if request.HasField("task_expire_time"):
+        checks.timestamp("task_expire_time", request.task_expire_time)
+        expire_us = pm.time_us(request.task_expire_time)
+    _check_revision(checks, request)
+    checks.done()
+    if request.quick_reply_id:
+        raise not_implemented("Route", "quick_reply_id")
+    request_id = request_id or new_uuid7()
+    command = cmd.RouteMessage(
+        request_id=request_id,
+        text=request.text,
+        new_task_id=new_uuid7(),
+        items=pm.items_in(request.items),
+        task_id=task_id,
+        profile=Profile(
+            user_id=request.user_id,
+            locale=request.locale,
+            channel=request.channel,
+            entitlements=entitlements,
+        ),
+        metadata=dict(request.metadata),
+        task_expire_us=expire_us,
+        literal_text=request.literal_text,
+    )
+    return command, request_id
+
+
+def _set_active_in(request: routing_service_pb2.SetActiveAgentRequest) -> cmd.SetActiveAgent:
+    checks = FieldChecks()
+    checks.identifier("session_id", request.session_id, required=True)
+    checks.user("user_id", request.user_id)
+    checks.identifier("agent_id", request.agent_id, required=True)
+    request_id = checks.uuid("request_id", request.request_id) or new_uuid7()
+    turn_request_id = checks.uuid("turn_request_id", request.turn_request_id)
+    checks.uuid("suggestion_id", request.suggestion_id)
+    checks.identifier("from_agent_id", request.from_agent_id)
+    checks.text("reason", request.reason, REASON_BYTES_MAX)
+    checks.text("message", request.message, MESSAGE_BYTES_MAX)
+    checks.context("context", request.context)
+    checks.word(
+        "initiator", request.initiator, pm.CALLERS_INITIATORS, "SUPERVISOR, AGENT, USER or OPERATOR"
+    )
+    checks.word("mode", request.mode, pm.CALLERS_MODES, "TRANSFER or INTERLUDE")
+    _check_revision(checks, request)
+    checks.done()
+    if request.suggestion_id:
+        raise not_implemented("SetActiveAgent", "suggestion_id")
+    return cmd.SetActiveAgent(
+        request_id=request_id,
+        agent_id=request.agent_id,
+        turn_request_id=turn_request_id,
+        initiator=pm.CALLERS_INITIATORS[request.initiator],
+        from_agent_id=request.from_agent_id,
+        reason=request.reason,
+        context=pm.context_in(request.context) if request.HasField("context") else None,
+        message=request.message,
+        mode=pm.CALLERS_MODES[request.mode],
+        profile=Profile(user_id=request.user_id),
+    )
+
+
+def _complete_in(
+    request: routing_service_pb2.CompleteTurnRequest, registry: Registry
+) -> cmd.CompleteTurn:
+    checks = FieldChecks()
+    checks.identifier("session_id", request.session_id, required=True)
+    checks.user("user_id", request.user_id)
+    request_id = checks.uuid("request_id", request.request_id, required=True)
+    checks.identifier("agent_id", request.agent_id, required=True)
+    checks.text("text", request.text, TEXT_BYTES_MAX)
+    checks.items("items", request.items)
+    checks.steps("steps", request.steps)
+    outcome = request.WhichOneof("outcome")
+    match outcome:
+        case None:
+            checks.refuse(
+                "outcome",
+                "is missing or not known here; set proceed, follow_up, complete, handoff, "
+                "approval_needed or failure",
+            )
+        case "follow_up":
+            if request.follow_up.HasField("timeout"):
+                checks.duration(
+                    "follow_up.timeout",
+                    request.follow_up.timeout,
+                    seconds_max=LOCK_TIMEOUT_S_MAX,
+                    positive=True,
+                )
+        case "complete":
+            checks.text("complete.summary", request.complete.summary, MESSAGE_BYTES_MAX)
+            checks.text("complete.message", request.complete.message, MESSAGE_BYTES_MAX)
+        case "handoff":
+            _check_handoff(checks, request)
+        case "approval_needed":
+            checks.text("approval_needed.prompt", request.approval_needed.prompt, MESSAGE_BYTES_MAX)
+        case "failure":
+            checks.text("failure.message", request.failure.message, MESSAGE_BYTES_MAX)
+        case _:
+            pass
+    checks.done()
+    return cmd.CompleteTurn(
+        request_id=request_id,
+        # An alias and the id it stands for are one caller.
+        agent_id=registry.resolve(request.agent_id) or request.agent_id,
+        outcome=pm.outcome_in(request),
+        child_seed=new_uuid7(),
+        text=request.text,
+        items=pm.items_in(request.items),
+        steps=pm.steps_in(request.steps),
+        parse_markers=request.parse_markers if request.HasField("parse_markers") else None,
+    )
+
+
+def _check_handoff(checks: FieldChecks, request: routing_service_pb2.CompleteTurnRequest) -> None:
+    handoff = request.handoff
+    checks.identifier("handoff.agent_id", handoff.agent_id, required=True)
+    checks.text("handoff.reason", handoff.reason, REASON_BYTES_MAX)
+    checks.text("handoff.message", handoff.message, MESSAGE_BYTES_MAX)
+    checks.context("handoff.context", handoff.context)
+    checks.word("handoff.mode", handoff.mode, pm.OUTCOME_MODES, "TRANSFER, INTERLUDE or CONSULT")
+
+
+def _check_revision(
+    checks: FieldChecks,
+    request: routing_service_pb2.RouteRequest
+    | routing_service_pb2.SetActiveAgentRequest
+    | routing_service_pb2.ClearActiveAgentRequest,
+) -> None:
+    if request.HasField("expected_revision") and request.expected_revision < 0:
+        checks.refuse("expected_revision", f"is {request.expected_revision}; use 0 or more")
+
+
+def _expected_revision(
+    request: routing_service_pb2.RouteRequest
+    | routing_service_pb2.SetActiveAgentRequest
+    | routing_service_pb2.ClearActiveAgentRequest,
+) -> int | None:
+    return request.expected_revision if request.HasField("expected_revision") else None
+
+
+def _fingerprint(request: Message, fields: tuple[str, ...]) -> bytes:
+    """Digest the fields that make a repeat the same request."""
+    digest = hashlib.blake2b(digest_size=_FINGERPRINT_BYTES)
+    compared = type(request)()
+    compared.CopyFrom(request)
+    for descriptor, value in request.ListFields():
+        name = descriptor.name
+        if name not in fields:
+            compared.ClearField(name)
+        elif name in _FINGERPRINT_UUIDS:
+            setattr(compared, name, value.lower())
+        elif name == "entitlements":
+            # A set, which clients may send in any order.
+            compared.ClearField(name)
+            getattr(compared, name).extend(sorted(set(value)))
+    digest.update(compared.SerializeToString(deterministic=True))
+    return digest.digest()
+
+
+def _dispatch_out(made: Made, cards: pm.AgentCards, locale: str) -> dispatch_pb2.Dispatch:
+    """Return a dispatch as it is stored: without the user's words, which _beside adds."""
+    plan = made.decided.decision.dispatch
+    assert plan is not None
+    return pm.dispatch_out(plan, "", (), cards, locale)
+
+
+def _beside(dispatch_tag: bytes, handled: Handled) -> bytes:
+    """Return what belongs into an answer's dispatch and is not stored in it: words and history.
+
+    Serialised messages can be joined: fields of the second message are merged into the first. So
+    the stored answer stays small, and each turn is serialised once however often it goes along.
+    Source: the Protocol Buffers encoding guide, "Last One Wins".
+    """
+    words = b""
+    if handled.message is not None:
+        words = dispatch_pb2.Dispatch(
+            text=handled.message.text, items=pm.items_out(handled.message.items)
+        ).SerializeToString()
+    parts = words + b"".join(map(_history_entry, handled.history))
+    return _framed(dispatch_tag, parts) if parts else b""
+
+
+def _history_entry(record: TurnRecord) -> bytes:
+    """Return a turn as an entry of Dispatch.history; made once, and kept with the record."""
+    if not record.shown:
+        turn = pm.turn_out(record, with_steps=False)
+        record.shown.append(_framed(_HISTORY_TAG, turn.SerializeToString()))
+    return record.shown[0]
+
+
+def _tag(message: type[Message], field: str) -> bytes:
+    """Return the key of a message field on the wire: its number, and that a length follows."""
+    number = message.DESCRIPTOR.fields_by_name[field].number
+    return _varint(number << 3 | 2)
+
+
+def _framed(tag: bytes, body: bytes) -> bytes:
+    return tag + _varint(len(body)) + body
+
+
+def _varint(number: int) -> bytes:
+    """Return a number in groups of seven bits, the lowest first."""
+    groups = bytearray()
+    while number > 0x7F:  # noqa: PLR2004 - seven bits
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)
+
+
+_HISTORY_TAG: Final = _tag(dispatch_pb2.Dispatch, "history")
+_ROUTE_DISPATCH_TAG: Final = _tag(routing_service_pb2.RouteResponse, "dispatch")
+_COMPLETE_NEXT_TAG: Final = _tag(routing_service_pb2.CompleteTurnResponse, "next")
+
+
+_RESUME_DISPATCH_TAG: Final = _tag(routing_service_pb2.ResumeTaskResponse, "dispatch")
+_STREAM_ROUTE_TAG: Final = _tag(routing_service_pb2.RouteStreamResponse, "route")
+_WATCH_CHANGE_TAG: Final = _tag(routing_service_pb2.WatchSessionResponse, "change")
+
+
+def _heartbeat(revision: int) -> bytes:
+    response = routing_service_pb2.WatchSessionResponse()
+    response.heartbeat.revision = revision
+    response.heartbeat.SetInParent()
+    return response.SerializeToString()
+
+
+def stream_error(request_id: str, session_id: str, status: status_pb2.Status) -> bytes:
+    """Return the answer to a message of a stream that was refused."""
+    response = routing_service_pb2.RouteStreamResponse(
+        request_id=request_id, session_id=session_id, error=status
+    )
+    return response.SerializeToString()
+
+
+def _turns_page(found: list[TurnRecord], count: int) -> routing_service_pb2.ListTurnsResponse:
+    """Return a page of at most count turns, and fewer where they are large."""
+    response = routing_service_pb2.ListTurnsResponse()
+    total = 0
+    for place, record in enumerate(found):
+        turn = pm.turn_out(record)
+        total += turn.ByteSize()
+        if place == count or (place and total > PAGE_BYTES_MAX):
+            last = found[place - 1]
+            response.next_page_token = _token(*last.position)
+            break
+        response.turns.append(turn)
+    return response
+
+
+def _token(*parts: int | str) -> str:
+    joined = ":".join(map(str, parts))
+    return base64.urlsafe_b64encode(joined.encode()).decode().rstrip("=")
+
+
+def _token_parts(token: str) -> list[str]:
+    padded = token + "=" * (-len(token) % 4)
+    return base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii").split(":")
+
+
+def _turn_cursor(token: str) -> tuple[int, int] | None:
+    if not token:
+        return None
+    try:
+        revision, place = map(int, _token_parts(token))
+    except (ValueError, binascii.Error) as error:
+        raise _bad_token() from error
+    return revision, place
+
+
+def _task_cursor(token: str) -> TaskCursor:
+    if not token:
+        return TASKS_START
+    try:
+        create_us, task_id = _token_parts(token)
+        return TaskCursor(int(create_us), task_id)
+    except (ValueError, binascii.Error) as error:
+        raise _bad_token() from error
+
+
+def _bad_token() -> RoutingError:
+    return invalid_field(
+        "page_token", "was not made by this list; send the next_page_token as it came"
+    )
+
+
+def _targets_of(registry: Registry, from_agent_id: str, agents: Iterable[Agent]) -> list[Agent]:
+    """Return the agents that one agent may hand over to."""
+    source_id = registry.resolve(from_agent_id)
+    source = registry.agent(source_id) if source_id else None
+    if source is None:
+        raise unknown_agent(from_agent_id, tuple(registry.agents))
+    targets = {target.agent_id for target in handoff_targets(registry, source)}
+    return [agent for agent in agents if agent.agent_id in targets]
+
+
+def _instructions(registry: Registry, agent_ids: list[str], locale: str) -> dict[str, str]:
+    """Return the text for the prompt of each agent."""
+    writer = InstructionWriter(registry, locale)
+    return {agent_id: writer.text(agent_id) for agent_id in agent_ids}
+
+
+def _identify(record: CallRecord, call: Call) -> None:
+    record.tenant, record.session_id = call.key
+    record.request_id = call.request_id
+    record.user_id = call.user_id
+
+
+def _describe(record: CallRecord, handled: Handled, registry: Registry) -> None:
+    """Fill in what a call decided."""
+    record.revision = handled.revision
+    record.replayed = handled.replayed
+    decided: Decided | None = handled.decided
+    if decided is None:
+        return
+    decision = decided.decision
+    record.task_id = decision.task_id
+    record.refused_rules = tuple(v.rule for v in decision.verdicts if not v.allowed)
+    if decision.reply is not None:
+        record.command = decision.reply.command
+    if record.method == "CompleteTurn":
+        record.outcome_status = decision.status.value
+    elif decision.agent_id:
+        record.agent_id = decision.agent_id
+        record.previous_agent_id = decision.previous_agent
+    if decision.handoff is not None:
+        record.initiator = decision.handoff.initiator.value
+        record.previous_agent_id = decision.handoff.from_agent
+    if decision.dispatch is not None:
+        record.reason = decision.dispatch.reason.value
+        record.agent_id = decision.dispatch.agent_id
+        record.previous_agent_id = decision.dispatch.previous_agent
+        record.supervisor_bypassed = decision.dispatch.agent_id != registry.home_agent_id

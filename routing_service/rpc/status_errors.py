@@ -1,0 +1,192 @@
+"""Errors as google.rpc.Status: the only place where one becomes the other.
+
+Owns: which code each reason has, and the details that go along. Must not know: what was asked.
+Rule: a message says what, which value, what to do; nothing internal gets out; all details together
+stay under 4 KB, because HTTP/2 header limits cut a larger trailer off with no word at all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from routing_service.core.errors import Reason, RoutingError, Violation, invalid_field
+from routing_service.storage.store import (
+    CursorInvalid,
+    SchemaTooNew,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+    TooLarge,
+)
+
+DOMAIN: Final = "agent_routing"
+DETAILS_KEY: Final = "grpc-status-details-bin"
+
+DETAILS_BYTES_MAX: Final = 4096
+MESSAGE_CHARS_MAX: Final = 1024
+DETAIL_CHARS_MAX: Final = 256
+METADATA_CHARS_MAX: Final = 200
+VIOLATIONS_MAX: Final = 20
+
+RETRY_AFTER_S: Final = 0.25
+"""What a caller waits when the store is away. A user waits as well: after a few tries the client
+falls back, so this is short."""
+
+CODES: Final[dict[Reason, grpc.StatusCode]] = {
+    Reason.MALFORMED_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.INVALID_FIELD: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.UNKNOWN_SESSION: grpc.StatusCode.NOT_FOUND,
+    Reason.UNKNOWN_AGENT: grpc.StatusCode.NOT_FOUND,
+    Reason.UNKNOWN_TASK: grpc.StatusCode.NOT_FOUND,
+    Reason.UNKNOWN_REQUEST: grpc.StatusCode.NOT_FOUND,
+    Reason.UNKNOWN_SUGGESTION: grpc.StatusCode.NOT_FOUND,
+    Reason.HANDOFF_REFUSED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.REQUEST_NOT_OPEN: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.TASK_NOT_PAUSED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.TASK_CLOSED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.TASK_OPEN: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.TURN_OPEN: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.AGENT_UNAVAILABLE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.SESSION_ERASED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.REGISTRY_INVALID: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.REVISION_MISMATCH: grpc.StatusCode.ABORTED,
+    Reason.REQUEST_ID_REUSED: grpc.StatusCode.ALREADY_EXISTS,
+    Reason.DEADLINE: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Reason.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+    Reason.OWNER_MISMATCH: grpc.StatusCode.PERMISSION_DENIED,
+    Reason.SCOPE_MISSING: grpc.StatusCode.PERMISSION_DENIED,
+    Reason.OVERLOADED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.WATCH_TOO_SLOW: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.REVISION_COMPACTED: grpc.StatusCode.OUT_OF_RANGE,
+    Reason.STORE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    Reason.SCHEMA_TOO_NEW: grpc.StatusCode.UNAVAILABLE,
+    Reason.SHUTTING_DOWN: grpc.StatusCode.UNAVAILABLE,
+    Reason.STATE_CORRUPT: grpc.StatusCode.DATA_LOSS,
+    Reason.NOT_IMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
+    Reason.INTERNAL: grpc.StatusCode.INTERNAL,
+}
+
+
+def code_of(error: RoutingError) -> grpc.StatusCode:
+    """Return the status code for an error's reason."""
+    return CODES[error.reason]
+
+
+def status_of(error: RoutingError) -> status_pb2.Status:
+    """Return an error as google.rpc.Status, cut to what a trailer can carry."""
+    status = status_pb2.Status(
+        code=code_of(error).value[0], message=_cut(error.message, MESSAGE_CHARS_MAX)
+    )
+    info = error_details_pb2.ErrorInfo(reason=error.reason.value, domain=DOMAIN)
+    for key, value in error.metadata.items():
+        info.metadata[key] = _cut(value, METADATA_CHARS_MAX)
+    _pack(status, info)
+    if error.retry_after_s is not None:
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(int(error.retry_after_s * 1e9))
+        _pack(status, error_details_pb2.RetryInfo(retry_delay=delay))
+    if error.violations:
+        _pack_violations(status, error)
+    return status
+
+
+def routing_error_of(error: StoreError, session_id: str) -> RoutingError:
+    """Return what a caller is told of a store's failure. The log has the rest."""
+    match error:
+        case StoreUnavailable() | StoreClosed():
+            return RoutingError(
+                Reason.STORE_UNAVAILABLE,
+                "the store cannot be reached or is busy; repeat with the same request_id",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        case SchemaTooNew():
+            return RoutingError(
+                Reason.SCHEMA_TOO_NEW,
+                f'session "{session_id}" was written by a newer release; upgrade this replica, '
+                "or repeat: another replica may be newer",
+                metadata={"session_id": session_id},
+                retry_after_s=RETRY_AFTER_S,
+            )
+        case StoreCorrupt():
+            return RoutingError(
+                Reason.STATE_CORRUPT,
+                f'what is stored of session "{session_id}" cannot be read; restore it from a '
+                "backup, or begin another session",
+                metadata={"session_id": session_id},
+            )
+        case CursorInvalid():
+            return invalid_field(
+                "page_token", "was not made by this list; send the next_page_token as it came"
+            )
+        case TooLarge():
+            return RoutingError(
+                Reason.TOO_LARGE,
+                f"the {error.what} would have {error.size_bytes} bytes, at most {error.bytes_max} "
+                "are kept; send large items by uri",
+                metadata={
+                    "size_bytes": str(error.size_bytes),
+                    "limit_bytes": str(error.bytes_max),
+                },
+            )
+        case _:
+            return RoutingError(Reason.INTERNAL, "internal error")
+
+
+def _pack_violations(status: status_pb2.Status, error: RoutingError) -> None:
+    """Add every bad field, or every rule that refused, for as far as there is room."""
+    room = DETAILS_BYTES_MAX - status.ByteSize()
+    for count in range(min(len(error.violations), VIOLATIONS_MAX), 0, -1):
+        packed = any_pb2.Any()
+        packed.Pack(_violations(error, count))
+        if packed.ByteSize() <= room:
+            status.details.append(packed)
+            return
+
+
+def _violations(
+    error: RoutingError, count: int
+) -> error_details_pb2.BadRequest | error_details_pb2.PreconditionFailure:
+    shown: tuple[Violation, ...] = error.violations[:count]
+    rest = len(error.violations) - count
+    if CODES[error.reason] is grpc.StatusCode.INVALID_ARGUMENT:
+        bad = error_details_pb2.BadRequest()
+        for violation in shown:
+            bad.field_violations.add(
+                field=_cut(violation.subject, DETAIL_CHARS_MAX),
+                description=_cut(violation.detail, DETAIL_CHARS_MAX),
+            )
+        if rest:
+            bad.field_violations.add(field="", description=f"and {rest} more fields")
+        return bad
+    failure = error_details_pb2.PreconditionFailure()
+    for violation in shown:
+        failure.violations.add(
+            type=violation.subject,
+            subject=_cut(error.metadata.get("agent_id", ""), DETAIL_CHARS_MAX),
+            description=_cut(violation.detail, DETAIL_CHARS_MAX),
+        )
+    if rest:
+        failure.violations.add(description=f"and {rest} more")
+    return failure
+
+
+def _pack(
+    status: status_pb2.Status,
+    detail: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo,
+) -> None:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    status.details.append(packed)
+
+
+def _cut(text: str, chars_max: int) -> str:
+    """Shorten a text, and say by how much."""
+    if len(text) <= chars_max:
+        return text
+    return f"{text[:chars_max]}… ({len(text) - chars_max} more characters)"

@@ -1,0 +1,141 @@
+"""Events and states as versioned bytes, and back.
+
+Owns: the stored form. Must not know: where the bytes are kept.
+Rule: what an older release wrote is read for ever. Bytes from a newer release are SchemaTooNew,
+never damage: a new kind of event is written one release after it can be read.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from routing_service.core.events import Event
+from routing_service.core.session import SessionState
+from routing_service.storage.store import SchemaTooNew, StoreCorrupt
+
+EVENTS_VERSION: Final = 1
+STATE_VERSION: Final = 1
+
+COMPRESS_EVENTS_FROM_BYTES: Final = 32 * 1024
+"""JSON writes a control character as six bytes and a byte of data as four thirds, so that a legal
+message could outgrow what one change may have. Only the largest changes pay for compressing."""
+
+COMPRESS_FROM_BYTES: Final = 2048
+"""States are rarely this large, and compressing costs more than the bytes do below it. Above it the
+repeated field names and ids shrink to a fraction, which keeps the state within its bound."""
+
+_COMPRESSED: Final = b"z"
+_ZLIB_LEVEL: Final = 1
+
+
+class StoredEvents(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One change's events as they are stored.
+
+    v: the form's version. active: the active agent's id after each event, "" for none. user_id: who
+    called; "" for an agent runtime, an operator without a name, or the service itself.
+    registry_version: of the registry that decided.
+    """
+
+    v: int
+    events: list[Event]
+    active: list[str] = []
+    user_id: str = ""
+    registry_version: str = ""
+
+
+class _StoredState(msgspec.Struct, frozen=True):
+    v: int
+    state: SessionState
+
+
+_encoder = msgspec.json.Encoder()
+_events_decoder = msgspec.json.Decoder(StoredEvents)
+_state_decoder = msgspec.json.Decoder(_StoredState)
+_KINDS: Final = frozenset(member.__struct_config__.tag for member in Event.__args__)
+
+
+def encode_events(
+    events: Sequence[Event],
+    active_after: Sequence[str] = (),
+    *,
+    user_id: str = "",
+    registry_version: str = "",
+) -> bytes:
+    """Return the stored form of one change's events."""
+    stored = StoredEvents(
+        EVENTS_VERSION, list(events), list(active_after), user_id, registry_version
+    )
+    data = _encoder.encode(stored)
+    if len(data) < COMPRESS_EVENTS_FROM_BYTES:
+        return data
+    return _COMPRESSED + zlib.compress(data, _ZLIB_LEVEL)
+
+
+def decode_events(data: bytes) -> list[Event]:
+    """Return the events of one change. Raises SchemaTooNew, StoreCorrupt."""
+    return decode_change(data).events
+
+
+def decode_change(data: bytes) -> StoredEvents:
+    """Return the events of one change and what is kept beside them. Raises as decode_events."""
+    plain = _decompressed("event", data)
+    try:
+        stored = _events_decoder.decode(plain)
+    except msgspec.DecodeError as error:
+        raise _explain("event", plain, EVENTS_VERSION) from error
+    if stored.v > EVENTS_VERSION:
+        where = "a stored change"
+        raise SchemaTooNew(where, stored.v, EVENTS_VERSION)
+    return stored
+
+
+def encode_state(state: SessionState) -> bytes:
+    """Return the stored form of a session's state."""
+    data = _encoder.encode(_StoredState(STATE_VERSION, state))
+    if len(data) < COMPRESS_FROM_BYTES:
+        return data
+    return _COMPRESSED + zlib.compress(data, _ZLIB_LEVEL)
+
+
+def decode_state(data: bytes) -> SessionState:
+    """Return a session's state. Raises SchemaTooNew, StoreCorrupt."""
+    plain = _decompressed("state", data)
+    try:
+        stored = _state_decoder.decode(plain)
+    except msgspec.DecodeError as error:
+        raise _explain("state", plain, STATE_VERSION) from error
+    if stored.v > STATE_VERSION:
+        where = "a stored state"
+        raise SchemaTooNew(where, stored.v, STATE_VERSION)
+    return stored.state
+
+
+def _decompressed(what: str, data: bytes) -> bytes:
+    if data[:1] != _COMPRESSED:
+        return data
+    try:
+        return zlib.decompress(data[1:])
+    except zlib.error as error:
+        message = f"a stored {what} cannot be decompressed; restore it from a backup"
+        raise StoreCorrupt(message) from error
+
+
+def _explain(what: str, data: bytes, supported: int) -> Exception:
+    """Tell bytes of a newer release from damaged ones."""
+    try:
+        raw: Any = msgspec.json.decode(data)
+        version = int(raw["v"])
+        kinds = {event.get("kind") for event in raw.get("events", ())}
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+        return StoreCorrupt(f"a stored {what} cannot be read; restore it from a backup")
+    if version > supported:
+        return SchemaTooNew(f"a stored {what}", version, supported)
+    unknown = kinds - _KINDS
+    if unknown and all(isinstance(kind, str) for kind in unknown):
+        # A release may write a new kind under the same version: it is still only newer.
+        return SchemaTooNew(f"a stored {what} of kind {min(unknown)}", version + 1, supported)
+    return StoreCorrupt(f"a stored {what} cannot be read; restore it from a backup")

@@ -1,0 +1,270 @@
+"""The store that keeps everything in this process: for tests and trial runs.
+
+Owns nothing that outlives it: what it holds is gone with the process, and it grows with every
+change, as nothing is ever dropped. Its rule: in all else it answers like the engines with a disk,
+so that the conformance suite cannot tell it from them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from dataclasses import dataclass, field, replace
+
+from routing_service.storage import page_cursor
+from routing_service.storage.store import (
+    TASKS_START,
+    Append,
+    AuditEntry,
+    Change,
+    Head,
+    RequestSeen,
+    RevisionConflict,
+    SessionKey,
+    SessionRow,
+    StoreClosed,
+    TaskCursor,
+    TaskRow,
+    TaskTaken,
+)
+from routing_service.storage.write_checks import (
+    check_append,
+    check_audit,
+    check_limit,
+    check_setting,
+)
+
+
+@dataclass(slots=True)
+class _Session:
+    user_id: str
+    state: bytes
+    changes: list[Change] = field(default_factory=list)
+    """Revision n is at index n - 1."""
+    requests: dict[tuple[str, str, str], Change] = field(default_factory=dict)
+    """By (method, request_id, actor)."""
+    task_places: list[TaskCursor] = field(default_factory=list)
+    """Kept sorted: the order of the list of tasks."""
+
+
+@dataclass(slots=True)
+class _Tenant:
+    sessions: dict[str, _Session] = field(default_factory=dict)
+    session_ids: list[str] = field(default_factory=list)
+    """Kept sorted. Code points sort as their UTF-8 bytes do on the other engines."""
+    tasks: dict[str, TaskRow] = field(default_factory=dict)
+    settings: dict[str, bytes] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """A Store in dictionaries. No method waits, so each is atomic within the event loop."""
+
+    def __init__(self) -> None:
+        self._store_id = os.urandom(page_cursor.STORE_ID_BYTES)
+        self._tenants: dict[str, _Tenant] = {}
+        self._log: list[tuple[SessionKey, Change]] = []
+        self._audit: list[AuditEntry] = []
+        self._closed = False
+
+    @property
+    def shared_writers(self) -> bool:
+        """Nobody else can reach it."""
+        return False
+
+    async def append(self, append: Append) -> None:
+        """See Store.append."""
+        self._check_open()
+        check_append(append)
+        tenant = self._tenants.setdefault(append.key.tenant, _Tenant())
+        session = tenant.sessions.get(append.key.session_id)
+        self._check_conflicts(append, tenant, session)
+        if session is None:
+            session = _Session(append.user_id, append.state)
+            tenant.sessions[append.key.session_id] = session
+            bisect.insort(tenant.session_ids, append.key.session_id)
+        change = append.change
+        session.user_id = append.user_id
+        session.state = append.state
+        session.changes.append(change)
+        if change.request_id:
+            session.requests[change.method, change.request_id, change.actor] = change
+        for task in append.tasks:
+            before = tenant.tasks.get(task.task_id)
+            if before is None:
+                bisect.insort(session.task_places, task.cursor)
+                tenant.tasks[task.task_id] = task
+            else:
+                tenant.tasks[task.task_id] = replace(task, create_us=before.create_us)
+        self._log.append((append.key, change))
+
+    @staticmethod
+    def _check_conflicts(append: Append, tenant: _Tenant, session: _Session | None) -> None:
+        change = append.change
+        seen = session and session.requests.get((change.method, change.request_id, change.actor))
+        if seen:
+            raise RequestSeen(append.key, seen)
+        revision = len(session.changes) if session else 0
+        if revision != append.base_revision:
+            raise RevisionConflict(append.key, append.base_revision, revision)
+        for task in append.tasks:
+            stored = tenant.tasks.get(task.task_id)
+            if stored and stored.session_id != append.key.session_id:
+                raise TaskTaken(task.task_id, stored.session_id)
+
+    async def load(self, key: SessionKey) -> Head | None:
+        """See Store.load."""
+        session = self._session(key)
+        return Head(len(session.changes), session.state) if session else None
+
+    async def head_revision(self, key: SessionKey) -> int:
+        """See Store.head_revision."""
+        session = self._session(key)
+        return len(session.changes) if session else 0
+
+    async def read_changes(
+        self,
+        key: SessionKey,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int,
+        newest_first: bool = False,
+    ) -> list[Change]:
+        """See Store.read_changes."""
+        check_limit(limit)
+        session = self._session(key)
+        if session is None:
+            return []
+        last = len(session.changes) if before is None else max(before - 1, 0)
+        chosen = session.changes[max(after, 0) : last]
+        return chosen[::-1][:limit] if newest_first else chosen[:limit]
+
+    async def find_request(
+        self, key: SessionKey, method: str, request_id: str, actor: str = ""
+    ) -> Change | None:
+        """See Store.find_request."""
+        session = self._session(key)
+        return session.requests.get((method, request_id, actor)) if session else None
+
+    async def find_task(self, tenant: str, task_id: str) -> TaskRow | None:
+        """See Store.find_task."""
+        self._check_open()
+        return self._tenant(tenant).tasks.get(task_id)
+
+    async def list_tasks(
+        self, key: SessionKey, *, after: TaskCursor = TASKS_START, limit: int
+    ) -> list[TaskRow]:
+        """See Store.list_tasks."""
+        check_limit(limit)
+        session = self._session(key)
+        if session is None:
+            return []
+        start = bisect.bisect_right(session.task_places, after)
+        tasks = self._tenant(key.tenant).tasks
+        return [tasks[place.task_id] for place in session.task_places[start : start + limit]]
+
+    async def append_audit(self, entry: AuditEntry) -> None:
+        """See Store.append_audit."""
+        self._check_open()
+        check_audit(entry)
+        self._audit.append(entry)
+
+    async def count_audit(self, key: SessionKey, kind: str, request_id: str) -> int:
+        """See Store.count_audit."""
+        self._check_open()
+        wanted = (*key, kind, request_id)
+        return sum(
+            (entry.tenant, entry.session_id, entry.kind, entry.request_id) == wanted
+            for entry in self._audit
+        )
+
+    async def read_audit(
+        self, tenant: str, session_id: str | None, cursor: bytes, limit: int
+    ) -> tuple[list[AuditEntry], bytes]:
+        """See Store.read_audit."""
+        self._check_open()
+        check_limit(limit)
+        position = page_cursor.to_position(page_cursor.AUDIT, self._store_id, cursor)
+        page: list[AuditEntry] = []
+        for place, entry in enumerate(self._audit[position:], start=position + 1):
+            if entry.tenant == tenant and session_id in {None, entry.session_id}:
+                page.append(entry)
+                position = place
+                if len(page) == limit:
+                    break
+        return page, page_cursor.from_position(page_cursor.AUDIT, self._store_id, position)
+
+    async def list_sessions(
+        self, tenant: str, cursor: bytes, limit: int
+    ) -> tuple[list[SessionRow], bytes]:
+        """See Store.list_sessions."""
+        self._check_open()
+        check_limit(limit)
+        last_id = page_cursor.to_session_id(cursor)
+        stored = self._tenant(tenant)
+        start = bisect.bisect_right(stored.session_ids, last_id)
+        page = [
+            _session_row(SessionKey(tenant, session_id), stored.sessions[session_id])
+            for session_id in stored.session_ids[start : start + limit]
+        ]
+        last_id = page[-1].key.session_id if page else last_id
+        return page, page_cursor.from_session_id(last_id)
+
+    async def read_log(
+        self, cursor: bytes, limit: int
+    ) -> tuple[list[tuple[SessionKey, Change]], bytes]:
+        """See Store.read_log."""
+        self._check_open()
+        check_limit(limit)
+        position = page_cursor.to_position(page_cursor.LOG, self._store_id, cursor)
+        page = self._log[position : position + limit]
+        return page, self._log_cursor(position + len(page))
+
+    async def log_end(self) -> bytes:
+        """See Store.log_end."""
+        self._check_open()
+        return self._log_cursor(len(self._log))
+
+    async def get_setting(self, tenant: str, name: str) -> bytes | None:
+        """See Store.get_setting."""
+        self._check_open()
+        return self._tenant(tenant).settings.get(name)
+
+    async def put_setting(self, tenant: str, name: str, value: bytes) -> None:
+        """See Store.put_setting."""
+        self._check_open()
+        check_setting(tenant, name, value)
+        self._tenants.setdefault(tenant, _Tenant()).settings[name] = value
+
+    async def probe_write(self) -> None:
+        """See Store.probe_write: memory that is there can be written."""
+        self._check_open()
+
+    async def close(self) -> None:
+        """See Store.close."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed
+
+    def _session(self, key: SessionKey) -> _Session | None:
+        self._check_open()
+        return self._tenant(key.tenant).sessions.get(key.session_id)
+
+    def _tenant(self, name: str) -> _Tenant:
+        # Reading about a tenant that has nothing stored must not make it grow.
+        return self._tenants.get(name) or _Tenant()
+
+    def _log_cursor(self, position: int) -> bytes:
+        return page_cursor.from_position(page_cursor.LOG, self._store_id, position)
+
+
+def _session_row(key: SessionKey, session: _Session) -> SessionRow:
+    return SessionRow(
+        key=key,
+        user_id=session.user_id,
+        revision=len(session.changes),
+        create_us=session.changes[0].time_us,
+        update_us=session.changes[-1].time_us,
+    )

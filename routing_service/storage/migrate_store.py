@@ -1,0 +1,53 @@
+"""Bringing a store's tables up to date apart from serving.
+
+Owns which engines have that as a step of its own. It must not know what a migration does. Its
+rule: what a server that is started would do to the tables is what is done here, so that a server
+started afterwards, by a user with no right to change tables, finds nothing left to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from routing_service.storage.open_store import (
+    StoreUrlInvalid,
+    open_store,
+    postgres_place,
+    without_secrets,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What became of a store's tables."""
+
+    store: str
+    """The store, without its password."""
+    before: int | None
+    """The schema version that was found, 0 = no tables; None = the engine does not tell."""
+    after: int | None
+
+
+async def migrate_store(url: str, *, grant_to: str = "") -> Migrated:
+    """Bring a store's tables to this release's version; nothing to do is no error.
+
+    grant_to: a user who then gets the rights that serving needs; "" = none. Only for engines that
+    have users. Raises StoreUrlInvalid and what open_store does.
+    """
+    engine = url.partition(":")[0].lower()
+    if engine in {"postgres", "postgresql"}:
+        place = postgres_place(url)
+        from routing_service.storage.postgres_store import (  # noqa: PLC0415 - when asked for
+            migrate_postgres,
+        )
+
+        before, after = await migrate_postgres(place, grant_to=grant_to)
+        return Migrated(place.shown, before, after)
+    if grant_to:
+        raise StoreUrlInvalid(
+            f'the engine "{engine}" has no users to grant anything to; leave --grant-to out'
+        )
+    # The others do it as they open.
+    store = await open_store(url)
+    await store.close()
+    return Migrated(without_secrets(url), None, None)

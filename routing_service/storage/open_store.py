@@ -1,0 +1,159 @@
+"""From a store's URL to an open store.
+
+Owns the URL's forms and the table of engines. It must not know what an engine does with its
+place, and it imports an engine only when a URL asks for it. Its rule: a URL that cannot be served
+is refused with what is wrong in it and what to write instead, without the password it may hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import fields
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from routing_service.storage.store import Store, StoreError
+
+if TYPE_CHECKING:
+    from routing_service.storage.postgres_url import PostgresPlace
+
+Option = int | float | None
+"""What an engine's options are made of."""
+
+_SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
+_USER_INFO: Final = re.compile(r"//.*@", re.DOTALL)
+"""As much as a password with an unescaped "/" or "@" can reach."""
+_QUERY_SECRET: Final = re.compile(r"((?:password|secret|_key)=)[^&#]*", re.IGNORECASE)
+
+
+class StoreUrlInvalid(StoreError):
+    """The URL or an option names no store that this release can open. Not retryable."""
+
+
+async def open_store(url: str, **options: Option) -> Store:
+    """Open the store that a URL names, ready for use.
+
+    memory: keeps everything in this process; sqlite:///relative/path and sqlite:////absolute/path
+    keep it in one file; postgres://user:password@host:port/database keeps it on a server. Options
+    are the engine's own: see its module.
+    Raises StoreUrlInvalid, StoreUnavailable, StoreCorrupt, SchemaTooNew.
+    """
+    found = _SCHEME.fullmatch(url)
+    if found is None:
+        raise StoreUrlInvalid(
+            f'store URL "{url}" names no engine; write sqlite:///{url} for a file, or memory:'
+        )
+    engine = found["scheme"].lower()
+    if engine in _NOT_BUILT:
+        raise StoreUrlInvalid(
+            f'store URL "{without_secrets(url)}" names the engine "{engine}", which this release '
+            f"does not have; use {_built_engines()}"
+        )
+    if engine not in _ENGINES:
+        raise StoreUrlInvalid(
+            f'store URL "{without_secrets(url)}" names the unknown engine "{engine}"; '
+            f"use {_built_engines()}"
+        )
+    return await _ENGINES[engine](url, found["rest"], options)
+
+
+async def _open_memory(url: str, rest: str, options: Mapping[str, Option]) -> Store:
+    from routing_service.storage.memory_store import MemoryStore  # noqa: PLC0415 - when asked for
+
+    if rest not in {"", "//"}:
+        raise StoreUrlInvalid(f'store URL "{url}" has a place, which memory has not; use memory:')
+    if options:
+        raise _unknown_options("memory", options, known=())
+    return MemoryStore()
+
+
+async def _open_sqlite(url: str, rest: str, options: Mapping[str, Option]) -> Store:
+    from routing_service.storage.sqlite_store import (  # noqa: PLC0415 - when asked for
+        SqliteOptions,
+        open_sqlite_store,
+    )
+
+    path = unquote(rest.removeprefix("///"))
+    if not rest.startswith("///") or not path:
+        raise StoreUrlInvalid(
+            f'store URL "{url}" has no path; write sqlite:///relative/path.db or '
+            "sqlite:////absolute/path.db"
+        )
+    if path == ":memory:":
+        raise StoreUrlInvalid(f'store URL "{url}" names no file; use memory: for a trial run')
+    if "?" in rest or "#" in rest or "\0" in path:
+        raise StoreUrlInvalid(
+            f"store URL {url!r} has more than a path; leave it out, or write %3F for a question "
+            "mark and %23 for a hash in a file's name"
+        )
+    known = {option.name for option in fields(SqliteOptions)}
+    if not options.keys() <= known:
+        raise _unknown_options("sqlite", options, known=sorted(known))
+    try:
+        chosen = SqliteOptions(**options)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise StoreUrlInvalid(f"the options of sqlite are wrong: {error}") from error
+    return await open_sqlite_store(path, chosen)
+
+
+async def _open_postgres(url: str, rest: str, options: Mapping[str, Option]) -> Store:
+    del rest
+    place = postgres_place(url, options)
+    from routing_service.storage.postgres_store import (  # noqa: PLC0415 - when asked for
+        open_postgres_store,
+    )
+
+    return await open_postgres_store(place)
+
+
+def postgres_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) -> PostgresPlace:
+    """Read a PostgreSQL URL. Raises StoreUrlInvalid, also where the driver is not installed."""
+    from routing_service.storage.postgres_url import parse_url  # noqa: PLC0415 - when asked for
+
+    try:
+        place = parse_url(url, options)
+    except ValueError as error:
+        raise StoreUrlInvalid(f'store URL "{without_secrets(url)}" {error}') from None
+    if find_spec("psycopg") is None:
+        raise StoreUrlInvalid(
+            f'store URL "{place.shown}" needs the driver of PostgreSQL; install it with '
+            'pip install "agent-routing-service[postgres]"'
+        )
+    return place
+
+
+Opener = Callable[[str, str, Mapping[str, Option]], Awaitable[Store]]
+
+_ENGINES: Final[Mapping[str, Opener]] = MappingProxyType(
+    {
+        "memory": _open_memory,
+        "sqlite": _open_sqlite,
+        "postgres": _open_postgres,
+        "postgresql": _open_postgres,
+    }
+)
+
+_NOT_BUILT: Final = frozenset({"redis", "rediss", "dynamodb"})
+"""Engines that the protocol is made for and that this release does not have."""
+
+
+def _built_engines() -> str:
+    # Each once: an alias is not another engine.
+    *first, last = [name for name in _ENGINES if name != "postgresql"]
+    return f"{', '.join(first)} or {last}"
+
+
+def _unknown_options(
+    engine: str, options: Mapping[str, Option], *, known: tuple[str, ...] | list[str]
+) -> StoreUrlInvalid:
+    unknown = ", ".join(sorted(options.keys() - set(known)))
+    remedy = f"it has {', '.join(known)}" if known else "it has none"
+    return StoreUrlInvalid(f"the engine {engine} has no option {unknown}; {remedy}")
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL as it may be shown: without its user and password."""
+    return _QUERY_SECRET.sub(r"\1…", _USER_INFO.sub("//…@", url))

@@ -1,0 +1,300 @@
+"""Group commit: the writes that wait become one transaction, and one wait for the disk.
+
+Owns the queue, the transaction around a group and each write's own outcome. It must not know what
+a write writes. Its rules: a write alone does not wait for company; what waits while a group is on
+the disk is the next group; what is wrong with one write is that write's affair; and nothing is
+acknowledged before COMMIT has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from routing_service.storage.sqlite_bulk import APPENDS_MAX, write_together
+from routing_service.storage.sqlite_connection import ConnectionThread, error_fields, store_error
+from routing_service.storage.store import (
+    Append,
+    AppendRefused,
+    RequestSeen,
+    RevisionConflict,
+    SessionKey,
+    StoreClosed,
+    StoreUnavailable,
+    TaskTaken,
+)
+
+GROUP_WRITES_MAX: Final = APPENDS_MAX
+"""Writes in one transaction."""
+
+GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes in one transaction, so that a group of large changes does not outgrow the page cache."""
+
+WAITING_WRITES_MAX: Final = 8_192
+"""Writes that may wait: about a second's worth. What comes on top would time out in the queue."""
+
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Memory that waiting writes may hold."""
+
+TOGETHER_MIN: Final = 4
+"""From so many appends on, writing them together costs less than one by one."""
+
+CHECKPOINT_IDLE_S: Final = 1.0
+"""So long without a write, and the log is brought into the file while nobody waits for it."""
+
+Action = Callable[[sqlite3.Connection], object]
+"""Runs inside the group's transaction. It may refuse (see _REFUSALS) only before it has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One caller's write, in one of two forms of the same thing."""
+
+    action: Action
+    append: Append | None = None
+    """Where set, the action is this append, and it may be written together with others."""
+
+
+Outcome = object | Exception
+"""What a write returned, or the exception that its caller gets."""
+
+_REFUSALS: Final = (RequestSeen, RevisionConflict, TaskTaken, AppendRefused)
+"""A write's own refusal: it wrote nothing and the group goes on."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    key: SessionKey
+    size_bytes: int
+    write: Write
+    outcome: asyncio.Future[object]
+
+
+class GroupWriter:
+    """Takes writes from any number of callers and puts them through one connection."""
+
+    def __init__(
+        self,
+        connection: ConnectionThread,
+        *,
+        group_writes_max: int,
+        on_abandoned: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Start the writer task on the running event loop.
+
+        on_abandoned: awaited when the loop ends without ``close``; it has to end the connections'
+        threads, or the process would never exit.
+        """
+        self._connection = connection
+        self._group_writes_max = group_writes_max
+        self._on_abandoned = on_abandoned
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._checkpoint_due = False
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
+        self._last_write_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run(), name="sqlite group writer")
+
+    async def write(self, key: SessionKey, size_bytes: int, write: Write) -> object:
+        """Run one write within a group and return what it returned, once it is on disk.
+
+        key: writes of one key run in the order of the calls, groups in the order of keys.
+        A caller that is cancelled while its write waits takes it out of the queue; one that is
+        cancelled later has it written. Raises what the write raises, StoreUnavailable,
+        StoreCorrupt and StoreClosed.
+        """
+        if self._closing:
+            raise StoreClosed
+        if (
+            len(self._waiting) >= WAITING_WRITES_MAX
+            or self._waiting_bytes + size_bytes > WAITING_BYTES_MAX
+        ):
+            raise StoreUnavailable(f"{len(self._waiting)} writes wait for the store; try again")
+        waiting = _Waiting(key, size_bytes, write, self._loop.create_future())
+        self._waiting.append(waiting)
+        self._waiting_bytes += size_bytes
+        self._wake.set()
+        return await waiting.outcome
+
+    async def close(self) -> None:
+        """Write what waits, then stop. Later writes raise StoreClosed."""
+        self._closing = True
+        self._wake.set()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    await self._write_group(self._take_group())
+                if self._closing:
+                    return
+                if self._checkpoint_due:
+                    await self._checkpoint()
+        except asyncio.CancelledError:
+            # The event loop is being torn down and nobody closed the store.
+            _log.warning("store_not_closed", writes=len(self._waiting))
+            self._stop_taking()
+            await self._on_abandoned()
+            raise
+        finally:
+            self._stop_taking()
+
+    def _stop_taking(self) -> None:
+        self._closing = True
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+        for waiting in self._waiting:
+            _settle(waiting, StoreClosed())
+        self._waiting.clear()
+
+    def _take_group(self) -> list[_Waiting]:
+        group: list[_Waiting] = []
+        group_bytes = 0
+        while self._waiting and len(group) < self._group_writes_max:
+            group_bytes += self._waiting[0].size_bytes
+            if group and group_bytes > GROUP_BYTES_MAX:
+                break
+            waiting = self._waiting.popleft()
+            self._waiting_bytes -= waiting.size_bytes
+            if not waiting.outcome.done():  # It is, where the caller was cancelled.
+                group.append(waiting)
+        # Neighbours in the index one after the other. The sort is stable: writes of one session
+        # stay in the order in which they came.
+        group.sort(key=lambda waiting: waiting.key)
+        return group
+
+    async def _write_group(self, group: Sequence[_Waiting]) -> None:
+        if not group:
+            return
+        writes = [waiting.write for waiting in group]
+        try:
+            outcomes = await self._connection.run(write_group, writes)
+        except asyncio.CancelledError:
+            for waiting in group:
+                _settle(waiting, StoreUnavailable("the service stopped while it was writing"))
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, the writer goes on
+            outcomes = [error] * len(group)
+        failures: dict[int, tuple[Exception, int]] = {}  # Each once, and how many it met.
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, Exception) and not isinstance(outcome, _REFUSALS):
+                _, count = failures.get(id(outcome), (outcome, 0))
+                failures[id(outcome)] = (outcome, count + 1)
+                _settle(waiting, _as_store_error(outcome))
+            else:
+                _settle(waiting, outcome)
+        for failure, count in failures.values():
+            _log.error("store_write_failed", writes=count, **error_fields(failure))
+        self._plan_checkpoint()
+
+    def _plan_checkpoint(self) -> None:
+        self._last_write_s = self._loop.time()
+        if self._checkpoint_timer is None:
+            self._checkpoint_timer = self._loop.call_later(CHECKPOINT_IDLE_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        idle_s = self._loop.time() - self._last_write_s
+        if idle_s < CHECKPOINT_IDLE_S:
+            rest_s = CHECKPOINT_IDLE_S - idle_s
+            self._checkpoint_timer = self._loop.call_later(rest_s, self._on_timer)
+            return
+        self._checkpoint_timer = None
+        self._checkpoint_due = True
+        self._wake.set()
+
+    async def _checkpoint(self) -> None:
+        self._checkpoint_due = False
+        try:
+            await self._connection.run(checkpoint)
+        except sqlite3.Error as error:
+            # Nothing is lost: the log keeps it all, and the next checkpoint brings it over.
+            _log.warning("store_checkpoint_failed", **error_fields(error))
+
+
+def write_group(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:
+    """Run writes in one transaction and commit it; an outcome for each, in their order.
+
+    What fails them all, such as a full disk, is the outcome of all. Where one of them may have
+    failed half-way, the transaction is rolled back and each half of the group tried by itself,
+    until the one that fails is alone. (Savepoints would cost every write a third more, and after
+    a damaged page SQLite gives up the whole transaction all the same.)
+    """
+    try:
+        return _in_transaction(connection, writes)
+    except sqlite3.Error as error:
+        if len(writes) == 1 or isinstance(store_error(error), StoreUnavailable):
+            return [error] * len(writes)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the others are to be written
+        if len(writes) == 1:
+            return [error]
+    half = len(writes) // 2
+    return [*write_group(connection, writes[:half]), *write_group(connection, writes[half:])]
+
+
+def checkpoint(connection: sqlite3.Connection) -> None:
+    """Bring the log into the file as far as no reader needs it."""
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def _in_transaction(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        outcomes = _run_together(connection, writes)
+        connection.execute("COMMIT")
+    except BaseException:
+        # Some errors end the transaction by themselves.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return outcomes
+
+
+def _run_together(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:
+    appends = [(place, write.append) for place, write in enumerate(writes) if write.append]
+    done: set[int] = set()
+    if len(appends) >= TOGETHER_MIN:
+        written = write_together(connection, [append for _, append in appends])
+        done = {place for (place, _), was in zip(appends, written, strict=True) if was}
+    return [
+        None if place in done else _run_refusable(connection, write.action)
+        for place, write in enumerate(writes)
+    ]
+
+
+def _run_refusable(connection: sqlite3.Connection, action: Action) -> Outcome:
+    try:
+        return action(connection)
+    except _REFUSALS as refusal:
+        return refusal
+
+
+def _as_store_error(error: Exception) -> Exception:
+    """Make a driver's error the store's, one for each caller; what is a bug stays as it is."""
+    if not isinstance(error, sqlite3.Error):
+        return error
+    told = store_error(error)
+    told.__cause__ = error
+    return told
+
+
+def _settle(waiting: _Waiting, outcome: Outcome) -> None:
+    if waiting.outcome.done():
+        return
+    if isinstance(outcome, Exception):
+        waiting.outcome.set_exception(outcome)
+    else:
+        waiting.outcome.set_result(outcome)

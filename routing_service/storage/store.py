@@ -1,0 +1,421 @@
+"""The Store protocol: what every engine promises, and the words it answers with.
+
+A store owns keys, numbers and bytes. It must not know what an event, a state or an answer means,
+nor what time it is: all of that comes in with the call. Its rule: one append is one committed
+change is one stored row, whole or not at all, and on disk before ``append`` returns.
+
+What an engine has to bring, and how the engines do it:
+
+===============  ==================================================================================
+atomic append    SQLite: one transaction for a group of appends. PostgreSQL: the same, the group
+                 sorted by key. Redis: one Lua script, all keys of a session in one slot
+                 (``{tenant/session}``). DynamoDB: one TransactWriteItems of at most 100 actions.
+compare and set  The head's revision is compared inside that same transaction, script or condition,
+                 never by a read before it.
+once             Unique by (tenant, session, method, request_id, actor). DynamoDB: an item of its
+                 own. An engine whose driver repeats a call by itself must compare the stored
+                 change with its own before it reports a conflict: it may be its own success.
+task ids         Unique by (tenant, task_id). Where the session's slot cannot hold that index
+                 (Redis), the id is claimed first, and a claim counts only if the session that
+                 holds it really has the task: a claim left by a failed append is no owner.
+durable          On disk, by the engine's own strictest word: SQLite synchronous=FULL, PostgreSQL
+                 synchronous_commit=on, Redis appendfsync=always, DynamoDB as it is. Anything
+                 weaker has its window of loss named in the engine's docstring.
+read the head    ``head_revision`` and ``load`` see every append that has returned anywhere before
+                 they were called: ConsistentRead on DynamoDB, the primary on PostgreSQL and Redis.
+the log          ``read_log`` must never pass over a change that commits later than its
+                 neighbours. Row ids are handed out before the commit, so PostgreSQL reads below
+                 pg_snapshot_xmin; SQLite has one writer, so there ids are in commit order.
+===============  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+CHANGE_BYTES_MAX: Final = 300 * 1024
+"""The largest change (events, answer and fingerprint together). DynamoDB's item limit of 400 KB
+less room for keys and attribute names; held on every engine, so that data can move between them."""
+
+STATE_BYTES_MAX: Final = 64 * 1024
+"""The largest state. The core keeps its own state well below this (8 KiB): this is the fence."""
+
+TASK_BYTES_MAX: Final = CHANGE_BYTES_MAX
+"""The largest ``TaskRow.data``."""
+
+APPEND_TASKS_MAX: Final = 8
+"""Tasks in one append. With the limits above the largest append stays under DynamoDB's 4 MB for
+one transaction."""
+
+PAGE_ROWS_MAX: Final = 1_000
+"""The largest ``limit`` of any reading method."""
+
+INT_MAX: Final = 2**63 - 1
+"""The largest revision or time: what a signed 64-bit column holds."""
+
+CURSOR_START: Final = b""
+"""The cursor before the first entry, for every method that takes a cursor."""
+
+
+class SessionKey(NamedTuple):
+    """Names one session. Sorting by it gives the order in which groups are written."""
+
+    tenant: str
+    session_id: str
+
+    def __str__(self) -> str:
+        """Read as tenant/session in error messages."""
+        return f"{self.tenant}/{self.session_id}"
+
+
+class TaskCursor(NamedTuple):
+    """A place in a session's list of tasks: the last task of the page before."""
+
+    create_us: int
+    task_id: str
+
+
+TASKS_START: Final = TaskCursor(0, "")
+"""The place before a session's first task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One committed change of one session, which is one stored row."""
+
+    revision: int
+    """From 1, without gaps."""
+    time_us: int
+    """When it was decided, microseconds since 1970."""
+    method: str
+    """The RPC that caused it ("Route", "CompleteTurn", …); "" when the service itself did."""
+    request_id: str
+    """Unique within (tenant, session, method, actor); "" = none, which is never unique."""
+    actor: str
+    """The agent id for CompleteTurn, otherwise ""."""
+    fingerprint: bytes
+    """Tells a repeat of the same request from another request under the same id."""
+    events: bytes
+    answer: bytes
+    """The answer that the first caller got, for whoever repeats the request."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What counts against ``CHANGE_BYTES_MAX``."""
+        return len(self.fingerprint) + len(self.events) + len(self.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One task as it stands after a change."""
+
+    task_id: str
+    session_id: str
+    """The session that the task belongs to, for as long as the task is stored."""
+    user_id: str
+    status: str
+    create_us: int
+    """Taken from the first upsert; later ones cannot move a task within its list."""
+    update_us: int
+    expire_us: int | None
+    data: bytes
+
+    @property
+    def cursor(self) -> TaskCursor:
+        """The place just after this task, for ``Store.list_tasks``."""
+        return TaskCursor(self.create_us, self.task_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """All that one change writes."""
+
+    key: SessionKey
+    base_revision: int
+    """The revision it was decided on; 0 = the session is new."""
+    change: Change
+    state: bytes
+    """The bounded state after the change. It replaces the one before."""
+    user_id: str
+    """The session's owner."""
+    tasks: tuple[TaskRow, ...] = ()
+    """Upserts by task id."""
+
+    def __post_init__(self) -> None:
+        """Assert what only a mistake of ours can break."""
+        assert self.base_revision >= 0, self.base_revision
+        assert self.change.revision == self.base_revision + 1, (self.change, self.base_revision)
+        assert len(self.tasks) <= APPEND_TASKS_MAX, len(self.tasks)
+        assert all(task.session_id == self.key.session_id for task in self.tasks), self.tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A session as it stands."""
+
+    revision: int
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One line of ``Store.list_sessions``."""
+
+    key: SessionKey
+    user_id: str
+    revision: int
+    create_us: int
+    """Time of the first change."""
+    update_us: int
+    """Time of the last change."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Something worth keeping that leaves no revision, such as a refused handoff."""
+
+    time_us: int
+    tenant: str
+    session_id: str
+    revision: int
+    """The head's when it happened; 0 = there was no such session."""
+    kind: str
+    request_id: str
+    user_id: str
+    data: bytes
+
+
+class StoreError(Exception):
+    """Anything a store raises by design. Drivers' own errors never come out of a store."""
+
+
+class RevisionConflict(StoreError):
+    """Another change came first. Nothing was written: load the session and decide again."""
+
+    def __init__(self, key: SessionKey, base_revision: int, actual_revision: int) -> None:
+        """Keep both revisions; actual_revision is 0 where there is no session."""
+        super().__init__(
+            f'session "{key}" is at revision {actual_revision}, the append expected '
+            f"{base_revision}; load the session and decide again"
+        )
+        self.key = key
+        self.base_revision = base_revision
+        self.actual_revision = actual_revision
+
+
+class RequestSeen(StoreError):
+    """The request id is stored already. Nothing was written: ``change`` holds the first answer."""
+
+    def __init__(self, key: SessionKey, change: Change) -> None:
+        """Keep the change that was stored first."""
+        super().__init__(
+            f'request "{change.request_id}" of {change.method} was stored as revision '
+            f'{change.revision} of session "{key}"; give that answer again'
+        )
+        self.key = key
+        self.change = change
+
+
+class TaskTaken(StoreError):
+    """A task id belongs to another session of the tenant. Nothing was written."""
+
+    def __init__(self, task_id: str, session_id: str) -> None:
+        """Keep the session that has the task."""
+        super().__init__(f'task "{task_id}" belongs to session "{session_id}"; use another task id')
+        self.task_id = task_id
+        self.session_id = session_id
+
+
+class AppendRefused(StoreError):
+    """One write holds values that no repeat can store. Nothing was written."""
+
+
+class TooLarge(AppendRefused):
+    """One part of a write is larger than every engine can hold."""
+
+    def __init__(self, what: str, size_bytes: int, bytes_max: int) -> None:
+        """Keep the part's name, its size and the limit."""
+        super().__init__(f"the {what} has {size_bytes} bytes, at most {bytes_max} can be stored")
+        self.what = what
+        self.size_bytes = size_bytes
+        self.bytes_max = bytes_max
+
+
+class CursorInvalid(StoreError):
+    """A cursor was not made by this method of this store."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached, is busy, or its disk fails. Retryable.
+
+    From a read it means nothing was read. From a write it leaves open whether the write
+    happened: drop what is cached of the session, and repeat with the same request id.
+    The driver's error is the cause; it has been logged and is not for callers.
+    """
+
+    retryable: Final = True
+
+    def __init__(self, reason: str) -> None:
+        """Keep a reason that may be shown to callers."""
+        super().__init__(reason)
+        self.reason = reason
+
+
+class StoreCorrupt(StoreError):
+    """What is stored cannot be read. Not retryable: restore a backup."""
+
+
+class SchemaTooNew(StoreError):
+    """The data was written by a newer release. Not retryable: upgrade this one."""
+
+    def __init__(self, where: str, found: int, supported: int) -> None:
+        """Keep both versions."""
+        super().__init__(
+            f"{where} has schema version {found}, this release reads up to {supported}; "
+            "run the release that wrote it, or a newer one"
+        )
+        self.found = found
+        self.supported = supported
+
+
+class StoreClosed(StoreError):
+    """The store was closed. Not retryable on this object."""
+
+    def __init__(self) -> None:
+        """Say it in one way everywhere."""
+        super().__init__("the store is closed; open it again")
+
+
+class Store(Protocol):
+    """What every engine does. Any method may raise StoreUnavailable, StoreCorrupt, StoreClosed.
+
+    A caller that is cancelled learns nothing of its write: it happens whole or not at all, and
+    nobody else's is disturbed. Reading methods take ``limit`` from 1 to PAGE_ROWS_MAX; a page
+    with fewer rows than that is the last for now.
+    """
+
+    @property
+    def shared_writers(self) -> bool:
+        """Whether other processes may write to it.
+
+        Where they may, a cached state is a guess: an answer that appends nothing has to confirm
+        the head's revision by ``head_revision`` before it is given.
+        """
+        ...
+
+    async def append(self, append: Append) -> None:
+        """Store one change, the state after it and its tasks; durable when it returns.
+
+        Appends that wait at the same time may be written as one group; what is wrong with one of
+        them is its own affair. The appends of one session are tried in the order of the calls.
+        Where several of these apply the first is raised, and nothing of the append is written:
+        RequestSeen: (session, method, request_id, actor) is stored already.
+        RevisionConflict: the session is not at base_revision.
+        TaskTaken: one of the tasks belongs to another session of the tenant.
+        TooLarge, AppendRefused: no engine could store it; raised before anything else.
+        """
+        ...
+
+    async def load(self, key: SessionKey) -> Head | None:
+        """Read the revision and the state that belong together; None = no such session."""
+        ...
+
+    async def head_revision(self, key: SessionKey) -> int:
+        """Read the session's revision from the store itself, never a cache; 0 = no session."""
+        ...
+
+    async def read_changes(
+        self,
+        key: SessionKey,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int,
+        newest_first: bool = False,
+    ) -> list[Change]:
+        """Read the changes with after < revision < before, in the order of their revisions.
+
+        newest_first turns the order round, and so which ones the limit leaves out.
+        """
+        ...
+
+    async def find_request(
+        self, key: SessionKey, method: str, request_id: str, actor: str = ""
+    ) -> Change | None:
+        """Read the change that a request made; always None for request_id ""."""
+        ...
+
+    async def find_task(self, tenant: str, task_id: str) -> TaskRow | None:
+        """Read one task, whatever its session."""
+        ...
+
+    async def list_tasks(
+        self, key: SessionKey, *, after: TaskCursor = TASKS_START, limit: int
+    ) -> list[TaskRow]:
+        """Read the session's tasks after a place, in the order of (create_us, task_id).
+
+        The place of the next page is ``page[-1].cursor``.
+        """
+        ...
+
+    async def append_audit(self, entry: AuditEntry) -> None:
+        """Store one audit entry; durable when it returns. Raises AppendRefused, TooLarge."""
+        ...
+
+    async def count_audit(self, key: SessionKey, kind: str, request_id: str) -> int:
+        """Count the entries of one kind that one request left in a session."""
+        ...
+
+    async def read_audit(
+        self, tenant: str, session_id: str | None, cursor: bytes, limit: int
+    ) -> tuple[list[AuditEntry], bytes]:
+        """Read a tenant's entries after the cursor, oldest first, and the cursor after them.
+
+        session_id None = of all sessions. An empty page gives a cursor that later entries are
+        after. Raises CursorInvalid.
+        """
+        ...
+
+    async def list_sessions(
+        self, tenant: str, cursor: bytes, limit: int
+    ) -> tuple[list[SessionRow], bytes]:
+        """Read a tenant's sessions in the order of their ids (by code point), and a cursor.
+
+        By id, not by time: a session that is used while somebody pages is neither passed over
+        nor listed twice. Raises CursorInvalid.
+        """
+        ...
+
+    async def read_log(
+        self, cursor: bytes, limit: int
+    ) -> tuple[list[tuple[SessionKey, Change]], bytes]:
+        """Read the changes of all sessions of all tenants after the cursor, and the next cursor.
+
+        Every committed change comes at least once and a session's in the order of its revisions;
+        nothing is promised across sessions. Raises CursorInvalid.
+        """
+        ...
+
+    async def log_end(self) -> bytes:
+        """Give a cursor that every change appended from now on comes after."""
+        ...
+
+    async def get_setting(self, tenant: str, name: str) -> bytes | None:
+        """Read a setting as last put by anyone, never from a cache."""
+        ...
+
+    async def put_setting(self, tenant: str, name: str, value: bytes) -> None:
+        """Store a setting, over the one before; durable when it returns."""
+        ...
+
+    async def probe_write(self) -> None:
+        """Make a tiny durable write by the way that appends take; raises when they would fail."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted, let go of everything held. Later calls raise StoreClosed.
+
+        Closing twice is no error.
+        """
+        ...

@@ -1,0 +1,107 @@
+"""What every engine refuses before it writes: texts, numbers and sizes that one cannot hold.
+
+Owns the limits' enforcement, so that what one engine takes every engine takes, and so that a value
+no driver can bind never reaches a group of other callers' writes. It must not know any engine.
+Its rule: AppendRefused or TooLarge names the field; a value that passes here can be stored.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from routing_service.storage.store import (
+    CHANGE_BYTES_MAX,
+    INT_MAX,
+    PAGE_ROWS_MAX,
+    STATE_BYTES_MAX,
+    TASK_BYTES_MAX,
+    Append,
+    AppendRefused,
+    AuditEntry,
+    TooLarge,
+)
+
+TEXT_BYTES_MAX: Final = 512
+"""The longest id, name or status. Two of them and a revision fit into DynamoDB's sort key (1 KB),
+and into a third of PostgreSQL's largest index entry (2.7 KB)."""
+
+SETTING_BYTES_MAX: Final = 64 * 1024
+"""The largest setting: settings are switches and small documents, read on the way of a request."""
+
+
+def check_append(append: Append) -> None:
+    """Refuse an append that some engine could not store."""
+    key, change = append.key, append.change
+    _check_name("tenant", key.tenant)
+    _check_name("session id", key.session_id)
+    _check_text("method", change.method)
+    _check_text("request id", change.request_id)
+    _check_text("actor", change.actor)
+    _check_text("user id", append.user_id)
+    _check_number("revision", change.revision)
+    _check_number("time_us", change.time_us)
+    _check_size("change", change.size_bytes, CHANGE_BYTES_MAX)
+    _check_size("state", len(append.state), STATE_BYTES_MAX)
+    for task in append.tasks:
+        _check_name("task id", task.task_id)
+        _check_text("task's user id", task.user_id)
+        _check_text("task's status", task.status)
+        _check_number("task's create_us", task.create_us)
+        _check_number("task's update_us", task.update_us)
+        if task.expire_us is not None:
+            _check_number("task's expire_us", task.expire_us)
+        _check_size("task", len(task.data), TASK_BYTES_MAX)
+
+
+def check_audit(entry: AuditEntry) -> None:
+    """Refuse an audit entry that some engine could not store."""
+    _check_name("tenant", entry.tenant)
+    _check_name("session id", entry.session_id)
+    _check_name("audit kind", entry.kind)
+    _check_text("request id", entry.request_id)
+    _check_text("user id", entry.user_id)
+    _check_number("revision", entry.revision)
+    _check_number("time_us", entry.time_us)
+    _check_size("audit entry", len(entry.data), CHANGE_BYTES_MAX)
+
+
+def check_setting(tenant: str, name: str, value: bytes) -> None:
+    """Refuse a setting that some engine could not store."""
+    _check_name("tenant", tenant)
+    _check_name("setting's name", name)
+    _check_size("setting", len(value), SETTING_BYTES_MAX)
+
+
+def check_limit(limit: int) -> None:
+    """Assert that a page's limit is in bounds; callers of the service were checked before."""
+    assert 1 <= limit <= PAGE_ROWS_MAX, limit
+
+
+def _check_name(what: str, value: str) -> None:
+    if not value:
+        raise AppendRefused(f"the {what} is empty; a stored row needs one")
+    _check_text(what, value)
+
+
+def _check_text(what: str, value: str) -> None:
+    if value.isascii():
+        size_bytes = len(value)
+    else:
+        try:
+            size_bytes = len(value.encode())
+        except UnicodeEncodeError as error:
+            raise AppendRefused(f"the {what} {value!r} is no valid Unicode text") from error
+    if "\0" in value:
+        # PostgreSQL has no way to hold it.
+        raise AppendRefused(f"the {what} {value!r} has a NUL character")
+    _check_size(what, size_bytes, TEXT_BYTES_MAX)
+
+
+def _check_number(what: str, value: int) -> None:
+    if not 0 <= value <= INT_MAX:
+        raise AppendRefused(f"the {what} is {value}; it must be from 0 to {INT_MAX}")
+
+
+def _check_size(what: str, size_bytes: int, bytes_max: int) -> None:
+    if size_bytes > bytes_max:
+        raise TooLarge(what, size_bytes, bytes_max)

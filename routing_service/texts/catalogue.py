@@ -1,0 +1,159 @@
+"""Catalogues of texts in Fluent, one file a language, and the choice between them.
+
+Owns which language answers, and that something always does. It must not know what the texts are
+about: callers name a message and give its variables.
+
+The rule: rendering never raises. A text that a language lacks is said in the default language, then
+in English; what is lacking is found beforehand, by ``missing_texts``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import cast
+
+from fluent.runtime import FluentBundle, FluentResource
+from fluent.syntax import ast as fluent_ast
+
+from routing_service.core.registry import locale_chain
+
+# The language that has every text.
+FALLBACK_LOCALE = "en"
+
+_SUFFIX = ".ftl"
+
+
+@dataclass(frozen=True, slots=True)
+class MissingTexts:
+    """A language in which some of the service's texts cannot be said."""
+
+    locale: str
+    # Empty where the language has no catalogue at all.
+    message_ids: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Say what is missing, as the end of a sentence about the texts."""
+        if not self.message_ids:
+            return f'are not there in "{self.locale}"'
+        return f'lack these texts in "{self.locale}": {", ".join(self.message_ids)}'
+
+
+class Texts:
+    """Rendered texts of several languages. Immutable once made; safe to share."""
+
+    def __init__(self, catalogues: Mapping[str, str]) -> None:
+        """Take Fluent sources by locale. Raises ValueError for a source that does not parse."""
+        self._bundles: dict[str, FluentBundle] = {}
+        for locale, source in catalogues.items():
+            # Isolation marks are invisible characters around every variable. They would end up in
+            # logs, tests and terminals, and no shipped language is written from right to left.
+            bundle = FluentBundle([locale], use_isolating=False)
+            resource = FluentResource(source)
+            for entry in resource.body:
+                if isinstance(entry, fluent_ast.Junk):
+                    place = (entry.content or "")[:80]
+                    # A mistake in a catalogue, not in a type.
+                    raise ValueError(f'the "{locale}" texts do not parse at: {place}')  # noqa: TRY004
+            bundle.add_resource(resource)
+            self._bundles[locale.replace("_", "-").lower()] = bundle
+        self._message_ids = {
+            locale: tuple(_message_ids(source)) for locale, source in catalogues.items()
+        }
+
+    @property
+    def locales(self) -> tuple[str, ...]:
+        """The languages that have a catalogue."""
+        return tuple(self._bundles)
+
+    def message_ids(self, locale: str) -> tuple[str, ...]:
+        """Return the messages of exactly this language, in the order of its catalogue."""
+        return self._message_ids.get(locale, ())
+
+    def negotiate(self, locale: str, default_locale: str = FALLBACK_LOCALE) -> str:
+        """Return the language in which somebody is answered: es-MX → es → default → English."""
+        return next(self._candidates(locale, default_locale), FALLBACK_LOCALE)
+
+    def render(
+        self,
+        message_id: str,
+        locale: str,
+        /,
+        *,
+        default_locale: str = FALLBACK_LOCALE,
+        **variables: str | int,
+    ) -> str:
+        """Return a message in the best language that has it, or its id if none does."""
+        incomplete = message_id
+        for candidate in self._candidates(locale, default_locale):
+            bundle = self._bundles[candidate]
+            if not bundle.has_message(message_id):
+                continue
+            pattern = bundle.get_message(message_id).value
+            if pattern is None:
+                continue
+            text, errors = bundle.format_pattern(pattern, variables)
+            if not errors:
+                return cast("str", text)
+            # A text with a hole in it is still better than a word for programmers.
+            incomplete = str(text)
+        return incomplete
+
+    def missing_texts(self, locales: Iterable[str] = ()) -> tuple[MissingTexts, ...]:
+        """Return what the catalogues lack beside English, and which of the locales have none."""
+        missing = []
+        for locale, has in self._message_ids.items():
+            lacks = [name for name in self._message_ids[FALLBACK_LOCALE] if name not in has]
+            if lacks:
+                missing.append(MissingTexts(locale, tuple(lacks)))
+        missing += [
+            MissingTexts(locale, ())
+            for locale in dict.fromkeys(locales)
+            if not any(tag in self._bundles for tag in locale_chain(locale))
+        ]
+        return tuple(missing)
+
+    def _candidates(self, locale: str, default_locale: str) -> Iterator[str]:
+        """Yield the catalogues to try, best first, each at most once."""
+        chains = (*locale_chain(locale), *locale_chain(default_locale), FALLBACK_LOCALE)
+        return (tag for tag in dict.fromkeys(chains) if tag in self._bundles)
+
+
+def _message_ids(source: str) -> Iterator[str]:
+    for entry in FluentResource(source).body:
+        if isinstance(entry, fluent_ast.Message):
+            yield entry.id.name
+
+
+@cache
+def shipped_texts() -> Texts:
+    """Return the replies to users that come with the service. Read once."""
+    return _read(resources.files("routing_service.texts"))
+
+
+@cache
+def instruction_texts() -> Texts:
+    """Return the instructions to agents that come with the service. Read once."""
+    return _read(resources.files("routing_service.texts") / "instructions")
+
+
+def _read(folder: Traversable) -> Texts:
+    """Read a folder with a catalogue for each language."""
+    return Texts(
+        {
+            file.name.removesuffix(_SUFFIX): file.read_text(encoding="utf-8")
+            for file in folder.iterdir()
+            if file.name.endswith(_SUFFIX)
+        }
+    )
+
+
+def missing_texts(locales: Iterable[str] = ()) -> tuple[MissingTexts, ...]:
+    """Return what the shipped texts lack, and which of the locales have none at all.
+
+    Replies and instructions come in the same languages.
+    """
+    return shipped_texts().missing_texts(locales)

@@ -1,0 +1,120 @@
+# Lo que el propio servicio dice a los usuarios, en español. Los nombres y las descripciones de los
+# agentes vienen del registro. Los mensajes y sus variables son los mismos que en en.ftl.
+
+## /supervisor
+
+supervisor-done = Vuelves a estar con { $home } en lugar de { $agent }.
+supervisor-none-active = Ya estás con { $home }.
+
+ask-about = { $count ->
+    [one] Esto es lo que puedes preguntar:
+   *[other] Estas son las cosas que puedes preguntar:
+}
+ask-freely = Cuéntame qué necesitas.
+
+## /reset
+
+reset-done = Empezamos de nuevo: lo que estaba pendiente queda cancelado y { $home } recibirá tu próximo mensaje.
+
+## /agents
+
+agents-head = { $count ->
+    [one] Hay un agente que puede ayudarte:
+   *[other] Hay { $count } agentes que pueden ayudarte:
+}
+agents-none = Aquí { $home } atiende todos los mensajes; no hay nadie más a quien elegir.
+agents-active-mark = (estás hablando con este)
+agents-select = { $count ->
+    [one] Para hablar directamente con { $name }, escribe { $agent_command } { $agent_id }
+   *[other] Para hablar directamente con uno de ellos, escribe { $agent_command } y la palabra entre corchetes, por ejemplo { $agent_command } { $agent_id }
+}
+agents-ask = Pregunta sin más: { $home } avisará a quien corresponda.
+
+## Listas
+
+list-item = - { $label }: { $description }
+list-item-plain = - { $label }
+list-number = { $number }. { $label }: { $description }
+list-number-plain = { $number }. { $label }
+list-more = { $count ->
+    [one] … y uno más
+   *[other] … y { $count } más
+}
+
+## /agent
+
+agent-done = Ahora hablas con { $agent }.
+agent-already-active = Ya estás hablando con { $agent }.
+agent-refused = { $agent } no puede atenderte ahora.
+agent-unknown = Aquí nadie se llama «{ $written }».
+agent-no-argument = ¿Con quién quieres hablar? Escribe el nombre después del comando.
+agent-choices = { $count ->
+    [one] Puedes elegir:
+   *[other] Puedes elegir entre:
+}
+agent-no-choices = No hay nadie a quien puedas elegir directamente. { ask-freely }
+
+## Por qué se rechaza un agente: un mensaje por regla
+
+rule-enabled = No está disponible en este momento.
+rule-not_system = No es posible hablar directamente con él.
+rule-not_active = Ya tiene la conversación.
+rule-from_agent = Otro agente acaba de tomar la conversación. Inténtalo otra vez.
+rule-handoff_to = El agente con el que hablas no le pasa conversaciones.
+rule-entitled = Tu plan no lo incluye.
+rule-channel = No está disponible en este canal.
+rule-user_selectable = No se puede elegir directamente; explica qué necesitas y se le avisará cuando pueda ayudarte.
+rule-owns_session = Antes hay que terminar lo que estás haciendo.
+rule-owns_session-leave = Antes hay que terminar lo que estás haciendo. Para dejarlo, escribe { $supervisor_command }
+rule-hop_limit = Tu mensaje ha pasado por demasiados agentes.
+rule-ping_pong = Tu mensaje va y viene entre dos agentes.
+rule-return_stack = Ya está esperando a que vuelvas.
+rule-return_depth = Ya hay demasiadas conversaciones esperando a que vuelvas.
+rule-approval_pending = Hay algo tuyo pendiente de aprobación.
+rule-live_turn = Todavía se está respondiendo a tu último mensaje.
+rule-other = En este momento no es posible.
+
+## /status
+
+status-active = Estás hablando con { $agent }.
+status-none-active = Estás con { $home }.
+status-way-back = Para volver con { $home }, escribe { $supervisor_command }
+status-locked = { $agent } espera tu respuesta.
+status-returns-to = Después volverás con { $next_agent }.
+status-unavailable = { $agent } no está disponible en este momento, así que { $home } recibe tus mensajes.
+status-stickiness_off = Por ahora { $home } recibe todos los mensajes.
+status-task_running = Tu tarea está en curso.
+status-task_paused = Tu tarea está pendiente de aprobación.
+
+## /history
+
+history-head = Esta conversación hasta ahora, por agente:
+history-agent = { $count ->
+    [one] - { $agent }: una respuesta
+   *[other] - { $agent }: { $count } respuestas
+}
+history-others = { $count ->
+    [one] - otros: una respuesta
+   *[other] - otros: { $count } respuestas
+}
+history-none = Todavía no te ha respondido nadie en esta conversación.
+history-latest = Tus últimos mensajes y quién los atendió:
+history-message = - «{ $text }»: { $agents }
+history-message-plain = - un mensaje sin texto: { $agents }
+
+## /help
+
+help-head = Esto es lo que puedes escribir:
+help-supervisor = { $typed }: volver con { $home }. Lo que escribas después se le transmite.
+help-reset = { $typed }: empezar de nuevo. Lo que esté pendiente se cancela.
+help-agents = { $typed }: quién puede ayudarte.
+help-agent = { $typed } NOMBRE: hablar con quien elijas. Lo que escribas después del nombre se le transmite.
+help-status = { $typed }: con quién estás hablando.
+help-history = { $typed }: quién te ha respondido hasta ahora.
+help-help = { $typed }: esta lista.
+help-foot = Todo lo demás es un mensaje para quien te atiende.
+
+## Un comando que este registro desactiva
+
+command-disabled = { $typed } no está disponible aquí.
+command-disabled-help = Escribe { $help_command } para ver qué lo está.

@@ -1,0 +1,120 @@
+# O que o próprio serviço diz aos usuários, em português. Os nomes e as descrições dos agentes vêm do
+# registro. As mensagens e suas variáveis são as mesmas de en.ftl.
+
+## /supervisor
+
+supervisor-done = Você está de novo com { $home }, no lugar de { $agent }.
+supervisor-none-active = Você já está com { $home }.
+
+ask-about = { $count ->
+    [one] É isto que você pode perguntar:
+   *[other] Estas são as coisas que você pode perguntar:
+}
+ask-freely = Diga do que você precisa.
+
+## /reset
+
+reset-done = Vamos começar de novo: o que estava pendente foi cancelado, e { $home } recebe a sua próxima mensagem.
+
+## /agents
+
+agents-head = { $count ->
+    [one] Há um agente que pode ajudar você:
+   *[other] Há { $count } agentes que podem ajudar você:
+}
+agents-none = Aqui { $home } recebe todas as mensagens; não há mais ninguém para escolher.
+agents-active-mark = (você está falando com este)
+agents-select = { $count ->
+    [one] Para falar diretamente com { $name }, digite { $agent_command } { $agent_id }
+   *[other] Para falar diretamente com um deles, digite { $agent_command } e a palavra entre colchetes, por exemplo { $agent_command } { $agent_id }
+}
+agents-ask = É só perguntar: { $home } chama quem for preciso.
+
+## Listas
+
+list-item = - { $label }: { $description }
+list-item-plain = - { $label }
+list-number = { $number }. { $label }: { $description }
+list-number-plain = { $number }. { $label }
+list-more = { $count ->
+    [one] … e mais um
+   *[other] … e mais { $count }
+}
+
+## /agent
+
+agent-done = Agora você está falando com { $agent }.
+agent-already-active = Você já está falando com { $agent }.
+agent-refused = { $agent } não pode atender você agora.
+agent-unknown = Ninguém aqui se chama “{ $written }”.
+agent-no-argument = Com quem você quer falar? Escreva o nome depois do comando.
+agent-choices = { $count ->
+    [one] Você pode escolher:
+   *[other] Você pode escolher entre:
+}
+agent-no-choices = Não há ninguém que você possa escolher diretamente. { ask-freely }
+
+## Por que um agente foi recusado: uma mensagem para cada regra
+
+rule-enabled = Não está disponível neste momento.
+rule-not_system = Não é possível falar diretamente com ele.
+rule-not_active = Ele já está com a conversa.
+rule-from_agent = Outro agente acabou de assumir a conversa. Tente mais uma vez.
+rule-handoff_to = O agente com quem você fala não passa conversas para ele.
+rule-entitled = O seu plano não o inclui.
+rule-channel = Não está disponível neste canal.
+rule-user_selectable = Não pode ser escolhido diretamente; explique do que você precisa, e ele será chamado quando puder ajudar.
+rule-owns_session = Antes é preciso terminar o que você está fazendo.
+rule-owns_session-leave = Antes é preciso terminar o que você está fazendo. Para sair, digite { $supervisor_command }
+rule-hop_limit = A sua mensagem já passou por agentes demais.
+rule-ping_pong = A sua mensagem está indo e voltando entre dois agentes.
+rule-return_stack = Ele já está esperando que você volte.
+rule-return_depth = Já há conversas demais esperando que você volte.
+rule-approval_pending = Há algo seu à espera de aprovação.
+rule-live_turn = A sua última mensagem ainda está sendo respondida.
+rule-other = Não é possível neste momento.
+
+## /status
+
+status-active = Você está falando com { $agent }.
+status-none-active = Você está com { $home }.
+status-way-back = Para voltar a { $home }, digite { $supervisor_command }
+status-locked = { $agent } espera a sua resposta.
+status-returns-to = Depois disso você volta a { $next_agent }.
+status-unavailable = { $agent } não está disponível neste momento, por isso { $home } recebe as suas mensagens.
+status-stickiness_off = Por enquanto { $home } recebe todas as mensagens.
+status-task_running = A sua tarefa está em andamento.
+status-task_paused = A sua tarefa está à espera de aprovação.
+
+## /history
+
+history-head = Esta conversa até agora, por agente:
+history-agent = { $count ->
+    [one] - { $agent }: uma resposta
+   *[other] - { $agent }: { $count } respostas
+}
+history-others = { $count ->
+    [one] - outros: uma resposta
+   *[other] - outros: { $count } respostas
+}
+history-none = Ninguém respondeu a você nesta conversa ainda.
+history-latest = As suas últimas mensagens, e quem cuidou delas:
+history-message = - “{ $text }”: { $agents }
+history-message-plain = - uma mensagem sem texto: { $agents }
+
+## /help
+
+help-head = É isto que você pode digitar:
+help-supervisor = { $typed }: voltar a { $home }. O que você escrever depois é passado adiante.
+help-reset = { $typed }: começar de novo. O que está pendente é cancelado.
+help-agents = { $typed }: quem pode ajudar você.
+help-agent = { $typed } NOME: falar com quem você escolher. O que você escrever depois do nome é passado adiante.
+help-status = { $typed }: com quem você está falando.
+help-history = { $typed }: quem respondeu a você até agora.
+help-help = { $typed }: esta lista.
+help-foot = Todo o resto é uma mensagem para quem está com você.
+
+## Um comando que este registro desativa
+
+command-disabled = { $typed } não está disponível aqui.
+command-disabled-help = Digite { $help_command } para ver o que está.

@@ -1,0 +1,322 @@
+"""The words of a reply to a command.
+
+Owns how a ``ReplySpec`` reads in a user's language. It must not know what the command did or why:
+the core has said that in the spec.
+
+The rule: a pure function of the reply, the registry, the locale and, for /history, the turns. The
+same reply in the same language is always the same text, because it is stored with the change that
+it answers.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from routing_service.core.history import TurnRecord
+from routing_service.core.registry import Registry
+from routing_service.core.session import OTHER_AGENTS
+from routing_service.core.slash_commands import (
+    COMMANDS_BY_NAME,
+    SLASH_COMMANDS,
+    STATUS_DETAILS,
+    ReplySpec,
+)
+from routing_service.texts.catalogue import Texts, shipped_texts
+
+# A reply is read on a telephone, and stored: longer lists are cut and counted.
+LISTED_MAX = 40
+
+# A list has room for the gist of a description; agents have the whole of it.
+DESCRIPTION_CHARACTERS_MAX = 160
+
+# Of what a user wrote in place of an agent's name.
+WRITTEN_CHARACTERS_MAX = 60
+
+# /history reminds of what was asked last; frontends and ListTurns have all of it.
+HISTORY_MESSAGES_MAX = 5
+
+# Of what a user wrote, and of the names of those who had it.
+HISTORY_CHARACTERS_MAX = 100
+
+# Rules that refuse one agent and say nothing of the others.
+_RULES_OF_THE_TARGET = frozenset(
+    {
+        "enabled",
+        "not_system",
+        "not_active",
+        "entitled",
+        "channel",
+        "user_selectable",
+        "return_stack",
+    }
+)
+
+_RETURNS_TO = "returns_to:"
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedReply:
+    """A reply in words, and the language that they are in."""
+
+    text: str
+    locale: str
+
+
+def render_reply(
+    reply: ReplySpec,
+    registry: Registry,
+    locale: str,
+    turns: Sequence[TurnRecord] = (),
+    texts: Texts | None = None,
+) -> RenderedReply:
+    """Return what the user sees.
+
+    locale: the user's; empty for the registry's default. turns: the latest, for /history.
+    """
+    writer = _Writer(texts or shipped_texts(), registry, locale or registry.default_locale)
+    if reply.variant == "disabled":
+        lines = writer.disabled(reply)
+    elif reply.command == "history":
+        lines = _history(writer, reply, turns)
+    else:
+        lines = _LINES[reply.command](writer, reply)
+    return RenderedReply("\n".join(line for line in lines if line), writer.text_locale)
+
+
+class _Writer:
+    """One reply being written: texts, names and what this registry lets users type."""
+
+    def __init__(self, texts: Texts, registry: Registry, locale: str) -> None:
+        self.texts = texts
+        self.registry = registry
+        self.locale = locale
+        self.text_locale = texts.negotiate(locale, registry.default_locale)
+        self.home = self.name(registry.home_agent_id)
+        self.commands = {
+            f"{name}_command": self.typed(name) for name in ("supervisor", "agent", "help")
+        }
+
+    def say(self, message_id: str, **variables: str | int) -> str:
+        """Render one message; every message may use the home agent's name and these commands."""
+        return self.texts.render(
+            message_id,
+            self.locale,
+            default_locale=self.registry.default_locale,
+            home=self.home,
+            **self.commands,
+            **variables,
+        )
+
+    def typed(self, command: str) -> str:
+        """Return a command as users of the reply's language type it."""
+        return COMMANDS_BY_NAME[command].typed(self.text_locale)
+
+    def name(self, agent_id: str) -> str:
+        """Return an agent's name; its id if this registry no longer has it."""
+        agent = self.registry.agent(agent_id)
+        if agent is None:
+            return agent_id
+        return agent.display_name(self.locale, self.registry.default_locale)
+
+    def may_type(self, command: str) -> bool:
+        return command not in self.registry.disabled_commands
+
+    def is_selectable(self, agent_id: str) -> bool:
+        """Whether a user who types /agent and this id may get there by it."""
+        agent = self.registry.agent(agent_id)
+        return agent is not None and agent.user_selectable and self.may_type("agent")
+
+    def list(self, agent_ids: tuple[str, ...], kind: str, active_id: str = "") -> Iterable[str]:
+        """Yield a line for each agent, with what to type for those that may be chosen."""
+        for number, agent_id in enumerate(agent_ids[:LISTED_MAX], start=1):
+            agent = self.registry.agent(agent_id)
+            label = self.name(agent_id)
+            if self.is_selectable(agent_id):
+                label += f" [{agent_id}]"
+            description = (
+                agent.display_description(self.locale, self.registry.default_locale)
+                if agent
+                else ""
+            )
+            message_id = kind if description else f"{kind}-plain"
+            line = self.say(
+                message_id,
+                number=str(number),
+                label=label,
+                description=_clipped(description, DESCRIPTION_CHARACTERS_MAX),
+            )
+            is_active = agent_id == active_id
+            yield f"{line} {self.say('agents-active-mark')}" if is_active else line
+        if len(agent_ids) > LISTED_MAX:
+            yield self.say("list-more", count=len(agent_ids) - LISTED_MAX)
+
+    def disabled(self, reply: ReplySpec) -> Iterable[str]:
+        yield self.say("command-disabled", typed=self.typed(reply.command))
+        if self.may_type("help"):
+            yield self.say("command-disabled-help")
+
+
+def _supervisor(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
+    if reply.variant == "done" and reply.agent_id:
+        yield writer.say("supervisor-done", agent=writer.name(reply.agent_id))
+    else:
+        yield writer.say("supervisor-none-active")
+    yield from _what_to_ask(writer, reply)
+
+
+def _reset(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
+    yield writer.say("reset-done")
+    yield from _what_to_ask(writer, reply)
+
+
+def _what_to_ask(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
+    others = tuple(i for i in reply.agent_ids if i != writer.registry.home_agent_id)
+    if not others:
+        yield writer.say("ask-freely")
+        return
+    yield writer.say("ask-about", count=len(others))
+    yield from writer.list(others, "list-item")
+
+
+def _agents(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
+    others = tuple(i for i in reply.agent_ids if i != writer.registry.home_agent_id)
+    if not others:
+        yield writer.say("agents-none")
+        return
+    yield writer.say("agents-head", count=len(others))
+    yield from writer.list(others, "list-number", active_id=reply.agent_id)
+    selectable = [agent_id for agent_id in others if writer.is_selectable(agent_id)]
+    if selectable:
+        yield writer.say(
+            "agents-select",
+            count=len(selectable),
+            agent_id=selectable[0],
+            name=writer.name(selectable[0]),
+        )
+    else:
+        yield writer.say("agents-ask")
+
+
+def _agent(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
+    match reply.variant:
+        case "done":
+            yield writer.say("agent-done", agent=writer.name(reply.agent_id))
+            return
+        case "already_active":
+            yield writer.say("agent-already-active", agent=writer.name(reply.agent_id))
+            return
+        case "refused":
+            yield writer.say("agent-refused", agent=writer.name(reply.agent_id))
+            for rule in reply.detail:
+                yield _why(writer, rule)
+            if not _RULES_OF_THE_TARGET.issuperset(reply.detail):
+                return  # Whatever else refused would refuse another choice as well.
+        case "unknown_agent":
+            written = " ".join(reply.detail)
+            yield writer.say("agent-unknown", written=_clipped(written, WRITTEN_CHARACTERS_MAX))
+        case _:
+            yield writer.say("agent-no-argument")
+    choices = tuple(
+        agent_id
+        for agent_id in reply.agent_ids
+        if writer.is_selectable(agent_id) and agent_id != reply.agent_id
+    )
+    if choices:
+        yield writer.say("agent-choices", count=len(choices))
+        yield from writer.list(choices, "list-item")
+    elif reply.variant != "refused":
+        yield writer.say("agent-no-choices")
+
+
+def _why(writer: _Writer, rule: str) -> str:
+    """Say one rule's reason; a rule without a text of its own is not a word for users."""
+    if rule == "owns_session" and writer.may_type("supervisor"):
+        return writer.say("rule-owns_session-leave")
+    message_id = f"rule-{rule}"
+    known = writer.texts.message_ids("en")
+    return writer.say(message_id if message_id in known else "rule-other")
+
+
+def _status(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
+    agent = writer.name(reply.agent_id) if reply.agent_id else writer.home
+    is_away = "unavailable" in reply.detail or "stickiness_off" in reply.detail
+    if not is_away:
+        is_active = reply.variant == "active"
+        yield writer.say("status-active" if is_active else "status-none-active", agent=agent)
+    for detail in STATUS_DETAILS:
+        if detail in reply.detail:
+            yield writer.say(f"status-{detail}", agent=agent)
+    for detail in reply.detail:
+        if detail.startswith(_RETURNS_TO):
+            next_agent = writer.name(detail.removeprefix(_RETURNS_TO))
+            yield writer.say("status-returns-to", next_agent=next_agent)
+    is_elsewhere = reply.agent_id not in {"", writer.registry.home_agent_id}
+    if is_elsewhere and not is_away and writer.may_type("supervisor"):
+        yield writer.say("status-way-back")
+
+
+def _history(writer: _Writer, reply: ReplySpec, turns: Sequence[TurnRecord]) -> Iterable[str]:
+    if not reply.agent_ids:
+        yield writer.say("history-none")
+    else:
+        yield writer.say("history-head")
+    counted = list(zip(reply.agent_ids, reply.counts, strict=True))
+    for agent_id, count in counted[:LISTED_MAX]:
+        if agent_id == OTHER_AGENTS and writer.registry.agent(agent_id) is None:
+            yield writer.say("history-others", count=count)
+        else:
+            agent = _clipped(writer.name(agent_id), HISTORY_CHARACTERS_MAX)
+            yield writer.say("history-agent", agent=agent, count=count)
+    if len(counted) > LISTED_MAX:
+        yield writer.say("list-more", count=len(counted) - LISTED_MAX)
+    latest = _latest_messages(turns)
+    if latest:
+        yield writer.say("history-latest")
+    for text, agent_ids in latest:
+        names = " → ".join(writer.name(agent_id) for agent_id in agent_ids)
+        yield writer.say(
+            "history-message" if text else "history-message-plain",
+            text=text,
+            agents=_clipped(names, HISTORY_CHARACTERS_MAX),
+        )
+
+
+def _latest_messages(turns: Sequence[TurnRecord]) -> list[tuple[str, list[str]]]:
+    """Return the user's latest messages, oldest first, with the agents that each went to."""
+    messages: dict[int, tuple[str, list[str]]] = {}
+    for turn in turns:
+        if not turn.has_message or not turn.message_revision:
+            continue  # Its message lies further back than what is shown.
+        text = _clipped(turn.user_text, HISTORY_CHARACTERS_MAX)
+        _, agent_ids = messages.setdefault(turn.message_revision, (text, []))
+        if agent_ids[-1:] != [turn.agent_id]:
+            agent_ids.append(turn.agent_id)
+    return [messages[revision] for revision in sorted(messages)[-HISTORY_MESSAGES_MAX:]]
+
+
+def _help(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
+    del reply  # /help says the same to everybody.
+    yield writer.say("help-head")
+    for command in SLASH_COMMANDS:
+        if writer.may_type(command.name):
+            yield writer.say(f"help-{command.name}", typed=writer.typed(command.name))
+    yield writer.say("help-foot")
+
+
+_LINES: dict[str, Callable[[_Writer, ReplySpec], Iterable[str]]] = {
+    "supervisor": _supervisor,
+    "reset": _reset,
+    "agents": _agents,
+    "agent": _agent,
+    "status": _status,
+    "help": _help,
+}
+
+
+def _clipped(text: str, characters_max: int) -> str:
+    """Return a text on one line, without invisible characters, cut if it is too long."""
+    line = " ".join(text.split())
+    line = "".join(c for c in line if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co"})
+    return line if len(line) <= characters_max else f"{line[: characters_max - 1].rstrip()}…"

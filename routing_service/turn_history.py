@@ -1,0 +1,280 @@
+"""Turns read back from the log: pages of history, an agent's recent turns, a late answer's turn.
+
+Owns: reading the log as turns. Must not know: protobuf, what decisions are made of.
+Rule: reads a bounded number of changes per turn returned; a turn's answer is looked up by its
+request, however much later it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from routing_service.core import events as ev
+from routing_service.core.commands import KnownTurn
+from routing_service.core.history import HistoryFold, TurnRecord
+from routing_service.core.turn_ids import revision_of_child
+from routing_service.storage.event_codec import decode_events
+from routing_service.storage.store import INT_MAX, Change, SessionKey, Store
+
+COMPLETE_TURN: Final = "CompleteTurn"
+ROUTE: Final = "Route"
+
+BATCH_CHANGES: Final = 100
+"""Changes per read: a page of 50 turns with its answers, in one round trip."""
+
+SCAN_CHANGES_MAX: Final = 400
+"""How far back an agent's recent turns are sought before a dispatch: a bound on one message's cost
+in a session in which the agent was last seen long ago."""
+
+Wanted = Callable[[TurnRecord], bool]
+
+
+class TurnHistory:
+    """Reads turns of one store."""
+
+    def __init__(self, store: Store) -> None:
+        """Read from store."""
+        self._store = store
+
+    async def oldest_first(
+        self, key: SessionKey, after: tuple[int, int], count: int, wanted: Wanted
+    ) -> list[TurnRecord]:
+        """Return up to count wanted turns after a position, in order."""
+        fold = HistoryFold()
+        last = max(0, after[0] - 1)
+        is_whole = False
+        elsewhere: set[tuple[int, int]] = set()
+
+        def page() -> list[TurnRecord]:
+            records = (r for r in fold.records if r.position > after and wanted(r))
+            return [r for r in records if r.position not in elsewhere][:count]
+
+        while True:
+            while len(page()) < count and not is_whole:
+                changes = await self._store.read_changes(key, after=last, limit=BATCH_CHANGES)
+                _fold(fold, changes)
+                is_whole = len(changes) < BATCH_CHANGES
+                last = changes[-1].revision if changes else last
+            if not is_whole:
+                last, is_whole = await self._look_ahead(key, fold, last, page)
+            records = page()
+            filled = [await self._filled(key, record, fold) for record in records]
+            if None not in filled:
+                return [record for record in filled if record is not None]
+            elsewhere.update(
+                record.position
+                for record, there in zip(records, filled, strict=True)
+                if there is None
+            )
+
+    async def newest_first(
+        self, key: SessionKey, before: tuple[int, int] | None, count: int, wanted: Wanted
+    ) -> list[TurnRecord]:
+        """Return up to count wanted turns before a position (None = the end), newest first."""
+        found: list[TurnRecord] = []
+        end = before or (INT_MAX - 1, 0)
+        before_revision: int | None = end[0] + 1 if before else None
+        # What came after the batch: there turns are answered, taken back, or have their place.
+        newer: list[Change] = []
+        while len(found) < count:
+            changes = await self._store.read_changes(
+                key, before=before_revision, limit=BATCH_CHANGES, newest_first=True
+            )
+            if not changes:
+                break
+            batch = changes[::-1]
+            fold = HistoryFold()
+            _fold(fold, batch)
+            place = min(end, (batch[-1].revision + 1, 0))
+
+            def listed(fold: HistoryFold = fold, end: tuple[int, int] = place) -> list[TurnRecord]:
+                return [r for r in reversed(fold.records) if r.position < end and wanted(r)]
+
+            if any(record.status is None for record in listed()):
+                _fold(fold, newer)
+                if before is not None:
+                    after = (newer or batch)[-1].revision
+                    await self._look_ahead(key, fold, after, listed)
+            for record in listed():
+                filled = await self._filled(key, record, fold) if len(found) < count else None
+                if filled is not None:
+                    found.append(filled)
+            if len(changes) < BATCH_CHANGES:
+                break
+            before_revision = changes[-1].revision
+            newer = [*batch, *newer][:SCAN_CHANGES_MAX]
+        return found
+
+    async def _look_ahead(
+        self, key: SessionKey, fold: HistoryFold, after: int, page: Callable[[], list[TurnRecord]]
+    ) -> tuple[int, bool]:
+        """Fold what came next, until each turn of a page has its answer or it is enough.
+
+        A turn stays open for a few messages or minutes, so its end is near if it has come at all.
+        Returns the last revision that is folded, and whether that is the log's end.
+        """
+        for _ in range(SCAN_CHANGES_MAX // BATCH_CHANGES):
+            if all(record.status is not None for record in page()):
+                break
+            changes = await self._store.read_changes(key, after=after, limit=BATCH_CHANGES)
+            _fold(fold, changes)
+            after = changes[-1].revision if changes else after
+            if len(changes) < BATCH_CHANGES:
+                return after, True
+        return after, False
+
+    async def as_of(
+        self, key: SessionKey, revision: int, count: int, wanted: Wanted, *, must_find: bool
+    ) -> list[TurnRecord]:
+        """Return the newest wanted turns as they stood after a revision, oldest first.
+
+        Answers that came later are left out, so that it is the same whenever it is asked.
+        Only the last SCAN_CHANGES_MAX changes are looked through; must_find: or more, until there
+        is a turn.
+        """
+        found: list[TurnRecord] = []
+        changes: list[Change] = []
+        before = revision + 1
+        while len(changes) < SCAN_CHANGES_MAX or (must_find and not found):
+            page = await self._store.read_changes(
+                key, before=before, limit=BATCH_CHANGES, newest_first=True
+            )
+            changes += page
+            fold = HistoryFold()
+            _fold(fold, changes[::-1])
+            found = [record for record in fold.records if wanted(record)]
+            if len(found) >= count or len(page) < BATCH_CHANGES:
+                break
+            before = page[-1].revision
+        return [await self._with_message(key, record) for record in found[-count:]]
+
+    async def message(self, key: SessionKey, revision: int) -> ev.MessageRouted | None:
+        """Return the user's message that a change holds."""
+        for event in await self._events(key, revision):
+            if isinstance(event, ev.MessageRouted):
+                return event
+        return None
+
+    async def dispatch_event(
+        self, key: SessionKey, revision: int
+    ) -> ev.MessageRouted | ev.AgentHandedOff | ev.TaskResumed | None:
+        """Return the event by which a change gave an agent a request."""
+        for event in await self._events(key, revision):
+            if isinstance(event, ev.MessageRouted | ev.TaskResumed):
+                return event
+            if isinstance(event, ev.AgentHandedOff) and event.dispatches:
+                return event
+        return None
+
+    async def answer(
+        self, key: SessionKey, request_id: str, agent_id: str
+    ) -> ev.TurnCompleted | None:
+        """Return an agent's answer to a request, if there is one."""
+        change = await self._store.find_request(key, COMPLETE_TURN, request_id, agent_id)
+        for event in decode_events(change.events) if change else ():
+            if isinstance(event, ev.TurnCompleted):
+                return event
+        return None
+
+    async def find_known_turn(self, key: SessionKey, request_id: str) -> KnownTurn | None:
+        """Return the turn that a request was dispatched in, however long ago; None for none."""
+        routed = await self._store.find_request(key, ROUTE, request_id)
+        if routed is not None:
+            for event in decode_events(routed.events):
+                if isinstance(event, ev.MessageRouted):
+                    return KnownTurn(event.request_id, event.task_id, event.agent_id)
+            return None
+        return await self._find_child(key, request_id)
+
+    async def was_asked(self, key: SessionKey, request_id: str, agent_id: str) -> bool:
+        """Say whether an agent was ever given a request.
+
+        A request is handed on within minutes of its dispatch, so only what follows that is read.
+        """
+        routed = await self._store.find_request(key, ROUTE, request_id)
+        after = max(0, (routed.revision if routed else revision_of_child(request_id)) - 1)
+        for _ in range(SCAN_CHANGES_MAX // BATCH_CHANGES):
+            changes = await self._store.read_changes(key, after=after, limit=BATCH_CHANGES)
+            for change in changes:
+                if _gives(change, request_id, agent_id):
+                    return True
+            if len(changes) < BATCH_CHANGES:
+                break
+            after = changes[-1].revision
+        return False
+
+    async def is_child(self, key: SessionKey, request_id: str) -> bool:
+        """Say whether the service itself made this request in the session."""
+        return await self._find_child(key, request_id) is not None
+
+    async def _find_child(self, key: SessionKey, request_id: str) -> KnownTurn | None:
+        for event in await self._events(key, revision_of_child(request_id)):
+            if isinstance(event, ev.AgentHandedOff) and event.child_request_id == request_id:
+                return KnownTurn(event.root_request_id, event.task_id, event.to_agent)
+            if isinstance(event, ev.TaskResumed) and event.child_request_id == request_id:
+                return KnownTurn(event.root_request_id, event.task_id, event.agent_id)
+        return None
+
+    async def _events(self, key: SessionKey, revision: int) -> list[ev.Event]:
+        if revision < 1:
+            return []
+        changes = await self._store.read_changes(
+            key, after=revision - 1, before=revision + 1, limit=1
+        )
+        return decode_events(changes[0].events) if changes else []
+
+    async def _filled(
+        self, key: SessionKey, record: TurnRecord, fold: HistoryFold
+    ) -> TurnRecord | None:
+        """Return the record with what lies outside the changes that were folded.
+
+        None: its agent spoke up before it was given the request, and its place is there.
+        """
+        if record.status is None:
+            answer = await self._store.find_request(
+                key, COMPLETE_TURN, record.request_id, record.agent_id
+            )
+            if answer is not None:
+                if answer.revision < record.position[0]:
+                    return None
+                for event in decode_events(answer.events):
+                    if isinstance(event, ev.TurnCompleted):
+                        record = record.answered(event, answer.revision, answer.time_us)
+        if record.has_message:
+            return record
+        message = fold.message(record.message_revision)
+        if message is not None:
+            return _with_words(record, message)
+        return await self._with_message(key, record)
+
+    async def _with_message(self, key: SessionKey, record: TurnRecord) -> TurnRecord:
+        if record.has_message:
+            return record
+        message = await self.message(key, record.message_revision)
+        return _with_words(record, message) if message else record
+
+
+def _with_words(record: TurnRecord, message: ev.MessageRouted) -> TurnRecord:
+    return replace(
+        record,
+        has_message=True,
+        user_text=message.text,
+        user_items=message.items,
+        shown=[],
+    )
+
+
+def _gives(change: Change, request_id: str, agent_id: str) -> bool:
+    """Say whether a change gave a request to an agent."""
+    fold = HistoryFold()
+    _fold(fold, [change])
+    asked = [r for r in fold.records if r.message_revision]
+    return any((r.request_id, r.agent_id) == (request_id, agent_id) for r in asked)
+
+
+def _fold(fold: HistoryFold, changes: list[Change]) -> None:
+    for change in changes:
+        fold.apply(change.revision, change.time_us, decode_events(change.events))

@@ -1,0 +1,91 @@
+"""Closing: once, twice, and with calls in flight."""
+
+import asyncio
+import inspect
+
+import pytest
+
+from routing_service.storage.store import CURSOR_START, Store, StoreClosed
+
+
+def every_call(store, make):
+    """One call of every method but close, by name."""
+    key = make.key()
+    return {
+        "append": lambda: store.append(make.append()),
+        "load": lambda: store.load(key),
+        "head_revision": lambda: store.head_revision(key),
+        "read_changes": lambda: store.read_changes(key, limit=1),
+        "find_request": lambda: store.find_request(key, "Route", "request-1"),
+        "find_task": lambda: store.find_task("acme", "task-1"),
+        "list_tasks": lambda: store.list_tasks(key, limit=1),
+        "append_audit": lambda: store.append_audit(make.audit()),
+        "count_audit": lambda: store.count_audit(key, "kind", "request-1"),
+        "read_audit": lambda: store.read_audit("acme", None, CURSOR_START, 1),
+        "list_sessions": lambda: store.list_sessions("acme", CURSOR_START, 1),
+        "read_log": lambda: store.read_log(CURSOR_START, 1),
+        "log_end": store.log_end,
+        "get_setting": lambda: store.get_setting("acme", "name"),
+        "put_setting": lambda: store.put_setting("acme", "name", b""),
+        "probe_write": store.probe_write,
+    }
+
+
+async def test_no_method_is_left_out(store, make):
+    """The other tests here go through all methods; a new one must come along."""
+    methods = {name for name, _ in inspect.getmembers(Store, inspect.iscoroutinefunction)}
+    assert set(every_call(store, make)) == methods - {"close"}
+
+
+async def test_every_call_after_close_says_so(store, make):
+    """StoreClosed, and not whatever the driver would say."""
+    await store.append(make.append())
+    await store.close()
+    for call in every_call(store, make).values():
+        with pytest.raises(StoreClosed):
+            await call()
+
+
+async def test_closing_twice_is_no_error(store):
+    """Also at once: both wait until it is closed."""
+    await asyncio.gather(store.close(), store.close(), store.close())
+    await store.close()
+
+
+async def test_calls_in_flight_end_with_a_result_or_closed(store, make):
+    """No caller may be left waiting for ever."""
+    keys = [make.key(f"chat-{number:03}") for number in range(100)]
+    writes = [asyncio.create_task(store.append(make.append(key))) for key in keys]
+    reads = [asyncio.create_task(store.head_revision(key)) for key in keys]
+    await asyncio.sleep(0)
+    await asyncio.wait_for(store.close(), 30)
+    done, waiting = await asyncio.wait([*writes, *reads], timeout=30)
+    assert not waiting
+    for task in done:
+        assert task.exception() is None or isinstance(task.exception(), StoreClosed)
+
+
+async def test_writes_accepted_before_close_are_stored(lasting_engine, make):
+    """Closing is no crash: what was accepted is finished first."""
+    store = await lasting_engine.open()
+    keys = [make.key(f"chat-{number:03}") for number in range(300)]
+    writes = [asyncio.create_task(store.append(make.append(key))) for key in keys]
+    await asyncio.sleep(0)
+    await store.close()
+    outcomes = await asyncio.gather(*writes, return_exceptions=True)
+    again = await lasting_engine.open()
+    for key, outcome in zip(keys, outcomes, strict=True):
+        assert outcome is None
+        assert await again.head_revision(key) == 1
+
+
+async def test_close_goes_on_when_its_caller_is_cancelled(store, make):
+    """A drain that runs out of time must still let go of the files."""
+    await store.append(make.append())
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    await store.close()
+    with pytest.raises(StoreClosed):
+        await store.head_revision(make.key())

@@ -1,0 +1,55 @@
+"""What every test gets: no configuration from outside, known random seeds, one Hypothesis profile.
+
+Fixtures for one area (a running server, an engine) live in that area's own conftest.py.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, settings
+
+from tests.engines.fixtures import own_postgres, postgres_database, run_folder  # noqa: F401 - fixtures
+
+# Hypothesis: on CI every run draws the same examples, so that a red run can be repeated by its
+# commit alone; elsewhere each run looks somewhere new. Deadlines are off in both: this suite runs
+# on shared machines, where one slow example says nothing.
+settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_from_outside() -> Iterator[None]:
+    """A developer's own AGENT_ROUTING_* variables change no test."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AGENT_ROUTING_")]:
+            patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loggers_are_asked_each_time() -> Iterator[None]:
+    """A logger that keeps how it was first set up would not see that a later test captures logs."""
+    configure = structlog.configure
+
+    def configure_without_cache(*args: Any, **settings_of_logging: Any) -> None:
+        configure(*args, **(settings_of_logging | {"cache_logger_on_first_use": False}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structlog, "configure", configure_without_cache)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Logging is the process's: what a test sets up, as every command does, is taken away again."""
+    root = logging.getLogger()
+    handlers = list(root.handlers)
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+        root.handlers[:] = handlers

@@ -1,0 +1,67 @@
+"""Servers for the tests that need one: started when first asked for, or a skip that says why not.
+
+Imported by tests/conftest.py. What an engine needs is imported when it is asked for, so that a
+machine without its driver can run all the other tests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.engines.postgres_databases import TestDatabase
+    from tests.engines.postgres_server import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all processes of this test run share."""
+    folder = tmp_path_factory.getbasetemp()
+    # Each of several workers has a folder of its own in that of the run.
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def postgres_database(run_folder: Path) -> Iterator[TestDatabase]:
+    """A PostgreSQL database of this process alone, on a server that the run's processes share."""
+    pytest.importorskip("psycopg", reason="postgres: its driver is not installed (extra postgres)")
+    from routing_service.storage import postgres_log  # noqa: PLC0415 - needs the driver
+    from tests.engines.postgres_databases import test_database  # noqa: PLC0415 - as above
+    from tests.engines.postgres_server import CannotStart  # noqa: PLC0415 - as above
+
+    with ExitStack() as opened:
+        # Other processes' tests keep transactions open on the same server, which holds back the
+        # log of all. What is in it is tested here; how long it is waited for is tested elsewhere.
+        patch = opened.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(postgres_log, "HELD_BACK_WAIT_S", 10.0)
+        try:
+            database = opened.enter_context(test_database(run_folder))
+        except CannotStart as error:
+            pytest.skip(f"postgres: {error}")
+        yield database
+
+
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of one module's tests alone, to be stopped, frozen and spoiled.
+
+    It waits for its disk as in earnest. A test leaves it running.
+    """
+    pytest.importorskip("psycopg", reason="postgres: its driver is not installed (extra postgres)")
+    from tests.engines.postgres_server import (  # noqa: PLC0415 - needs the driver
+        CannotStart,
+        start_server,
+    )
+
+    try:
+        server = start_server()
+    except CannotStart as error:
+        pytest.skip(f"postgres: {error}")
+    yield server
+    server.remove()

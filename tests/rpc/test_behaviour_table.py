@@ -1,0 +1,39 @@
+"""The table of behaviours in the documents says what the tests are."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "docs" / "behaviours.md"
+
+ROW = re.compile(r"\| (?P<what>[^|]+) \| \[test_\w+\]\(\.\./(?P<path>[^)]+)\): (?P<tests>.+) \|")
+NAME = re.compile(r"`(\w+)`")
+
+
+def rows():
+    """Return each line of the tables: what it says, the module's path, and the tests' names."""
+    lines = TABLE.read_text(encoding="utf-8").splitlines()
+    found = [ROW.fullmatch(line) for line in lines if line.startswith("| ") and "`" in line]
+    assert all(found), "a row that is not | behaviour | [module](path): `tests` |"
+    return [(row["what"], row["path"], NAME.findall(row["tests"])) for row in found]
+
+
+@pytest.mark.parametrize(("what", "path", "names"), rows(), ids=lambda value: str(value)[:40])
+def test_every_test_that_the_table_names_is_there(what, path, names):
+    """A renamed test would leave a behaviour without its proof."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    tests = {
+        node.name.removeprefix("test_")
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert names, what
+    assert set(names) <= tests, what
+
+
+def test_table_has_rows():
+    """An empty table would pass the other test."""
+    assert len(rows()) > 50

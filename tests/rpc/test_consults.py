@@ -1,0 +1,158 @@
+"""Agents ask each other without giving the user away."""
+
+import pytest
+
+from tests.rpc.live_service import (
+    ask,
+    fail,
+    finish,
+    hand_to,
+    outcome_status,
+    refusal,
+    serving,
+    stack,
+    went,
+)
+from tests.rpc.registries import DESK
+
+CONSULT = 3
+
+
+@pytest.fixture
+async def service(tmp_path):
+    """A help desk whose agents differ in one thing each."""
+    async with serving(tmp_path, DESK) as running:
+        yield running
+
+
+def consult(agent_id, question="What do you think?", **fields):
+    """Ask another agent one question."""
+    return hand_to(agent_id, mode=CONSULT, message=question, **fields)
+
+
+async def asked(service, **answer):
+    """Let support consult sales; return the chat, the user's dispatch and the question."""
+    chat = await service.chat().with_agent("support", **answer)
+    routed = await chat.say("Is it worth it?")
+    handed = await chat.answer(routed.dispatch, **consult("sales", context={"price": 40}))
+    return chat, routed.dispatch, handed.next
+
+
+async def test_consulted_agent_gets_the_question_and_the_asker_gets_the_answer(service):
+    """Both dispatched as CONSULTED; the user never leaves the asker, whose lock stays."""
+    chat, _, question = await asked(service, **ask())
+    assert went(question) == ("sales", "CONSULTED")
+    assert question.consult.asker.agent_id == "support"
+    assert question.consult.question == "What do you think?"
+    assert not question.consult.HasField("answer")
+    assert question.handoff.context["price"] == 40
+    assert question.text == "Is it worth it?"
+    status = await chat.status()
+    assert (status.active_agent.agent_id, status.locked) == ("support", True)
+    answered = await chat.answer(question, "It is.")
+    assert outcome_status(answered) == "APPLIED"
+    assert answered.text == ""  # The words are the asker's, not the user's.
+    assert went(answered.next) == ("support", "CONSULTED")
+    assert answered.next.consult.question == "What do you think?"
+    assert answered.next.consult.answer == "It is."
+    done = await chat.answer(answered.next, "My colleague says it is.")
+    assert outcome_status(done) == "APPLIED"
+    assert done.active_agent.agent_id == "support"
+
+
+async def test_consult_pushes_no_frame_and_its_answer_is_no_hop(service):
+    """The limits per message count the question alone."""
+    chat, _, question = await asked(service)
+    assert stack(await chat.status()) == []
+    back = (await chat.answer(question, "Yes.")).next
+    again = await refusal(chat.answer(back, **consult("sales")))
+    assert list(again.violations) == ["ping_pong"]
+    for agent_id in ("narrow", "idles", "owner"):
+        question = (await chat.answer(back, **consult(agent_id))).next
+        back = (await chat.answer(question, "Yes.")).next
+    refused = await refusal(chat.answer(back, **consult("asks_only")))
+    assert list(refused.violations) == ["hop_limit"]
+
+
+async def test_consulted_agent_can_only_answer(service):
+    """Its other outcomes are an answer; its handoffs are refused, also home and from outside."""
+    for given in (ask(), finish()):
+        chat, _, question = await asked(service)
+        answered = await chat.answer(question, "Yes.", **given)
+        assert outcome_status(answered) == "DEGRADED"
+        assert answered.next.consult.answer == "Yes."
+    chat, _, question = await asked(service)
+    for target in ("narrow", "front", "support"):
+        refused = await refusal(chat.answer(question, **hand_to(target)))
+        assert "live_turn" in refused.violations
+    refused = await refusal(chat.set_active("narrow", turn_request_id=question.request_id))
+    assert "live_turn" in refused.violations
+    assert (await chat.status()).active_agent.agent_id == "support"
+
+
+async def test_failed_consult_is_an_empty_answer(service):
+    """The asker goes on without it; the task has not failed."""
+    chat, _, question = await asked(service)
+    answered = await chat.answer(question, "Sorry.", **fail("no idea"))
+    assert outcome_status(answered) == "APPLIED"
+    assert answered.next.consult.HasField("answer")
+    assert answered.next.consult.answer == ""
+    assert answered.task_status == 1
+
+
+async def test_users_message_overtakes_a_consult(service):
+    """The user is with the asker all the time; the late answer is only kept."""
+    chat, _, question = await asked(service)
+    routed = await chat.say("never mind")
+    assert went(routed.dispatch) == ("support", "STICKY")
+    late = await chat.answer(question, "It is.")
+    assert outcome_status(late) == "STORED_ONLY"
+    assert not late.HasField("next")
+
+
+async def test_supervisor_may_consult_and_nobody_becomes_active(service):
+    """It answers by itself with what it was told."""
+    chat = service.chat()
+    routed = await chat.say("hello")
+    question = (await chat.answer(routed.dispatch, **consult("sales"))).next
+    back = (await chat.answer(question, "Yes.")).next
+    assert went(back) == ("front", "CONSULTED")
+    await chat.answer(back, "Yes, says sales.")
+    assert not (await chat.status()).HasField("active_agent")
+
+
+async def test_consult_is_bound_by_the_rules(service):
+    """A disabled agent, one that the user may not have, oneself."""
+    chat = await service.chat().with_agent("support")
+    routed = await chat.say("hm")
+    for target, rule in (
+        ("disabled", "enabled"),
+        ("premium", "entitled"),
+        ("support", "not_active"),
+        ("journal", "not_system"),
+    ):
+        refused = await refusal(chat.answer(routed.dispatch, **consult(target)))
+        assert rule in refused.violations
+
+
+async def test_consult_survives_a_restart(tmp_path):
+    """Status shows the question, and then the answer, as whole dispatches."""
+    async with serving(tmp_path, DESK) as service:
+        chat, _, question = await asked(service)
+    async with serving(tmp_path, DESK) as service:
+        chat = service.chat(chat.session_id)
+        (found,) = (await chat.status()).open_requests
+        assert found.consult == question.consult
+        answered = await chat.answer(found, "It is.")
+    async with serving(tmp_path, DESK) as service:
+        chat = service.chat(chat.session_id)
+        (found,) = (await chat.status()).open_requests
+        assert found.consult == answered.next.consult
+
+
+async def test_consulted_agent_sees_its_turn_in_its_history(service):
+    """And no other agent's words."""
+    chat, _, question = await asked(service)
+    await chat.answer(question, "It is.")
+    turns = await chat.turns(agent_id="sales")
+    assert [(turn.agent_id, turn.agent_text) for turn in turns] == [("sales", "It is.")]

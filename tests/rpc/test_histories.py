@@ -1,0 +1,360 @@
+"""Who sees what of a conversation: with a message, and when asked for."""
+
+import pytest
+
+from agent_routing.v1 import routing_service_pb2, turn_pb2
+from routing_service.core.history import HistoryFold
+from routing_service.storage.event_codec import decode_events
+from tests.rpc.live_service import (
+    ask,
+    fresh_id,
+    hand_to,
+    is_replayed,
+    outcome,
+    refusal,
+    serving,
+)
+from tests.rpc.random_talk import RandomTalk
+from tests.rpc.registries import DESK
+
+NEWEST_FIRST = routing_service_pb2.TURN_ORDER_NEWEST_FIRST
+
+
+@pytest.fixture
+async def service(tmp_path):
+    """A help desk whose agents differ in one thing each."""
+    async with serving(tmp_path, DESK) as running:
+        yield running
+
+
+async def talked(service, session_id=""):
+    """Return a conversation in which front, sales and support have each said something."""
+    chat = service.chat(session_id)
+    routed = await chat.say("I want a lamp")
+    handed = await chat.answer(routed.dispatch, "front: to sales", **hand_to("sales"))
+    await chat.answer(handed.next, "sales: which lamp?", **ask())
+    routed = await chat.say("the broken one")
+    handed = await chat.answer(routed.dispatch, "sales: to support", **hand_to("support"))
+    await chat.answer(handed.next, "support: how broken?", **ask())
+    routed = await chat.say("very")
+    await chat.answer(routed.dispatch, "support: a new one is on its way")
+    return chat
+
+
+def words(turns):
+    """Return who was asked what and said what."""
+    return [(turn.agent_id, turn.user_text, turn.agent_text) for turn in turns]
+
+
+WHOLE = [
+    ("front", "I want a lamp", "front: to sales"),
+    ("sales", "I want a lamp", "sales: which lamp?"),
+    ("sales", "the broken one", "sales: to support"),
+    ("support", "the broken one", "support: how broken?"),
+    ("support", "very", "support: a new one is on its way"),
+]
+
+
+async def test_orchestrator_sees_every_turn(service):
+    """With its message: what was said to whom, and every agent's words."""
+    chat = await talked(service)
+    await chat.say("/supervisor")
+    routed = await chat.say("and now?")
+    assert routed.dispatch.agent.agent_id == "front"
+    assert words(routed.dispatch.history) == WHOLE
+
+
+async def test_specialist_sees_its_own_turns_and_no_other_agent_s_words(service):
+    """Those in which it took part: answered, or handed over."""
+    chat = await talked(service)
+    await chat.set_active("sales")
+    routed = await chat.say("another lamp")
+    assert words(routed.dispatch.history) == [turn for turn in WHOLE if turn[0] == "sales"]
+    said = routed.dispatch.SerializeToString()
+    assert b"front:" not in said
+    assert b"support:" not in said
+
+
+async def test_next_agent_of_a_message_gets_its_history_along(service):
+    """Whoever hands over need not fetch it."""
+    chat = await talked(service)
+    routed = await chat.say("one more lamp")
+    handed = await chat.answer(routed.dispatch, **hand_to("sales"))
+    assert words(handed.next.history) == [turn for turn in WHOLE if turn[0] == "sales"]
+    # Its own request is the message, not history.
+    assert handed.next.text == "one more lamp"
+
+
+async def test_locked_agent_always_gets_its_history(service):
+    """Even where the caller wants none: without its own question it cannot read the answer."""
+    chat = await service.chat().with_agent("sales", **ask())
+    routed = await chat.say("red", history_turns=-1)
+    assert routed.dispatch.locked
+    assert words(routed.dispatch.history) == [("sales", "I need sales", "sales here")]
+    await chat.answer(routed.dispatch, "noted")
+    routed = await chat.say("more", history_turns=-1)
+    assert not routed.dispatch.locked
+    assert not routed.dispatch.history
+
+
+async def test_as_many_turns_go_along_as_are_asked_for(service):
+    """The newest ones, oldest first; twenty where nobody says."""
+    for asked, sent in ((3, 3), (0, 20), (100, 26)):
+        chat = await service.chat().with_agent("sales")
+        for number in range(25):
+            routed = await chat.say(f"message {number}")
+            await chat.answer(routed.dispatch, f"answer {number}")
+        routed = await chat.say("and?", history_turns=asked)
+        texts = [turn.agent_text for turn in routed.dispatch.history]
+        assert len(texts) == sent
+        assert texts[-1] == "answer 24"
+
+
+async def test_history_does_not_depend_on_what_the_server_remembers(tmp_path):
+    """A server that has never seen the session sends what one sends that has."""
+    async with serving(tmp_path, DESK) as service:
+        chat = await talked(service, "kept")
+        warm = await chat.say("more", validate_only=False)
+        await chat.answer(warm.dispatch, "support: yes?")
+    async with serving(tmp_path, DESK) as service:
+        cold = await service.chat("kept").say("more still")
+        expected = [turn for turn in WHOLE if turn[0] == "support"]
+        assert words(cold.dispatch.history) == [*expected, ("support", "more", "support: yes?")]
+        assert words(warm.dispatch.history) == expected
+
+
+async def test_repeat_gets_the_history_of_the_first_answer(service):
+    """Byte by byte, whatever has been said since: by Route, and by CompleteTurn's next."""
+    chat = await talked(service)
+    request_id = fresh_id()
+    first = await chat.say("again", request_id=request_id, history_turns=5)
+    handed = await chat.answer(first.dispatch, "support: to sales", **hand_to("sales"))
+    await chat.answer(handed.next, "sales: here", **ask())
+    await chat.say("later", request_id=fresh_id())
+    repeated = chat.say("again", request_id=request_id, history_turns=5)
+    assert (await repeated).SerializeToString() == first.SerializeToString()
+    assert first.dispatch.history
+    assert await is_replayed(repeated)
+    repeated = chat.answer(first.dispatch, "support: to sales", **hand_to("sales"))
+    assert (await repeated).SerializeToString() == handed.SerializeToString()
+    assert handed.next.history
+    assert await is_replayed(repeated)
+
+
+async def test_repeat_gets_the_same_history_where_the_turns_lie_far_back(service):
+    """As far back as it is looked for; a question that waits for its answer is always found."""
+    for ending, sent in (({}, 0), (ask(), 1)):
+        chat = await service.chat().with_agent("sales", **ending)
+        for _ in range(420):
+            await chat.say("/status")
+        request_id = fresh_id()
+        first = await chat.say("red", request_id=request_id)
+        repeated = chat.say("red", request_id=request_id)
+        assert len(first.dispatch.history) == sent
+        assert (await repeated).SerializeToString() == first.SerializeToString()
+        assert await is_replayed(repeated)
+
+
+async def test_late_words_are_in_their_turn_s_place_however_late_they_come(service):
+    """Also where the turn was overtaken, by which it forgot who had held it."""
+    chat = service.chat()
+    routed = await chat.say("one")
+    await chat.set_active("sales", turn_request_id=routed.request_id)
+    await chat.say("two")
+    for _ in range(110):
+        await chat.say("/status")
+    await chat.answer(routed.dispatch, "at last", agent_id="front")
+    expected = [("front", "one", "at last"), ("sales", "one", ""), ("sales", "two", "")]
+    assert words(await chat.turns()) == expected
+    assert words(await chat.turns(order=NEWEST_FIRST)) == expected[::-1]
+    request_id = fresh_id()
+    first = await chat.say("/supervisor go", request_id=request_id, history_turns=1)
+    repeated = chat.say("/supervisor go", request_id=request_id, history_turns=1)
+    assert words(first.dispatch.history) == expected[-1:]
+    assert (await repeated).SerializeToString() == first.SerializeToString()
+
+
+async def test_list_of_turns_by_agent_shows_what_that_agent_may_see(service):
+    """The home agent all, another one its own; by id or alias."""
+    chat = await talked(service)
+    assert words(await chat.turns()) == WHOLE
+    assert words(await chat.turns(agent_id="front")) == WHOLE
+    for name in ("sales", "Sales"):
+        assert words(await chat.turns(agent_id=name)) == [t for t in WHOLE if t[0] == "sales"]
+    assert await chat.turns(agent_id="premium") == []
+
+
+async def test_list_of_turns_by_task_shows_that_task_only(service):
+    """A session's tasks are told apart."""
+    chat = await talked(service)
+    task_id = (await chat.status()).task.task_id
+    await chat.say("/reset")
+    other = await chat.say("a new thing")
+    assert words(await chat.turns(task_id=task_id)) == WHOLE
+    assert words(await chat.turns(task_id=other.task_id)) == [("front", "a new thing", "")]
+    assert await chat.turns(task_id=fresh_id()) == []
+
+
+async def test_turns_come_in_pages_both_ways(service):
+    """Following the tokens shows each turn once, in order, whatever the size of the page."""
+    chat = await talked(service)
+    for order, expected in ((0, WHOLE), (NEWEST_FIRST, WHOLE[::-1])):
+        for page_size in (1, 2, 5, 1000):
+            token, found, pages = "", [], 0
+            while pages == 0 or token:
+                request = routing_service_pb2.ListTurnsRequest(
+                    session_id=chat.session_id,
+                    user_id="ana",
+                    page_size=page_size,
+                    page_token=token,
+                    order=order,
+                )
+                page = await service.call("ListTurns", request)
+                assert len(page.turns) <= page_size
+                found += words(page.turns)
+                token, pages = page.next_page_token, pages + 1
+            assert found == expected
+
+
+async def test_page_token_of_another_list_is_a_bad_field(service):
+    """Made-up tokens are named as what they are."""
+    chat = await talked(service)
+    for rpc in (chat.turns, chat.tasks):
+        for token in ("nonsense", "bm9uc2Vuc2U", "é", "=" * 40):
+            refused = await refusal(rpc(page_token=token))
+            assert tuple(refused) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+            assert refused.rules == ["page_token"]
+
+
+async def test_open_and_abandoned_turns_are_listed_as_such(service):
+    """What nobody has answered has no outcome yet; what was taken back never will."""
+    chat = service.chat()
+    await chat.say("one")
+    await chat.say("/reset two")
+    turns = await chat.turns()
+    assert [turn_pb2.TurnOutcome.Name(turn.outcome) for turn in turns] == [
+        "TURN_OUTCOME_ABANDONED",
+        "TURN_OUTCOME_UNSPECIFIED",
+    ]
+    assert not turns[0].HasField("complete_time")
+
+
+async def test_long_history_tells_open_answered_and_abandoned_turns_apart(service):
+    """Also where a turn was asked long before what became of it, and pages end in between."""
+    chat = await service.chat().with_agent("sales")
+    fates = {}
+    for number in range(130):
+        routed = await chat.say(f"message {number}")
+        if number % 13 == 0:
+            fates[f"message {number}"] = "ABANDONED"
+        else:
+            await chat.answer(routed.dispatch, f"answer {number}")
+            fates[f"message {number}"] = "PROCEED"
+    open_ids = {d.request_id for d in (await chat.status()).open_requests}
+    assert len(open_ids) == 3
+    for order in (0, NEWEST_FIRST):
+        for page_size in (7, 1000):
+            token, seen = "", {}
+            while not seen or token:
+                request = routing_service_pb2.ListTurnsRequest(
+                    session_id=chat.session_id,
+                    user_id="ana",
+                    page_size=page_size,
+                    page_token=token,
+                    order=order,
+                )
+                page = await service.call("ListTurns", request)
+                for turn in page.turns:
+                    if turn.user_text.startswith("message"):
+                        is_open = turn.request_id in open_ids
+                        seen[turn.user_text] = outcome(turn)[0], is_open
+                token = page.next_page_token
+            for text, fate in fates.items():
+                found, is_open = seen[text]
+                assert found == ("UNSPECIFIED" if is_open else fate), (text, order, page_size)
+
+
+@pytest.mark.parametrize("order", [0, NEWEST_FIRST])
+async def test_turn_taken_back_long_after_it_was_asked_is_not_shown_as_open(service, order):
+    """The log has both, more than one read apart."""
+    chat = service.chat()
+    await chat.say("one")
+    handed = await chat.set_active("sales", turn_request_id=(await chat.turns())[0].request_id)
+    for _ in range(230):
+        await chat.say("/status")
+    reset = await chat.say("/reset and two")
+    turns = await chat.turns(order=order)
+    turns = turns if order == 0 else turns[::-1]
+    fates = [(turn.agent_id, outcome(turn)[0], turn.revision) for turn in turns]
+    assert fates == [
+        ("front", "HANDOFF", handed.revision),
+        ("sales", "ABANDONED", reset.revision),
+        ("front", "UNSPECIFIED", reset.revision),
+    ]
+    assert [turn.user_text for turn in turns] == ["one", "one", "and two"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_pages_of_any_size_list_a_conversation_at_random_as_its_log_has_it(service, seed):
+    """Every turn once, in order, with what became of it, wherever pages and reads end."""
+    talk = RandomTalk(service, seed)
+    while len(talk.kept) < 240:
+        await talk.step()
+    fold = HistoryFold()
+    for change in await talk.chat.changes():
+        fold.apply(change.revision, change.time_us, decode_events(change.events))
+    expected = [(r.request_id, r.agent_id, r.agent_text, r.is_open) for r in fold.records]
+    for order in (0, NEWEST_FIRST):
+        for page_size in (1, 7, 50, 1000):
+            found, token = [], ""
+            while not found or token:
+                request = routing_service_pb2.ListTurnsRequest(
+                    session_id=talk.chat.session_id,
+                    page_size=page_size,
+                    page_token=token,
+                    order=order,
+                )
+                page = await service.call("ListTurns", request)
+                found += [
+                    (turn.request_id, turn.agent_id, turn.agent_text, turn.outcome == 0)
+                    for turn in page.turns
+                ]
+                token = page.next_page_token
+            found = found if order == 0 else found[::-1]
+            assert found == expected, (order, page_size)
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+@pytest.mark.parametrize("order", [0, NEWEST_FIRST])
+async def test_request_given_back_long_after_it_was_sent_is_listed_once(
+    service, order, is_answered
+):
+    """Once, in the place where its agent has it now, wherever the pages end."""
+    chat = service.chat()
+    routed = await chat.say("one")
+    for _ in range(150):
+        await chat.say("/status")
+    for agent_id in ("sales", "front"):
+        await chat.set_active(agent_id, turn_request_id=routed.request_id)
+    if is_answered:
+        await chat.answer(routed.dispatch, "at last")
+    found, token = [], ""
+    while not found or token:
+        request = routing_service_pb2.ListTurnsRequest(
+            session_id=chat.session_id, page_size=1, page_token=token, order=order
+        )
+        page = await service.call("ListTurns", request)
+        found += [(turn.agent_id, outcome(turn)[0]) for turn in page.turns]
+        token = page.next_page_token
+    found = found if order == 0 else found[::-1]
+    ending = "PROCEED" if is_answered else "UNSPECIFIED"
+    assert found == [("sales", "HANDOFF"), ("front", ending)]
+
+
+async def test_turn_says_at_which_revision_it_last_changed(service):
+    """That of its answer, or before that of its request."""
+    chat = service.chat()
+    routed = await chat.say("one")
+    assert (await chat.turns())[0].revision == routed.revision == 1
+    answered = await chat.answer(routed.dispatch, "answer")
+    assert (await chat.turns())[0].revision == answered.revision == 2

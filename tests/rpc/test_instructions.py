@@ -1,0 +1,104 @@
+"""Instructions for agents' prompts, over a real server."""
+
+import asyncio
+import sys
+
+import pytest
+
+from agent_routing.v1 import routing_service_pb2
+from routing_service.cli import main
+from routing_service.instructions import agent_instructions
+from routing_service.registry_file import parse_registry
+from tests.rpc.live_service import serving
+from tests.rpc.registries import DESK
+
+CLIENT_BYTES_MAX = 4 * 1024 * 1024
+
+
+@pytest.fixture
+async def service(tmp_path):
+    """A help desk whose agents differ in one thing each."""
+    async with serving(tmp_path, DESK) as running:
+        yield running
+
+
+async def listed(service, **fields):
+    """List agents, with instructions unless said otherwise."""
+    request = routing_service_pb2.ListAgentsRequest(**({"include_instructions": True} | fields))
+    return await service.call("ListAgents", request)
+
+
+@pytest.mark.parametrize("locale", ["en", "es-MX", "pt", "fr", ""])
+async def test_instructions_come_with_the_list_where_they_are_asked_for(service, locale):
+    """By agent id, from the registry in force, in the locale of the list."""
+    registry = parse_registry(DESK, "desk")
+    answer = await listed(service, locale=locale)
+    assert dict(answer.instructions) == {
+        agent_id: agent_instructions(registry, agent_id, locale) for agent_id in registry.agents
+    }
+    assert not (await listed(service, include_instructions=False)).instructions
+
+
+async def test_instructions_are_those_of_the_agents_listed_in_the_sessions_language(service):
+    """Whoever narrows the list gets no texts for the rest."""
+    chat = service.chat()
+    await chat.say(locale="es", channel="telephone")
+    answer = await listed(
+        service, session_id=chat.session_id, user_id=chat.user_id, from_agent_id="owner"
+    )
+    ids = [agent.agent_id for agent in answer.agents]
+    assert ids == ["front", "sales", "interrupts"]
+    assert set(answer.instructions) == set(ids)
+    assert answer.instructions["sales"].startswith("Eres Ventas")
+
+
+async def test_agent_that_does_as_it_is_told_is_followed(service):
+    """Every id that an agent is told to hand over to is one that the rules take."""
+    answer = await listed(service)
+    lines = answer.instructions["owner"].splitlines()
+    told = [line.split()[1].rstrip(":") for line in lines if line.startswith("- ")]
+    assert told == ["sales", "interrupts"]
+    for agent_id in [*told, "front"]:
+        chat = await service.chat().with_agent("owner")
+        routed = await chat.say("something else")
+        tried = await chat.set_active(
+            agent_id,
+            turn_request_id=routed.dispatch.request_id,
+            initiator=2,
+            validate_only=True,
+        )
+        assert [v.rule for v in tried.verdicts if not v.allowed] == []
+
+
+async def test_instructions_of_the_largest_registry_fit_into_one_answer(tmp_path):
+    """512 agents with long ids and descriptions; clients take 4 MiB by default."""
+    agents = "".join(
+        f"  - {{id: {'a' * 120}{number}, name: {'ñ' * 60}, description: {'ñ ' * 500}x}}\n"
+        for number in range(511)
+    )
+    head = "api_version: agent_routing/v1\nversion: 1\nsupervisor: home\nagents:\n"
+    text = f"{head}  - {{id: home, name: Home}}\n{agents}"
+    assert len(text.encode()) > 900_000
+    async with serving(tmp_path, text) as service:
+        answer = await listed(service)
+        assert len(answer.instructions) == 512
+        assert answer.ByteSize() < CLIENT_BYTES_MAX
+        assert "left out" in answer.instructions["home"]
+
+
+async def test_command_line_prints_what_the_server_says(service, monkeypatch, capsys):
+    """An unknown agent is refused with the ones there are."""
+
+    def run(*argv):
+        monkeypatch.setattr(sys, "argv", ["agent-routing", "agents", *argv])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (ended.value.code, *capsys.readouterr())
+
+    place = ("--target", service.server.address)
+    answer = await listed(service, locale="es")
+    done = await asyncio.to_thread(run, "--instructions", "sales", "--locale", "es", *place)
+    assert done == (0, answer.instructions["sales"], "")
+    code, out, err = await asyncio.to_thread(run, "--instructions", "nobody", *place)
+    assert (code, out) == (1, "")
+    assert 'agent "nobody" is not registered; registered agents: front' in err

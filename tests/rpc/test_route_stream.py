@@ -1,0 +1,124 @@
+"""RouteStream: many messages on one stream, each with its own answer."""
+
+import asyncio
+
+import pytest
+from google.rpc import error_details_pb2
+
+from agent_routing.v1 import routing_service_pb2 as pb
+from routing_service.ids import new_uuid7
+from tests.rpc.live_service import serving, went
+
+WAIT_S = 20
+
+
+@pytest.fixture
+async def service(tmp_path):
+    """The tax example over SQLite."""
+    async with serving(tmp_path, "tax") as running:
+        yield running
+
+
+def message(session_id, text="hello", **fields):
+    """Return a message of a stream."""
+    given = {"session_id": session_id, "user_id": "ana", "text": text, "request_id": new_uuid7()}
+    return pb.RouteStreamRequest(route=pb.RouteRequest(**(given | fields)))
+
+
+def reason_of(status):
+    """Return the reason in an answer's error."""
+    info = error_details_pb2.ErrorInfo()
+    status.details[0].Unpack(info)
+    return info.reason
+
+
+async def answers(service, requests):
+    """Send messages on one stream and read every answer."""
+
+    async def send():
+        for request in requests:
+            yield request
+
+    call = service.stub.RouteStream(send())
+    return [answer async for answer in call]
+
+
+async def test_stream_answers_every_message_under_its_own_id(service):
+    """Many sessions on one stream, each message once."""
+    requests = [message(f"stream-{place % 20}") for place in range(200)]
+    found = await asyncio.wait_for(answers(service, requests), WAIT_S)
+    assert sorted(a.request_id for a in found) == sorted(r.route.request_id for r in requests)
+    assert all(a.WhichOneof("result") == "route" for a in found)
+    assert all(went(a.route.dispatch) == ("coordinator", "NO_ACTIVE_AGENT") for a in found)
+    assert all(a.route.session_id == a.session_id for a in found)
+
+
+async def test_stream_keeps_the_order_of_a_session(service):
+    """Revisions and answers come in the order in which the messages were sent."""
+    requests = [message("stream-order", text=f"message {place}") for place in range(100)]
+    found = await asyncio.wait_for(answers(service, requests), WAIT_S)
+    assert [a.request_id for a in found] == [r.route.request_id for r in requests]
+    assert [a.route.revision for a in found] == list(range(1, 101))
+    assert [a.route.dispatch.text for a in found] == [f"message {place}" for place in range(100)]
+
+
+async def test_bad_message_gets_its_own_error_and_the_stream_goes_on(service):
+    """With the same status and details as Route."""
+    requests = [
+        message("stream-bad"),
+        message("stream bad"),
+        message("stream-bad", request_id=""),
+        message("stream-bad", user_id="ben"),
+        message("stream-bad", text="and on"),
+    ]
+    found = await asyncio.wait_for(answers(service, requests), WAIT_S)
+    by_id = {a.request_id: a for a in found}
+    assert len(found) == len(requests)
+    reasons = {
+        request_id: reason_of(answer.error)
+        for request_id, answer in by_id.items()
+        if answer.HasField("error")
+    }
+    assert reasons == {
+        requests[1].route.request_id: "INVALID_FIELD",
+        "": "INVALID_FIELD",
+        requests[3].route.request_id: "OWNER_MISMATCH",
+    }
+    assert by_id[requests[4].route.request_id].route.dispatch.text == "and on"
+
+
+async def test_repeat_on_a_stream_gets_the_first_answer(service):
+    """Whether the first came by a stream or by Route."""
+    first = message("stream-repeat")
+    routed = await service.stub.Route(first.route)
+    (again,) = await asyncio.wait_for(answers(service, [first]), WAIT_S)
+    assert again.route == routed
+
+
+async def test_bytes_that_are_no_message_are_answered(service):
+    """A broken producer must not take the gateway's other users down."""
+
+    async def send():
+        yield b"\xff\xff\xff"
+        yield message("stream-bytes").SerializeToString()
+
+    call = service.channel.stream_stream("/agent_routing.v1.RoutingService/RouteStream")(send())
+    found = [pb.RouteStreamResponse.FromString(data) async for data in call]
+    reasons = [reason_of(a.error) for a in found if a.HasField("error")]
+    assert reasons == ["MALFORMED_REQUEST"]
+    assert sum(a.HasField("route") for a in found) == 1
+
+
+async def test_stream_that_is_dropped_leaves_the_server_well(service):
+    """The caller is gone in the middle; others are served."""
+
+    async def send():
+        for place in range(1_000):
+            yield message(f"stream-drop-{place}")
+        await asyncio.sleep(WAIT_S)
+
+    call = service.stub.RouteStream(send())
+    await call.read()
+    call.cancel()
+    routed = await service.stub.Route(message("stream-after").route)
+    assert routed.revision == 1

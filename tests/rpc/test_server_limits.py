@@ -1,0 +1,154 @@
+import asyncio
+from collections import Counter
+
+import grpc
+import pytest
+
+from agent_routing.v1 import item_pb2, routing_service_pb2, routing_service_pb2_grpc
+from routing_service.channel_options import METADATA_BYTES_MAX, RECEIVE_BYTES_MAX
+from routing_service.config import Settings
+from routing_service.examples import EXAMPLES
+from routing_service.server import RoutingServer
+from routing_service.storage.memory_store import MemoryStore
+from tests.rpc.live_service import read_refusal, refusal
+
+
+class HeldStore(MemoryStore):
+    """A store whose appends never end."""
+
+    async def append(self, _append):
+        await asyncio.Event().wait()
+
+
+@pytest.fixture
+async def held(request):
+    """Run a server that answers no message; parametrised with its settings."""
+
+    async def opener(_url):
+        return HeldStore()
+
+    server = await RoutingServer.start(
+        Settings(listen="127.0.0.1:0", agents=str(EXAMPLES["tax"].registry_path), **request.param),
+        store_opener=opener,
+    )
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        yield routing_service_pb2_grpc.RoutingServiceStub(channel)
+    await server.stop(0)
+
+
+def message(session_id="chat-1", **fields):
+    """Return a user's message."""
+    return routing_service_pb2.RouteRequest(
+        session_id=session_id, user_id="ana", **({"text": "hola"} | fields)
+    )
+
+
+async def test_a_burst_on_one_connection_is_served_whole(server):
+    """A hundred calls at once are what one connection may have open, not an overload."""
+    calls = [server.stub.Route(message(f"chat-{n}"), timeout=20) for n in range(100)]
+    assert len(await asyncio.gather(*calls)) == 100
+
+
+async def test_too_many_calls_at_once_are_refused_before_they_cost_anything(start_server):
+    """Refusing costs gRPC's core microseconds; queueing costs every caller its deadline."""
+    server = await start_server(pending_requests_max=1)
+    channels = [
+        grpc.aio.insecure_channel(server.server.address, [("grpc.use_local_subchannel_pool", 1)])
+        for _ in range(4)
+    ]
+    stubs = [routing_service_pb2_grpc.RoutingServiceStub(channel) for channel in channels]
+    codes = Counter()
+
+    async def call(number):
+        try:
+            await stubs[number % 4].Route(message(f"chat-{number}"), timeout=20)
+        except grpc.aio.AioRpcError as error:
+            codes[error.code().name] += 1
+        else:
+            codes["OK"] += 1
+
+    await asyncio.gather(*(call(number) for number in range(300)))
+    for channel in channels:
+        await channel.close()
+    assert codes.keys() <= {"OK", "CANCELLED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
+    assert codes["OK"] > 0
+    assert codes.total() - codes["OK"] > 0
+    # Nothing of a refused call was carried out, and the server is as well as before.
+    assert len(server.observer.calls) == codes["OK"]
+    assert (await server.stub.Route(message("chat-after"), timeout=20)).revision == 1
+
+
+async def test_a_request_above_the_limit_is_refused_and_one_below_is_not(server):
+    """The limit is on the whole message; fields have their own, which are lower."""
+    data = b"\x00" * (RECEIVE_BYTES_MAX + 1)
+    item = item_pb2.Item(content_type="image/png", data=data)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await server.stub.Route(message(items=[item]), timeout=20)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    item = item_pb2.Item(content_type="image/png", data=data[: RECEIVE_BYTES_MAX - 1024])
+    error = None
+    try:
+        await server.stub.Route(message(items=[item]), timeout=20)
+    except grpc.aio.AioRpcError as refused:
+        # Its own limit, in the contract's words.
+        error = read_refusal(refused)
+    assert error is None or error.reason in {"INVALID_FIELD", "TOO_LARGE"}
+
+
+async def test_an_error_with_many_details_reaches_a_client_with_default_limits(server):
+    """HTTP/2 drops a trailer that is too large, and the caller would see another error."""
+    bad = [item_pb2.Item(content_type="?" * 200, uri="?" * 200) for _ in range(16)]
+    refused = await refusal(
+        server.stub.Route(
+            routing_service_pb2.RouteRequest(
+                session_id="?" * 300,
+                user_id="\n" * 300,
+                task_id="?" * 300,
+                request_id="?" * 300,
+                locale="?" * 300,
+                channel="?" * 300,
+                items=bad,
+            ),
+            timeout=20,
+        )
+    )
+    assert refused.code == "INVALID_ARGUMENT"
+    assert 3000 < refused.details_bytes <= 4096
+    assert "session_id" in refused.violations
+
+
+async def test_metadata_as_large_as_a_sign_in_token_passes_and_not_much_more(server):
+    """Tokens with many groups exceed gRPC's default of 8 KiB."""
+    ask = routing_service_pb2.ListAgentsRequest(user_id="ana")
+    token = (("authorization", "x" * (METADATA_BYTES_MAX - 2048)),)
+    # By default some of those above half the limit are refused, by chance.
+    for _ in range(30):
+        assert (await server.stub.ListAgents(ask, metadata=token, timeout=20)).agents
+    token = (("authorization", "x" * (METADATA_BYTES_MAX + 2048)),)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await server.stub.ListAgents(ask, metadata=token, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("held", "timeout_s"),
+    [
+        ({"deadline_default_s": 0.2}, None),
+        ({"deadline_max_s": 0.2}, None),
+        ({"deadline_max_s": 0.2}, 20),
+    ],
+    indirect=["held"],
+)
+async def test_no_call_holds_its_session_for_ever(held, timeout_s):
+    """Whoever gives no deadline, or one in an hour, gets ours: the session's next call waits."""
+    refused = await refusal(held.Route(message(), timeout=timeout_s))
+    assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "DEADLINE")
+    assert "0.2 s" in refused.message
+
+
+@pytest.mark.parametrize("held", [{}], indirect=True)
+async def test_a_callers_own_deadline_counts_where_it_is_shorter(held):
+    """It knows how long its user waits."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await held.Route(message(), timeout=0.2)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -1,0 +1,284 @@
+"""One conversation with the state machine, held as the service holds it.
+
+Owns: a session's state, its clock, its ids, and what the log would know of closed requests. Every
+step is checked for what never happens. Must not know: stores, protobuf, real time.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field, replace
+
+from routing_service.core import events as ev
+from routing_service.core.commands import (
+    ClearActiveAgent,
+    Command,
+    Complete,
+    CompleteTurn,
+    Decision,
+    KnownTurn,
+    Outcome,
+    Proceed,
+    ResumeTask,
+    RouteMessage,
+    SetActiveAgent,
+)
+from routing_service.core.decide import decide, view
+from routing_service.core.events import Profile
+from routing_service.core.refusals import HandoffRefused
+from routing_service.core.registry import SECOND_US, Agent, AgentKind, Registry
+from routing_service.core.session import SessionState
+from routing_service.core.vocabulary import ApprovalDecision, ClearScope, HandoffMode, Initiator
+from tests.simulation.never import check_change
+
+START_US = 1_700_000_000 * SECOND_US
+SESSION_ID = "chat-1"
+SUPERVISOR = Agent("supervisor", kind=AgentKind.SUPERVISOR)
+
+
+def uuid7(number: int) -> str:
+    """Return the number-th UUIDv7 of a run: the same in every run."""
+    value = (0x018B_CFE5_6800 + number) << 80 | 0x7 << 76 | 0x2 << 62
+    return str(uuid.UUID(int=value))
+
+
+def registry_of(*agents: Agent, home: str = "", **settings: object) -> Registry:
+    """Return a registry of these agents; without a home agent of theirs, with a supervisor."""
+    swarm = bool(home)
+    everyone = agents if swarm else (SUPERVISOR, *agents)
+    if any(agent.kind is AgentKind.SUPERVISOR for agent in agents):
+        everyone = agents
+    supervisors = [a.agent_id for a in everyone if a.kind is AgentKind.SUPERVISOR]
+    return Registry(
+        version="1",
+        home_agent_id=home or supervisors[0],
+        agents={agent.agent_id: agent for agent in everyone},
+        is_swarm=swarm,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+@dataclass(slots=True)
+class Conversation:
+    """A session and those who talk in it.
+
+    log: every change as (time, registry version, events). open: the request of the last dispatch.
+    """
+
+    registry: Registry
+    state: SessionState | None = None
+    now_us: int = START_US
+    stickiness: bool = True
+    log: list[tuple[int, str, tuple[ev.Event, ...]]] = field(default_factory=list)
+    known: dict[str, KnownTurn] = field(default_factory=dict)
+    refusals: dict[str, int] = field(default_factory=dict)
+    open: str = ""
+    last: Decision = field(default_factory=Decision)
+    _ids: int = 0
+
+    @property
+    def active(self) -> str:
+        """The active agent's id, "" for none."""
+        assert self.state is not None
+        return self.state.active_id
+
+    @property
+    def locked(self) -> bool:
+        """Whether the active agent waits for an answer."""
+        assert self.state is not None
+        return self.state.active is not None and self.state.active.locked
+
+    @property
+    def stack(self) -> list[str]:
+        """Who was interrupted, the first one first."""
+        assert self.state is not None
+        return [frame.agent_id for frame in self.state.stack]
+
+    @property
+    def task_status(self) -> str:
+        """How the latest task stands, "" for none."""
+        assert self.state is not None
+        return self.state.task.status.value if self.state.task else ""
+
+    @property
+    def last_events(self) -> tuple[ev.Event, ...]:
+        """What the last change wrote."""
+        return self.log[-1][2] if self.log else ()
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of the last decision's events."""
+        return [type(event).__name__ for event in self.last.events]
+
+    def view(self) -> SessionState:
+        """Return the session as the next message would meet it."""
+        assert self.state is not None
+        return view(self.state, self.registry, self.now_us)
+
+    def fresh_id(self) -> str:
+        """Return an id that was not used before."""
+        self._ids += 1
+        return uuid7(self._ids)
+
+    def wait(self, seconds: float) -> Conversation:
+        """Let time go by; negative: the clock is put back."""
+        self.now_us += int(seconds * SECOND_US)
+        return self
+
+    def says(
+        self,
+        text: str = "hello",
+        *,
+        task_id: str = "",
+        known_task_status: str = "",
+        entitlements: tuple[str, ...] = (),
+        channel: str = "",
+        items: tuple[ev.Item, ...] = (),
+        literal_text: bool = False,
+        expire_s: float | None = None,
+        request_id: str = "",
+    ) -> Decision:
+        """Let the user send a message."""
+        return self.do(
+            RouteMessage(
+                request_id=request_id or self.fresh_id(),
+                text=text,
+                new_task_id=self.fresh_id(),
+                items=items,
+                task_id=task_id,
+                known_task_status=known_task_status,
+                profile=Profile(channel=channel, entitlements=entitlements),
+                task_expire_us=None if expire_s is None else self.now_us + int(expire_s * 1e6),
+                literal_text=literal_text,
+                stickiness_enabled=self.stickiness,
+            )
+        )
+
+    def answers(
+        self,
+        outcome: Outcome | None = None,
+        *,
+        by: str = "",
+        request: str = "",
+        text: str = "/reset",
+        parse_markers: bool | None = None,
+    ) -> Decision:
+        """Let an agent answer: the holder of the last dispatch, unless said otherwise.
+
+        Its words are those of a command, because an agent's words never are one.
+        """
+        assert self.state is not None
+        request = request or self.open
+        turn = self.state.find_turn(request)
+        return self.do(
+            CompleteTurn(
+                request_id=request,
+                agent_id=by or (turn.holder if turn else self.known[request].holder),
+                outcome=outcome or Proceed(),
+                child_seed=self.fresh_id(),
+                text=text,
+                parse_markers=parse_markers,
+                known_turn=None if turn else self.known.get(request),
+                refusals=self.refusals.get(request, 0),
+                stickiness_enabled=self.stickiness,
+            )
+        )
+
+    def hands_to(
+        self,
+        agent_id: str,
+        *,
+        turn: str = "",
+        by: str = "",
+        initiator: Initiator | None = None,
+        mode: HandoffMode = HandoffMode.TRANSFER,
+        entitlements: tuple[str, ...] = (),
+        channel: str = "",
+    ) -> Decision:
+        """Ask for a handoff by itself; turn: the request that it happens in."""
+        return self.do(
+            SetActiveAgent(
+                request_id=self.fresh_id(),
+                agent_id=agent_id,
+                turn_request_id=turn,
+                turn_known=turn in self.known,
+                refusals=self.refusals.get(turn, 0),
+                initiator=initiator,
+                from_agent_id=by,
+                mode=mode,
+                profile=Profile(channel=channel, entitlements=entitlements),
+                stickiness_enabled=self.stickiness,
+            )
+        )
+
+    def clears(self, scope: ClearScope = ClearScope.ACTIVE_AGENT) -> Decision:
+        """Clear the active agent, or the session."""
+        return self.do(ClearActiveAgent(request_id=self.fresh_id(), scope=scope))
+
+    def resumes(
+        self,
+        decision: ApprovalDecision = ApprovalDecision.APPROVE,
+        *,
+        request: str = "",
+        task_id: str = "",
+    ) -> Decision:
+        """Let a person decide what the task is paused for."""
+        assert self.state is not None
+        paused, task = self.state.paused, self.state.task
+        return self.do(
+            ResumeTask(
+                request_id=request or (paused.request_id if paused else self.fresh_id()),
+                task_id=task_id or (task.task_id if task else self.fresh_id()),
+                decision=decision,
+                child_seed=self.fresh_id(),
+            )
+        )
+
+    def with_agent(self, agent_id: str) -> Conversation:
+        """Let the supervisor hand the user's first message to an agent, which answers it."""
+        self.says("hello")
+        self.hands_to(agent_id, turn=self.open)
+        self.answers()
+        return self
+
+    def do(self, command: Command) -> Decision:
+        """Decide a command, check what never happens, and go on from there."""
+        try:
+            decided = decide(self.state, command, self.registry, self.now_us, session_id=SESSION_ID)
+        except HandoffRefused:
+            turn = getattr(command, "turn_request_id", "") or command.request_id
+            self.refusals[turn] = self.refusals.get(turn, 0) + 1
+            raise
+        check_change(self.state, command, decided, self.registry)
+        self.state = decided.state
+        self.last = decision = decided.decision
+        if decision.events:
+            self.log.append((decided.now_us, self.registry.version, decision.events))
+        dispatch = decision.dispatch
+        if dispatch is not None:
+            turn = self.state.find_turn(dispatch.request_id)
+            assert turn is not None
+            self.open = dispatch.request_id
+            self.known[dispatch.request_id] = KnownTurn(
+                turn.root_request_id, turn.task_id, dispatch.agent_id
+            )
+        return decision
+
+    def reload(self, registry: Registry) -> None:
+        """Put another registry in place."""
+        self.registry = registry
+
+    def change_agent(self, agent_id: str, **fields: object) -> None:
+        """Reload the registry with one agent changed."""
+        agents = dict(self.registry.agents)
+        agents[agent_id] = replace(agents[agent_id], **fields)
+        self.registry = replace(self.registry, agents=agents)
+
+    def drop_agent(self, agent_id: str) -> None:
+        """Reload the registry without an agent."""
+        agents = {name: agent for name, agent in self.registry.agents.items() if name != agent_id}
+        self.registry = replace(self.registry, agents=agents)
+
+
+def completes(summary: str = "", message: str = "") -> Complete:
+    """Return the outcome of an agent that has finished."""
+    return Complete(summary=summary, message=message)

@@ -1,0 +1,306 @@
+"""What never happens in a session, as one check of one change.
+
+Owns: the invariants of the state machine, written apart from it. Must not know: how a command is
+decided. Rule: everything is read off the states, the command and the events; nothing is asked of
+the functions that are under test, but for evolve itself.
+"""
+
+from __future__ import annotations
+
+from routing_service.core import events as ev
+from routing_service.core.commands import (
+    AskApproval,
+    ClearActiveAgent,
+    Command,
+    CompleteTurn,
+    FollowUp,
+    ResumeTask,
+    RouteMessage,
+    SetActiveAgent,
+)
+from routing_service.core.decide import Decided
+from routing_service.core.registry import Registry
+from routing_service.core.session import SessionState, apply_change
+from routing_service.core.vocabulary import ClearScope, OutcomeStatus, TaskStatus
+
+COMMANDS_THAT_CHANGE = ("/supervisor", "/reset", "/agent")
+TIMED_CAUSES = frozenset({"timeout", "expired"})
+PATH_HOPS_BEYOND_LIMIT = 1
+
+
+def check_change(
+    before: SessionState | None, command: Command, decided: Decided, registry: Registry
+) -> None:
+    """Assert every invariant of one accepted command."""
+    state, events = decided.state, decided.decision.events
+    if not events:
+        assert state is before, "nothing was written, yet the state is another"
+        assert isinstance(command, ClearActiveAgent), "only a clear of what is clear writes nothing"
+        return
+    check_state(state)
+    _check_home(before, state, registry)
+    _check_fold(before, decided, registry)
+    _check_time(before, decided)
+    _check_epoch(before, state)
+    _check_tasks(before, events)
+    _check_locks(before, state, events)
+    _check_dispatch(command, decided, registry)
+    _check_turns(before, state, events, registry)
+    match command:
+        case CompleteTurn():
+            _check_answer(before, command, decided)
+        case RouteMessage():
+            _check_message(before, command, decided)
+        case SetActiveAgent():
+            assert not _of(events, ev.CommandHandled, ev.TurnCompleted, ev.MessageRouted)
+            assert len(_of(events, ev.AgentHandedOff)) >= 1
+            if command.turn_request_id and not command.stickiness_enabled:
+                _check_untouched(before, state, "a handoff in a turn moved while stickiness is off")
+        case ClearActiveAgent(scope=scope):
+            assert not _of(events, ev.CommandHandled, ev.TurnCompleted, ev.MessageRouted)
+            assert state.active is None
+            assert before is not None
+            assert state.epoch > before.epoch, "a turn in flight could land after the clear"
+            assert state.paused is None
+            if scope is ClearScope.SESSION:
+                assert not state.open_turns
+                assert state.open_task is None
+        case ResumeTask():
+            _check_resumed(before, command, decided)
+
+
+def check_state(state: SessionState) -> None:
+    """Assert what holds of any state."""
+    stack_ids = [frame.agent_id for frame in state.stack]
+    if state.active is None:
+        assert not stack_ids, "frames without an active agent"
+        assert not state.returned
+    else:
+        present = [*stack_ids, state.active_id]
+        assert len(set(present)) == len(present), f"repeated agents: {present}"
+    for tenure in (*state.stack, *((state.active,) if state.active else ())):
+        assert tenure.lock_expire_us is None or tenure.locked, "a lock's time without a lock"
+    requests = [turn.request_id for turn in state.open_turns]
+    assert len(set(requests)) == len(requests), "one request is open twice"
+    for turn in state.open_turns:
+        assert turn.path[-1] == turn.holder
+        assert turn.epoch <= state.epoch
+        assert 0 <= turn.request_since < len(turn.path)
+        assert turn.message_revision <= turn.dispatch_revision <= state.revision
+    assert sum(map(state.is_live, state.open_turns)) <= 1, "two turns may move the session"
+    is_paused = state.task is not None and state.task.status is TaskStatus.PAUSED
+    assert is_paused == (state.paused is not None), "a pause without a request, or the reverse"
+    if state.paused is not None:
+        assert state.task is not None
+        assert state.paused.task_id == state.task.task_id
+        assert state.paused.request_id not in requests, "a request is open and waits as well"
+
+
+def _check_home(before: SessionState | None, state: SessionState, registry: Registry) -> None:
+    """No change makes a supervisor active. A reload may have made the active agent one."""
+    home = registry.home_agent_id
+    if registry.is_swarm or home not in _present(state):
+        return
+    assert before is not None
+    assert home in _present(before), "the supervisor became active, or waits on the return stack"
+    assert state.active_id != home or before.active_id == home, "the supervisor became active"
+
+
+def _present(state: SessionState) -> set[str]:
+    return {state.active_id} | {frame.agent_id for frame in state.stack}
+
+
+def _check_fold(before: SessionState | None, decided: Decided, registry: Registry) -> None:
+    folded = apply_change(
+        before,
+        decided.decision.events,
+        session_id=decided.state.session_id,
+        now_us=decided.now_us,
+        registry_version=registry.version,
+    )
+    assert folded == decided.state, "the state differs from its own replay"
+    assert decided.state.revision == (before.revision if before else 0) + 1, "a revision gap"
+
+
+def _check_time(before: SessionState | None, decided: Decided) -> None:
+    assert decided.state.update_us == decided.now_us
+    assert before is None or decided.now_us >= before.update_us, "time ran backwards"
+
+
+def _check_epoch(before: SessionState | None, state: SessionState) -> None:
+    if before is None:
+        return
+    assert state.epoch >= before.epoch
+    if state.active_id != before.active_id:
+        assert state.epoch > before.epoch, "the active agent changed within one ownership epoch"
+
+
+def _check_tasks(before: SessionState | None, events: tuple[ev.Event, ...]) -> None:
+    """One task is open at a time, and what is closed stays closed."""
+    is_open = before is not None and before.open_task is not None
+    task_id = before.task.task_id if before and before.task else ""
+    for event in events:
+        match event:
+            case ev.TaskCreated():
+                assert not is_open, "a task began beside an open one"
+                is_open, task_id = True, event.task_id
+            case ev.TaskCompleted() | ev.TaskFailed() | ev.TaskCancelled():
+                assert is_open, "a closed task was closed again"
+                assert event.task_id == task_id
+                is_open = False
+            case ev.TaskPaused() | ev.TaskResumed():
+                assert is_open, "a closed task was paused or resumed"
+                assert event.task_id == task_id
+            case ev.MessageRouted():
+                assert is_open, "a message joined no open task"
+                assert event.task_id == task_id
+            case _:
+                pass
+
+
+def _check_locks(
+    before: SessionState | None, state: SessionState, events: tuple[ev.Event, ...]
+) -> None:
+    """Whoever follows the events knows who is locked: a lock ends by an event or in a frame."""
+    if before is None or before.active is None or not before.active.locked:
+        return
+    waiting = before.active.agent_id
+    still = [t.agent_id for t in (*state.stack, *((state.active,) if state.active else ()))]
+    released = [event for event in _of(events, ev.LockReleased) if event.agent_id == waiting]
+    kept = any(
+        t.agent_id == waiting and t.locked
+        for t in (*state.stack, *((state.active,) if state.active else ()))
+    )
+    assert kept or released, f"the lock of {waiting} ended without a word; present: {still}"
+
+
+def _check_dispatch(command: Command, decided: Decided, registry: Registry) -> None:
+    """A dispatch names an open turn of an agent that is there for this user."""
+    dispatch, state = decided.decision.dispatch, decided.state
+    if dispatch is None:
+        return
+    turn = state.find_turn(dispatch.request_id)
+    assert turn is not None, "a dispatch that nobody can complete"
+    assert turn.holder == dispatch.agent_id
+    assert turn.task_id == dispatch.task_id
+    assert state.previous_agent == dispatch.agent_id
+    assert state.is_live(turn), "a dispatch whose answer could move nothing"
+    agent = registry.agent(dispatch.agent_id)
+    assert agent is not None, "a dispatch to an agent that is not registered"
+    assert agent.enabled
+    assert agent.requires <= set(state.entitlements)
+    assert agent.channels is None or state.channel in agent.channels
+    if isinstance(command, RouteMessage):
+        assert dispatch.request_id == command.request_id
+        assert dispatch.locked == (
+            state.active is not None
+            and state.active.agent_id == dispatch.agent_id
+            and state.active.locked
+        )
+
+
+def _check_turns(
+    before: SessionState | None,
+    state: SessionState,
+    events: tuple[ev.Event, ...],
+    registry: Registry,
+) -> None:
+    """A turn leaves by an event only, and no more are open than are allowed."""
+    gone = {turn.request_id for turn in before.open_turns} if before else set()
+    gone -= {turn.request_id for turn in state.open_turns}
+    said = {event.request_id for event in _of(events, ev.TurnAbandoned, ev.TurnCompleted)}
+    if before and before.paused and not state.paused:
+        resumed = _of(events, ev.TaskResumed, ev.TaskCancelled, ev.AgentCleared)
+        dropped = [e for e in _of(events, ev.AgentHandedOff) if e.drops_approval]
+        assert resumed or dropped, "a pause ended without a word"
+    moved = {event.turn_request_id for event in _of(events, ev.AgentHandedOff)}
+    assert gone <= said | moved, "a turn vanished"
+    if _of(events, ev.MessageRouted):
+        assert len(state.open_turns) <= registry.limits.open_turns
+
+
+def _check_answer(before: SessionState | None, command: CompleteTurn, decided: Decided) -> None:
+    events, decision = decided.decision.events, decided.decision
+    assert before is not None
+    answers = _of(events, ev.TurnCompleted)
+    assert len(answers) == 1, "an agent's text is lost, or kept twice"
+    (answer,) = answers
+    assert _is_part(answer.text, command.text), "an agent's text was changed"
+    # The answer to a consult is for the agent that asked.
+    assert decision.text == ("" if answer.is_consult else answer.text)
+    assert answer.items == command.items
+    assert answer.steps == command.steps
+    assert answer.status is decision.status
+    assert not _of(events, ev.CommandHandled), "a command was parsed from an agent's text"
+    assert not _of(events, ev.MessageRouted)
+    if decision.status is OutcomeStatus.STORED_ONLY:
+        _check_untouched(before, decided.state, "an answer that is only kept moved something")
+        assert not _of(events, ev.AgentHandedOff, ev.TaskCompleted, ev.TaskFailed)
+        assert decision.dispatch is None
+    if not command.stickiness_enabled:
+        _check_untouched(before, decided.state, "an outcome moved while stickiness is off")
+    if isinstance(command.outcome, FollowUp) and not _of(events, ev.AgentHandedOff):
+        assert decision.dispatch is None
+    # A task that was over by its own time when the answer came is paused no more.
+    if before.paused is not None and not _of(events, ev.TaskCancelled):
+        _check_untouched(before, decided.state, "an outcome moved while the task is paused")
+        assert not _of(events, ev.AgentHandedOff, ev.TaskCompleted, ev.TaskFailed, ev.TaskPaused)
+    turn = before.find_turn(command.request_id)
+    if turn is not None and turn.asker:
+        _check_untouched(before, decided.state, "the answer to a consult moved the session")
+    pauses = isinstance(command.outcome, AskApproval) and decision.status is OutcomeStatus.APPLIED
+    assert bool(_of(events, ev.TaskPaused)) == pauses
+    if turn is not None and not answer.closes and decision.dispatch is None and not pauses:
+        kept = decided.state.find_turn(command.request_id)
+        abandoned = _of(events, ev.TurnAbandoned)
+        assert kept == turn or abandoned, "the request of another holder did not stay open"
+
+
+def _check_resumed(before: SessionState | None, command: ResumeTask, decided: Decided) -> None:
+    """A decision brings the paused agent back, and moves nothing else."""
+    assert before is not None
+    assert before.paused is not None
+    assert before.paused.request_id == command.request_id
+    _check_untouched(before, decided.state, "a decision moved the session")
+    dispatch = decided.decision.dispatch
+    assert dispatch is not None
+    assert dispatch.agent_id == before.paused.holder
+    assert dispatch.resume is not None
+    assert dispatch.resume.decision is command.decision
+    assert not _of(decided.decision.events, ev.CommandHandled, ev.TurnCompleted, ev.MessageRouted)
+
+
+def _is_part(part: str, whole: str) -> bool:
+    """Say whether a text is another with something cut out."""
+    rest = iter(whole)
+    return all(character in rest for character in part)
+
+
+def _check_message(before: SessionState | None, command: RouteMessage, decided: Decided) -> None:
+    events, decision = decided.decision.events, decided.decision
+    assert not _of(events, ev.TurnCompleted)
+    assert len(_of(events, ev.MessageRouted)) == (decision.dispatch is not None)
+    assert decision.dispatch is not None or decision.reply is not None, "a message without answer"
+    assert (decision.reply is not None) == bool(_of(events, ev.CommandHandled))
+    if command.literal_text:
+        assert decision.reply is None, "a command was parsed from literal text"
+    if before is None:
+        return
+    is_timed = any(
+        getattr(event, "cause", "") in TIMED_CAUSES or isinstance(event, ev.StickinessExpired)
+        for event in events
+    )
+    changes = command.text.strip().lower().startswith(COMMANDS_THAT_CHANGE)
+    if not is_timed and (decision.reply is None or not changes):
+        _check_untouched(before, decided.state, "a plain message moved the session by itself")
+
+
+def _check_untouched(before: SessionState | None, after: SessionState, what: str) -> None:
+    assert before is not None
+    assert after.active == before.active, what
+    assert after.stack == before.stack, what
+    assert after.epoch == before.epoch, what
+
+
+def _of(events: tuple[ev.Event, ...], *kinds: type[ev.Event]) -> list[ev.Event]:
+    return [event for event in events if isinstance(event, kinds)]

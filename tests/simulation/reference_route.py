@@ -1,0 +1,144 @@
+"""Which agent gets a plain message: the rules once more, as plainly as they can be written.
+
+Owns: a second opinion on Route, for a message that is no command. It shares no code with the state
+machine but its data types, mutates what it likes and does not care for speed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from routing_service.core.registry import AgentKind, Registry, Sticks
+from routing_service.core.session import SessionState
+from routing_service.core.vocabulary import RouteReason, TaskStatus
+
+
+@dataclass
+class Expected:
+    """Where the message goes and why, and who has the conversation then."""
+
+    agent_id: str
+    reason: RouteReason
+    active: str
+    locked: bool
+    stack: list[str]
+
+
+@dataclass
+class Held:
+    """An agent's hold on the conversation."""
+
+    agent_id: str
+    locked: bool
+    expire_us: int | None
+
+
+class Reference:
+    """One message against one state."""
+
+    def __init__(self, state: SessionState, registry: Registry, now_us: int) -> None:
+        self.state = state
+        self.registry = registry
+        self.now_us = max(now_us, state.update_us)
+        self.held = [
+            Held(tenure.agent_id, tenure.locked, tenure.lock_expire_us)
+            for tenure in (*state.stack, *([state.active] if state.active else []))
+        ]
+        self.returned = state.returned
+
+    def expects(self, *, stickiness: bool) -> Expected:
+        """Apply the rules in their order; the first line that applies decides."""
+        home = self.registry.home_agent_id
+        if not stickiness:
+            # Timers run; rule 3 comes before them, so an agent that is away is left as it is.
+            if self.held and not self.is_away() and not self.is_paused():
+                self.run_timers()
+            return self.answer(home, RouteReason.STICKINESS_DISABLED)
+        if self.held and self.is_away():
+            return self.answer(home, RouteReason.AGENT_UNAVAILABLE)
+        if self.is_paused():
+            # The paused agent may be the supervisor; one that is away cannot be asked either.
+            paused = self.state.paused.holder
+            if paused != home and self.is_away(paused):
+                return self.answer(home, RouteReason.AGENT_UNAVAILABLE)
+            return self.answer(paused, RouteReason.AWAITING_APPROVAL)
+        had_someone = bool(self.held)
+        self.run_timers()
+        if had_someone and not self.held:
+            return self.answer(home, RouteReason.EXPIRED)
+        if not self.held:
+            nobody = RouteReason.NO_ACTIVE_AGENT
+            if self.registry.is_swarm:
+                nobody = RouteReason.DEFAULT_AGENT
+            return self.answer(home, nobody)
+        if self.is_away():
+            return self.answer(home, RouteReason.AGENT_UNAVAILABLE)
+        active = self.held[-1]
+        if self.returned:
+            return self.answer(active.agent_id, RouteReason.RETURNED)
+        if active.locked:
+            return self.answer(active.agent_id, RouteReason.FOLLOW_UP_LOCK)
+        return self.answer(active.agent_id, RouteReason.STICKY)
+
+    def answer(self, agent_id: str, reason: RouteReason) -> Expected:
+        """Say where the message goes, and what is left of the session's holders."""
+        active = self.held[-1] if self.held else None
+        return Expected(
+            agent_id,
+            reason,
+            active.agent_id if active else "",
+            active.locked if active else False,
+            [held.agent_id for held in self.held[:-1]],
+        )
+
+    def is_away(self, agent_id: str = "") -> bool:
+        """Missing from this registry, disabled, or not allowed to this user."""
+        agent = self.registry.agents.get(agent_id or self.held[-1].agent_id)
+        if agent is None or not agent.enabled or agent.kind is AgentKind.SUPERVISOR:
+            return True
+        if any(needed not in self.state.entitlements for needed in agent.requires):
+            return True
+        return agent.channels is not None and self.state.channel not in agent.channels
+
+    def is_paused(self) -> bool:
+        """A task waits for a person, and its time is not over."""
+        return self.has_open_task() and self.state.task.status is TaskStatus.PAUSED
+
+    def run_timers(self) -> None:
+        """Let the active agent's idle timeout clear, and lock timeouts unlock or return."""
+        if not self.held:
+            return
+        if self.is_idle():
+            self.held = []
+            return
+        while self.held:
+            active = self.held[-1]
+            if self.is_away() or active.expire_us is None or self.now_us < active.expire_us:
+                return
+            active.locked, active.expire_us = False, None
+            agent = self.registry.agents[active.agent_id]
+            if agent.sticks is Sticks.SESSION:
+                return
+            self.held.pop()
+            self.returned = bool(self.held)
+
+    def is_idle(self) -> bool:
+        """No turn is open, and nothing has happened for the idle timeout."""
+        turn_timeout_us = self.registry.limits.turn_timeout_us
+        for turn in self.state.open_turns:
+            if self.now_us - turn.dispatched_us < turn_timeout_us:
+                return False
+        agent = self.registry.agents[self.held[-1].agent_id]
+        if agent.owns_session and self.has_open_task():
+            return False
+        timeout_us = self.registry.limits.idle_timeout_us
+        if agent.idle_timeout_us is not None:
+            timeout_us = agent.idle_timeout_us
+        return timeout_us is not None and self.now_us - self.state.update_us >= timeout_us
+
+    def has_open_task(self) -> bool:
+        """A task is open, and its time is not over."""
+        task = self.state.task
+        if task is None or task.status not in (TaskStatus.RUNNING, TaskStatus.PAUSED):
+            return False
+        return task.expire_us is None or self.now_us < task.expire_us

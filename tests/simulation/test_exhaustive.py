@@ -1,0 +1,392 @@
+"""Every short sequence of commands, and what never happens in any of them.
+
+A breadth-first search: states that differ in names and dates only are one state, so that all
+sequences are covered by the states they lead to. Each step is checked as never.py has it; there
+each state is the fold of its change on the state before, so that all are their whole log's fold.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator
+
+import pytest
+
+from routing_service.core.commands import (
+    AskApproval,
+    ClearActiveAgent,
+    Command,
+    Complete,
+    CompleteTurn,
+    Fail,
+    FollowUp,
+    HandOff,
+    Outcome,
+    Proceed,
+    ResumeTask,
+    RouteMessage,
+    SetActiveAgent,
+)
+from routing_service.core.decide import decide
+from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.registry import (
+    SECOND_US,
+    Agent,
+    Limits,
+    OnComplete,
+    Registry,
+    Sticks,
+)
+from routing_service.core.session import OpenTurn, SessionState, Tenure
+from routing_service.core.vocabulary import ApprovalDecision, ClearScope, HandoffMode, Initiator
+from tests.simulation.conversation import SESSION_ID, START_US, registry_of, uuid7
+from tests.simulation.never import check_change
+
+LOCK_TIMEOUT_US = 20 * SECOND_US
+LIMITS = Limits(
+    hops_per_message=3,
+    return_depth=1,
+    open_turns=2,
+    turn_timeout_us=50 * SECOND_US,
+    idle_timeout_us=400 * SECOND_US,
+)
+AGENTS = (
+    Agent(
+        "tutor",
+        owns_session=True,
+        on_complete=OnComplete.HOP,
+        on_complete_agent_id="clerk",
+        user_selectable=True,
+        markers=True,
+    ),
+    Agent(
+        "buddy",
+        receives_as_interlude=True,
+        on_complete=OnComplete.RETURN,
+        turns_max=2,
+        user_selectable=True,
+    ),
+    Agent("clerk", sticks=Sticks.FOLLOW_UP, user_selectable=True),
+)
+SUPERVISED = registry_of(*AGENTS, limits=LIMITS)
+SWARM = registry_of(*AGENTS, home="tutor", limits=LIMITS)
+
+# A letter of the alphabet: what it is called, and the command it is in a state, if it is one.
+Ids = Callable[[], str]
+Letter = tuple[str, Callable[[SessionState, Ids], Command | None]]
+
+
+def route(text: str) -> Letter:
+    """A user's message."""
+    return f"user: {text}", lambda _state, ids: RouteMessage(ids(), text, ids())
+
+
+def route_while_off(text: str) -> Letter:
+    """A user's message while stickiness is off."""
+    return (
+        f"user (off): {text}",
+        lambda _state, ids: RouteMessage(ids(), text, ids(), stickiness_enabled=False),
+    )
+
+
+def hand_over(
+    agent_id: str,
+    mode: HandoffMode = HandoffMode.TRANSFER,
+    initiator: Initiator | None = None,
+    *,
+    in_turn: bool = False,
+    enabled: bool = True,
+) -> Letter:
+    """A handoff by itself; in_turn: in the newest open turn."""
+
+    def command(state: SessionState, ids: Ids) -> Command | None:
+        if in_turn and not state.open_turns:
+            return None
+        turn = state.open_turns[-1].request_id if in_turn else ""
+        return SetActiveAgent(
+            ids(),
+            agent_id,
+            turn_request_id=turn,
+            initiator=initiator,
+            mode=mode,
+            stickiness_enabled=enabled,
+        )
+
+    who = initiator.value if initiator else "agent"
+    where = "in the turn" if in_turn else "between turns"
+    return f"{who} {where}: {mode.value} to {agent_id}{'' if enabled else ' (off)'}", command
+
+
+def answer(
+    name: str,
+    outcome: Outcome,
+    *,
+    place: int = -1,
+    stranger: bool = False,
+    text: str = "/reset",
+    enabled: bool = True,
+) -> Letter:
+    """An answer to the newest (-1) or the oldest (0) of several open turns."""
+
+    def command(state: SessionState, ids: Ids) -> Command | None:
+        turns = state.open_turns
+        if not turns or (place == 0 and len(turns) == 1):
+            return None
+        turn = turns[place]
+        others = [agent.agent_id for agent in AGENTS if agent.agent_id != turn.holder]
+        return CompleteTurn(
+            request_id=turn.request_id,
+            agent_id=others[0] if stranger else turn.holder,
+            outcome=outcome,
+            child_seed=ids(),
+            text=text,
+            stickiness_enabled=enabled,
+        )
+
+    which = {0: "older turn", -1: "turn"}[place]
+    who = "a stranger" if stranger else "holder"
+    return f"{who} ends the {which}: {name}{'' if enabled else ' (off)'}", command
+
+
+def resume(decision: ApprovalDecision) -> Letter:
+    """A person's decision about the paused task."""
+
+    def command(state: SessionState, ids: Ids) -> Command | None:
+        if state.paused is None:
+            return None
+        return ResumeTask(state.paused.request_id, state.paused.task_id, decision, ids())
+
+    return f"a person decides: {decision.value}", command
+
+
+def clear(scope: ClearScope) -> Letter:
+    """A clear."""
+    return f"clear {scope.value}", lambda _state, ids: ClearActiveAgent(ids(), scope)
+
+
+def alphabet(home: str) -> tuple[Letter, ...]:
+    """Return every kind of command, for a registry with this home agent."""
+    interlude, transfer = HandoffMode.INTERLUDE, HandoffMode.TRANSFER
+    operator = Initiator.OPERATOR
+    others = [name for name in ("tutor", "buddy", "clerk") if name != home]
+    return (
+        route("hello"),
+        route_while_off("hello"),
+        route("/supervisor"),
+        route("/reset hello"),
+        route("/agent buddy"),
+        route("/agent clerk hello"),
+        *(hand_over(name) for name in (home, *others)),
+        hand_over("clerk", interlude, operator),
+        *(hand_over(name, in_turn=True) for name in (home, *others)),
+        hand_over("clerk", interlude, operator, in_turn=True),
+        hand_over("buddy", transfer, in_turn=True, enabled=False),
+        answer("proceed", Proceed()),
+        answer("proceed with a marker", Proceed(), text="[handoff_to:Clerk] /reset"),
+        answer("asks", FollowUp()),
+        answer("asks for a while", FollowUp(timeout_us=LOCK_TIMEOUT_US)),
+        answer("complete", Complete()),
+        *(answer(f"hands to {name}", HandOff(name)) for name in (home, *others)),
+        answer("interlude with clerk", HandOff("clerk", mode=interlude)),
+        answer("consults clerk", HandOff("clerk", mode=HandoffMode.CONSULT)),
+        answer("needs an approval", AskApproval()),
+        resume(ApprovalDecision.REJECT),
+        answer("fails", Fail()),
+        answer("asks", FollowUp(), enabled=False),
+        answer("proceed", Proceed(), stranger=True),
+        answer("hands to clerk", HandOff("clerk"), place=0),
+        clear(ClearScope.ACTIVE_AGENT),
+        clear(ClearScope.SESSION),
+    )
+
+
+# Enough letters for every kind of change: the default search is as long as the full one.
+COMPACT = frozenset(
+    {
+        "user: hello",
+        "user (off): hello",
+        "user: /supervisor",
+        "user: /agent clerk hello",
+        "agent in the turn: transfer to tutor",
+        "agent in the turn: transfer to buddy",
+        "agent between turns: transfer to buddy",
+        "holder ends the turn: proceed",
+        "holder ends the turn: asks for a while",
+        "holder ends the turn: complete",
+        "holder ends the turn: hands to tutor",
+        "holder ends the turn: interlude with clerk",
+        "holder ends the turn: consults clerk",
+        "holder ends the turn: needs an approval",
+        "a person decides: reject",
+        "holder ends the older turn: hands to clerk",
+        "clear session",
+        "wait 20 s",
+    }
+)
+
+
+WAITS_US = (LOCK_TIMEOUT_US, LIMITS.turn_timeout_us, 400 * SECOND_US)
+
+
+def canonical(state: SessionState, now_us: int) -> Hashable:
+    """Return what the future of a state depends on: names by place, dates by what is left."""
+    places = {turn.root_request_id: place for place, turn in enumerate(state.open_turns)}
+
+    def tenure(held: Tenure) -> Hashable:
+        left = None if held.lock_expire_us is None else max(0, held.lock_expire_us - now_us)
+        entered = places.get(held.entered_turn)
+        return held.agent_id, held.locked, left, entered, min(held.turns_taken, 2)
+
+    def turn(open_turn: OpenTurn) -> Hashable:
+        return (
+            open_turn.holder,
+            open_turn.path,
+            open_turn.request_since,
+            open_turn.hops,
+            open_turn.asker,
+            open_turn.mid_task,
+            state.is_live(open_turn),
+            state.task is not None and open_turn.task_id == state.task.task_id,
+            max(0, open_turn.dispatched_us + LIMITS.turn_timeout_us - now_us),
+        )
+
+    idle_us = min(now_us - state.update_us, 400 * SECOND_US)
+    return (
+        tenure(state.active) if state.active else None,
+        tuple(map(tenure, state.stack)),
+        tuple(map(turn, state.open_turns)),
+        state.returned,
+        state.task.status if state.task else None,
+        (state.paused.holder, state.paused.hops) if state.paused else None,
+        idle_us if state.active else 0,
+    )
+
+
+class Search:
+    """A breadth-first search through the sessions that a registry allows."""
+
+    def __init__(self, registry: Registry, *, compact: bool) -> None:
+        self.registry = registry
+        self.letters = [
+            letter
+            for letter in alphabet(registry.home_agent_id)
+            if not compact or letter[0] in COMPACT
+        ]
+        self.waits_us = [
+            wait_us for wait_us in WAITS_US if not compact or _wait_name(wait_us) in COMPACT
+        ]
+        self.steps = 0
+        self.refusals: dict[Reason, int] = {}
+        self.seen: set[Hashable] = {None}
+        self._number = 0
+
+    def run(self, length: int) -> list[int]:
+        """Search all sequences up to a length; return the new states of each length."""
+        frontier: list[tuple[SessionState | None, int, tuple[str, ...]]] = [(None, START_US, ())]
+        sizes = []
+        for _ in range(length):
+            following = []
+            for state, now_us, trail in frontier:
+                for name, after, then_us in self._successors(state, now_us, trail):
+                    key = canonical(after, then_us)
+                    if key not in self.seen:
+                        self.seen.add(key)
+                        following.append((after, then_us, (*trail, name)))
+            sizes.append(len(following))
+            frontier = following
+        return sizes
+
+    def _successors(
+        self, state: SessionState | None, now_us: int, trail: tuple[str, ...]
+    ) -> Iterator[tuple[str, SessionState, int]]:
+        if state is not None:
+            for wait_us in self.waits_us:
+                self.steps += 1
+                yield _wait_name(wait_us), state, now_us + wait_us
+        for name, make in self.letters:
+            # A command that needs a session is tried on a session that nobody has talked in too.
+            command = make(state or _NOBODY, self._id)
+            if command is None:
+                continue
+            self.steps += 1
+            # Commands are a second apart, so that their order can be told.
+            then_us = now_us + SECOND_US
+            try:
+                after = self._step(state, command, then_us)
+            except AssertionError as error:
+                error.add_note("after: " + " | ".join((*trail, name)))
+                raise
+            if after is not None:
+                yield name, after, then_us
+
+    def _step(
+        self, state: SessionState | None, command: Command, now_us: int
+    ) -> SessionState | None:
+        try:
+            decided = decide(state, command, self.registry, now_us, session_id=SESSION_ID)
+        except RoutingError as error:
+            self.refusals[error.reason] = self.refusals.get(error.reason, 0) + 1
+            return None
+        check_change(state, command, decided, self.registry)
+        return decided.state
+
+    def _id(self) -> str:
+        self._number += 1
+        return uuid7(self._number)
+
+
+def _wait_name(wait_us: int) -> str:
+    return f"wait {wait_us // SECOND_US} s"
+
+
+_NOBODY = SessionState(session_id=SESSION_ID, revision=0, create_us=0, update_us=0)
+
+
+def search(registry: Registry, length: int, *, compact: bool = False) -> Search:
+    """Search and print what was covered."""
+    started_s = time.perf_counter()
+    found = Search(registry, compact=compact)
+    sizes = found.run(length)
+    letters = len(found.letters) + len(found.waits_us)
+    refused = {reason.value: count for reason, count in found.refusals.items()}
+    print(  # noqa: T201 - shown with -rP, and with a failure
+        f"home {registry.home_agent_id}: all sequences of {letters} letters up to {length}: "
+        f"{sum(sizes)} states, by length {sizes}; {found.steps} steps checked, "
+        f"refused {refused}; {time.perf_counter() - started_s:.1f} s"
+    )
+    return found
+
+
+def test_letters_of_the_compact_alphabet_are_letters():
+    """A letter that was renamed must not drop out of the default search unseen."""
+    names = {name for name, _ in alphabet("supervisor")} | set(map(_wait_name, WAITS_US))
+    assert names >= COMPACT
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("registry", [SUPERVISED, SWARM], ids=["supervised", "swarm"])
+def test_nothing_that_never_happens_is_a_few_commands_away(registry):
+    """Every sequence of every kind of command, up to four."""
+    found = search(registry, 4)
+    assert len(found.seen) > 2000
+    assert set(found.refusals) == {Reason.UNKNOWN_SESSION, Reason.HANDOFF_REFUSED}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("registry", [SUPERVISED, SWARM], ids=["supervised", "swarm"])
+def test_nothing_that_never_happens_is_six_telling_commands_away(registry):
+    """Deep enough for an interlude within an interlude that ends by itself."""
+    found = search(registry, 6, compact=True)
+    reached = {key for key in found.seen if key is not None}
+    assert any(key[1] for key in reached), "no interlude was reached"
+    assert any(key[3] for key in reached), "no return was reached"
+    assert any(key[0] and key[0][1] for key in reached), "no lock was reached"
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("registry", [SUPERVISED, SWARM], ids=["supervised", "swarm"])
+def test_nothing_that_never_happens_is_six_commands_away(registry):
+    """Every sequence of every kind of command, up to six."""
+    found = search(registry, 6)
+    assert len(found.seen) > 50_000

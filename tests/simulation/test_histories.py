@@ -1,0 +1,376 @@
+"""Long random histories over random registries, and what never happens in any of them.
+
+A failure prints the history as Hypothesis has shrunk it, and the seed: the same run again is
+ROUTING_SEED=<seed> make test args=tests/simulation/test_histories.py
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from routing_service.core.commands import (
+    AskApproval,
+    Complete,
+    Fail,
+    FollowUp,
+    HandOff,
+    Outcome,
+    Proceed,
+    RouteMessage,
+)
+from routing_service.core.decide import decide
+from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.events import Profile, ProfileUpdated, TurnCompleted
+from routing_service.core.history import HistoryFold
+from routing_service.core.registry import SECOND_US, Registry
+from routing_service.core.session import SessionState, apply_change
+from routing_service.core.vocabulary import (
+    ClearScope,
+    Initiator,
+    OutcomeStatus,
+)
+from routing_service.storage.event_codec import (
+    decode_events,
+    decode_state,
+    encode_events,
+    encode_state,
+)
+from tests.simulation.conversation import SESSION_ID, START_US, Conversation, uuid7
+from tests.simulation.reference_route import Reference
+from tests.simulation.strategies import (
+    REGISTRY_BYTES,
+    SESSION_BYTES,
+    Answer,
+    Clear,
+    HandOver,
+    Reload,
+    Resume,
+    Say,
+    Step,
+    Switch,
+    Tape,
+    Wait,
+    draw_history,
+    draw_registry,
+    draw_session,
+    tape_bytes,
+)
+
+# One seed for the run, the same on CI, elsewhere another one each time.
+SEED = int(
+    os.environ.get("ROUTING_SEED") or ("0" if os.environ.get("CI") else secrets.randbits(32))
+)
+
+# What a legal call may be answered with; anything else is a mistake of ours.
+REFUSALS = {
+    Reason.HANDOFF_REFUSED,
+    Reason.UNKNOWN_AGENT,
+    Reason.UNKNOWN_REQUEST,
+    Reason.UNKNOWN_SESSION,
+    Reason.TASK_OPEN,
+    Reason.TASK_CLOSED,
+    Reason.TURN_OPEN,
+    Reason.TASK_NOT_PAUSED,
+    Reason.REQUEST_NOT_OPEN,
+    Reason.AGENT_UNAVAILABLE,
+}
+STATE_BYTES_MAX = 8 * 1024
+STEPS_MAX = 40
+PLAIN = Say("hello", (), "", literal_text=True, task="", expire_s=None)
+
+
+class Actors:
+    """Plays drawn steps into a conversation, as callers of the service could."""
+
+    def __init__(self, choices: list[Registry]) -> None:
+        self.choices = choices
+        self.chat = Conversation(choices[0])
+        self.outcomes: Counter[str] = Counter()
+        self.answered: dict[tuple[str, str], str] = {}
+        self.closed_tasks: dict[str, str] = {}
+
+    def play(self, step: Step) -> None:
+        """Play one step; a refusal changes nothing."""
+        before = self.chat.state
+        if isinstance(step, Answer) and not step.closed and before and not before.open_turns:
+            # Most answers are to something.
+            self.play(PLAIN)
+            before = self.chat.state
+        stored = encode_state(before) if before else b""
+        refusal = None
+        try:
+            self._play(step)
+        except RoutingError as error:
+            refusal = error
+        self.outcomes[refusal.reason.value if refusal else type(step).__name__] += 1
+        if refusal is not None:
+            assert refusal.reason in REFUSALS, refusal
+            assert 0 < len(refusal.message.encode()) < 4096
+            assert self.chat.state is before
+        if before is not None:
+            assert encode_state(before) == stored, "a decision changed the state before it"
+        self._remember_tasks()
+
+    def _play(self, step: Step) -> None:
+        chat = self.chat
+        match step:
+            case Say():
+                self._say(step)
+            case Answer():
+                self._answer(step)
+            case HandOver():
+                turn = "" if step.turn is None else self._request(step.turn, closed=step.closed)
+                chat.hands_to(
+                    step.target,
+                    turn=turn,
+                    by=step.by,
+                    initiator=Initiator(step.initiator) if step.initiator else None,
+                    mode=step.mode,
+                )
+            case Resume():
+                if chat.state is not None:
+                    chat.resumes(step.decision, request=uuid7(10**6) if step.wrong else "")
+            case Clear():
+                if chat.state is not None:
+                    chat.clears(ClearScope.SESSION if step.session else ClearScope.ACTIVE_AGENT)
+            case Wait():
+                chat.wait(step.seconds)
+            case Reload():
+                chat.reload(self.choices[step.place % len(self.choices)])
+            case Switch():
+                chat.stickiness = step.enabled
+
+    def _say(self, step: Say) -> None:
+        chat = self.chat
+        task_id = known_status = ""
+        latest = chat.state.task if chat.state else None
+        if step.task == "open" and latest is not None:
+            task_id = latest.task_id
+        elif step.task == "new":
+            task_id = chat.fresh_id()
+        elif step.task == "closed" and self.closed_tasks:
+            task_id, known_status = next(iter(self.closed_tasks.items()))
+        command = RouteMessage(
+            request_id=chat.fresh_id(),
+            text=step.text,
+            new_task_id=chat.fresh_id(),
+            task_id=task_id,
+            known_task_status=known_status,
+            profile=Profile(channel=step.channel, entitlements=step.entitlements),
+            task_expire_us=_after(chat, step.expire_s),
+            literal_text=step.literal_text,
+            stickiness_enabled=chat.stickiness,
+        )
+        before = chat.state
+        decision = chat.do(command)
+        again = decide(before, command, chat.registry, chat.now_us, session_id=SESSION_ID)
+        assert again.decision == decision, "the same arguments gave another decision"
+        if decision.reply is None and before is not None:
+            told = apply_change(
+                before,
+                [e for e in decision.events if isinstance(e, ProfileUpdated)],
+                session_id=SESSION_ID,
+                now_us=before.update_us,
+                registry_version="",
+            )
+            expected = Reference(told, chat.registry, chat.now_us).expects(
+                stickiness=chat.stickiness
+            )
+            assert decision.dispatch.agent_id == expected.agent_id
+            assert decision.dispatch.reason is expected.reason
+            assert (chat.active, chat.locked, chat.stack) == (
+                expected.active,
+                expected.locked,
+                expected.stack,
+            )
+
+    def _answer(self, step: Answer) -> None:
+        chat = self.chat
+        if chat.state is None:
+            return
+        request = self._request(step.turn, closed=step.closed)
+        turn = chat.state.find_turn(request)
+        by = step.by or (turn.holder if turn else "") or _holder_of(chat, request)
+        if (request, by) in self.answered:
+            # The service gives such a repeat its first answer, or refuses it.
+            return
+        decision = chat.answers(_outcome(step), by=by, request=request, text=step.text)
+        (answer,) = (e for e in decision.events if isinstance(e, TurnCompleted))
+        self.answered[request, by] = answer.text
+        self.outcomes[decision.status.value] += 1
+
+    def _request(self, place: int, *, closed: bool) -> str:
+        """Return an open request, or one of the past, or one that nobody knows."""
+        state = self.chat.state
+        now_open = [turn.request_id for turn in state.open_turns] if state else []
+        if closed:
+            past = [request for request in self.chat.known if request not in now_open]
+            return past[-1] if past else uuid7(10**6)
+        if not now_open:
+            return uuid7(10**6)
+        return now_open[max(-len(now_open), -1 - place)]
+
+    def _remember_tasks(self) -> None:
+        state = self.chat.state
+        if state is not None and state.task is not None and not state.task.status.is_open:
+            self.closed_tasks[state.task.task_id] = state.task.status.value
+
+    def check_whole(self) -> None:
+        """Assert what holds of the whole history, as it would be read back from a store."""
+        chat = self.chat
+        if chat.state is None:
+            assert not chat.log
+            return
+        state = None
+        history = HistoryFold()
+        for revision, (now_us, version, events) in enumerate(chat.log, start=1):
+            stored = decode_events(encode_events(events))
+            state = apply_change(
+                state, stored, session_id=SESSION_ID, now_us=now_us, registry_version=version
+            )
+            history.apply(revision, now_us, stored)
+        assert state == chat.state, "the state differs from its own replay"
+        assert chat.state.revision == len(chat.log)
+        data = encode_state(chat.state)
+        assert decode_state(data) == chat.state
+        assert len(data) < STATE_BYTES_MAX
+        told = {(record.request_id, record.agent_id): record for record in history.records}
+        assert len(told) == len(history.records)
+        for key, text in self.answered.items():
+            assert told[key].agent_text == text, "an agent's text is not in the history"
+        open_requests = {(turn.request_id, turn.holder) for turn in chat.state.open_turns}
+        # Whoever answered before it was given the request has had its one answer.
+        open_requests -= set(self.answered)
+        assert open_requests <= {key for key, record in told.items() if record.is_open}
+        positions = [record.position for record in history.records]
+        assert positions == sorted(positions), "the history is out of order"
+
+
+def _holder_of(chat: Conversation, request: str) -> str:
+    return chat.known[request].holder if request in chat.known else "ada"
+
+
+def _after(chat: Conversation, seconds: int | None) -> int | None:
+    """Return a time that lies ahead, whatever the clock was put back to."""
+    now_us = max(chat.now_us, chat.state.update_us if chat.state else 0)
+    return None if seconds is None else now_us + seconds * SECOND_US
+
+
+def _outcome(step: Answer) -> Outcome:
+    match step.outcome:
+        case "follow_up":
+            return FollowUp(None if step.timeout_s is None else step.timeout_s * SECOND_US)
+        case "complete":
+            return Complete(summary="done")
+        case "handoff":
+            return HandOff(step.target, mode=step.mode, reason="can you help")
+        case "approval_needed":
+            return AskApproval(prompt="pay?")
+        case "failure":
+            return Fail(message="no")
+        case _:
+            return Proceed()
+
+
+def play_history(tape: bytes) -> Counter[str]:
+    """Play a history and check it; return what became of its steps."""
+    choices, steps = draw_history(tape)
+    actors = Actors(choices)
+    with told(*choices, *steps):
+        for step in steps:
+            actors.play(step)
+        actors.check_whole()
+    return actors.outcomes
+
+
+@contextmanager
+def told(*drawn: object) -> Iterator[None]:
+    """Say with a failure what was drawn, and the seed of the run."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note("\n".join((f"ROUTING_SEED={SEED}", *map(str, drawn))))
+        raise
+
+
+def tapes(steps: int) -> st.SearchStrategy[bytes]:
+    """Return the strategy for histories of so many steps."""
+    return st.binary(min_size=tape_bytes(steps), max_size=tape_bytes(steps))
+
+
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
+
+@pytest.mark.timeout(300)
+@seed(SEED)
+@settings(max_examples=400, print_blob=True, suppress_health_check=SLOW)
+@given(tape=tapes(STEPS_MAX))
+def test_nothing_that_never_happens_is_in_a_random_history(tape):
+    """Agents vanish and come back, stickiness goes off, the clock is put back in between."""
+    play_history(tape)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_nothing_that_never_happens_is_in_ten_thousand_histories():
+    """The same for long, and every kind of answer has been seen."""
+    total: Counter[str] = Counter()
+    played = 0
+
+    @seed(SEED)
+    @settings(max_examples=10_000, print_blob=True, suppress_health_check=SLOW, database=None)
+    @given(tape=tapes(STEPS_MAX))
+    def run(tape):
+        nonlocal played
+        played += 1
+        total.update(play_history(tape))
+
+    run()
+    print(f"ROUTING_SEED={SEED}: {played} histories, {sum(total.values())} steps: {dict(total)}")  # noqa: T201
+    assert played >= 10_000
+    assert {reason.value for reason in REFUSALS} - {"UNKNOWN_SESSION"} <= set(total)
+    assert {status.value for status in OutcomeStatus} <= set(total)
+
+
+@pytest.mark.timeout(300)
+@seed(SEED)
+@settings(max_examples=3000, print_blob=True, suppress_health_check=SLOW)
+@given(
+    tape=st.binary(
+        min_size=REGISTRY_BYTES + SESSION_BYTES, max_size=REGISTRY_BYTES + SESSION_BYTES
+    ),
+    waited_s=st.integers(-100, 200),
+    stickiness=st.sampled_from((True, True, True, False)),
+)
+def test_plain_message_goes_where_the_rules_say(tape, waited_s, stickiness):
+    """Any session that could be stored, against rules that were written down a second time."""
+    registry = draw_registry(Tape(tape[:REGISTRY_BYTES]))
+    state = draw_session(Tape(tape[REGISTRY_BYTES:]), registry)
+    now_us = START_US + waited_s * SECOND_US
+    with told(registry, state):
+        check_choice(state, registry, now_us, stickiness=stickiness)
+
+
+def check_choice(state: SessionState, registry: Registry, now_us: int, *, stickiness: bool) -> None:
+    """Assert that a plain message goes where the second reading of the rules says."""
+    expected = Reference(state, registry, now_us).expects(stickiness=stickiness)
+    command = RouteMessage(
+        uuid7(99), "hello", uuid7(98), literal_text=True, stickiness_enabled=stickiness
+    )
+    if registry.double_text_rejects:
+        registry = replace(registry, double_text_rejects=False)
+    decided = decide(state, command, registry, now_us, session_id=SESSION_ID)
+    dispatch, after = decided.decision.dispatch, decided.state
+    assert (dispatch.agent_id, dispatch.reason) == (expected.agent_id, expected.reason)
+    assert after.active_id == expected.active
+    assert [frame.agent_id for frame in after.stack] == expected.stack
+    assert (after.active is not None and after.active.locked) == expected.locked

@@ -1,0 +1,153 @@
+"""agent-routing check: what it prints, and how it exits."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from routing_service.cli import main
+from routing_service.examples import EXAMPLES
+
+GOOD = """\
+api_version: agent_routing/v1
+version: 7
+supervisor: desk
+agents:
+  - {id: desk, name: Desk}
+  - {id: billing, name: Billing, on_complete: support, requires: ["plan:premium"]}
+  - {id: support, name: Support, handoff_to: [billing], enabled: false}
+"""
+BAD = GOOD.replace("on_complete: support", "on_complete: suport").replace("version: 7\n", "")
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Return what runs a command line: (exit code, stdout, stderr)."""
+
+    def run_it(*argv):
+        monkeypatch.setattr(sys, "argv", ["agent-routing", *argv])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (ended.value.code, *capsys.readouterr())
+
+    return run_it
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return what writes a registry file and gives its path."""
+
+    def write_it(text, name="agents.yaml"):
+        file = tmp_path / name
+        file.write_text(text, encoding="utf-8")
+        return str(file)
+
+    return write_it
+
+
+def test_good_file_is_summed_up(run, write):
+    """An author sees at a glance who is there and what comes after whom."""
+    file = write(GOOD)
+    code, out, _ = run("check", file)
+    assert code == 0
+    assert f"{file}: good, version 7, 3 agents, supervisor desk" in out
+    billing = next(line for line in out.splitlines() if line.startswith("billing"))
+    assert "→ support" in billing
+    assert "needs plan:premium" in out
+    assert "disabled" in out
+
+
+def test_every_problem_is_a_line_with_its_place(run, write):
+    """As compilers write them, so that editors can jump there; all at once."""
+    file = write(BAD)
+    code, out, _ = run("check", file)
+    assert code == 1
+    lines = out.splitlines()
+    assert f"{file}: 2 problems" in lines
+    hop = next(line for line in lines if "suport" in line)
+    assert hop.startswith(f"{file}:5:")
+    assert "agents[1].on_complete" in hop
+    assert "; " in hop
+
+
+def test_one_bad_file_of_several_fails_the_check(run, write):
+    """The others are reported all the same."""
+    code, out, _ = run("check", write(GOOD), write(BAD, "bad.yaml"))
+    assert code == 1
+    assert "good, version 7" in out
+    assert "bad.yaml: 2 problems" in out
+
+
+def test_warnings_do_not_fail_the_check(run, write):
+    """What may be meant is pointed at, and taken."""
+    code, out, _ = run("check", write(GOOD))
+    assert "warning: " in out
+    assert code == 0
+
+
+def test_missing_file_is_a_problem_of_that_file(run, tmp_path):
+    """With the remedy, and no traceback."""
+    file = str(tmp_path / "nowhere.yaml")
+    code, out, err = run("check", file)
+    assert code == 1
+    assert out.splitlines()[0] == f"{file}: there is no such file; check the path"
+    assert not err
+
+
+def test_json_has_problems_by_field(run, write):
+    """For programs: the place in numbers, message and remedy apart."""
+    file = write(BAD)
+    code, out, _ = run("check", file, "--json")
+    answer = json.loads(out)
+    assert code == 1
+    assert answer["ok"] is False
+    (report,) = answer["files"]
+    assert (report["file"], report["registry"]) == (file, None)
+    assert {problem["line"] for problem in report["problems"]} == {1, 5}
+    assert all(problem["message"] and problem["remedy"] for problem in report["problems"])
+
+
+def test_json_of_a_good_file_names_its_agents(run, write):
+    """Which agents a file has is what scripts ask for."""
+    code, out, _ = run("check", write(GOOD), "--json")
+    (report,) = json.loads(out)["files"]
+    assert code == 0
+    assert report["registry"]["home_agent_id"] == "desk"
+    assert [agent["agent_id"] for agent in report["registry"]["agents"]] == [
+        "desk",
+        "billing",
+        "support",
+    ]
+
+
+def test_pipe_is_checked(run, monkeypatch):
+    """A file that a program makes need not be kept."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(GOOD.encode())))
+    code, out, _ = run("check", "-")
+    assert code == 0
+    assert "standard input: good" in out
+
+
+def test_schema_is_json_schema(run):
+    """Editors complete and check registry files by it."""
+    code, out, _ = run("check", "--schema")
+    schema = json.loads(out)
+    assert code == 0
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert "agents" in schema["properties"]
+
+
+def test_nothing_to_check_is_a_wrong_command(run):
+    """Exit 2: what was typed is wrong, not what was checked."""
+    code, _, err = run("check")
+    assert code == 2
+    assert "name a registry file, or give --schema" in err
+
+
+@pytest.mark.parametrize("example", list(EXAMPLES))
+def test_shipped_examples_are_good(run, example):
+    """What newcomers copy has neither problems nor warnings."""
+    code, out, _ = run("check", str(EXAMPLES[example].registry_path))
+    assert code == 0
+    assert "warning" not in out

@@ -1,0 +1,322 @@
+"""agent-routing replay: where its server comes from, and what it prints."""
+
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from routing_service.cli import main
+from routing_service.cli.embedded_server import server_in_thread
+
+AGENTS = {
+    "made": [
+        {"id": "hotels", "name": "Hotels", "description": "Book hotels", "examples": ["a room"]},
+        {"id": "weather", "name": "Weather", "description": "Forecasts", "examples": []},
+    ]
+}
+COUNT = 6
+
+
+def turn(speaker, agent, text="something", **flags):
+    """Make a turn."""
+    return {"speaker": speaker, "text": text, "agent": agent, **flags}
+
+
+# Hotels asks, the user changes the topic, the weather is told, hotels are asked about again.
+TURNS = [
+    turn("user", "hotels"),
+    turn("agent", "hotels", requires_follow_up=True),
+    turn("user", "hotels"),
+    turn("agent", "hotels", requires_follow_up=True),
+    turn("user", "weather"),
+    turn("agent", "weather"),
+    turn("user", "weather"),
+    turn("agent", "weather", task_complete=True),
+    turn("user", "hotels"),
+    turn("agent", "hotels", task_complete=True),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with dialogues and the agents in them."""
+    lines = [
+        json.dumps(
+            {"dialogue_id": f"d{number}", "corpus": "made", "language": "en", "turns": TURNS}
+        )
+        for number in range(COUNT)
+    ]
+    content = "".join(f"{line}\n" for line in lines)
+    (tmp_path / "made_train.jsonl").write_text(content, encoding="utf-8")
+    (tmp_path / "agents.json").write_text(json.dumps(AGENTS), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Return what runs a command line: (exit code, stdout, stderr)."""
+
+    def run_it(*argv, stdin=b""):
+        monkeypatch.setattr(sys, "argv", ["agent-routing", "replay", *map(str, argv)])
+        stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)), encoding="utf-8")
+        monkeypatch.setattr(sys, "stdin", stream)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (ended.value.code, *capsys.readouterr())
+
+    return run_it
+
+
+@pytest.fixture
+def figures(run, folder):
+    """Return what replays the folder's dialogues and gives the figures."""
+
+    def replay(*argv):
+        code, out, err = run(folder / "made_train.jsonl", "--corpus", "made_train", "--json", *argv)
+        assert (code, err) == (0, ""), err
+        return json.loads(out)
+
+    return replay
+
+
+@pytest.mark.parametrize(
+    ("policy", "switch", "expected"),
+    [
+        # Of five messages the first and the two changes of topic go by the supervisor.
+        ("sticky", "supervisor", {"saved": 2, "misrouted": 2, "handoffs": 3, "stuck": 0}),
+        # Only the first: agents hand over to each other.
+        ("sticky", "agent", {"saved": 4, "misrouted": 2, "handoffs": 3, "stuck": 0}),
+        # Hotels keeps the two messages about the weather.
+        ("sticky", "stuck", {"saved": 4, "misrouted": 2, "handoffs": 1, "stuck": 2}),
+        # After each of the two questions; the second was answered about the weather.
+        ("follow_up", "supervisor", {"saved": 2, "misrouted": 1, "handoffs": 4, "stuck": 0}),
+        ("follow_up", "agent", {"saved": 2, "misrouted": 1, "handoffs": 4, "stuck": 0}),
+        ("supervisor", "supervisor", {"saved": 0, "misrouted": 0, "handoffs": 5, "stuck": 0}),
+    ],
+)
+def test_figures_are_those_of_the_policy(figures, policy, switch, expected):
+    """Counted by hand for one dialogue; there are several of it."""
+    found = figures("--policy", policy, "--switch", switch)
+    assert found["dialogues"] == COUNT
+    assert found["user_turns"] == 5 * COUNT
+    assert found["supervisor_calls_saved"] == pytest.approx(expected["saved"] / 5)
+    assert found["misrouted"] == pytest.approx(expected["misrouted"] / 5)
+    assert found["handoffs"] == expected["handoffs"] * COUNT
+    assert found["stuck_turns"] == expected["stuck"] * COUNT
+    assert (found["errors"], found["bad_lines"], found["handoffs_refused"]) == (0, 0, 0)
+
+
+def test_table_has_every_figure(run, folder):
+    """For people: shares in percent."""
+    code, out, _ = run(folder / "made_train.jsonl", "--corpus", "made")
+    assert code == 0
+    rows = {line[:24].strip(): line[24:].strip() for line in out.splitlines()}
+    assert rows["supervisor calls saved"] == "40.00%"
+    assert rows["user turns"] == "30"
+    assert len(rows["decisions digest"]) == 64
+
+
+def test_same_dialogues_give_the_same_decisions(figures):
+    """Whatever the label, and however many are in flight."""
+    first = figures()
+    second = figures("--concurrency", "1")
+    assert first["run_label"] != second["run_label"]
+    assert first["decisions_digest"] == second["decisions_digest"]
+    assert figures("--policy", "follow_up")["decisions_digest"] != first["decisions_digest"]
+
+
+def test_pipe_and_packed_file_read_as_one(run, folder, figures):
+    """zcat, tail -f, curl: dialogues come from anywhere."""
+    packed = gzip.compress((folder / "made_train.jsonl").read_bytes())
+    agents = ("--corpus", "made", "--corpus-agents", folder / "agents.json", "--json")
+    code, out, _ = run("-", *agents, stdin=packed)
+    assert code == 0
+    assert json.loads(out)["decisions_digest"] == figures()["decisions_digest"]
+
+
+def test_limit_is_of_dialogues(figures):
+    """A first look at a large file."""
+    assert figures("--limit", "2")["dialogues"] == 2
+
+
+def test_any_registry_is_replayed(run, folder):
+    """What a registry of one's own would have done: refused handoffs are figures, not errors."""
+    registry = folder / "own.yaml"
+    registry.write_text(
+        "api_version: agent_routing/v1\nversion: own\nsupervisor: desk\nagents:\n"
+        "  - {id: desk, name: Desk}\n"
+        "  - {id: hotels, name: Hotels, handoff_to: []}\n"
+        "  - {id: weather, name: Weather, on_complete: hotels}\n",
+        encoding="utf-8",
+    )
+    code, out, err = run(
+        folder / "made_train.jsonl", "--agents", registry, "--switch", "agent", "--json"
+    )
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    # Hotels may not hand over by itself; weather's completion goes on to hotels.
+    assert found["handoffs_refused"] == COUNT
+    assert found["misrouted"] == pytest.approx(1 / 5)
+
+
+def test_user_of_the_dialogues_may_be_somebody(run, folder):
+    """What a registry keeps for subscribers, or for a channel, is reached by such users alone."""
+    registry = folder / "own.yaml"
+    registry.write_text(
+        "api_version: agent_routing/v1\nversion: own\nsupervisor: desk\nagents:\n"
+        "  - {id: desk, name: Desk}\n"
+        "  - {id: hotels, name: Hotels, channels: [web]}\n"
+        '  - {id: weather, name: Weather, requires: ["plan:premium"]}\n',
+        encoding="utf-8",
+    )
+    files = (folder / "made_train.jsonl", "--agents", registry, "--json")
+    assert json.loads(run(*files)[1])["handoffs"] == 0
+    somebody = ("--channel", "web", "--entitlement", "plan:premium")
+    found = json.loads(run(*files, *somebody)[1])
+    assert (found["handoffs_refused"], found["handoffs"]) == (0, 3 * COUNT)
+
+
+def test_registry_without_the_dialogues_agents_is_told_once_a_line(run, folder):
+    """By file, line and agent; exit 1, since nothing was played."""
+    registry = folder / "other.yaml"
+    registry.write_text(
+        "api_version: agent_routing/v1\nversion: 1\nsupervisor: desk\n"
+        "agents: [{id: desk, name: Desk}, {id: hotels, name: Hotels}]\n",
+        encoding="utf-8",
+    )
+    file = folder / "made_train.jsonl"
+    code, out, err = run(file, "--agents", registry, "--json")
+    assert code == 1
+    assert json.loads(out)["bad_lines"] == COUNT
+    assert err.splitlines()[0] == (
+        f'error: {file}:1: agent "weather" is not registered; registered agents: desk, hotels'
+    )
+
+
+def test_bad_lines_are_told_and_counted(run, folder):
+    """The figures are of the rest; --strict stops instead."""
+    file = folder / "made_train.jsonl"
+    file.write_text("nonsense\n" + file.read_text(encoding="utf-8"), encoding="utf-8")
+    code, out, err = run(file, "--corpus", "made", "--json")
+    found = json.loads(out)
+    assert (code, found["bad_lines"], found["dialogues"]) == (1, 1, COUNT)
+    assert err.startswith(f"error: {file}:1: not JSON")
+    code, out, err = run(file, "--corpus", "made", "--json", "--strict")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"error: {file}:1: not JSON")
+
+
+def test_too_many_bad_lines_are_not_all_shown(run, folder):
+    """A screen of them is enough; the count says how many there are."""
+    file = folder / "bad.jsonl"
+    file.write_text("nonsense\n" * 100, encoding="utf-8")
+    code, out, err = run(file, "--corpus", "made", "--json")
+    assert (code, json.loads(out)["bad_lines"]) == (1, 100)
+    assert len(err.splitlines()) == 21
+    assert err.splitlines()[-1] == "error: more are counted and not shown"
+
+
+def test_running_server_is_replayed_on_and_taken_up_by_the_label(run, folder, figures):
+    """The registry is written for it; the same label answers alike and writes nothing new."""
+    registry, file = folder / "made.yaml", folder / "made_train.jsonl"
+    made = ("--corpus", "made")
+    assert run(file, *made, "--write-registry", registry) == (0, "", "")
+    with server_in_thread(registry, "memory:") as target:
+        label = ("--run-label", "first", "--json")
+        code, out, err = run(file, *made, "--target", target, *label)
+        first = json.loads(out)
+        assert (code, err) == (0, "")
+        assert first["decisions_digest"] == figures()["decisions_digest"]
+        again = json.loads(run(file, "--target", target, *label)[1])
+        assert again | {"seconds": 0, "turns_per_s": 0} == first | {"seconds": 0, "turns_per_s": 0}
+        # Without a label it says how to take the run up.
+        code, out, err = run(file, *made, "--target", target, "--json")
+        assert code == 0
+        assert f"--run-label {json.loads(out)['run_label']} takes up this run" in err
+        # Another registry than the server's is pointed at.
+        _, _, err = run(file, *made, "--policy", "follow_up", "--target", target, *label)
+        assert '"made-sticky-supervisor", not "made-follow_up-supervisor"' in err
+
+
+def test_store_of_an_embedded_server_can_be_kept(run, folder, tmp_path):
+    """To look into afterwards, and to go on with."""
+    store = ("--store", f"sqlite:///{tmp_path}/kept.db", "--run-label", "kept", "--json")
+    first = json.loads(run(folder / "made_train.jsonl", "--corpus", "made", *store)[1])
+    again = json.loads(run(folder / "made_train.jsonl", "--corpus", "made", *store)[1])
+    assert (tmp_path / "kept.db").exists()
+    assert again["decisions_digest"] == first["decisions_digest"]
+
+
+def test_absent_server_is_told_at_once(run, folder):
+    """A server that was never there is no outage to sit out."""
+    code, out, err = run(folder / "made_train.jsonl", "--target", "127.0.0.1:1")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: no server answers at 127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        ((), "give --agents FILE or --corpus NAME"),
+        (("--agents", "a.yaml", "--corpus", "made"), "give --agents or --corpus"),
+        (("--target", "127.0.0.1:1", "--embedded"), "leave out --embedded and --store"),
+        (("--agents", "a.yaml", "--write-registry", "-"), "give --corpus NAME"),
+        (("--corpus", "other"), 'no agents of a corpus "other"; it has: made'),
+        (("--corpus", "made", "--corpus-agents", "nowhere.json"), 'cannot read "nowhere.json"'),
+        (("--corpus", "made", "--policy", "glue"), "glue"),
+        (("--corpus", "made", "--limit", "0"), "'--limit'"),
+    ],
+)
+def test_contradictions_are_wrong_commands(run, folder, argv, complaint):
+    """Exit 2, before anything is started."""
+    code, out, err = run(folder / "made_train.jsonl", *argv)
+    assert (code, out) == (2, "")
+    assert complaint in " ".join(err.split())
+
+
+def test_mistyped_file_is_a_wrong_command(run, folder):
+    """Before the files before it are played for an hour."""
+    code, _, err = run(folder / "made_train.jsonl", folder / "mde_train.jsonl", "--corpus", "made")
+    assert code == 2
+    assert "mde_train.jsonl" in err
+
+
+def test_registry_is_written_as_a_file_that_serves(run, folder):
+    """It can be read, changed and checked like any other."""
+    code, out, _ = run(folder / "made_train.jsonl", "--corpus", "made", "--write-registry", "-")
+    assert code == 0
+    assert out.startswith('api_version: agent_routing/v1\nversion: "made-sticky-supervisor"\n')
+    code, _, err = run(folder / "made_train.jsonl", "--corpus", "made", "--write-registry", folder)
+    assert code == 1
+    assert "cannot write" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_replay_leaves_nothing_behind(folder, number):
+    """Ctrl-C, kill and a closed terminal end the server, remove its folder, and say no more."""
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-c", "from routing_service.cli import main; main()", "replay"),
+            *(str(pipe), "--corpus", "made"),
+        ],
+        env=os.environ | {"TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # Opened once the server stands; the replay then waits for a dialogue that never comes.
+    with pipe.open("wb"):
+        process.send_signal(number)
+        # The thread that reads ends with the pipe.
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    # gRPC may have had words of its own before it, for a call that was cut off.
+    assert err.endswith("error: interrupted\n")
+    assert not list(folder.glob("agent-routing-*"))

@@ -1,0 +1,136 @@
+"""What a user installs: one version, every file, bounds that the tested versions lie within."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import agent_routing
+import routing_service
+
+ROOT = Path(__file__).parents[2]
+SERVICE = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+OWNERS = packages_distributions()
+CLIENT = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text("utf-8"))
+
+
+def required_by(project):
+    """What an installation with all its extras asks for."""
+    extras = project["project"].get("optional-dependencies", {}).values()
+    return [*project["project"]["dependencies"], *(text for extra in extras for text in extra)]
+
+
+def direct_requirements():
+    """Each requirement that we state, but for our own other half."""
+    stated = [
+        *SERVICE["build-system"]["requires"],
+        *required_by(SERVICE),
+        *SERVICE["dependency-groups"]["dev"],
+        *required_by(CLIENT),
+    ]
+    return [
+        requirement
+        for requirement in map(Requirement, stated)
+        if requirement.name != "agent-routing-client"
+    ]
+
+
+def pinned_versions():
+    """The constraints, by canonical name."""
+    lines = (ROOT / "requirements/constraints.txt").read_text("utf-8").splitlines()
+    pins = (line.split("==") for line in lines if line and not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pins}
+
+
+def test_both_distributions_have_one_version():
+    """They are released together, and the service asks for exactly its own client."""
+    assert agent_routing.__version__ == routing_service.__version__
+    assert (
+        f"agent-routing-client=={routing_service.__version__}" in SERVICE["project"]["dependencies"]
+    )
+
+
+@pytest.mark.parametrize("requirement", direct_requirements(), ids=str)
+def test_bounds_hold_the_version_that_is_tested(requirement):
+    """A bound that shuts out the tested version would fail at a user's, not here."""
+    version = pinned_versions().get(canonicalize_name(requirement.name))
+    assert version is not None, "not pinned: run make constraints"
+    assert requirement.specifier.contains(version)
+
+
+@pytest.mark.parametrize(
+    "name", sorted({requirement.name for requirement in direct_requirements()})
+)
+def test_every_dependency_is_explained(name):
+    """Whoever reviews the next dependency can read why the others are there."""
+    table = re.findall(r"^\| (.+?) \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+    assert name in {word for cell in table for word in cell.split(", ")}
+
+
+def imported_modules(package):
+    """The modules of others that the package's files import, dotted."""
+    names = set()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    ours = {package.name, *sys.stdlib_module_names}
+    return {name for name in names if name.split(".")[0] not in ours}
+
+
+def distributions_of(module):
+    """The distributions that a module may come from."""
+    if module.startswith("google."):  # A namespace that several distributions share.
+        return {"googleapis-common-protos" if module.startswith("google.rpc.") else "protobuf"}
+    if module.startswith("agent_routing."):  # An editable installation does not say what it has.
+        return {"agent-routing-client"}
+    return {canonicalize_name(name) for name in OWNERS[module.split(".")[0]]}
+
+
+@pytest.mark.parametrize(
+    ("project", "package"),
+    [(SERVICE, "routing_service"), (CLIENT, "clients/python/agent_routing")],
+    ids=["service", "client"],
+)
+def test_what_a_package_imports_it_requires(project, package):
+    """What another package happens to bring along may be gone with that package's next version."""
+    stated = (Requirement(text).name for text in required_by(project))
+    required = {canonicalize_name(name) for name in stated}
+    imported = imported_modules(ROOT / package)
+    assert imported
+    assert not {module for module in imported if not distributions_of(module) & required}
+
+
+def test_both_distributions_carry_the_licence():
+    """A build takes only what lies beside it, so the client has a copy."""
+    licence = (ROOT / "LICENSE").read_bytes()
+    assert (ROOT / "clients/python/LICENSE").read_bytes() == licence
+
+
+def test_the_wheel_ships_every_file_of_the_package(tmp_path):
+    """Texts, example registries, the schema and migrations are data files: easily left behind."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    [wheel] = tmp_path.glob("agent_routing_service-*.whl")
+    package = ROOT / "routing_service"
+    there = {
+        path.relative_to(ROOT).as_posix()
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    shipped = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert shipped == there

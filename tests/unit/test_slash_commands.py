@@ -1,0 +1,272 @@
+"""Commands that users type: what is one, what it carries, and above all what is none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing_service.core.slash_commands import (
+    COMMANDS_BY_NAME,
+    SLASH_COMMANDS,
+    ParsedCommand,
+    parse,
+)
+from routing_service.texts import shipped_texts
+
+NAMES = [command.name for command in SLASH_COMMANDS]
+WITH_ARGUMENT = [command.name for command in SLASH_COMMANDS if command.takes_argument]
+WITHOUT_ARGUMENT = [command.name for command in SLASH_COMMANDS if not command.takes_argument]
+
+# What str.split() takes for white space, line breaks and no-break spaces among it.
+SPACES = [" ", "\t", "\n", "\r\n", "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}", "  "]
+
+# Invisible, but no white space.
+INVISIBLE = [
+    "\N{ZERO WIDTH SPACE}",
+    "\N{ZERO WIDTH JOINER}",
+    "\N{ZERO WIDTH NO-BREAK SPACE}",
+    "\N{LEFT-TO-RIGHT MARK}",
+    "\N{RIGHT-TO-LEFT OVERRIDE}",
+    "\N{SOFT HYPHEN}",
+    "\N{WORD JOINER}",
+    "\x00",
+]
+
+
+def test_table_has_the_commands_that_users_know():
+    """The names are part of what users and operators rely on."""
+    assert NAMES == ["supervisor", "reset", "agents", "agent", "status", "history", "help"]
+
+
+def test_only_three_commands_unlock_change_ownership_and_dispatch():
+    """Looking at something must not change it."""
+    acting = {"supervisor", "reset", "agent"}
+    assert {c.name for c in SLASH_COMMANDS if c.unlocks} == acting
+    assert {c.name for c in SLASH_COMMANDS if c.changes_ownership} == acting
+    assert {c.name for c in SLASH_COMMANDS if c.dispatches_rest} == acting
+    assert WITH_ARGUMENT == ["agent"]
+
+
+def test_every_name_in_the_table_leads_to_its_row():
+    """In every language; none of them stands for two commands."""
+    rows = [
+        (name, command)
+        for command in SLASH_COMMANDS
+        for name in {command.name, *(name for names in command.names.values() for name in names)}
+    ]
+    assert len(dict(rows)) == len(rows)
+    assert dict(COMMANDS_BY_NAME) == dict(rows)
+
+
+def test_every_command_has_a_name_in_every_language_of_the_replies():
+    """/help tells what to type in the user's language."""
+    languages = set(shipped_texts().locales) - {"en"}
+    assert languages == {"es", "pt"}
+    for command in SLASH_COMMANDS:
+        assert set(command.names) == languages
+        assert all(command.names.values())
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("/supervisor", "supervisor"),
+        ("/supervisora", "supervisor"),
+        ("/reiniciar", "reset"),
+        ("/agentes", "agents"),
+        ("/agente", "agent"),
+        ("/estado", "status"),
+        ("/historial", "history"),
+        ("/historico", "history"),
+        ("/histórico", "history"),
+        ("/HISTÓRICO", "history"),
+        ("/histo\N{COMBINING ACUTE ACCENT}rico", "history"),
+        ("/ayuda", "help"),
+        ("/ajuda", "help"),
+        ("  /Ayuda", "help"),
+    ],
+)
+def test_names_of_other_languages_are_commands(typed, name):
+    """With and without accents, however a keyboard composes them."""
+    assert parse(typed) == ParsedCommand(name, "", "")
+
+
+def test_localised_name_takes_the_same_arguments():
+    """It is the same row of the table."""
+    assert parse("/agente iva ¿cuándo?") == ParsedCommand("agent", "iva", "¿cuándo?")
+    assert parse("/agente «Especialista en IVA» ya") == ParsedCommand(
+        "agent", "Especialista en IVA", "ya"
+    )
+    assert parse("/reiniciar quiero devolver un libro") == ParsedCommand(
+        "reset", "", "quiero devolver un libro"
+    )
+
+
+@pytest.mark.parametrize(
+    ("locale", "typed"),
+    [("es", "/ayuda"), ("es-MX", "/ayuda"), ("pt_BR", "/ajuda"), ("en", "/help"), ("", "/help")],
+)
+def test_users_are_told_the_name_of_their_language(locale, typed):
+    """Of their country's language where the country has no names of its own."""
+    assert COMMANDS_BY_NAME["help"].typed(locale) == typed
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("before", ["", " ", "\n\t ", "\N{NO-BREAK SPACE}"])
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.title, str.swapcase])
+def test_command_is_found_in_any_case_and_after_white_space(name, before, change):
+    """Telephones write capitals and people add spaces."""
+    assert parse(f"{before}/{change(name)}") == ParsedCommand(name, "", "")
+
+
+@pytest.mark.parametrize("name", WITHOUT_ARGUMENT)
+@pytest.mark.parametrize("space", SPACES)
+def test_rest_of_the_message_is_kept_as_written(name, space):
+    """Only the white space between is gone; what follows is the user's own, to the last space."""
+    assert parse(f"/{name}{space}show me\n taxes ") == ParsedCommand(name, "", "show me\n taxes ")
+
+
+@pytest.mark.parametrize(
+    ("text", "argument", "rest"),
+    [
+        ("/agent", "", ""),
+        ("/agent  ", "", ""),
+        ("/agent math", "math", ""),
+        ("/AGENT math what is 2+2", "math", "what is 2+2"),
+        ("/agent\nmath\nwhat is 2+2 ", "math", "what is 2+2 "),
+        ('/agent "Math Specialist" what is 2+2', "Math Specialist", "what is 2+2"),
+        ("/agent 'Math Specialist'", "Math Specialist", ""),
+        ("/agent “Math Specialist” go", "Math Specialist", "go"),
+        ("/agent «Especialista en IVA» hola", "Especialista en IVA", "hola"),
+        ("/agent „Steuer“ hallo", "Steuer", "hallo"),
+        ('/agent "math"what', "math", "what"),
+        ('/agent " math " x', "math", "x"),
+        ('/agent "" x', "", "x"),
+        # A quotation mark that is never closed belongs to its word: nothing is swallowed.
+        ('/agent "math what is 2+2', '"math', "what is 2+2"),
+        ("/agent 'tis mine", "'tis", "mine"),
+        ("/agent /reset", "/reset", ""),
+    ],
+)
+def test_agent_takes_a_name_and_keeps_the_rest(text, argument, rest):
+    """An id, an alias, or anything in quotes names the agent; the rest is a message."""
+    assert parse(text) == ParsedCommand("agent", argument, rest)
+
+
+def test_command_inside_the_rest_is_not_parsed_again():
+    """One message is one command; what follows it is text."""
+    assert parse("/supervisor /reset") == ParsedCommand("supervisor", "", "/reset")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "/",
+        "/ reset",
+        "//reset",
+        "/supervisors",
+        "/supervisor,",
+        "/supervisor!",
+        "/supervisor:x",
+        "/super visor",
+        "/resetting",
+        "/agentsmith",
+        "/unknown x",
+        "/histories",
+        "/ayudame",
+        "/ayúda",
+        "/hístorico",
+        "/estados",
+        "/estado.",
+        "/reset/",
+        "a /status page",
+        "status",
+        "please /reset",
+        "\\reset",
+        "-/reset",
+        '"/reset"',
+        "`/reset`",
+        "／reset",  # noqa: RUF001 - the full-width slash of East Asian keyboards.
+        "⁄reset",  # noqa: RUF001 - the fraction slash.
+        "/ｒｅｓｅｔ",  # noqa: RUF001 - full-width letters.
+        "/ſtatus",  # noqa: RUF001 - the long s, which matches an s where case is ignored.
+        "/ѕtatus",  # noqa: RUF001 - a Cyrillic letter.
+        "/statuṡ",
+        "/reset\N{COMBINING ACUTE ACCENT}",
+    ],
+)
+def test_ordinary_text_is_never_a_command(text):
+    """What merely looks like a command is somebody's message."""
+    assert parse(text) is None
+
+
+@pytest.mark.parametrize("invisible", INVISIBLE)
+@pytest.mark.parametrize("template", ["{}/reset", "/{}reset", "/re{}set", "/reset{}", " {}/reset"])
+def test_invisible_characters_make_no_command(invisible, template):
+    """Pasted text may hold characters that nobody sees; it stays text."""
+    assert parse(template.format(invisible)) is None
+
+
+@given(st.text())
+def test_text_without_a_leading_slash_is_never_a_command(text):
+    """Whatever it says further on."""
+    if not text.lstrip().startswith("/"):
+        assert parse(text) is None
+
+
+@given(st.text(min_size=1), st.sampled_from(NAMES))
+def test_something_before_the_slash_makes_it_text(before, name):
+    """Only white space may come first."""
+    if before.strip():
+        first_word = before.lstrip().split(maxsplit=1)[0]
+        parsed = parse(f"{before}/{name}")
+        assert parsed is None or COMMANDS_BY_NAME[first_word.lower()[1:]].name == parsed.name
+
+
+@given(st.text(alphabet=st.characters(), max_size=12))
+def test_only_names_of_the_table_are_commands(word):
+    """A command's name is one of the table's, letter by letter, whatever else was typed."""
+    parsed = parse(f"/{word}")
+    typed = word.split(maxsplit=1)[0].lower() if word.split() else ""
+    row = None if word[:1].isspace() else COMMANDS_BY_NAME.get(typed)
+    assert (parsed.name if parsed else None) == (row.name if row else None)
+
+
+@given(
+    st.sampled_from(WITHOUT_ARGUMENT),
+    st.sampled_from(["", " ", "\n"]),
+    st.sampled_from(SPACES),
+    st.text(),
+)
+def test_command_with_any_rest_comes_back_whole(name, before, space, rest):
+    """Nothing of a message is lost, whatever follows the command."""
+    parsed = parse(f"{before}/{name}{space}{rest}")
+    assert parsed == ParsedCommand(name, "", rest.lstrip())
+
+
+@given(st.from_regex(r"\A[A-Za-z0-9._:@=;+-]{1,128}\Z"), st.sampled_from(SPACES), st.text())
+def test_any_agent_id_is_an_argument(agent_id, space, rest):
+    """Every id that an agent may have can be typed after /agent."""
+    parsed = parse(f"/agent {agent_id}{space}{rest}")
+    assert parsed == ParsedCommand("agent", agent_id, rest.lstrip())
+
+
+@given(st.text(alphabet=st.characters(exclude_characters='"')), st.text())
+def test_any_name_can_be_quoted(name, rest):
+    """Names have spaces in every language."""
+    parsed = parse(f'/agent "{name}" {rest}')
+    assert parsed == ParsedCommand("agent", name.strip(), rest.lstrip())
+
+
+@given(st.text())
+def test_every_message_is_read_without_an_error(text):
+    """Users type anything, and a parsed message has lost nothing but white space and quotes."""
+    for message in (text, f"/agent {text}", f"/{text}"):
+        parsed = parse(message)
+        if parsed is not None:
+            assert parsed.name in NAMES
+            assert parsed.argument in message
+            assert message.endswith(parsed.rest)
