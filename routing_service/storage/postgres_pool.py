@@ -160,17 +160,15 @@ class ConnectionPool:
             turn.set_result(None)
 
     async def _give_back(self, connection: Connection) -> None:
-        if self._waiting and is_usable(connection):
-            turn = self._next_waiting()
-            if turn is not None:
-                turn.set_result(connection)
-                return
-        if is_whole(connection):
-            # Whether its server is still there is looked at when somebody takes it.
-            self._idle.append(connection)
-        else:
+        # Whether its server is still there is looked at when somebody takes it, which may be now.
+        good = is_usable(connection) if self._waiting else is_whole(connection)
+        if not good:
             await self._drop(connection)
             self._offer_room()
+        elif (turn := self._next_waiting()) is not None:
+            turn.set_result(connection)
+        else:
+            self._idle.append(connection)
 
     async def _drop(self, connection: Connection) -> None:
         self._made -= 1

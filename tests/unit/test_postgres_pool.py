@@ -164,8 +164,7 @@ async def test_connection_that_was_cut_is_not_used_again(make_pool):
 
 async def test_connection_that_died_is_not_handed_on(make_pool, postgres_database):
     """The next caller waits for it already, and gets a new one instead."""
-    # On a busy machine the server takes its seconds to end a process: the caller outwaits that.
-    pool = make_pool(size_max=1, call_timeout_s=30)
+    pool = make_pool(size_max=1)
 
     async def die(connection):
         pid = await own_pid(connection)
