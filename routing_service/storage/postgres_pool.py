@@ -140,6 +140,9 @@ class ConnectionPool:
             async with asyncio.timeout(self._call_timeout_s):
                 return await turn
         except TimeoutError:
+            if turn.done() and not turn.cancelled():
+                # Its turn came in the same instant: what it was given must not be lost.
+                return turn.result()
             raise StoreUnavailable("no connection to the store became free; try again") from None
         finally:
             if turn.cancelled():
