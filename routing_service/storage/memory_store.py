@@ -1,7 +1,7 @@
 """The store that keeps everything in this process: for tests and trial runs.
 
 Owns nothing that outlives it: what it holds is gone with the process, and it grows with every
-change, as nothing is ever dropped. Its rule: in all else it answers like the engines with a disk,
+change that is not deleted. Its rule: in all else it answers like the engines with a disk,
 so that the conformance suite cannot tell it from them.
 """
 
@@ -30,6 +30,8 @@ from routing_service.storage.store import (
 from routing_service.storage.write_checks import (
     check_append,
     check_audit,
+    check_blank,
+    check_lease,
     check_limit,
     check_setting,
 )
@@ -39,6 +41,7 @@ from routing_service.storage.write_checks import (
 class _Session:
     user_id: str
     state: bytes
+    due_us: int | None = None
     changes: list[Change] = field(default_factory=list)
     """Revision n is at index n - 1."""
     requests: dict[tuple[str, str, str], Change] = field(default_factory=dict)
@@ -56,13 +59,22 @@ class _Tenant:
     settings: dict[str, bytes] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Logged:
+    key: SessionKey
+    change: Change
+
+
 class MemoryStore:
     """A Store in dictionaries. No method waits, so each is atomic within the event loop."""
 
     def __init__(self) -> None:
         self._store_id = os.urandom(page_cursor.STORE_ID_BYTES)
         self._tenants: dict[str, _Tenant] = {}
-        self._log: list[tuple[SessionKey, Change]] = []
+        self._log: list[_Logged | None] = []
+        """None = it was deleted: the places of the others stay as they are."""
+        self._leases: dict[str, tuple[str, int]] = {}
+        """The holder, and until when."""
         self._audit: list[AuditEntry] = []
         self._closed = False
 
@@ -85,6 +97,7 @@ class MemoryStore:
         change = append.change
         session.user_id = append.user_id
         session.state = append.state
+        session.due_us = append.due_us
         session.changes.append(change)
         if change.request_id:
             session.requests[change.method, change.request_id, change.actor] = change
@@ -95,7 +108,7 @@ class MemoryStore:
                 tenant.tasks[task.task_id] = task
             else:
                 tenant.tasks[task.task_id] = replace(task, create_us=before.create_us)
-        self._log.append((append.key, change))
+        self._log.append(_Logged(append.key, change))
 
     @staticmethod
     def _check_conflicts(append: Append, tenant: _Tenant, session: _Session | None) -> None:
@@ -217,8 +230,13 @@ class MemoryStore:
         self._check_open()
         check_limit(limit)
         position = page_cursor.to_position(page_cursor.LOG, self._store_id, cursor)
-        page = self._log[position : position + limit]
-        return page, self._log_cursor(position + len(page))
+        page: list[tuple[SessionKey, Change]] = []
+        while position < len(self._log) and len(page) < limit:
+            logged = self._log[position]
+            position += 1
+            if logged is not None:
+                page.append((logged.key, logged.change))
+        return page, self._log_cursor(position)
 
     async def log_end(self) -> bytes:
         """See Store.log_end."""
@@ -235,6 +253,75 @@ class MemoryStore:
         self._check_open()
         check_setting(tenant, name, value)
         self._tenants.setdefault(tenant, _Tenant()).settings[name] = value
+
+    async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
+        """See Store.due_sessions."""
+        self._check_open()
+        check_limit(limit)
+        due = [
+            (session.due_us, SessionKey(tenant, session_id))
+            for tenant, stored in self._tenants.items()
+            for session_id, session in stored.sessions.items()
+            if session.due_us is not None and session.due_us <= now_us
+        ]
+        return [key for _, key in sorted(due)[:limit]]
+
+    async def acquire_lease(self, name: str, holder: str, now_us: int, until_us: int) -> bool:
+        """See Store.acquire_lease."""
+        self._check_open()
+        check_lease(name, holder, now_us, until_us)
+        held_by, held_until_us = self._leases.get(name, (holder, 0))
+        if held_by != holder and held_until_us > now_us:
+            return False
+        self._leases[name] = (holder, until_us if until_us > now_us else 0)
+        return True
+
+    async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
+        """See Store.erase_before."""
+        self._check_open()
+        check_blank(blank)
+        self._blank_audit(key)
+        session = self._session(key)
+        if session is None:
+            return 0
+        tasks = self._tenant(key.tenant).tasks
+        for place in session.task_places:
+            tasks[place.task_id] = replace(tasks[place.task_id], user_id="", data=b"")
+        blanked: dict[int, Change] = {}
+        for index, change in enumerate(session.changes[: max(revision - 1, 0)]):
+            if (change.events, change.answer, change.fingerprint) == (blank, b"", b""):
+                continue
+            erased = replace(change, events=blank, answer=b"", fingerprint=b"")
+            session.changes[index] = blanked[change.revision] = erased
+            if erased.request_id:
+                session.requests[erased.method, erased.request_id, erased.actor] = erased
+        for logged in self._log:
+            if logged is not None and logged.key == key:
+                logged.change = blanked.get(logged.change.revision, logged.change)
+        return len(blanked)
+
+    async def delete_session(self, key: SessionKey, revision: int) -> None:
+        """See Store.delete_session."""
+        actual = await self.head_revision(key)
+        if actual != revision:
+            raise RevisionConflict(key, revision, actual)
+        self._blank_audit(key)
+        session = self._session(key)
+        if session is None:
+            return
+        stored = self._tenant(key.tenant)
+        for place in session.task_places:
+            del stored.tasks[place.task_id]
+        del stored.sessions[key.session_id]
+        stored.session_ids.remove(key.session_id)
+        for position, logged in enumerate(self._log):
+            if logged is not None and logged.key == key:
+                self._log[position] = None
+
+    def _blank_audit(self, key: SessionKey) -> None:
+        for position, entry in enumerate(self._audit):
+            if (entry.tenant, entry.session_id) == key:
+                self._audit[position] = replace(entry, user_id="", data=b"")
 
     async def probe_write(self) -> None:
         """See Store.probe_write: memory that is there can be written."""

@@ -43,6 +43,7 @@ _APPEND_ARRAYS: Final = (
     *("text", "text", "bigint", "text", "bytea", "bigint", "text", "text", "text"),
     *("bytea", "bytea", "bytea"),
     *("bigint", "text", "text", "text", "text", "text", "bigint", "bigint", "bigint", "bytea"),
+    "bigint",
 )
 _AUDIT_ARRAYS: Final = ("text", "text", "bigint", "bigint", "text", "text", "text", "bytea")
 
@@ -155,6 +156,7 @@ class Rows:
             int_array([task.update_us for *_, task in tasks]),
             optional_int_array([task.expire_us for *_, task in tasks]),
             bytes_array([task.data for *_, task in tasks]),
+            optional_int_array([append.due_us for append in appends]),
         )
         return _refusals(appends, rows)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final, TypeVar
 
 import psycopg
@@ -26,14 +27,17 @@ from routing_service.storage.postgres_hints import HintListener, HintSender, Lis
 from routing_service.storage.postgres_log import LogReader, to_cursor, to_place
 from routing_service.storage.postgres_pool import ConnectionPool
 from routing_service.storage.postgres_rows import Rows
+from routing_service.storage.postgres_upkeep import UpkeepRows
 from routing_service.storage.postgres_url import PostgresPlace
 from routing_service.storage.postgres_writer import GroupWriter, ProbeWrite, SettingWrite
 from routing_service.storage.store import (
+    ERASE_CHANGES_MAX,
     TASKS_START,
     Append,
     AuditEntry,
     Change,
     Head,
+    RevisionConflict,
     SessionKey,
     SessionRow,
     StoreClosed,
@@ -45,6 +49,8 @@ from routing_service.storage.store import (
 from routing_service.storage.write_checks import (
     check_append,
     check_audit,
+    check_blank,
+    check_lease,
     check_limit,
     check_setting,
 )
@@ -158,7 +164,9 @@ class PostgresStore:
         origin = new_origin()
         self._store_id = store_id
         self._rows = rows
+        self._upkeep = UpkeepRows(options.schema)
         self._reads = reads
+        self._writes = writes
         self._opened = opened
         self._log = LogReader(options.schema, reads.run)
         # Nobody can listen through a pooler that changes connections.
@@ -303,6 +311,52 @@ class PostgresStore:
         check_setting(tenant, name, value)
         write = SettingWrite(tenant, name, value)
         await self._writer.write(write, len(value) + _BOOKKEEPING_BYTES)
+
+    async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
+        """See Store.due_sessions."""
+        check_limit(limit)
+        return await self._read(
+            lambda connection: self._upkeep.due_sessions(connection, now_us, limit)
+        )
+
+    async def acquire_lease(self, name: str, holder: str, now_us: int, until_us: int) -> bool:
+        """See Store.acquire_lease."""
+        self._check_open()
+        check_lease(name, holder, now_us, until_us)
+        return await self._writes.run(
+            lambda connection: self._upkeep.acquire_lease(
+                connection, name, holder, now_us, until_us
+            )
+        )
+
+    async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
+        """See Store.erase_before. What was there is in the server's files until a VACUUM."""
+        self._check_open()
+        check_blank(blank)
+        head_revision = await self._writes.run(
+            lambda connection: self._upkeep.blank_beside(connection, key)
+        )
+        last = min(revision - 1, head_revision)
+        erased = 0
+        for after in range(0, last, ERASE_CHANGES_MAX):
+            erase = partial(
+                self._upkeep.blank_changes,
+                key=key,
+                after=after,
+                upto=min(after + ERASE_CHANGES_MAX, last),
+                blank=blank,
+            )
+            erased += await self._writes.run(erase)
+        return erased
+
+    async def delete_session(self, key: SessionKey, revision: int) -> None:
+        """See Store.delete_session."""
+        self._check_open()
+        actual = await self._writes.run(
+            lambda connection: self._upkeep.delete_session(connection, key, revision)
+        )
+        if actual != revision:
+            raise RevisionConflict(key, revision, actual)
 
     async def probe_write(self) -> None:
         """See Store.probe_write."""

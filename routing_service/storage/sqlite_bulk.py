@@ -113,7 +113,14 @@ def _write(connection: sqlite3.Connection, chosen: Sequence[tuple[int, Append]])
                 change.answer,
             )
         )
-        head = (session_no, append.user_id, change.revision, change.time_us, append.state)
+        head = (
+            session_no,
+            append.user_id,
+            change.revision,
+            change.time_us,
+            append.state,
+            append.due_us,
+        )
         if append.base_revision == 0:
             new_sessions.append((*head, *key, change.time_us))
         else:
@@ -164,12 +171,12 @@ _INSERT_CHANGES: Final = (
     "fingerprint, events, answer) SELECT * FROM ({rows}) WHERE column1 IS NOT NULL"
 )
 _INSERT_SESSIONS: Final = (
-    "INSERT OR FAIL INTO sessions (session_no, user_id, revision, update_us, state, tenant, "
-    "session_id, create_us) SELECT * FROM ({rows}) WHERE column1 IS NOT NULL"
+    "INSERT OR FAIL INTO sessions (session_no, user_id, revision, update_us, state, due_us, "
+    "tenant, session_id, create_us) SELECT * FROM ({rows}) WHERE column1 IS NOT NULL"
 )
 _UPDATE_SESSIONS: Final = (
     "UPDATE OR FAIL sessions SET user_id = now.column2, revision = now.column3, "
-    "update_us = now.column4, state = now.column5 FROM ({rows}) AS now "
+    "update_us = now.column4, state = now.column5, due_us = now.column6 FROM ({rows}) AS now "
     "WHERE session_no = now.column1"
 )
 _UPSERT_TASKS: Final = (

@@ -117,6 +117,8 @@ def _set_up_writer(connection: sqlite3.Connection, file_bytes_max: int | None) -
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
     connection.execute(f"PRAGMA cache_size = -{WRITER_CACHE_KB}")
+    # What is deleted or replaced is overwritten with zeros: erased texts leave the file's pages.
+    connection.execute("PRAGMA secure_delete = ON")
     _set_up_safely(connection)
     if file_bytes_max is not None:
         (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()

@@ -30,11 +30,12 @@ from routing_service.storage.store import (
 SELECT_HEAD: Final = "SELECT session_no, revision FROM sessions WHERE tenant = ? AND session_id = ?"
 SELECT_STATE: Final = "SELECT revision, state FROM sessions WHERE tenant = ? AND session_id = ?"
 INSERT_SESSION: Final = (
-    "INSERT INTO sessions (tenant, session_id, user_id, revision, create_us, update_us, state) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO sessions (tenant, session_id, user_id, revision, create_us, update_us, state, "
+    "due_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 UPDATE_SESSION: Final = (
-    "UPDATE sessions SET user_id = ?, revision = ?, update_us = ?, state = ? WHERE session_no = ?"
+    "UPDATE sessions SET user_id = ?, revision = ?, update_us = ?, state = ?, due_us = ? "
+    "WHERE session_no = ?"
 )
 INSERT_CHANGE: Final = (
     "INSERT INTO changes (session_no, revision, time_us, method, request_id, actor, "
@@ -126,7 +127,15 @@ def write_append(connection: sqlite3.Connection, append: Append) -> None:
     if session_no is None:
         session_no = connection.execute(
             INSERT_SESSION,
-            (*key, append.user_id, change.revision, change.time_us, change.time_us, append.state),
+            (
+                *key,
+                append.user_id,
+                change.revision,
+                change.time_us,
+                change.time_us,
+                append.state,
+                append.due_us,
+            ),
         ).lastrowid
         _insert_change(connection, session_no, append)
     else:
@@ -134,7 +143,14 @@ def write_append(connection: sqlite3.Connection, append: Append) -> None:
         _insert_change(connection, session_no, append)
         connection.execute(
             UPDATE_SESSION,
-            (append.user_id, change.revision, change.time_us, append.state, session_no),
+            (
+                append.user_id,
+                change.revision,
+                change.time_us,
+                append.state,
+                append.due_us,
+                session_no,
+            ),
         )
     for task in append.tasks:
         connection.execute(

@@ -21,7 +21,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 import structlog
 
-from routing_service.storage import page_cursor, sqlite_rows
+from routing_service.storage import page_cursor, sqlite_rows, sqlite_upkeep
 from routing_service.storage.file_lock import FileLock, FileLockedError
 from routing_service.storage.sqlite_connection import (
     ConnectionThread,
@@ -33,6 +33,7 @@ from routing_service.storage.sqlite_connection import (
 from routing_service.storage.sqlite_schema import check_owner, migrate
 from routing_service.storage.sqlite_writer import GROUP_WRITES_MAX, GroupWriter, Write
 from routing_service.storage.store import (
+    ERASE_CHANGES_MAX,
     TASKS_START,
     Append,
     AuditEntry,
@@ -48,6 +49,8 @@ from routing_service.storage.store import (
 from routing_service.storage.write_checks import (
     check_append,
     check_audit,
+    check_blank,
+    check_lease,
     check_limit,
     check_setting,
 )
@@ -308,6 +311,47 @@ class SqliteStore:
         await self._writer.write(
             SessionKey(tenant, ""), len(value) + _BOOKKEEPING_BYTES, Write(put)
         )
+
+    async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
+        """See Store.due_sessions."""
+        check_limit(limit)
+        return await self._read(self._pages, sqlite_upkeep.due_sessions, now_us, limit)
+
+    async def acquire_lease(self, name: str, holder: str, now_us: int, until_us: int) -> bool:
+        """See Store.acquire_lease."""
+        self._check_open()
+        check_lease(name, holder, now_us, until_us)
+        acquire = partial(
+            sqlite_upkeep.acquire_lease, name=name, holder=holder, now_us=now_us, until_us=until_us
+        )
+        return bool(await self._writer.write(_PROBE_KEY, _BOOKKEEPING_BYTES, Write(acquire)))
+
+    async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
+        """See Store.erase_before. What was there leaves the file's pages, and then its log."""
+        self._check_open()
+        check_blank(blank)
+        beside = Write(partial(sqlite_upkeep.blank_beside, key=key))
+        await self._writer.write(key, _BOOKKEEPING_BYTES, beside)
+        last = min(revision - 1, await self.head_revision(key))
+        erased = 0
+        for after in range(0, last, ERASE_CHANGES_MAX):
+            upto = min(after + ERASE_CHANGES_MAX, last)
+            erase = partial(
+                sqlite_upkeep.blank_changes, key=key, after=after, upto=upto, blank=blank
+            )
+            size_bytes = _BOOKKEEPING_BYTES + (upto - after) * len(blank)
+            written = await self._writer.write(key, size_bytes, Write(erase))
+            assert isinstance(written, int), written
+            erased += written
+        await self._writer.empty_log()
+        return erased
+
+    async def delete_session(self, key: SessionKey, revision: int) -> None:
+        """See Store.delete_session."""
+        self._check_open()
+        delete = partial(sqlite_upkeep.delete_session, key=key, revision=revision)
+        await self._writer.write(key, _BOOKKEEPING_BYTES, Write(delete))
+        await self._writer.empty_log()
 
     async def probe_write(self) -> None:
         """See Store.probe_write."""

@@ -101,6 +101,7 @@ class GroupWriter:
         self._wake = asyncio.Event()
         self._closing = False
         self._checkpoint_due = False
+        self._log_to_empty = False
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._last_write_s = 0.0
         self._loop = asyncio.get_running_loop()
@@ -201,6 +202,19 @@ class GroupWriter:
             _log.error("store_write_failed", writes=count, **error_fields(failure))
         self._plan_checkpoint()
 
+    async def empty_log(self) -> None:
+        """Bring the whole log into the file and cut it to nothing: it keeps what was erased.
+
+        Where a reader is in the way longer than the connection waits, each idle moment tries
+        again until it is done.
+        """
+        if self._closing:
+            raise StoreClosed
+        self._log_to_empty = True
+        await self._checkpoint()
+        if self._log_to_empty:
+            self._plan_checkpoint()
+
     def _plan_checkpoint(self) -> None:
         self._last_write_s = self._loop.time()
         if self._checkpoint_timer is None:
@@ -219,7 +233,12 @@ class GroupWriter:
     async def _checkpoint(self) -> None:
         self._checkpoint_due = False
         try:
-            await self._connection.run(checkpoint)
+            if self._log_to_empty:
+                self._log_to_empty = not await self._connection.run(empty_log)
+                if self._log_to_empty:
+                    _log.warning("store_log_not_emptied", reason="a reader is in the way")
+            else:
+                await self._connection.run(checkpoint)
         except sqlite3.Error as error:
             # Nothing is lost: the log keeps it all, and the next checkpoint brings it over.
             _log.warning("store_checkpoint_failed", **error_fields(error))
@@ -248,6 +267,12 @@ def write_group(connection: sqlite3.Connection, writes: Sequence[Write]) -> list
 def checkpoint(connection: sqlite3.Connection) -> None:
     """Bring the log into the file as far as no reader needs it."""
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def empty_log(connection: sqlite3.Connection) -> bool:
+    """Bring the log into the file and cut it to nothing; False where a reader was in the way."""
+    ((is_busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return not is_busy
 
 
 def _in_transaction(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:

@@ -51,6 +51,10 @@ one transaction."""
 PAGE_ROWS_MAX: Final = 1_000
 """The largest ``limit`` of any reading method."""
 
+ERASE_CHANGES_MAX: Final = 128
+"""Changes that one transaction of ``erase_before`` blanks: other writes wait no longer for it than
+for a group of appends."""
+
 INT_MAX: Final = 2**63 - 1
 """The largest revision or time: what a signed 64-bit column holds."""
 
@@ -141,6 +145,9 @@ class Append:
     """The session's owner."""
     tasks: tuple[TaskRow, ...] = ()
     """Upserts by task id."""
+    due_us: int | None = None
+    """When something of this session falls due though nobody calls; None = nothing does. Stored
+    with the session, over what the append before had there."""
 
     def __post_init__(self) -> None:
         """Assert what only a mistake of ours can break."""
@@ -407,6 +414,49 @@ class Store(Protocol):
 
     async def put_setting(self, tenant: str, name: str, value: bytes) -> None:
         """Store a setting, over the one before; durable when it returns."""
+        ...
+
+    async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
+        """Read the sessions of all tenants whose due_us has come, the earliest first.
+
+        One with due_us = now_us is among them. What is due stays due until an append says
+        otherwise.
+        """
+        ...
+
+    async def acquire_lease(self, name: str, holder: str, now_us: int, until_us: int) -> bool:
+        """Take or renew a named lease until until_us; False while another holder's runs at now_us.
+
+        Atomic across processes, and durable like a setting. until_us <= now_us gives it up, at
+        once for everybody, whatever their clocks say. A lease is a hint as to who should work: it
+        ends by the holders' clocks, so two may hold it for a while, and nothing may be wrong then.
+        Raises AppendRefused for a name, holder or time that some engine could not store.
+        """
+        ...
+
+    async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
+        """Take the content out of what the session had before a revision, and keep its order.
+
+        Of its changes below that revision, events become ``blank``, answer and fingerprint empty;
+        of all its tasks and audit entries, user_id and data become empty. Revisions, request ids,
+        methods, actors and times stay, so that a repeat is still known. Append what replaces the
+        state and the owner first: neither is touched here.
+
+        Returns how many changes were not blank before. Durable when it returns; it may take
+        several transactions, each whole, so that one that fails half-way is called again.
+        A session that is not stored has no changes; its audit entries are blanked all the same.
+        Raises TooLarge for a blank that no change could have.
+        """
+        ...
+
+    async def delete_session(self, key: SessionKey, revision: int) -> None:
+        """Remove the session: its head, changes, request ids and tasks; durable when it returns.
+
+        Its audit entries stay, with user_id and data empty. Cursors of the log and of lists stay
+        good, and its session id and task ids are free again. All of it happens or none.
+        revision: where its head has to be; 0 = there is none (only the audit is then touched).
+        Raises RevisionConflict if it is elsewhere; nothing is removed then.
+        """
         ...
 
     async def probe_write(self) -> None:

@@ -41,6 +41,8 @@ def check_append(append: Append) -> None:
     _check_number("revision", change.revision)
     _check_number("time_us", change.time_us)
     _check_size("change", change.size_bytes, CHANGE_BYTES_MAX)
+    if append.due_us is not None:
+        _check_number("due_us", append.due_us)
     _check_size("state", len(append.state), STATE_BYTES_MAX)
     for task in append.tasks:
         _check_name("task id", task.task_id)
@@ -70,6 +72,19 @@ def check_setting(tenant: str, name: str, value: bytes) -> None:
     _check_name("tenant", tenant)
     _check_name("setting's name", name)
     _check_size("setting", len(value), SETTING_BYTES_MAX)
+
+
+def check_lease(name: str, holder: str, now_us: int, until_us: int) -> None:
+    """Refuse a lease that some engine could not store."""
+    _check_name("lease's name", name)
+    _check_name("lease's holder", holder)
+    _check_number("now_us", now_us)
+    _check_number("until_us", until_us)
+
+
+def check_blank(blank: bytes) -> None:
+    """Refuse what could not stand in the place of a change's events."""
+    _check_size("blank", len(blank), CHANGE_BYTES_MAX)
 
 
 def check_limit(limit: int) -> None:

@@ -27,6 +27,10 @@ def every_call(store, make):
         "log_end": store.log_end,
         "get_setting": lambda: store.get_setting("acme", "name"),
         "put_setting": lambda: store.put_setting("acme", "name", b""),
+        "due_sessions": lambda: store.due_sessions(1, 1),
+        "acquire_lease": lambda: store.acquire_lease("name", "holder", 1, 2),
+        "erase_before": lambda: store.erase_before(key, 1, b""),
+        "delete_session": lambda: store.delete_session(key, 1),
         "probe_write": store.probe_write,
     }
 

@@ -78,7 +78,7 @@ async def test_opening_makes_the_tables_and_says_so(url, postgres_database, sche
         store = await open_store(url)
     await use(store)
     await store.close()
-    assert [entry["event"] for entry in logs] == ["store_migrated"]
+    assert [entry["event"] for entry in logs] == ["store_migrated"] * len(migrations())
     rows = postgres_database.execute(f"SELECT version, release FROM {schema}.schema_versions")
     assert [version for version, _ in rows] == list(range(1, len(migrations()) + 1))
 
@@ -87,7 +87,7 @@ async def test_replicas_that_start_together_migrate_once(url, postgres_database,
     """A new installation with several replicas: one makes the tables, the others wait for it."""
     with capture_logs() as logs:
         stores = await asyncio.gather(*(open_store(url) for _ in range(6)))
-    assert [entry["event"] for entry in logs] == ["store_migrated"]
+    assert [entry["event"] for entry in logs] == ["store_migrated"] * len(migrations())
     for store in stores:
         await use(store)
         await store.close()
