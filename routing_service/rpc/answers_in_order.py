@@ -2,7 +2,7 @@
 
 Owns: what of a stream is under way. Must not know: what a message means.
 Rule: bounded; a session's next message is begun when the one before is answered, and a stream that
-is not read is not read from.
+is not read is not read from, and ends after a while.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from agent_routing.v1 import routing_service_pb2
+from routing_service.core.errors import Reason, RoutingError
 
 _log = structlog.get_logger(__name__)
 
@@ -27,20 +28,34 @@ class AnswersInOrder:
     """One stream of messages."""
 
     def __init__(
-        self, answer: Callable[[bytes], Awaitable[bytes]], write: Callable[[bytes], Awaitable[None]]
+        self,
+        answer: Callable[[bytes], Awaitable[bytes]],
+        write: Callable[[bytes], Awaitable[None]],
+        *,
+        write_s_max: float,
     ) -> None:
-        """Answer by one function, write by another; only one write is under way at a time."""
+        """Answer by one function, write by another; only one write is under way at a time.
+
+        write_s_max: how long the caller may leave gRPC's buffers full before it is let go.
+        """
         self._answer = answer
         self._write = write
+        self._write_s_max = write_s_max
         self._writing = asyncio.Lock()
         self._places = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._latest: dict[str, asyncio.Task[None]] = {}
         self._reading: asyncio.Task[None] | None = None
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
-        """Answer every message until the caller has no more, or reading was stopped."""
-        async with asyncio.TaskGroup() as group:
-            self._reading = group.create_task(self._read(requests, group))
+        """Answer every message until the caller has no more, or reading was stopped.
+
+        Raises OVERLOADED where the caller does not read; what was decided is stored all the same.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._reading = group.create_task(self._read(requests, group))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
 
     def stop_reading(self) -> None:
         """Take no more messages; those that were taken are answered, and then ``run`` returns."""
@@ -51,12 +66,12 @@ class AnswersInOrder:
     async def _read(self, requests: AsyncIterator[bytes], group: asyncio.TaskGroup) -> None:
         async for data in requests:
             await self._places.acquire()
-            session_id = _session_of(data)
-            before = self._latest.get(session_id) if session_id else None
+            line = _line_of(data)
+            before = self._latest.get(line) if line else None
             task = group.create_task(self._one(data, before))
-            if session_id:
-                self._latest[session_id] = task
-                task.add_done_callback(partial(self._forget, session_id))
+            if line:
+                self._latest[line] = task
+                task.add_done_callback(partial(self._forget, line))
 
     async def _one(self, data: bytes, before: asyncio.Task[None] | None) -> None:
         try:
@@ -70,20 +85,38 @@ class AnswersInOrder:
 
     async def _send(self, body: bytes) -> None:
         try:
-            await self._write(body)
+            async with asyncio.timeout(self._write_s_max):
+                await self._write(body)
+        except TimeoutError:
+            raise _nobody_reads(self._write_s_max) from None
         except Exception as error:  # noqa: BLE001 - gRPC has its own, unnamed, for a peer that is gone
             # What was decided is stored, and a repeat gets it; nobody is left to tell here.
             _log.debug("stream_peer_gone", error=type(error).__name__)
             self.stop_reading()
 
-    def _forget(self, session_id: str, done: asyncio.Task[None]) -> None:
-        if self._latest.get(session_id) is done:
-            del self._latest[session_id]
+    def _forget(self, line: str, done: asyncio.Task[None]) -> None:
+        if self._latest.get(line) is done:
+            del self._latest[line]
 
 
-def _session_of(data: bytes) -> str:
-    """Return the session a message names; "" for none, or bytes that are no message."""
+def _line_of(data: bytes) -> str:
+    """Return what a message waits in line for: its session, or the task that it names alone.
+
+    "" for a message that begins a session, or bytes that are no message.
+    """
     try:
-        return routing_service_pb2.RouteStreamRequest.FromString(data).route.session_id
+        route = routing_service_pb2.RouteStreamRequest.FromString(data).route
     except (DecodeError, UnicodeDecodeError):
         return ""
+    # No session's id has a slash.
+    return route.session_id or (f"task/{route.task_id}" if route.task_id else "")
+
+
+def _nobody_reads(seconds: float) -> RoutingError:
+    return RoutingError(
+        Reason.OVERLOADED,
+        f"no answer on this stream was read for {seconds:g} s; open another, read its answers as "
+        "they come, and repeat what was not answered with the same request_ids",
+        metadata={"limit": "unread_answers"},
+        retry_after_s=1.0,
+    )

@@ -212,7 +212,9 @@ class _Calls:
             start = time.perf_counter()
             try:
                 caller = Caller(_tenant_of(context))
-                stream = AnswersInOrder(lambda data: answer(caller, data), context.write)
+                stream = AnswersInOrder(
+                    lambda data: answer(caller, data), context.write, write_s_max=WRITE_S_MAX
+                )
                 stopping = asyncio.ensure_future(self._draining.wait())
                 stopping.add_done_callback(lambda _: stream.stop_reading())
                 try:

@@ -42,7 +42,7 @@ def test_every_block_of_the_readme_runs_and_says_what_it_should(tax_address):
             exec(compile(block.replace(ADDRESS, tax_address), "README.md", "exec"), names)
         printed.append(out.getvalue())
     names["client"].close()
-    message, answer, chat, refusal, changes, away, generated = printed
+    message, answer, chat, refusal, changes, stream, away, generated = printed
     assert message == (
         "send to coordinator because NO_ACTIVE_AGENT : How much VAT do I owe this quarter?\n"
     )
@@ -56,6 +56,7 @@ def test_every_block_of_the_readme_runs_and_says_what_it_should(tax_address):
     assert refusal.startswith("entitled - ")
     assert "plan:premium" in refusal
     assert re.match(r"1 \['session_started', .*\]\n2 \[.*'agent_handoff'.*\]\n3 ", changes)
+    assert stream == "['coordinator', 'coordinator']\n"
     assert away == ""
     assert generated == "coordinator hello\n"
 

@@ -7,7 +7,7 @@ from google.rpc import error_details_pb2
 
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.ids import new_uuid7
-from tests.rpc.live_service import serving, went
+from tests.rpc.live_service import refusal, serving, went
 
 WAIT_S = 20
 
@@ -122,3 +122,61 @@ async def test_stream_that_is_dropped_leaves_the_server_well(service):
     call.cancel()
     routed = await service.stub.Route(message("stream-after").route)
     assert routed.revision == 1
+
+
+async def test_messages_that_name_a_task_alone_are_answered_in_order(service):
+    """They meet in its session, whose id the caller need not know."""
+    first = message("stream-task")
+    (begun,) = await asyncio.wait_for(answers(service, [first]), WAIT_S)
+    task_id = begun.route.task_id
+    requests = [message("", text=f"m{n}", task_id=task_id) for n in range(30)]
+    found = await asyncio.wait_for(answers(service, requests), WAIT_S)
+    assert [a.request_id for a in found] == [r.route.request_id for r in requests]
+    assert [a.route.revision for a in found] == list(range(2, 32))
+    assert {a.session_id for a in found} == {"stream-task"}
+
+
+async def test_caller_who_reads_slowly_gets_every_answer_and_holds_up_nobody(service):
+    """More is sent than any buffer holds; others are served, and all is there when it is read."""
+    count, text = 600, "x" * 8_000
+
+    async def send():
+        for place in range(count):
+            yield message(f"stream-slow-{place % 3}", text=text, history_turns=-1)
+
+    call = service.stub.RouteStream(send())
+    await call.read()
+    # Nothing of the stream is read meanwhile.
+    for place in range(20):
+        routed = await asyncio.wait_for(
+            service.stub.Route(message(f"stream-beside-{place}").route), WAIT_S
+        )
+        assert routed.revision == 1
+    found = [await asyncio.wait_for(call.read(), WAIT_S) for _ in range(count - 1)]
+    assert all(a.route.dispatch.text == text for a in found)
+    revisions = {}
+    for answer in found:
+        assert answer.route.revision > revisions.get(answer.session_id, 0)
+        revisions[answer.session_id] = answer.route.revision
+    assert set(revisions.values()) == {count // 3}
+
+
+async def test_stream_ends_when_the_server_drains(service):
+    """What was taken is answered; the status says where to repeat the rest."""
+    taken = asyncio.Event()
+
+    async def send():
+        for place in range(20):
+            yield message(f"stream-drain-{place}")
+        taken.set()
+        await asyncio.sleep(WAIT_S * 2)
+
+    call = service.stub.RouteStream(send())
+    found = [await asyncio.wait_for(call.read(), WAIT_S) for _ in range(20)]
+    assert all(a.HasField("route") for a in found)
+    await asyncio.wait_for(taken.wait(), WAIT_S)
+    stopping = asyncio.create_task(service.server.stop(WAIT_S))
+    refused = await refusal(asyncio.wait_for(call.read(), WAIT_S))
+    assert (refused.code, refused.reason) == ("UNAVAILABLE", "SHUTTING_DOWN")
+    assert refused.retry_after_s is not None
+    await asyncio.wait_for(stopping, WAIT_S)

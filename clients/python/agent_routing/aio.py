@@ -21,6 +21,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from agent_routing import request_messages
+from agent_routing.aio_stream import AsyncRouteStream
 from agent_routing.calls import (
     DEADLINE_S_DEFAULT,
     CallInfo,
@@ -447,6 +448,14 @@ class AsyncClient:
         )
         away_s_max = positive_seconds("away_timeout", away_timeout)
         return self._watch(Watch(self._settings, request, away_s_max))
+
+    def stream(self) -> AsyncRouteStream:
+        """As Client.stream(), in an async with block.
+
+        async with client.stream() as stream:
+            turn = await stream.route("hello", session_id="chat-42", user_id="ana")
+        """
+        return AsyncRouteStream(self._settings, self._open)
 
     def _open(self) -> RoutingServiceAsyncStub:
         """Return the stub, made with its channel when it is first needed."""

@@ -28,6 +28,7 @@ from agent_routing.calls import (
     forked_error,
 )
 from agent_routing.channel import channel_options
+from agent_routing.client_stream import RouteStream
 from agent_routing.errors import RoutingError
 from agent_routing.fallback import FALLBACK_DEFAULT, Fallback, KnownAgents
 from agent_routing.outcomes import Outcome
@@ -581,6 +582,19 @@ class Client:
         )
         away_s_max = positive_seconds("away_timeout", away_timeout)
         return self._watch(Watch(self._settings, request, away_s_max))
+
+    def stream(self) -> RouteStream:
+        """Return a stream for many messages, to be used in a with block.
+
+        with client.stream() as stream:
+            turn = stream.route("hello", session_id="chat-42", user_id="ana")
+
+        For gateways that route hundreds of messages a second, from many threads: route() looks and
+        answers as ever, its messages share one HTTP/2 stream. A connection that breaks is made
+        again, and what was not answered is sent again under the same request ids, in the same
+        order.
+        """
+        return RouteStream(self._settings, self._open)
 
     def _open(self) -> Stub:
         """Return the stub, made with its channel when it is first needed."""

@@ -1,0 +1,219 @@
+"""A stream of messages for asyncio.
+
+Owns: the connection, who writes to it and who reads from it, and how a caller waits. Must not know:
+what becomes of messages when a connection breaks (streaming.py). Rule: one task writes and one
+reads, so that any number of callers share a connection.
+"""
+
+# ruff: noqa: ASYNC109 - a message's time is part of what is asked, as on every other call
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, cast
+
+import grpc
+import grpc.aio
+
+from agent_routing import request_messages
+from agent_routing.calls import Call, CallInfo, CallSettings, closed_error
+from agent_routing.errors import RoutingError
+from agent_routing.plain_values import Seconds
+from agent_routing.route_result import RouteResult
+from agent_routing.streaming import (
+    CLOSE_S_MAX,
+    IN_FLIGHT_MAX,
+    StreamedMessages,
+    Waiting,
+    refused_message,
+)
+from agent_routing.v1.item_pb2 import Item
+from agent_routing.v1.routing_service_pb2 import RouteResponse, RouteStreamResponse
+
+if TYPE_CHECKING:
+    from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceAsyncStub
+
+
+class AsyncRouteStream:
+    """Messages of many sessions over one stream. Made by AsyncClient.stream().
+
+    Any number of tasks may call route() at the same time; up to 128 of their messages are on the
+    way at once, the others wait. Answers arrive as they are ready, those of one session in the
+    order in which its messages were sent.
+    """
+
+    def __init__(
+        self, settings: CallSettings, open_stub: Callable[[], RoutingServiceAsyncStub]
+    ) -> None:
+        self._settings = settings
+        self._open_stub = open_stub
+        self._messages = StreamedMessages(settings)
+        self._places = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._unsent: deque[str] = deque()
+        self._news = asyncio.Event()
+        self._connecting: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the stream; messages on their way in other tasks raise RuntimeError.
+
+        A second time nothing happens.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._messages.give_up(closed_error(self._settings.target))
+        self._news.set()
+        if self._connecting is not None:
+            await asyncio.wait((self._connecting,), timeout=CLOSE_S_MAX)
+            self._connecting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._connecting
+
+    async def route(
+        self,
+        text: str = "",
+        *,
+        session_id: str = "",
+        user_id: str = "",
+        request_id: str = "",
+        task_id: str = "",
+        items: Iterable[Item] = (),
+        locale: str = "",
+        channel: str = "",
+        history_turns: int = 0,
+        expected_revision: int | None = None,
+        entitlements: Iterable[str] = (),
+        quick_reply_id: str = "",
+        literal_text: bool = False,
+        validate_only: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        task_expire_time: datetime | None = None,
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> RouteResult:
+        """As AsyncClient.route(), over this stream.
+
+        timeout: over all connections and attempts, the wait for one of the 128 places included. A
+        second message under a request_id that is on the way waits for the first one's answer. A
+        stream does not tell of repeats: replayed is False.
+        """
+        request = request_messages.route(
+            text,
+            session_id=session_id,
+            user_id=user_id,
+            request_id=request_id,
+            task_id=task_id,
+            items=items,
+            locale=locale,
+            channel=channel,
+            history_turns=history_turns,
+            expected_revision=expected_revision,
+            entitlements=entitlements,
+            quick_reply_id=quick_reply_id,
+            literal_text=literal_text,
+            validate_only=validate_only,
+            metadata=metadata,
+            task_expire_time=task_expire_time,
+        )
+        self._open_stub()  # A closed client, or one of another loop, says so here.
+        call = self._settings.begin(request, timeout, info)
+        try:
+            answer = await self._answer(call)
+        except RoutingError as error:
+            degraded = self._settings.degraded(request, error)
+            if degraded is None:
+                raise
+            return degraded
+        return RouteResult(answer)
+
+    async def _answer(self, call: Call) -> RouteResponse:
+        """Send a message until it is answered, refused, or out of time or attempts."""
+        try:
+            async with asyncio.timeout(call.timeout_s), self._places:
+                while True:
+                    response = await self._exchange(call)
+                    if response.HasField("route"):
+                        call.succeeded(response.route, None)
+                        return response.route
+                    await asyncio.sleep(call.wait_after(refused_message(response)))
+        except TimeoutError as late:
+            raise self._messages.too_late(call) from late
+
+    async def _exchange(self, call: Call) -> RouteStreamResponse:
+        while (before := self._messages.find(call.request_id)) is not None:
+            await asyncio.wait((cast("asyncio.Future[RouteStreamResponse]", before.future),))
+        if self._closed:
+            raise closed_error(self._settings.target)
+        future: asyncio.Future[RouteStreamResponse] = asyncio.get_running_loop().create_future()
+        waiting = Waiting(call, future)
+        self._messages.add(waiting)
+        self._unsent.append(call.request_id)
+        self._news.set()
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect(), name="agent_routing stream")
+        try:
+            return await future
+        finally:
+            self._messages.drop(waiting)
+
+    async def _connect(self) -> None:
+        """Keep a connection for as long as messages wait, until the stream is closed."""
+        try:
+            while not self._closed:
+                failure = await self._one_connection()
+                if not self._closed:
+                    await asyncio.sleep(self._messages.broken(failure))
+                while not (self._messages or self._closed):
+                    # Nobody waits: the next message makes the next connection.
+                    self._news.clear()
+                    await self._news.wait()
+        finally:
+            # However it ends, nobody is left to wait in vain.
+            self._closed = True
+            self._messages.give_up(closed_error(self._settings.target))
+
+    async def _one_connection(self) -> grpc.RpcError | None:
+        """Carry messages and answers until the connection ends; return why, None for no reason."""
+        stream = self._open_stub().RouteStream(metadata=self._settings.metadata)
+        self._unsent = deque(self._messages.in_order())
+        writing = asyncio.create_task(self._write(stream), name="agent_routing stream writer")
+        try:
+            async for response in stream:
+                self._messages.received(response)
+        except grpc.RpcError as ended:
+            return ended
+        finally:
+            writing.cancel()
+            stream.cancel()
+            await asyncio.wait((writing,))
+        return None
+
+    async def _write(self, stream: grpc.aio.StreamStreamCall) -> None:  # type: ignore[type-arg]
+        """Send what is to be sent, as it comes. A failure is the reader's to tell."""
+        with suppress(grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
+            while not self._closed:
+                while self._unsent:
+                    waiting = self._messages.find(self._unsent.popleft())
+                    if waiting is not None:
+                        await stream.write(waiting.message)
+                self._news.clear()
+                if not self._unsent:
+                    await self._news.wait()
+            await stream.done_writing()

@@ -1,0 +1,255 @@
+"""A stream of messages for threads.
+
+Owns: the connection, the thread that reads from it, and how a caller waits. Must not know: what
+becomes of messages when a connection breaks (streaming.py). Rule: the same methods, arguments and
+answers as aio_stream.py has.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+import grpc
+
+from agent_routing import request_messages
+from agent_routing.calls import Call, CallInfo, CallSettings, closed_error
+from agent_routing.errors import RoutingError
+from agent_routing.plain_values import Seconds
+from agent_routing.route_result import RouteResult
+from agent_routing.streaming import (
+    CLOSE_S_MAX,
+    IN_FLIGHT_MAX,
+    StreamedMessages,
+    Waiting,
+    refused_message,
+)
+from agent_routing.v1.item_pb2 import Item
+from agent_routing.v1.routing_service_pb2 import (
+    RouteResponse,
+    RouteStreamRequest,
+    RouteStreamResponse,
+)
+
+if TYPE_CHECKING:
+    from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
+
+Outbox = queue.SimpleQueue[RouteStreamRequest | None]
+"""What a connection is to send; None ends it."""
+
+
+class Cancellable(Protocol):
+    """A connection, as far as closing needs it."""
+
+    def cancel(self) -> bool:
+        """End it at once."""
+
+
+class RouteStream:
+    """Messages of many sessions over one stream. Made by Client.stream().
+
+    Any number of threads may call route() at the same time; up to 128 of their messages are on the
+    way at once, the others wait. Answers arrive as they are ready, those of one session in the
+    order in which its messages were sent.
+    """
+
+    def __init__(self, settings: CallSettings, open_stub: Callable[[], RoutingServiceStub]) -> None:
+        self._settings = settings
+        self._open_stub = open_stub
+        self._places = threading.Semaphore(IN_FLIGHT_MAX)
+        self._changed = threading.Condition()
+        # All of these under _changed.
+        self._messages = StreamedMessages(settings)
+        self._outbox: Outbox | None = None
+        self._stream: Cancellable | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the stream; messages on their way in other threads raise RuntimeError.
+
+        A second time nothing happens.
+        """
+        with self._changed:
+            thread, self._thread = self._thread, None
+            self._end()
+        if thread is None:
+            return
+        thread.join(CLOSE_S_MAX)
+        with self._changed:
+            if self._stream is not None:
+                self._stream.cancel()
+        thread.join()
+
+    def route(
+        self,
+        text: str = "",
+        *,
+        session_id: str = "",
+        user_id: str = "",
+        request_id: str = "",
+        task_id: str = "",
+        items: Iterable[Item] = (),
+        locale: str = "",
+        channel: str = "",
+        history_turns: int = 0,
+        expected_revision: int | None = None,
+        entitlements: Iterable[str] = (),
+        quick_reply_id: str = "",
+        literal_text: bool = False,
+        validate_only: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        task_expire_time: datetime | None = None,
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> RouteResult:
+        """As Client.route(), over this stream.
+
+        timeout: over all connections and attempts, the wait for one of the 128 places included. A
+        second message under a request_id that is on the way waits for the first one's answer. A
+        stream does not tell of repeats: replayed is False.
+        """
+        request = request_messages.route(
+            text,
+            session_id=session_id,
+            user_id=user_id,
+            request_id=request_id,
+            task_id=task_id,
+            items=items,
+            locale=locale,
+            channel=channel,
+            history_turns=history_turns,
+            expected_revision=expected_revision,
+            entitlements=entitlements,
+            quick_reply_id=quick_reply_id,
+            literal_text=literal_text,
+            validate_only=validate_only,
+            metadata=metadata,
+            task_expire_time=task_expire_time,
+        )
+        self._open_stub()  # A closed client, or one that was forked, says so here.
+        call = self._settings.begin(request, timeout, info)
+        try:
+            answer = self._answer(call)
+        except RoutingError as error:
+            degraded = self._settings.degraded(request, error)
+            if degraded is None:
+                raise
+            return degraded
+        return RouteResult(answer)
+
+    def _answer(self, call: Call) -> RouteResponse:
+        """Send a message until it is answered, refused, or out of time or attempts."""
+        if not self._places.acquire(timeout=_remaining_s(call)):
+            raise self._messages.too_late(call)
+        try:
+            while True:
+                response = self._exchange(call)
+                if response.HasField("route"):
+                    call.succeeded(response.route, None)
+                    return response.route
+                time.sleep(call.wait_after(refused_message(response)))
+        except concurrent.futures.TimeoutError as late:
+            raise self._messages.too_late(call) from late
+        finally:
+            self._places.release()
+
+    def _exchange(self, call: Call) -> RouteStreamResponse:
+        future: concurrent.futures.Future[RouteStreamResponse] = concurrent.futures.Future()
+        waiting = Waiting(call, future)
+        with self._changed:
+            while self._messages.find(call.request_id) is not None and not self._closed:
+                if not self._changed.wait(_remaining_s(call)):
+                    raise concurrent.futures.TimeoutError
+            if self._closed:
+                raise closed_error(self._settings.target)
+            self._messages.add(waiting)
+            if self._outbox is not None:
+                self._outbox.put(waiting.message)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._connect, name="agent_routing stream", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+        try:
+            return future.result(_remaining_s(call))
+        finally:
+            with self._changed:
+                self._messages.drop(waiting)
+                self._changed.notify_all()
+
+    def _connect(self) -> None:
+        """Keep a connection for as long as messages wait, until the stream is closed."""
+        try:
+            while True:
+                failure = self._one_connection()
+                with self._changed:
+                    if self._closed:
+                        return
+                    wait_s = self._messages.broken(failure)
+                    self._changed.wait_for(lambda: self._closed, wait_s)
+                    # Nobody waits: the next message makes the next connection.
+                    self._changed.wait_for(lambda: self._closed or len(self._messages))
+        except (RuntimeError, ValueError):
+            # The client was closed under it; those who wait are told below.
+            return
+        finally:
+            with self._changed:
+                self._end()
+
+    def _one_connection(self) -> grpc.RpcError | None:
+        """Carry messages and answers until the connection ends; return why, None for no reason."""
+        outbox: Outbox = queue.SimpleQueue()
+        with self._changed:
+            for waiting in map(self._messages.find, self._messages.in_order()):
+                assert waiting is not None
+                outbox.put(waiting.message)
+            stream = self._open_stub().RouteStream(
+                iter(outbox.get, None), metadata=self._settings.metadata
+            )
+            if self._closed:
+                outbox.put(None)
+            self._outbox, self._stream = outbox, stream
+        try:
+            for response in stream:
+                with self._changed:
+                    self._messages.received(response)
+        except grpc.RpcError as ended:
+            return ended
+        finally:
+            with self._changed:
+                self._outbox = self._stream = None
+            outbox.put(None)
+            stream.cancel()
+        return None
+
+    def _end(self) -> None:
+        """Take no more messages, and tell those who wait. Holds the lock."""
+        self._closed = True
+        self._messages.give_up(closed_error(self._settings.target))
+        if self._outbox is not None:
+            self._outbox.put(None)
+        self._changed.notify_all()
+
+
+def _remaining_s(call: Call) -> float:
+    """Return the seconds that a message has left."""
+    return max(0.0, call.deadline_s - time.monotonic())
