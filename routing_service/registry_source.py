@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,6 +54,7 @@ class RegistrySource:
         self._seen = self._stamp()
         self._registry = load()
         self._reloading = asyncio.Lock()
+        # Since the start: files put in force, and files that could not be.
         self.reloads = 0
         self.failures = 0
 
@@ -62,13 +64,24 @@ class RegistrySource:
         return self._registry
 
     async def reload(self, *, validate_only: bool = False) -> Reloaded:
-        """Read the file again and put it in force. Raises RegistryFileError; the old one stays."""
+        """Read the file again and put it in force.
+
+        Raises RegistryFileError; then the old one stays, and the log has every problem, so that
+        operators see what only a caller was told.
+        """
         async with self._reloading:
             self._seen = self._stamp()
             try:
                 registry = await asyncio.to_thread(self._load)
-            except RegistryFileError:
-                self.failures += not validate_only
+            except RegistryFileError as error:
+                if not validate_only:
+                    self.failures += 1
+                    _log.error(
+                        "registry_reload_failed",
+                        registry=self._path,
+                        registry_version=self._registry.version,
+                        problems=[str(problem) for problem in error.problems],
+                    )
                 raise
             made = _compare(self._registry, registry)
             if not validate_only and made.is_new:
@@ -87,16 +100,9 @@ class RegistrySource:
             return made
 
     async def reload_or_keep(self) -> None:
-        """Read the file again; a bad one is logged, with every problem, and changes nothing."""
-        try:
+        """Read the file again; a bad one is in the log, and changes nothing."""
+        with suppress(RegistryFileError):
             await self.reload()
-        except RegistryFileError as error:
-            _log.error(
-                "registry_reload_failed",
-                registry=self._path,
-                registry_version=self._registry.version,
-                problems=[str(problem) for problem in error.problems],
-            )
 
     async def watch(self) -> None:
         """Read the file again whenever it changes, until cancelled."""

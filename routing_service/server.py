@@ -198,6 +198,11 @@ class RoutingServer:
         """How many watch a session or the log now."""
         return self._feed.watches
 
+    @property
+    def registry_reloads(self) -> tuple[int, int]:
+        """How often another registry was put in force, and how often a file could not be."""
+        return self._source.reloads, self._source.failures
+
     async def reload(self) -> None:
         """Read the registry file again; a bad one is logged and changes nothing."""
         await self._source.reload_or_keep()

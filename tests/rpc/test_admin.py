@@ -203,35 +203,6 @@ async def test_registry_is_reloaded_and_a_bad_file_changes_nothing(tmp_path):
         assert went((await chat.say("hello")).dispatch) == ("vat", "STICKY")
 
 
-async def test_reloads_under_load_fail_no_call(tmp_path):
-    """A hundred of them, half with broken files."""
-    text = EXAMPLES["tax"].registry_path.read_text(encoding="utf-8")
-    async with serving(tmp_path, text) as service:
-        path = tmp_path / "agents.yaml"
-        done = asyncio.Event()
-
-        async def talk(place):
-            chat = await service.chat(f"reload-{place}").with_agent("income_tax")
-            while not done.is_set():
-                routed = await chat.say("hello")
-                assert went(routed.dispatch) == ("income_tax", "STICKY")
-                await chat.answer(routed.dispatch, "yes")
-
-        talking = [asyncio.create_task(talk(place)) for place in range(4)]
-        for place in range(20):
-            broken = place % 2
-            path.write_text(
-                "agents: [" if broken else text.replace("version: 1", f"version: {place}")
-            )
-            call = admin(service).ReloadAgents(pb.ReloadAgentsRequest())
-            if broken:
-                assert (await refusal(call)).reason == "REGISTRY_INVALID"
-            else:
-                assert (await call).registry_version == str(place)
-        done.set()
-        await asyncio.wait_for(asyncio.gather(*talking), WAIT_S)
-
-
 async def test_all_sessions_are_watched_with_a_cursor(service):
     """At least once, in order within a session, from where the last watch came to."""
     chats = [service.chat(f"log-{place}") for place in range(3)]
