@@ -298,6 +298,7 @@ class MemoryStore:
         for logged in self._log:
             if logged is not None and logged.key == key:
                 logged.change = blanked.get(logged.change.revision, logged.change)
+        session.user_id = ""
         return len(blanked)
 
     async def delete_session(self, key: SessionKey, revision: int) -> None:

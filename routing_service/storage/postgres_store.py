@@ -347,6 +347,7 @@ class PostgresStore:
                 blank=blank,
             )
             erased += await self._writes.run(erase)
+        await self._writes.run(lambda connection: self._upkeep.blank_owner(connection, key))
         return erased
 
     async def delete_session(self, key: SessionKey, revision: int) -> None:

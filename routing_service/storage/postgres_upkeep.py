@@ -33,6 +33,7 @@ class UpkeepRows:
         self._blank_changes = statement(
             "SELECT @blank_changes($1::text, $2::text, $3::bigint, $4::bigint, $5::bytea)"
         )
+        self._blank_owner = statement("SELECT @blank_owner($1::text, $2::text)")
         self._delete_session = statement("SELECT @delete_session($1::text, $2::text, $3::bigint)")
 
     async def due_sessions(
@@ -60,6 +61,10 @@ class UpkeepRows:
     ) -> int:
         """Blank the changes with after < revision <= upto; return how many were not blank."""
         return int(await _value(connection, self._blank_changes, *key, after, upto, blank))
+
+    async def blank_owner(self, connection: Connection, key: SessionKey) -> None:
+        """Forget whose session it is."""
+        await _value(connection, self._blank_owner, *key)
 
     async def delete_session(self, connection: Connection, key: SessionKey, revision: int) -> int:
         """Remove a session that is at a revision; return where it is, anything else = it stays."""

@@ -343,6 +343,8 @@ class SqliteStore:
             written = await self._writer.write(key, size_bytes, Write(erase))
             assert isinstance(written, int), written
             erased += written
+        forget = Write(partial(sqlite_upkeep.blank_owner, key=key))
+        await self._writer.write(key, _BOOKKEEPING_BYTES, forget)
         await self._writer.empty_log()
         return erased
 

@@ -38,6 +38,7 @@ BLANK_AUDIT: Final = (
     "UPDATE audit SET user_id = '', data = x'' WHERE tenant = ? AND session_id = ? "
     "AND (user_id <> '' OR data <> x'')"
 )
+BLANK_OWNER: Final = "UPDATE sessions SET user_id = '' WHERE tenant = ? AND session_id = ?"
 DELETE_CHANGES: Final = "DELETE FROM changes WHERE session_no = ?"
 DELETE_TASKS: Final = "DELETE FROM tasks WHERE session_no = ?"
 DELETE_SESSION: Final = "DELETE FROM sessions WHERE session_no = ?"
@@ -69,6 +70,11 @@ def blank_changes(
 ) -> int:
     """Blank the changes with after < revision <= upto; return how many were not blank before."""
     return connection.execute(BLANK_CHANGES, (*key, blank, after, upto)).rowcount
+
+
+def blank_owner(connection: sqlite3.Connection, key: SessionKey) -> None:
+    """Forget whose session it is."""
+    connection.execute(BLANK_OWNER, key)
 
 
 def delete_session(connection: sqlite3.Connection, key: SessionKey, revision: int) -> None:

@@ -438,9 +438,10 @@ class Store(Protocol):
         """Take the content out of what the session had before a revision, and keep its order.
 
         Of its changes below that revision, events become ``blank``, answer and fingerprint empty;
-        of all its tasks and audit entries, user_id and data become empty. Revisions, request ids,
-        methods, actors and times stay, so that a repeat is still known. Append what replaces the
-        state and the owner first: neither is touched here.
+        of all its tasks and audit entries, user_id and data become empty, and last of all the
+        user_id of its head: until that is gone, whoever repeats what was interrupted finds the
+        session by it. Revisions, request ids, methods, actors and times stay, so that a repeat is
+        still known. The state is not touched: append what replaces it first.
 
         Returns how many changes were not blank before. Durable when it returns; it may take
         several transactions, each whole, so that one that fails half-way is called again.

@@ -205,6 +205,8 @@ async def test_erasing_takes_the_content_and_keeps_the_order(store, make):
             dataclasses.replace(row, user_id="", data=b"") for row in before[name]
         ]
     assert [await everything(store, session) for session in (beside, other)] == kept
+    rows, _ = await store.list_sessions("acme", CURSOR_START, 10)
+    assert [(row.key, row.user_id) for row in rows] == [(key, ""), (beside, "ana")]
     assert CANARY not in repr([found["changes"][: upto - 1], found["tasks"]]).encode()
 
 

@@ -327,7 +327,7 @@ BEGIN
 END
 $$;
 
--- The next three take the session's lock first, as append_group does, so that an append to the
+-- What follows takes the session's lock first, as append_group does, so that an append to the
 -- same session comes before or after them and nothing waits in a circle.
 
 -- Blanks the session's tasks and audit entries, and answers the head's revision, 0 = no session.
@@ -369,6 +369,16 @@ BEGIN
     AND (events <> p_blank OR answer <> '' OR fingerprint <> '');
     GET DIAGNOSTICS blanked = ROW_COUNT;
     RETURN blanked;
+END
+$$;
+
+-- Forgets whose session it is.
+CREATE FUNCTION blank_owner(p_tenant text, p_session_id text) RETURNS void LANGUAGE plpgsql
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    PERFORM be_durable();
+    UPDATE sessions SET user_id = '' WHERE tenant = p_tenant AND session_id = p_session_id;
 END
 $$;
 
