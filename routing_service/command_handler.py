@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 import tenacity
+from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core.commands import (
@@ -94,8 +94,7 @@ METADATA_ENTRIES_MAX: Final = 32
 METADATA_BYTES_MAX: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """Who calls, for which session, and what makes a repeat the same call.
 
     actor: the agent for CompleteTurn, else "". user_id: as signed in or believed; "" = an agent
@@ -116,8 +115,7 @@ class Call:
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """What an answer is made of.
 
     turns: of a hot session, for a reply that tells of them; oldest first. task_status: of the task
@@ -132,8 +130,7 @@ class Made:
     task_status: TaskStatus | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Handled:
+class Handled(msgspec.Struct, frozen=True):
     """An answer and what goes with it.
 
     answer: as stored, without the user's words and history. message: those words, for the dispatch.
@@ -148,8 +145,7 @@ class Handled:
     decided: Decided | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionView:
+class SessionView(msgspec.Struct, frozen=True):
     """A session as a reader sees it: stored state, and as the next message would meet it."""
 
     stored: SessionState
@@ -161,8 +157,7 @@ class SessionView:
         return agent is not None and agent_is_reachable(agent, self.effective)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingApproval:
+class PendingApproval(msgspec.Struct, frozen=True):
     """What a paused task waits for, and since when."""
 
     prompt: str
@@ -188,6 +183,33 @@ class _Hot:
         self.state = None
         self.fold = None
         self.task_metadata = None
+
+
+class _Held:
+    """A session in use: for ``async with``, which every call does, so without a generator."""
+
+    __slots__ = ("_evict", "_hot")
+
+    def __init__(self, hot: _Hot, evict: Callable[[], None]) -> None:
+        self._hot = hot
+        self._evict = evict
+
+    async def __aenter__(self) -> _Hot:
+        self._hot.users += 1
+        try:
+            await self._hot.lock.acquire()
+        except BaseException:
+            self._let_go()
+            raise
+        return self._hot
+
+    async def __aexit__(self, *_: object) -> None:
+        self._hot.lock.release()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._hot.users -= 1
+        self._evict()
 
 
 class CommandHandler:
@@ -766,20 +788,13 @@ class CommandHandler:
         if actual != base:
             raise RevisionConflict(key, base, actual)
 
-    @asynccontextmanager
-    async def _session(self, key: SessionKey) -> AsyncIterator[_Hot]:
+    def _session(self, key: SessionKey) -> _Held:
         """Hold one session: its calls take turns here, in the order in which they came."""
         hot = self._hot.get(key)
         if hot is None:
             hot = self._hot[key] = _Hot()
         self._hot.move_to_end(key)
-        hot.users += 1
-        try:
-            async with hot.lock:
-                yield hot
-        finally:
-            hot.users -= 1
-            self._evict()
+        return _Held(hot, self._evict)
 
     def _evict(self) -> None:
         """Let go of the sessions that were not used for longest."""

@@ -2,12 +2,16 @@
 
 Owns: the command types and the plans that decide gives back. Must not know: protobuf, stores.
 Rule: a command holds every id and time that a decision may need, so that deciding is pure.
+
+Structs rather than dataclasses, as events are: a frozen dataclass sets its fields one by one, in
+Python, and a call makes a dozen of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from routing_service.core.events import NO_PROFILE, Event, Item, Profile, Step
 from routing_service.core.slash_commands import ReplySpec
@@ -21,8 +25,7 @@ from routing_service.core.vocabulary import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RouteMessage:
+class RouteMessage(msgspec.Struct, frozen=True):
     """A user's message wants an agent.
 
     task_id: "" joins the open task or begins new_task_id. new_task_id: an unused id.
@@ -39,14 +42,13 @@ class RouteMessage:
     known_task_status: str = ""
     names_child: bool = False
     profile: Profile = NO_PROFILE
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
     task_expire_us: int | None = None
     literal_text: bool = False
     stickiness_enabled: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SetActiveAgent:
+class SetActiveAgent(msgspec.Struct, frozen=True):
     """A handoff, inside an open turn (turn_request_id) or between messages.
 
     initiator None is read off the source: SUPERVISOR for the home agent, else AGENT.
@@ -69,8 +71,7 @@ class SetActiveAgent:
     stickiness_enabled: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ClearActiveAgent:
+class ClearActiveAgent(msgspec.Struct, frozen=True):
     """Back to the home agent."""
 
     request_id: str
@@ -78,28 +79,24 @@ class ClearActiveAgent:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Proceed:
+class Proceed(msgspec.Struct, frozen=True):
     """The answer stands by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class FollowUp:
+class FollowUp(msgspec.Struct, frozen=True):
     """The agent asked something. timeout_us: how long it waits; None = as long as it takes."""
 
     timeout_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(msgspec.Struct, frozen=True):
     """The agent has finished. message: for whoever comes next, shown to the user."""
 
     summary: str = ""
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HandOff:
+class HandOff(msgspec.Struct, frozen=True):
     """The agent wants another agent to go on with the message."""
 
     agent_id: str
@@ -109,15 +106,13 @@ class HandOff:
     mode: HandoffMode = HandoffMode.TRANSFER
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """The agent could not do it."""
 
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AskApproval:
+class AskApproval(msgspec.Struct, frozen=True):
     """The agent must not go on before a person has approved. prompt: what, for that person."""
 
     prompt: str = ""
@@ -126,8 +121,7 @@ class AskApproval:
 Outcome = Proceed | FollowUp | Complete | HandOff | AskApproval | Fail
 
 
-@dataclass(frozen=True, slots=True)
-class KnownTurn:
+class KnownTurn(msgspec.Struct, frozen=True):
     """A request that was dispatched in this session, to holder, and is open no longer."""
 
     root_request_id: str
@@ -135,8 +129,7 @@ class KnownTurn:
     holder: str
 
 
-@dataclass(frozen=True, slots=True)
-class CompleteTurn:
+class CompleteTurn(msgspec.Struct, frozen=True):
     """An agent's answer to a dispatched request.
 
     parse_markers: None = as the registry says of the agent; False = not in this answer.
@@ -161,8 +154,7 @@ class CompleteTurn:
     consult_question: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeTask:
+class ResumeTask(msgspec.Struct, frozen=True):
     """A person's decision about a paused task.
 
     request_id: the request that waits for it. task_id "" = the session's. child_seed: as above.
@@ -178,8 +170,7 @@ class ResumeTask:
 Command = RouteMessage | SetActiveAgent | ClearActiveAgent | CompleteTurn | ResumeTask
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What one rule said of a handoff. detail: why, for people; "" where it allowed."""
 
     rule: str
@@ -187,8 +178,7 @@ class Verdict:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HandoffPlan:
+class HandoffPlan(msgspec.Struct, frozen=True):
     """A handoff as frontends and the next agent see it."""
 
     from_agent: str
@@ -200,16 +190,14 @@ class HandoffPlan:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResumePlan:
+class ResumePlan(msgspec.Struct, frozen=True):
     """What a person decided, for the agent that asked."""
 
     decision: ApprovalDecision
     comment: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsultPlan:
+class ConsultPlan(msgspec.Struct, frozen=True):
     """A question of one agent to another. answer: None until there is one, "" where it failed."""
 
     asker: str
@@ -217,8 +205,7 @@ class ConsultPlan:
     answer: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchPlan:
+class DispatchPlan(msgspec.Struct, frozen=True):
     """A message that an agent must act on.
 
     message_revision: the change that holds text and items; 0 = the command's own.
@@ -239,8 +226,7 @@ class DispatchPlan:
     consult: ConsultPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What follows from a command. No events: nothing is written.
 
     task_id: the task the answer names. status: of a completed turn. text: the agent's, without

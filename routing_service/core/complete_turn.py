@@ -6,8 +6,10 @@ Rule: an agent's text is never lost; what cannot be done is done less, and the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core import ownership
@@ -52,8 +54,7 @@ _KINDS: dict[type, OutcomeKind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(msgspec.Struct, frozen=True):
     """One applied answer while it is being decided.
 
     moves: outcomes move active agent, lock and stack (stickiness is on). is_active: the holder is

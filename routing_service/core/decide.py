@@ -6,9 +6,9 @@ Rule: pure. The same arguments give the same decision, and a refusal raises and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
 
+import msgspec
 from msgspec.structs import replace
 
 from routing_service.core import ownership
@@ -32,8 +32,7 @@ from routing_service.core.set_active_agent import decide_set_active
 from routing_service.core.vocabulary import ClearScope
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(msgspec.Struct, frozen=True):
     """A decision and the state it leads to (the one before, where nothing is written).
 
     active_after: the active agent's id after each of the events, "" for none.

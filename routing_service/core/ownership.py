@@ -7,7 +7,8 @@ it. Rule: exactly one place emits each kind of move, so that locks, frames and e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from routing_service.core import events as ev
 from routing_service.core.commands import HandoffPlan
@@ -31,8 +32,7 @@ _HANDOFF_REASONS = {
 _BY_ANSWER = frozenset({"proceed", "complete"})
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """A handoff that the rules allowed. child_request_id: "" keeps the turn's request."""
 
     source: str

@@ -6,8 +6,10 @@ Rule: the first line that applies decides, and the reason names that line.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NoReturn
+
+import msgspec
+from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core import ownership
@@ -19,8 +21,7 @@ from routing_service.core.user_commands import answer_command
 from routing_service.core.vocabulary import RouteReason, TaskStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """Where a message goes. agent_id "": nowhere, the reply is all."""
 
     agent_id: str

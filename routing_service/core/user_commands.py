@@ -8,7 +8,8 @@ text is left over.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from routing_service.core import events as ev
 from routing_service.core import ownership
@@ -20,8 +21,7 @@ from routing_service.core.slash_commands import ParsedCommand, ReplySpec
 from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason, TaskStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """A command's reply, and where the text left over goes ("" = nowhere)."""
 
     reply: ReplySpec
@@ -31,8 +31,7 @@ class Answered:
     verdicts: tuple[Verdict, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A command with what it needs to know of its message."""
 
     parsed: ParsedCommand

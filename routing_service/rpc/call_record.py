@@ -6,12 +6,12 @@ Rule: ids, words of closed lists and numbers; never a message's text, never a to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 
-@dataclass(slots=True)
-class CallRecord:
+
+class CallRecord(msgspec.Struct):
     """One call, filled in as it goes. Fields that do not apply stay empty.
 
     code: the gRPC status code's name. error_reason: the ErrorReason, "" for OK. reason: the

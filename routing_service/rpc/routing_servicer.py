@@ -12,9 +12,11 @@ import base64
 import binascii
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Iterable
-from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
+import msgspec
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from google.rpc import status_pb2
 
@@ -103,18 +105,17 @@ COMPLETE_FINGERPRINT: Final = (
 )
 RESUME_FINGERPRINT: Final = ("task_id", "decision", "comment")
 _FINGERPRINT_UUIDS: Final = frozenset({"task_id", "turn_request_id"})
+_FINGERPRINT_SETS: Final = frozenset({"entitlements"})
 _FINGERPRINT_BYTES: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Who calls, as far as signing in tells."""
 
     tenant: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """An answer as it goes on the wire."""
 
     body: bytes
@@ -795,21 +796,33 @@ def _expected_revision(
 
 def _fingerprint(request: Message, fields: tuple[str, ...]) -> bytes:
     """Digest the fields that make a repeat the same request."""
-    digest = hashlib.blake2b(digest_size=_FINGERPRINT_BYTES)
     compared = type(request)()
     compared.CopyFrom(request)
-    for descriptor, value in request.ListFields():
-        name = descriptor.name
-        if name not in fields:
-            compared.ClearField(name)
-        elif name in _FINGERPRINT_UUIDS:
+    cleared, uuids, sets = _comparison(request.DESCRIPTOR, fields)
+    for name in cleared:
+        compared.ClearField(name)
+    for name in uuids:
+        if value := getattr(request, name):
             setattr(compared, name, value.lower())
-        elif name == "entitlements":
-            # A set, which clients may send in any order.
+    for name in sets:
+        # Clients may send them in any order.
+        if values := getattr(request, name):
             compared.ClearField(name)
-            getattr(compared, name).extend(sorted(set(value)))
-    digest.update(compared.SerializeToString(deterministic=True))
-    return digest.digest()
+            getattr(compared, name).extend(sorted(set(values)))
+    data = compared.SerializeToString(deterministic=True)
+    return hashlib.blake2b(data, digest_size=_FINGERPRINT_BYTES).digest()
+
+
+@cache
+def _comparison(
+    request: Descriptor, fields: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return the fields of a request that are not compared, and those compared as ids and sets."""
+    return (
+        tuple(field.name for field in request.fields if field.name not in fields),
+        tuple(name for name in fields if name in _FINGERPRINT_UUIDS),
+        tuple(name for name in fields if name in _FINGERPRINT_SETS),
+    )
 
 
 def _dispatch_out(made: Made, cards: pm.AgentCards, locale: str) -> dispatch_pb2.Dispatch:
