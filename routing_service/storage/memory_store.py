@@ -223,6 +223,21 @@ class MemoryStore:
         last_id = page[-1].key.session_id if page else last_id
         return page, page_cursor.from_session_id(last_id)
 
+    async def find_session(self, key: SessionKey) -> SessionRow | None:
+        """See Store.find_session."""
+        session = self._session(key)
+        return _session_row(key, session) if session else None
+
+    async def list_tenants(self, after: str, limit: int) -> list[str]:
+        """See Store.list_tenants."""
+        self._check_open()
+        check_limit(limit)
+        names = {entry.tenant for entry in self._audit}
+        names.update(
+            name for name, stored in self._tenants.items() if stored.sessions or stored.settings
+        )
+        return sorted(name for name in names if name > after)[:limit]
+
     async def read_log(
         self, cursor: bytes, limit: int
     ) -> tuple[list[tuple[SessionKey, Change]], bytes]:
@@ -247,6 +262,13 @@ class MemoryStore:
         """See Store.get_setting."""
         self._check_open()
         return self._tenant(tenant).settings.get(name)
+
+    async def list_settings(self, tenant: str, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """See Store.list_settings."""
+        self._check_open()
+        check_limit(limit)
+        settings = self._tenant(tenant).settings
+        return sorted(item for item in settings.items() if item[0] > after)[:limit]
 
     async def put_setting(self, tenant: str, name: str, value: bytes) -> None:
         """See Store.put_setting."""

@@ -107,6 +107,24 @@ class Rows:
             "SELECT session_id, user_id, revision, create_us, update_us FROM @sessions "
             "WHERE tenant = $1 AND session_id > $2 ORDER BY session_id LIMIT $3"
         )
+        self._select_session = statement(
+            "SELECT user_id, revision, create_us, update_us FROM @sessions "
+            "WHERE tenant = $1 AND session_id = $2"
+        )
+        # From one name to the next by the indexes: as many steps as tenants, however many rows
+        # they have.
+        self._select_tenants = statement(
+            'WITH RECURSIVE names (name) AS (SELECT $1::text COLLATE "C" UNION ALL SELECT least('
+            "(SELECT min(tenant) FROM @sessions WHERE tenant > names.name), "
+            "(SELECT min(tenant) FROM @audit WHERE tenant > names.name AND position > 0), "
+            "(SELECT min(tenant) FROM @settings WHERE tenant > names.name)) "
+            "FROM names WHERE name IS NOT NULL) "
+            'SELECT name FROM names WHERE name > $1::text COLLATE "C" LIMIT $2'
+        )
+        self._select_settings = statement(
+            "SELECT name, value FROM @settings WHERE tenant = $1 AND name > $2 "
+            "ORDER BY name LIMIT $3"
+        )
         self._count_audit = statement(
             "SELECT count(*) FROM @audit "
             "WHERE tenant = $1 AND session_id = $2 AND request_id = $3 AND kind = $4"
@@ -238,6 +256,22 @@ class Rows:
         """Read a tenant's sessions after an id."""
         rows = await _fetch(connection, self._select_sessions, tenant, last_id, limit)
         return [SessionRow(SessionKey(tenant, session_id), *rest) for session_id, *rest in rows]
+
+    async def find_session(self, connection: Connection, key: SessionKey) -> SessionRow | None:
+        """Read one session's row."""
+        row = await _fetch_one(connection, self._select_session, *key)
+        return None if row is None else SessionRow(key, *row)
+
+    async def list_tenants(self, connection: Connection, after: str, limit: int) -> list[str]:
+        """Read the names of tenants after a name."""
+        return [name for (name,) in await _fetch(connection, self._select_tenants, after, limit)]
+
+    async def list_settings(
+        self, connection: Connection, tenant: str, after: str, limit: int
+    ) -> list[tuple[str, bytes]]:
+        """Read a tenant's settings after a name."""
+        rows = await _fetch(connection, self._select_settings, tenant, after, limit)
+        return [(name, bytes(value)) for name, value in rows]
 
     async def count_audit(
         self, connection: Connection, key: SessionKey, kind: str, request_id: str

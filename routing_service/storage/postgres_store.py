@@ -286,6 +286,17 @@ class PostgresStore:
         last_id = page[-1].key.session_id if page else last_id
         return page, page_cursor.from_session_id(last_id)
 
+    async def find_session(self, key: SessionKey) -> SessionRow | None:
+        """See Store.find_session."""
+        return await self._read(lambda connection: self._rows.find_session(connection, key))
+
+    async def list_tenants(self, after: str, limit: int) -> list[str]:
+        """See Store.list_tenants."""
+        check_limit(limit)
+        return await self._read(
+            lambda connection: self._rows.list_tenants(connection, after, limit)
+        )
+
     async def read_log(
         self, cursor: bytes, limit: int
     ) -> tuple[list[tuple[SessionKey, Change]], bytes]:
@@ -304,6 +315,13 @@ class PostgresStore:
     async def get_setting(self, tenant: str, name: str) -> bytes | None:
         """See Store.get_setting."""
         return await self._read(lambda connection: self._rows.get_setting(connection, tenant, name))
+
+    async def list_settings(self, tenant: str, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """See Store.list_settings."""
+        check_limit(limit)
+        return await self._read(
+            lambda connection: self._rows.list_settings(connection, tenant, after, limit)
+        )
 
     async def put_setting(self, tenant: str, name: str, value: bytes) -> None:
         """See Store.put_setting."""

@@ -82,6 +82,20 @@ SELECT_SESSIONS: Final = (
     "SELECT session_id, user_id, revision, create_us, update_us FROM sessions "
     "WHERE tenant = ? AND session_id > ? ORDER BY session_id LIMIT ?"
 )
+SELECT_SESSION: Final = (
+    "SELECT user_id, revision, create_us, update_us FROM sessions "
+    "WHERE tenant = ? AND session_id = ?"
+)
+# From one name to the next by the indexes: as many steps as tenants, however many rows they have.
+SELECT_TENANTS: Final = (
+    "WITH RECURSIVE names (name) AS (SELECT ? UNION ALL "
+    "SELECT (SELECT min(next) FROM ("
+    "SELECT min(tenant) AS next FROM sessions WHERE tenant > names.name "
+    "UNION ALL SELECT min(tenant) FROM audit WHERE tenant > names.name "
+    "UNION ALL SELECT min(tenant) FROM settings WHERE tenant > names.name)) "
+    "FROM names WHERE name IS NOT NULL) "
+    "SELECT name FROM names WHERE name > ? LIMIT ?"
+)
 # CROSS JOIN: the log is read in its order and each session looked up, never the other way round.
 SELECT_LOG: Final = (
     "SELECT position, tenant, session_id, changes.revision, time_us, method, request_id, actor, "
@@ -106,6 +120,9 @@ SELECT_SESSION_AUDIT: Final = (
     "FROM audit WHERE tenant = ? AND session_id = ? AND position > ? ORDER BY position LIMIT ?"
 )
 SELECT_SETTING: Final = "SELECT value FROM settings WHERE tenant = ? AND name = ?"
+SELECT_SETTINGS: Final = (
+    "SELECT name, value FROM settings WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?"
+)
 UPSERT_SETTING: Final = (
     "INSERT INTO settings (tenant, name, value) VALUES (?, ?, ?) "
     "ON CONFLICT (tenant, name) DO UPDATE SET value = excluded.value"
@@ -294,6 +311,17 @@ def list_sessions(
     return [SessionRow(SessionKey(tenant, session_id), *rest) for session_id, *rest in rows]
 
 
+def find_session(connection: sqlite3.Connection, key: SessionKey) -> SessionRow | None:
+    """Read one session's row."""
+    row = connection.execute(SELECT_SESSION, key).fetchone()
+    return None if row is None else SessionRow(key, *row)
+
+
+def list_tenants(connection: sqlite3.Connection, after: str, limit: int) -> list[str]:
+    """Read the names of tenants after a name."""
+    return [name for (name,) in connection.execute(SELECT_TENANTS, (after, after, limit))]
+
+
 def read_log(
     connection: sqlite3.Connection, position: int, limit: int
 ) -> list[tuple[int, SessionKey, Change]]:
@@ -340,6 +368,14 @@ def get_setting(connection: sqlite3.Connection, tenant: str, name: str) -> bytes
     """Read one setting."""
     row = connection.execute(SELECT_SETTING, (tenant, name)).fetchone()
     return None if row is None else bytes(row[0])
+
+
+def list_settings(
+    connection: sqlite3.Connection, tenant: str, after: str, limit: int
+) -> list[tuple[str, bytes]]:
+    """Read a tenant's settings after a name."""
+    rows = connection.execute(SELECT_SETTINGS, (tenant, after, limit))
+    return [(name, bytes(value)) for name, value in rows]
 
 
 def store_id(connection: sqlite3.Connection) -> bytes:

@@ -285,6 +285,15 @@ class SqliteStore:
         last_id = page[-1].key.session_id if page else last_id
         return page, page_cursor.from_session_id(last_id)
 
+    async def find_session(self, key: SessionKey) -> SessionRow | None:
+        """See Store.find_session."""
+        return await self._read(self._rows, sqlite_rows.find_session, key)
+
+    async def list_tenants(self, after: str, limit: int) -> list[str]:
+        """See Store.list_tenants."""
+        check_limit(limit)
+        return await self._read(self._pages, sqlite_rows.list_tenants, after, limit)
+
     async def read_log(
         self, cursor: bytes, limit: int
     ) -> tuple[list[tuple[SessionKey, Change]], bytes]:
@@ -302,6 +311,11 @@ class SqliteStore:
     async def get_setting(self, tenant: str, name: str) -> bytes | None:
         """See Store.get_setting."""
         return await self._read(self._rows, sqlite_rows.get_setting, tenant, name)
+
+    async def list_settings(self, tenant: str, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """See Store.list_settings."""
+        check_limit(limit)
+        return await self._read(self._pages, sqlite_rows.list_settings, tenant, after, limit)
 
     async def put_setting(self, tenant: str, name: str, value: bytes) -> None:
         """See Store.put_setting."""

@@ -58,6 +58,10 @@ for a group of appends."""
 INT_MAX: Final = 2**63 - 1
 """The largest revision or time: what a signed 64-bit column holds."""
 
+OWN_SETTING_PREFIX: Final = "store."
+"""What the names of settings begin with that are about this store alone, such as how far a job has
+come in its log. They do not go along when the data moves to another store."""
+
 CURSOR_START: Final = b""
 """The cursor before the first entry, for every method that takes a cursor."""
 
@@ -176,6 +180,8 @@ class SessionRow:
     """Time of the first change."""
     update_us: int
     """Time of the last change."""
+    due_us: int | None = None
+    """When something of the session falls due next, as its last append gave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +400,18 @@ class Store(Protocol):
         """
         ...
 
+    async def find_session(self, key: SessionKey) -> SessionRow | None:
+        """Read one session's row, as fresh as ``head_revision``; None = no such session."""
+        ...
+
+    async def list_tenants(self, after: str, limit: int) -> list[str]:
+        """Read the tenants with a session, an audit entry or a setting, by code point.
+
+        after: the last name of the page before, "" = from the first. Complete for every write that
+        returned before the call; a tenant with nothing left may stay listed.
+        """
+        ...
+
     async def read_log(
         self, cursor: bytes, limit: int
     ) -> tuple[list[tuple[SessionKey, Change]], bytes]:
@@ -410,6 +428,13 @@ class Store(Protocol):
 
     async def get_setting(self, tenant: str, name: str) -> bytes | None:
         """Read a setting as last put by anyone, never from a cache."""
+        ...
+
+    async def list_settings(self, tenant: str, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """Read a tenant's settings by code point of their names, each as last put by anyone.
+
+        after: the last name of the page before, "" = from the first.
+        """
         ...
 
     async def put_setting(self, tenant: str, name: str, value: bytes) -> None:

@@ -1,0 +1,119 @@
+"""What finds everything that a store has: its tenants, their settings, one session's row."""
+
+import asyncio
+
+import pytest
+
+from routing_service.storage.store import CURSOR_START
+
+NAMES = ["b", "a", "B", "ab", "a b", "ñ", "日本", "😀", "\uffee", "a.b", "0"]
+"""In code points' order U+FFEE comes before the emoji, in UTF-16's after it."""
+
+
+async def all_tenants(store, limit):
+    """Read the tenants to the end in pages."""
+    found, after = [], ""
+    while page := await store.list_tenants(after, limit):
+        found += page
+        after = page[-1]
+    return found
+
+
+@pytest.mark.parametrize("limit", [1, 4, 1000])
+async def test_tenants_are_listed_by_code_point_each_once(store, make, limit):
+    """Whatever they have: sessions, an entry of the audit, a setting, or all of these."""
+    for number, name in enumerate(NAMES):
+        if number % 3 != 1:
+            await store.append(make.append(make.key(tenant=name)))
+            await store.append(make.append(make.key("chat-2", tenant=name)))
+        if number % 3 != 2:
+            await store.append_audit(make.audit(tenant=name))
+        if number % 3 != 0:
+            await store.put_setting(name, "stickiness", b"on")
+    assert await all_tenants(store, limit) == sorted(NAMES)
+
+
+async def test_tenant_is_listed_for_any_one_thing_it_has(store, make):
+    """A copy that finds tenants by their sessions would leave these two behind."""
+    await store.append_audit(make.audit(tenant="audit-alone"))
+    await store.put_setting("setting-alone", "stickiness", b"")
+    await store.append(make.append(make.key(tenant="session-alone")))
+    assert await all_tenants(store, 10) == ["audit-alone", "session-alone", "setting-alone"]
+
+
+async def test_tenants_that_were_only_asked_for_are_not_listed(store, make):
+    """Reading makes nothing."""
+    assert await store.load(make.key(tenant="asked")) is None
+    assert await store.get_setting("asked", "stickiness") is None
+    assert (await store.list_sessions("asked", CURSOR_START, 10))[0] == []
+    assert await store.list_tenants("", 10) == []
+
+
+async def test_tenants_are_listed_as_soon_as_their_first_write_has_returned(store, make):
+    """Many at once, as after a start: none is missed."""
+    names = [f"tenant-{number:02}" for number in range(40)]
+    await asyncio.gather(*(store.append(make.append(make.key(tenant=name))) for name in names))
+    assert await all_tenants(store, 7) == names
+
+
+async def test_tenants_are_known_after_reopening(lasting_engine, make):
+    """By whoever opens the store next."""
+    store = await lasting_engine.open()
+    for name in NAMES:
+        await store.append(make.append(make.key(tenant=name)))
+    await store.close()
+    assert await all_tenants(await lasting_engine.open(), 3) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("limit", [1, 4, 1000])
+async def test_settings_are_listed_by_code_point_with_their_values(store, limit):
+    """As last put; another tenant's are not among them."""
+    for name in NAMES:
+        await store.put_setting("acme", name, b"before")
+        await store.put_setting("acme", name, name.encode())
+        await store.put_setting("other", name, b"other")
+    await store.put_setting("acme", "empty", b"")
+    found, after = [], ""
+    while page := await store.list_settings("acme", after, limit):
+        found += page
+        after = page[-1][0]
+    assert found == sorted([(name, name.encode()) for name in NAMES] + [("empty", b"")])
+    assert await store.list_settings("nobody", "", limit) == []
+
+
+async def test_one_session_s_row_is_the_one_that_the_list_has(store, make):
+    """Owner, revision and times, by key."""
+    await store.append(make.append(make.key(tenant="other"), time_us=1))
+    for base in range(3):
+        await store.append(make.append(base=base, user_id="ana" if base else "", time_us=10 + base))
+    ((row,), _) = await store.list_sessions("acme", CURSOR_START, 10)
+    assert await store.find_session(make.key()) == row
+    assert (row.user_id, row.revision, row.create_us, row.update_us) == ("ana", 3, 10, 12)
+    assert await store.find_session(make.key("chat-2")) is None
+    assert await store.find_session(make.key(tenant="nobody")) is None
+
+
+async def test_session_s_row_is_as_fresh_as_its_head(store, make):
+    """Every append is seen by whoever asks after it returned."""
+    for base in range(20):
+        await store.append(make.append(base=base))
+        row = await store.find_session(make.key())
+        assert row is not None
+        assert row.revision == base + 1
+
+
+async def test_any_bytes_and_times_are_taken_as_they_are(store, make):
+    """A session that comes from elsewhere: long past, blank, several changes at one time."""
+    for base in range(3):
+        await store.append(
+            make.append(base=base, state=b"", time_us=7, events=b"", answer=b"", fingerprint=b"")
+        )
+    changes = await store.read_changes(make.key(), limit=10)
+    assert [(c.revision, c.time_us, c.events, c.answer) for c in changes] == [
+        (1, 7, b"", b""),
+        (2, 7, b"", b""),
+        (3, 7, b"", b""),
+    ]
+    head = await store.load(make.key())
+    assert head is not None
+    assert head.state == b""
