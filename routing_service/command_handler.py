@@ -63,6 +63,7 @@ from routing_service.storage.store import (
     Store,
     StoreCorrupt,
     StoreError,
+    StoreUnavailable,
     TaskCursor,
     TaskRow,
     TaskTaken,
@@ -287,7 +288,8 @@ class CommandHandler:
             state = await self._current(key, hot)
             if state is None:
                 raise unknown_session(key.session_id)
-            _check_owner(state, user_id, must_be_owner=False)
+            if not _may_act(state, user_id, must_be_owner=False):
+                raise _owner_mismatch("session", key.session_id)
             return SessionView(state, view(state, self.registry, self._clock_us()))
 
     async def session_of_task(
@@ -405,8 +407,11 @@ class CommandHandler:
     ) -> Handled:
         """Decide once on what is believed of the session, and try to commit it."""
         state = await self._loaded(call.key, hot)
-        if state is not None:
-            _check_owner(state, call.user_id, must_be_owner=call.must_be_owner)
+        if state is not None and not _may_act(
+            state, call.user_id, must_be_owner=call.must_be_owner
+        ):
+            await self._confirm(call.key, state)
+            raise _owner_mismatch("session", state.session_id)
         registry = self._registry()
         now_us = self._clock_us()
         try:
@@ -420,7 +425,7 @@ class CommandHandler:
                 call.key, call.method, call.request_id, call.actor
             )
             if seen is not None:
-                return await self._replay(call, seen)
+                return await self._replay(hot, call, seen)
             await self._confirm(call.key, state)
             if isinstance(error, HandoffRefused):
                 error.revision = state.revision if state else 0
@@ -439,7 +444,7 @@ class CommandHandler:
                 call.key, call.method, call.request_id, call.actor
             )
             if seen is not None:
-                return await self._replay(call, seen)
+                return await self._replay(hot, call, seen)
             await self._confirm(call.key, state)
             made = Made(call, decided, decided.state.revision)
             return Handled(
@@ -465,8 +470,9 @@ class CommandHandler:
                 call.key, call.method, call.request_id, call.actor
             )
             if seen is None:
+                await self._confirm(call.key, before)
                 raise
-            return await self._replay(call, seen)
+            return await self._replay(hot, call, seen)
         revision = decided.state.revision
         turns = await self._told_turns(hot, call.key, decided)
         status = await self._task_status(call.key, decided)
@@ -498,13 +504,13 @@ class CommandHandler:
         )
         try:
             await self._store.append(append)
-        except asyncio.CancelledError:
+        except (StoreUnavailable, asyncio.CancelledError):
             self._doubt(call.key)
             raise
         except RequestSeen as seen:
             # Somebody handled this very request: here before a restart, or on another replica.
             hot.forget()
-            return await self._replay(call, seen.change)
+            return await self._replay(hot, call, seen.change)
         except TaskTaken as taken:
             hot.forget()
             row = await self._store.find_task(call.key.tenant, taken.task_id)
@@ -571,8 +577,17 @@ class CommandHandler:
             command = replace(command, refusals=refusals)
         return command
 
-    async def _replay(self, call: Call, change: Change) -> Handled:
-        """Give a repeat its first answer, if it is the same call."""
+    async def _replay(self, hot: _Hot, call: Call, change: Change) -> Handled:
+        """Give a repeat its first answer, if it is the same call.
+
+        The session may have found its owner elsewhere since it was loaded here; nobody else is told
+        what the owner was told.
+        """
+        state = await self._current(call.key, hot)
+        if state is not None and not _may_act(
+            state, call.user_id, must_be_owner=call.must_be_owner
+        ):
+            raise _owner_mismatch("session", state.session_id)
         if change.fingerprint != call.fingerprint:
             raise _reused(call)
         history: tuple[TurnRecord, ...] = ()
@@ -892,13 +907,11 @@ def _merged(known: Mapping[str, str], news: Mapping[str, str]) -> Mapping[str, s
     return merged
 
 
-def _check_owner(state: SessionState, user_id: str, *, must_be_owner: bool) -> None:
-    """Refuse another user. A session that no user has spoken in belongs to the first who does."""
+def _may_act(state: SessionState, user_id: str, *, must_be_owner: bool) -> bool:
+    """Say whether a session is a caller's. One without a user belongs to the first who speaks."""
     if not state.owner or user_id == state.owner:
-        return
-    if not user_id and not must_be_owner:
-        return
-    raise _owner_mismatch("session", state.session_id)
+        return True
+    return not user_id and not must_be_owner
 
 
 def _owner_mismatch(what: str, name: str) -> RoutingError:

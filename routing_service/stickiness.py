@@ -90,13 +90,15 @@ class StickinessSwitch:
     async def switch(self, tenant: str, *, enabled: bool, now_us: int, reason: str) -> bool:
         """Switch a tenant, or ALL_TENANTS; return whether it stood otherwise before."""
         before = await self.read(tenant)
-        word = await self.word(tenant)
-        if before == enabled and (word is not None or tenant != ALL_TENANTS):
+        words = [await self.word(tenant), await self.word(ALL_TENANTS)]
+        # Where nobody has said a word, another replica's registry may say otherwise than this one's
+        # (a roll-out changes them one by one): then it is written down, so that all agree.
+        own = words[0] if tenant == ALL_TENANTS else words[0] or words[1]
+        if before == enabled and own is not None:
             return False
         # A clock that went back must not let an earlier word win.
-        others = [await self.word(tenant), await self.word(ALL_TENANTS)]
-        latest_us = max((other.time_us for other in others if other), default=0)
+        latest_us = max((word.time_us for word in words if word), default=0)
         said = Switched(enabled, max(now_us, latest_us + 1), reason)
         await self._store.put_setting(tenant, SETTING, msgspec.json.encode(said))
         self._believed.clear()
-        return True
+        return before != enabled
