@@ -377,4 +377,5 @@ def _session_row(key: SessionKey, session: _Session) -> SessionRow:
         revision=len(session.changes),
         create_us=session.changes[0].time_us,
         update_us=session.changes[-1].time_us,
+        due_us=session.due_us,
     )

@@ -104,11 +104,11 @@ class Rows:
             "ORDER BY create_us, task_id LIMIT $5"
         )
         self._select_sessions = statement(
-            "SELECT session_id, user_id, revision, create_us, update_us FROM @sessions "
+            "SELECT session_id, user_id, revision, create_us, update_us, due_us FROM @sessions "
             "WHERE tenant = $1 AND session_id > $2 ORDER BY session_id LIMIT $3"
         )
         self._select_session = statement(
-            "SELECT user_id, revision, create_us, update_us FROM @sessions "
+            "SELECT user_id, revision, create_us, update_us, due_us FROM @sessions "
             "WHERE tenant = $1 AND session_id = $2"
         )
         # From one name to the next by the indexes: as many steps as tenants, however many rows

@@ -79,11 +79,11 @@ SELECT_TASKS: Final = (
     "ORDER BY create_us, task_id LIMIT ?"
 )
 SELECT_SESSIONS: Final = (
-    "SELECT session_id, user_id, revision, create_us, update_us FROM sessions "
+    "SELECT session_id, user_id, revision, create_us, update_us, due_us FROM sessions "
     "WHERE tenant = ? AND session_id > ? ORDER BY session_id LIMIT ?"
 )
 SELECT_SESSION: Final = (
-    "SELECT user_id, revision, create_us, update_us FROM sessions "
+    "SELECT user_id, revision, create_us, update_us, due_us FROM sessions "
     "WHERE tenant = ? AND session_id = ?"
 )
 # From one name to the next by the indexes: as many steps as tenants, however many rows they have.

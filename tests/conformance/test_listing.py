@@ -1,6 +1,7 @@
 """What finds everything that a store has: its tenants, their settings, one session's row."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -91,6 +92,16 @@ async def test_one_session_s_row_is_the_one_that_the_list_has(store, make):
     assert (row.user_id, row.revision, row.create_us, row.update_us) == ("ana", 3, 10, 12)
     assert await store.find_session(make.key("chat-2")) is None
     assert await store.find_session(make.key(tenant="nobody")) is None
+
+
+async def test_session_s_row_tells_when_it_falls_due(store, make):
+    """As the last append gave it: a copy takes it along."""
+    for base, due_us in enumerate([None, 2**62, 5, None]):
+        await store.append(dataclasses.replace(make.append(base=base), due_us=due_us))
+        row = await store.find_session(make.key())
+        assert row is not None
+        assert row.due_us == due_us
+        assert (await store.list_sessions("acme", CURSOR_START, 10))[0] == [row]
 
 
 async def test_session_s_row_is_as_fresh_as_its_head(store, make):
