@@ -1,0 +1,117 @@
+"""Three replicas on one store, killed and started again while 16 clients write the same sessions.
+
+What the clients saw is held to the one order that a session's changes can have, and to the store.
+"""
+
+import asyncio
+import os
+import random
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import pytest
+
+from routing_service.storage.open_store import open_store
+from tests.replicas.crowd import Crowd
+from tests.replicas.replica_set import serving_replicas
+from tests.rpc.registries import DESK
+from tests.torture.linearisability import check
+from tests.torture.recorder import stored_changes
+
+SEED = int(os.environ.get("TORTURE_SEED", "20261122"))
+REPLICAS = 3
+CLIENTS = 16
+SESSIONS = 20
+
+ROOMY = DESK.replace("open_turns: 4", "open_turns: 16")
+
+
+class Killer:
+    """Kills one replica after the other, and starts each again."""
+
+    def __init__(self, replicas, dice):
+        self.replicas = replicas
+        self.dice = dice
+        self.kills = 0
+
+    async def run(self, pause_s_max):
+        """Kill until cancelled; never two at once, so that somebody always answers."""
+        while True:
+            await asyncio.sleep(self.dice.uniform(0.2, pause_s_max))
+            replica = self.dice.choice(self.replicas)
+            await replica.kill()
+            self.kills += 1
+            await replica.start()
+
+
+async def histories_under_kills(store, *, rounds, steps, kills, pause_s_max):
+    """Play the rounds, and more of them until so many kills were made; return the figures."""
+    dice = random.Random(SEED)
+    async with AsyncExitStack() as opened:
+        replicas = await opened.enter_async_context(serving_replicas(store.url, ROOMY, REPLICAS))
+        clients = []
+        for _ in range(CLIENTS):
+            # An order of its own for each, so that they begin at different replicas.
+            paths = [str(each.path) for each in replicas.replicas]
+            dice.shuffle(paths)
+            client = replicas.client("unix:" + ",".join(paths), timeout=20)
+            clients.append(await opened.enter_async_context(client))
+        crowd = Crowd(clients, dice)
+        killer = Killer(replicas.replicas, random.Random(SEED + 1))
+        killing = asyncio.create_task(killer.run(pause_s_max))
+        played = 0
+        try:
+            while played < rounds or killer.kills < kills:
+                await crowd.round(f"{SEED}-{played}", sessions=SESSIONS, steps=steps)
+                played += 1
+                if killing.done():
+                    killing.result()
+        finally:
+            killing.cancel()
+            await asyncio.gather(killing, return_exceptions=True)
+    opened_store = await open_store(store.url)
+    try:
+        log = await stored_changes(opened_store)
+    finally:
+        await opened_store.close()
+    history = crowd.recorder.history
+    wrong = check(history, log)
+    figures = {
+        "engine": store.engine,
+        "seed": SEED,
+        "histories": len({call.session for call in history}),
+        "calls": len(history),
+        "stored_changes": sum(map(len, log.values())),
+        "kills": killer.kills,
+        "refused": crowd.refused,
+        "repeats_answered": crowd.repeated,
+        "calls_sent_again_by_the_client": sum(call.attempts > 1 for call in history),
+        "errors_seen": len(crowd.errors),
+        "violations": len(wrong),
+    }
+    print(f"replicas under kills: {figures}")  # noqa: T201 - the figures are what the run is for
+    assert crowd.errors == [], Counter(map(repr, crowd.errors)).most_common(5)
+    assert wrong == [], wrong[:10]
+    return figures
+
+
+@pytest.mark.timeout(300)
+async def test_replicas_killed_under_load_lose_repeat_and_reorder_nothing(shared_store):
+    """The short form of the next one."""
+    figures = await histories_under_kills(shared_store, rounds=2, steps=12, kills=2, pause_s_max=1)
+    assert figures["histories"] >= 2 * SESSIONS
+    assert figures["kills"] >= 2
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+async def test_five_hundred_histories_of_replicas_killed_under_load_are_linearisable(shared_store):
+    """500 on each engine, with a kill every second or so: nothing lost, repeated or out of order.
+
+    No client, with the retries that it comes with, is told of any of it.
+    """
+    figures = await histories_under_kills(
+        shared_store, rounds=25, steps=20, kills=25, pause_s_max=2
+    )
+    assert figures["histories"] >= 25 * SESSIONS
+    assert figures["calls_sent_again_by_the_client"] > 0
