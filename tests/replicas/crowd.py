@@ -50,6 +50,7 @@ class Crowd:
     refused: int = 0
     answered: int = 0
     repeated: int = 0
+    pause_after_error_s: float = 0.0
 
     async def round(self, name: str, *, sessions: int, steps: int) -> None:
         """Have every client do so much in sessions that nobody has used."""
@@ -93,6 +94,7 @@ class Crowd:
                 self.refused += 1
             else:
                 self.errors.append(error)
+                await asyncio.sleep(self.pause_after_error_s)
             return None
         self.answered += 1
         return answer
