@@ -1,0 +1,119 @@
+"""The project's clients on a target that names several replicas: no call fails for one of them."""
+
+import asyncio
+import itertools
+from collections import Counter
+
+import pytest
+
+import agent_routing
+from agent_routing import outcomes
+from tests.replicas.replica_set import serving_replicas
+from tests.rpc.registries import DESK
+
+CALLERS = 8
+
+
+class Chats:
+    """Callers who talk without a pause, each in sessions of its own, until told to stop."""
+
+    def __init__(self, client):
+        self.client = client
+        self.calls = 0
+        self.stopping = False
+        self.attempts = Counter()
+        self.names = itertools.count()
+        self.talking = []
+
+    async def __aenter__(self):
+        self.talking = [asyncio.create_task(self.talk()) for _ in range(CALLERS)]
+        return self
+
+    async def __aexit__(self, *_):
+        self.stopping = True
+        await asyncio.gather(*self.talking)
+
+    async def talk(self):
+        """Route and answer, each with the request id that makes its repeat the same call."""
+        while not self.stopping:
+            session_id = f"chat-{next(self.names)}"
+            for _ in range(5):
+                info = agent_routing.CallInfo()
+                turn = await self.client.route(
+                    "hello", session_id=session_id, user_id="ana", info=info
+                )
+                assert not turn.degraded
+                self.attempts[info.attempts] += 1
+                await self.client.complete_turn(
+                    session_id,
+                    turn.request_id,
+                    turn.agent_id,
+                    outcomes.proceed(),
+                    text="good day",
+                    user_id="ana",
+                )
+                self.calls += 2
+            status = await self.client.status(session_id, user_id="ana")
+            # Each message and each answer once, whatever had to be sent again.
+            assert status.revision == 10
+
+    async def more(self, calls):
+        """Wait until so many more calls were answered."""
+        wanted = self.calls + calls
+        async with asyncio.timeout(60):
+            while self.calls < wanted:
+                for each in self.talking:
+                    if each.done():
+                        each.result()
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.timeout(180)
+async def test_no_call_fails_while_one_replica_drains_and_one_is_killed(shared_store):
+    """Also with the client as it comes: calls in flight are sent again, to another replica."""
+    async with (
+        serving_replicas(shared_store.url, DESK, 3) as replicas,
+        replicas.client(timeout=30) as client,
+        Chats(client) as chats,
+    ):
+        await chats.more(100)
+        draining = asyncio.create_task(replicas.replicas[0].stop())
+        await chats.more(100)
+        await draining
+        await replicas.replicas[1].kill()
+        await chats.more(100)
+        await replicas.replicas[0].start()
+        await replicas.replicas[1].start()
+        await chats.more(100)
+        # Those that came back are used again, so the one that never left may go.
+        await replicas.replicas[2].stop()
+        await chats.more(100)
+    assert max(chats.attempts) <= agent_routing.RetryPolicy().attempts_max
+
+
+@pytest.mark.timeout(180)
+async def test_watch_goes_on_at_another_replica_where_its_own_was_killed(shared_store):
+    """Every change once and in order, whichever replica tells of it."""
+    seen = []
+    async with (
+        serving_replicas(shared_store.url, DESK, 2) as replicas,
+        replicas.client(timeout=30) as writer,
+        replicas.client(timeout=30) as reader,
+    ):
+        await writer.route("hello", session_id="watched", user_id="ana")
+
+        async def watch():
+            async for change in reader.watch_session("watched", user_id="ana", after_revision=0):
+                seen.append(change.revision)
+                if change.revision == 30:
+                    return
+
+        watching = asyncio.create_task(watch())
+        for revision in range(2, 31):
+            await writer.route("more", session_id="watched", user_id="ana")
+            if revision in (10, 20):
+                replica = replicas.replicas[revision // 10 - 1]
+                await replica.kill()
+                await replica.start()
+        await asyncio.wait_for(watching, 60)
+    assert seen == list(range(1, 31))
