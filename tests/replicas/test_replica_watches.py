@@ -1,0 +1,161 @@
+"""Watchers on every replica, and connections that end at any moment: nothing lost, nothing twice.
+
+The delay is told from the decision to the watcher, so with the commit itself; both are processes
+of one machine, whose clock is the same.
+"""
+
+import asyncio
+import random
+import statistics
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import grpc
+import pytest
+
+from agent_routing.v1 import routing_service_pb2, routing_service_pb2_grpc
+from tests.conformance.conftest import ENGINES
+from tests.replicas.conftest import SHARED
+from tests.replicas.replica_set import serving_replicas
+from tests.rpc.registries import DESK
+
+WATCHERS = 8
+SESSIONS = 4
+
+WAIT_S = 120
+"""For a watcher to have heard of everything, on a machine that many share."""
+
+
+@pytest.fixture(
+    params=[engine for engine in ENGINES if engine.name in ("sqlite", *SHARED)],
+    ids=lambda engine: engine.name,
+)
+async def replicas(request, tmp_path):
+    """Two replicas on a shared store, or the one server that a file has, of each engine in turn."""
+    engine = request.param
+    server = request.getfixturevalue(engine.server) if engine.server else None
+    count = 2 if engine.name in SHARED else 1
+    async with serving_replicas(engine.url(tmp_path, server), DESK, count) as running:
+        yield running
+    engine.clear(tmp_path, server)
+
+
+@dataclass
+class Stream:
+    """What one watcher is told of one session, over all its connections."""
+
+    session_id: str
+    wanted: int
+    reconnect_at: set[int]
+    revisions: list[int] = field(default_factory=list)
+    delays_ms: list[float] = field(default_factory=list)
+    connections: int = 0
+
+    async def watch(self, stubs, dice):
+        """Watch from the first revision to the last, now and then from elsewhere."""
+        while len(self.revisions) < self.wanted:
+            self.connections += 1
+            request = routing_service_pb2.WatchSessionRequest(
+                session_id=self.session_id,
+                user_id="ana",
+                after_revision=self.revisions[-1] if self.revisions else 0,
+            )
+            call = dice.choice(stubs).WatchSession(request)
+            try:
+                async for message in call:
+                    if message.HasField("change"):
+                        self._keep(message.change)
+                    if len(self.revisions) == self.wanted:
+                        break
+                    if len(self.revisions) in self.reconnect_at:
+                        self.reconnect_at.discard(len(self.revisions))
+                        break
+            finally:
+                call.cancel()
+
+    def _keep(self, change):
+        self.revisions.append(change.revision)
+        decided_us = change.events[0].event_time.ToMicroseconds()
+        self.delays_ms.append(time.time_ns() / 1e6 - decided_us / 1e3)
+
+
+async def write(clients, session_id, changes, dice, pause_s):
+    """Change a session so often, each time through any replica."""
+    for _ in range(changes):
+        # A command is a change of one event that opens no turn.
+        await dice.choice(clients).route("/status", session_id=session_id, user_id="ana")
+        if pause_s:
+            await asyncio.sleep(pause_s * dice.uniform(0.5, 1.5))
+
+
+async def watch_while_written(replicas, *, changes, reconnects, pause_s=0.0):
+    """Have every watcher watch every session; return the figures."""
+    dice = random.Random(11)
+    async with AsyncExitStack() as opened:
+        clients, stubs = [], []
+        for replica in replicas.replicas:
+            clients.append(
+                await opened.enter_async_context(replicas.client(replica.address, timeout=60))
+            )
+            channel = grpc.aio.insecure_channel(replica.address)
+            await opened.enter_async_context(channel)
+            stubs.append(routing_service_pb2_grpc.RoutingServiceStub(channel))
+        names = [f"watched-{number}" for number in range(SESSIONS)]
+        for name in names:
+            await clients[0].route("/status", session_id=name, user_id="ana")
+        streams = [Stream(name, changes, set()) for name in names for _ in range(WATCHERS)]
+        for _ in range(reconnects):
+            dice.choice(streams).reconnect_at.add(dice.randrange(1, changes))
+        wanted = len(streams) + sum(len(stream.reconnect_at) for stream in streams)
+        watching = [asyncio.create_task(stream.watch(stubs, dice)) for stream in streams]
+        begun_s = time.monotonic()
+        try:
+            await asyncio.gather(*(write(clients, n, changes - 1, dice, pause_s) for n in names))
+            written_s = time.monotonic() - begun_s
+            await asyncio.wait_for(asyncio.gather(*watching), WAIT_S)
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+    for stream in streams:
+        assert stream.revisions == list(range(1, changes + 1))
+    assert sum(stream.connections for stream in streams) == wanted
+    # What a watcher catches up with after its beginning or a reconnection was there already.
+    delays = sorted(delay for stream in streams for delay in stream.delays_ms[changes // 10 :])
+    figures = {
+        "replicas": len(replicas.replicas),
+        "watchers": WATCHERS,
+        "sessions": SESSIONS,
+        "changes_each": SESSIONS * changes,
+        "reconnects": wanted - len(streams),
+        "changes_per_s": round(SESSIONS * (changes - 1) / written_s),
+        "p50_ms": round(statistics.median(delays), 1),
+        "p99_ms": round(delays[int(len(delays) * 0.99)], 1),
+    }
+    print(f"watches: {figures}")  # noqa: T201 - the figures are what the run is for
+    return figures
+
+
+@pytest.mark.timeout(300)
+async def test_watchers_on_all_replicas_hear_every_change_once_and_in_order(replicas):
+    """The short form of the next one."""
+    figures = await watch_while_written(replicas, changes=60, reconnects=20, pause_s=0.01)
+    assert figures["reconnects"] > 0
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1800)
+async def test_eight_watchers_of_twenty_thousand_changes_lose_repeat_and_reorder_nothing(replicas):
+    """Each watches all four sessions, as fast as they can be written, with 100 reconnections."""
+    figures = await watch_while_written(replicas, changes=5_000, reconnects=100)
+    assert figures["changes_each"] >= 20_000
+    assert figures["reconnects"] >= 90
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(300)
+async def test_watchers_hear_of_a_change_within_a_tenth_of_a_second(replicas):
+    """At the pace of people: some forty changes a second. For a machine with nothing else to do."""
+    figures = await watch_while_written(replicas, changes=200, reconnects=0, pause_s=0.1)
+    assert figures["p99_ms"] <= 100
