@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Final
 
 import typer
@@ -13,7 +14,7 @@ from routing_service.cli.options import (
     TenantOption,
 )
 
-EXAMPLES: Final = ("tax", "tutor", "budget")
+EXAMPLES: Final = ("tax", "tutor", "budget", "erp", "erp_swarm", "platform")
 
 EPILOG: Final = """\b
 While you chat:
@@ -23,7 +24,12 @@ While you chat:
 \b
 Agents without a script have a stand-in, which you steer by how you begin:
   !ask it asks you something    !done it completes    !fail it fails
-  !to AGENT it hands over       anything else: it answers
+  !to AGENT it hands over       !pause it needs an approval
+  anything else: it answers
+
+\b
+Where an agent needs an approval, you are also who gives it:
+  !approve COMMENT              !reject COMMENT
 
 \b
 Examples:
@@ -107,6 +113,8 @@ def chat(
     The examples' agents follow scripts: no model, no network. Works in a pipe too: a message a
     line.
     """
+    # Read when gRPC is loaded: what it has to say of connections, the chat says in its own words.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from routing_service.cli.chat_program import Asked, run_chat  # noqa: PLC0415 - when it runs
 
     run_chat(

@@ -7,10 +7,11 @@ story that goes another way than it says is a failure.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,16 +20,20 @@ import typer
 
 from agent_routing import Client, RetryPolicy, RoutingError
 from agent_routing.v1.agent_pb2 import AGENT_KIND_SYSTEM
+from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.routing_service_pb2 import ListAgentsResponse, StatusResponse
 from routing_service.cli.chat_screen import JsonScreen, Screen, TextScreen
 from routing_service.cli.conversation import (
     Agents,
     Answered,
     Conversation,
+    DecisionWord,
     Degraded,
     Failed,
     Happening,
+    NothingToDecide,
     Refused,
+    Repeated,
     Replied,
     Speaker,
 )
@@ -37,7 +42,8 @@ from routing_service.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed, 
 from routing_service.cli.stand_in_agents import StandInAgents
 from routing_service.config import SettingsInvalid
 from routing_service.examples import EXAMPLES, Example
-from routing_service.examples.stories import STORIES, Story, StoryTurn
+from routing_service.examples.stories import STORIES
+from routing_service.examples.story import Story, StoryItem, StoryTurn
 from routing_service.ids import new_uuid7
 from routing_service.listen_address import ListenFailed
 from routing_service.registry_file import RegistryFileError
@@ -48,6 +54,9 @@ CHANNEL_DEFAULT: Final = "web"
 
 _RETRY: Final = RetryPolicy(attempts_max=3, backoff_first_s=0.1)
 """A person waits for the answer, and the client falls back for a server that stays away."""
+
+_DECISIONS: Final[Mapping[str, DecisionWord]] = {"!approve": "approve", "!reject": "reject"}
+"""What a person decides. Not a message: the agents do not see it as one."""
 
 _TYPING_S: Final = 0.6
 """Before each message of a story, in a terminal: it is read as it goes."""
@@ -76,6 +85,8 @@ def run_chat(asked: Asked) -> None:
     _check(asked)
     story = STORIES[asked.story] if asked.story else None
     leave_by_interrupt()
+    # What the client logs of an outage, the chat says in its own words.
+    logging.getLogger("agent_routing").addHandler(logging.NullHandler())
     try:
         with _server(asked, story) as target, _client(target, asked.tenant) as client:
             try:
@@ -157,7 +168,11 @@ def _speaker(asked: Asked, story: Story | None) -> Speaker:
     if story is None:
         return speaker
     return replace(
-        speaker, locale=story.locale, channel=story.channel, entitlements=story.entitlements
+        speaker,
+        locale=story.locale,
+        channel=story.channel,
+        entitlements=story.entitlements,
+        metadata=story.metadata,
     )
 
 
@@ -223,16 +238,33 @@ def _read(conversation: Conversation, screen: Screen) -> bool:
 
 
 def _went_wrong(happenings: list[Happening]) -> bool:
-    return any(isinstance(happening, Failed | Degraded) for happening in happenings)
+    return any(isinstance(each, Failed | Degraded | NothingToDecide) for each in happenings)
 
 
 def _say(
     conversation: Conversation, screen: Screen, text: str, *, is_echo: bool
 ) -> tuple[list[Happening], StatusResponse | None]:
     """Send a message and show what comes of it."""
+    order, _, rest = text.partition(" ")
+    if order in _DECISIONS:
+        coming = conversation.decide(_DECISIONS[order], rest.strip())
+    else:
+        coming = conversation.say(text)
+    return _show(conversation, screen, text, coming, is_echo=is_echo)
+
+
+def _show(
+    conversation: Conversation,
+    screen: Screen,
+    text: str,
+    coming: Iterable[Happening],
+    *,
+    is_echo: bool,
+) -> tuple[list[Happening], StatusResponse | None]:
+    """Show what comes of a message or a decision, as it comes, and how the session stands then."""
     screen.said(text, is_echo=is_echo)
     happenings = []
-    for happening in conversation.say(text):
+    for happening in coming:
         screen.happened(happening)
         happenings.append(happening)
     status = conversation.standing()
@@ -246,11 +278,31 @@ def _play(conversation: Conversation, screen: Screen, story: Story) -> bool:
     for number, turn in enumerate(story.turns, 1):
         if sys.stdout.isatty():
             time.sleep(_TYPING_S)
-        happenings, status = _say(conversation, screen, turn.user_text, is_echo=False)
+        happenings, status = _play_turn(conversation, screen, turn)
         for difference in _differences(turn, happenings, status):
             screen.noted(f"turn {number} went another way: {difference}")
             went_well = False
     return went_well
+
+
+def _play_turn(
+    conversation: Conversation, screen: Screen, turn: StoryTurn
+) -> tuple[list[Happening], StatusResponse | None]:
+    for order, decision in _DECISIONS.items():
+        if turn.decision == decision:
+            coming = conversation.decide(decision, turn.user_text, comes_twice=turn.comes_twice)
+            said = f"{order} {turn.user_text}"
+            return _show(conversation, screen, said, coming, is_echo=False)
+    items = tuple(map(_to_item, turn.items))
+    coming = conversation.say(turn.user_text, items, comes_twice=turn.comes_twice)
+    said = turn.user_text + "".join(f" [{item.content_type}]" for item in items)
+    return _show(conversation, screen, said, coming, is_echo=False)
+
+
+def _to_item(item: StoryItem) -> Item:
+    if item.uri:
+        return Item(content_type=item.content_type, uri=item.uri)
+    return Item(content_type=item.content_type, text=item.text)
 
 
 def _differences(
@@ -267,6 +319,16 @@ def _differences(
         ("command", turn.expect_command, "".join(replies).removeprefix("/")),
         ("waits", turn.expect_locked_after, status.locked if status else None),
         ("active", turn.expect_active_after, status.active_agent.agent_id if status else None),
+        (
+            "waits for approval",
+            turn.expect_paused_after,
+            status.HasField("pending_approval") if status else None,
+        ),
+        (
+            "same answer again",
+            [True] if turn.comes_twice else [],
+            [each.replayed for each in happenings if isinstance(each, Repeated)],
+        ),
     )
     for name, expected, found in told:
         if expected != found:
@@ -274,6 +336,8 @@ def _differences(
     # A command's refusal is said in its reply; only an agent's is an error that names its rules.
     if turn.expect_agent_ids and refused != turn.expect_refused_rules:
         yield f"refused {refused!r}, expected {turn.expect_refused_rules!r}"
+    if any(isinstance(each, NothingToDecide) for each in happenings):
+        yield "no agent waited for an approval"
     for each in happenings:
         if isinstance(each, Failed | Degraded):
             yield f"{each.error.message} [{each.error.reason or each.error.code.name}]"

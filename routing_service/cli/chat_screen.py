@@ -20,11 +20,14 @@ from agent_routing.v1.handoff_pb2 import Handoff, HandoffMode, Initiator
 from agent_routing.v1.routing_service_pb2 import StatusResponse
 from routing_service.cli.conversation import (
     Answered,
+    ApprovalAsked,
     Degraded,
     Failed,
     HandedOver,
     Happening,
+    NothingToDecide,
     Refused,
+    Repeated,
     Replied,
 )
 from routing_service.cli.screen import agent_style, word
@@ -55,9 +58,15 @@ _SIGNS: Final[Mapping[str, str]] = {
 
 _SIGN_OF_OTHERS: Final = "●"
 
+_LEGEND: Final = (
+    "↪ a handoff   ✗ refused by a rule   / the service itself   ? needs an approval   "
+    "= a repeat   ! trouble   Other signs are the agents' own."
+)
+
 _INDENT: Final = "    "
 
 _OUTCOMES_SHOWN: Final[Mapping[str, str]] = {
+    "approval needed": "needs an approval",
     "complete": "completes",
     "failure": "fails",
     "handoff": "hands over",
@@ -113,6 +122,7 @@ class TextScreen:
         """See Screen."""
         self._print(title, style="bold", indent="")
         self._print(detail, style="dim", indent="")
+        self._print(_LEGEND, style="dim", indent="")
         self._print("/help lists the commands; Ctrl-D leaves.", style="dim", indent="")
 
     def said(self, text: str, *, is_echo: bool) -> None:
@@ -137,6 +147,14 @@ class TextScreen:
                     self._print(f"{violation.name}: {violation.detail}", style="dim")
             case Answered():
                 self._answered(happening)
+            case ApprovalAsked(prompt=prompt):
+                self._print(prompt, "?", "yellow")
+                self._print("!approve COMMENT or !reject COMMENT", style="dim")
+            case NothingToDecide():
+                self._print("no agent waits for an approval", "!", "red")
+            case Repeated(replayed=replayed):
+                told = "the first answer, nothing twice" if replayed else "another answer"
+                self._print(f"the same request once more: {told}", "=", "dim")
             case Degraded():
                 self._print("the service cannot be reached; this is not stored", "!", "red")
             case Failed(error=error):
@@ -153,7 +171,7 @@ class TextScreen:
         if answered.outcome in _OUTCOMES_SHOWN:
             notes.append(_OUTCOMES_SHOWN[answered.outcome])
         line.append(f"  {' · '.join(notes)}", style="dim")
-        if answered.waits:
+        if answered.waits and answered.outcome != "approval needed":
             line.append(" · waits for your answer", style="yellow")
         self._out.print(line)
         if answered.text:
@@ -181,6 +199,8 @@ class TextScreen:
             return "\nyou > "
         to = _name(status.next_agent)
         waits = " (waits)" if status.locked else ""
+        if status.HasField("pending_approval"):
+            waits = " (waits for an approval)"
         back = "".join(f" ← {_name(frame.agent)}" for frame in reversed(status.return_stack))
         return f"\nyou → {to}{waits}{back} > "
 
@@ -227,6 +247,17 @@ class JsonScreen:
                         "waits": waits,
                     }
                 )
+            case ApprovalAsked(agent=agent, prompt=prompt):
+                steps.append(
+                    {"kind": "approval_asked", "agent_id": agent.agent_id, "prompt": prompt}
+                )
+            case NothingToDecide():
+                self._message["error"] = {
+                    "reason": "TASK_NOT_PAUSED",
+                    "message": "no agent waits for an approval",
+                }
+            case Repeated(replayed=replayed):
+                self._message["replayed"] = replayed
             case Degraded():
                 self._message["degraded"] = True
             case Failed(error=error):

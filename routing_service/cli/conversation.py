@@ -10,18 +10,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, assert_never
+from typing import Final, Literal, Protocol, assert_never
 
-from agent_routing import Client, RoutingError, outcomes
-from agent_routing.errors import HandoffRefused
+from agent_routing import CallInfo, Client, RouteResult, RoutingError, outcomes
+from agent_routing.errors import HandoffRefused, UnknownSession
 from agent_routing.v1.agent_pb2 import Agent
-from agent_routing.v1.dispatch_pb2 import Dispatch, Reply
+from agent_routing.v1.dispatch_pb2 import Decision, Dispatch, Reply
 from agent_routing.v1.handoff_pb2 import Handoff
+from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.route_reason_pb2 import RouteReason
-from agent_routing.v1.routing_service_pb2 import CompleteTurnResponse, StatusResponse
+from agent_routing.v1.routing_service_pb2 import (
+    CompleteTurnResponse,
+    PendingApproval,
+    ResumeTaskResponse,
+    StatusResponse,
+)
+from agent_routing.v1.turn_pb2 import OUTCOME_STATUS_APPLIED as APPLIED
 from routing_service.examples.agent_reply import (
     AgentReply,
     AgentTurn,
+    AskApproval,
     Complete,
     Fail,
     FollowUp,
@@ -29,6 +37,10 @@ from routing_service.examples.agent_reply import (
     Outcome,
     Proceed,
 )
+from routing_service.examples.transfer_tool import describe_refusal
+from routing_service.ids import new_uuid7
+
+DecisionWord = Literal["approve", "reject"]
 
 _REFUSALS_MAX: Final = 3
 """Handoffs that are refused in a turn before an agent is asked for nothing but its words."""
@@ -76,6 +88,26 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalAsked:
+    """An agent must not go on before a person has decided. prompt: about what."""
+
+    agent: Agent
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDecide:
+    """Somebody decided, and no agent had asked for an approval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The same request was sent once more. replayed: it got the first answer, and did nothing."""
+
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Degraded:
     """The service could not be asked: the client decided, and nothing was stored."""
 
@@ -89,7 +121,17 @@ class Failed:
     error: RoutingError
 
 
-Happening = Replied | HandedOver | Refused | Answered | Degraded | Failed
+Happening = (
+    Replied
+    | HandedOver
+    | Refused
+    | Answered
+    | ApprovalAsked
+    | NothingToDecide
+    | Repeated
+    | Degraded
+    | Failed
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +143,8 @@ class Speaker:
     locale: str
     channel: str
     entitlements: tuple[str, ...] = ()
+    # Kept on every task.
+    metadata: tuple[tuple[str, str], ...] = ()
 
 
 class Conversation:
@@ -111,34 +155,90 @@ class Conversation:
         self._agents = agents
         self.speaker = speaker
 
-    def say(self, text: str) -> Iterator[Happening]:
-        """Send a message of the user's; yield what comes of it, as it comes."""
-        speaker = self.speaker
+    def say(
+        self, text: str, items: tuple[Item, ...] = (), *, comes_twice: bool = False
+    ) -> Iterator[Happening]:
+        """Send a message of the user's; yield what comes of it, as it comes.
+
+        comes_twice: as if the first answer had been lost on the way.
+        """
+        request_id = new_uuid7()
         try:
-            routed = self._client.route(
-                text,
-                session_id=speaker.session_id,
-                user_id=speaker.user_id,
-                locale=speaker.locale,
-                channel=speaker.channel,
-                entitlements=speaker.entitlements,
-            )
+            routed = self._route(text, items, request_id)
+            if comes_twice:
+                yield Repeated(self._route(text, items, request_id).replayed)
             if routed.degraded:
                 assert routed.error is not None
                 yield Degraded(routed.error)
             if routed.response.HasField("reply"):
                 yield Replied(routed.response.reply)
-            dispatch = routed.dispatch
-            while dispatch is not None:
-                if dispatch.HasField("handoff"):
-                    yield HandedOver(dispatch.handoff)
-                if routed.degraded:
-                    yield self._answer_unheard(dispatch)
-                    return
-                response = yield from self._answer(dispatch)
-                dispatch = response.next if response.HasField("next") else None
+            if routed.degraded and routed.dispatch is not None:
+                yield self._answer_unheard(routed.dispatch)
+                return
+            yield from self._follow(routed.dispatch)
         except RoutingError as error:
             yield Failed(error)
+
+    def decide(
+        self, decision: DecisionWord, comment: str, *, comes_twice: bool = False
+    ) -> Iterator[Happening]:
+        """Decide, as a person would, about the approval that is asked for."""
+        try:
+            pending = self._pending_approval()
+            if pending is None:
+                yield NothingToDecide()
+                return
+            info = CallInfo()
+            resumed = self._resume(pending, decision, comment, info)
+            if comes_twice:
+                resumed = self._resume(pending, decision, comment, info)
+                yield Repeated(info.replayed)
+            yield from self._follow(resumed.dispatch)
+        except RoutingError as error:
+            yield Failed(error)
+
+    def _pending_approval(self) -> PendingApproval | None:
+        """Return what an agent waits for; None for nothing, or where nobody has talked yet."""
+        speaker = self.speaker
+        try:
+            status = self._client.status(speaker.session_id, user_id=speaker.user_id)
+        except UnknownSession:
+            return None
+        return status.pending_approval if status.HasField("pending_approval") else None
+
+    def _resume(
+        self, pending: PendingApproval, decision: DecisionWord, comment: str, info: CallInfo
+    ) -> ResumeTaskResponse:
+        return self._client.resume_task(
+            pending.task_id,
+            pending.request_id,
+            "APPROVE" if decision == "approve" else "REJECT",
+            session_id=self.speaker.session_id,
+            comment=comment,
+            info=info,
+        )
+
+    def _route(self, text: str, items: tuple[Item, ...], request_id: str) -> RouteResult:
+        speaker = self.speaker
+        return self._client.route(
+            text,
+            session_id=speaker.session_id,
+            user_id=speaker.user_id,
+            request_id=request_id,
+            items=items,
+            locale=speaker.locale,
+            channel=speaker.channel,
+            entitlements=speaker.entitlements,
+            metadata=dict(speaker.metadata),
+        )
+
+    def _follow(self, dispatch: Dispatch | None) -> Iterator[Happening]:
+        """Let agents answer for as long as the message goes on."""
+        while dispatch is not None:
+            if dispatch.HasField("handoff"):
+                yield HandedOver(dispatch.handoff)
+            response = yield from self._answer(dispatch)
+            dispatch = response.next if response.HasField("next") else None
 
     def standing(self) -> StatusResponse | None:
         """Return how the session stands; None while the service cannot say."""
@@ -156,7 +256,10 @@ class Conversation:
                 response = self._complete(dispatch, reply)
             except HandoffRefused as error:
                 yield Refused(dispatch.agent, error)
-                reply = self._agents.answer(replace(turn, refused_rules=error.rules))
+                refusal = describe_refusal(error.message)
+                reply = self._agents.answer(
+                    replace(turn, refused_rules=error.rules, refusal=refusal)
+                )
                 if refusals >= _REFUSALS_MAX:
                     reply = AgentReply(reply.text, Proceed())
                 continue
@@ -167,6 +270,8 @@ class Conversation:
                 _OUTCOME_WORDS[type(reply.outcome)],
                 response.locked and response.active_agent.agent_id == dispatch.agent.agent_id,
             )
+            if isinstance(reply.outcome, AskApproval) and response.outcome_status == APPLIED:
+                yield ApprovalAsked(dispatch.agent, reply.outcome.prompt)
             return response
         raise AssertionError  # Counting does not end.
 
@@ -190,6 +295,10 @@ class Conversation:
             locale=self.speaker.locale,
             reason=reason.name.removeprefix("ROUTE_REASON_").lower() if reason else "",
             handoff_reason=dispatch.handoff.reason,
+            handoff_context=dict(dispatch.handoff.context),
+            item_types=tuple(item.content_type for item in dispatch.items),
+            decision=_DECISION_WORDS.get(dispatch.resume.decision, ""),
+            decision_comment=dispatch.resume.comment,
             locked=dispatch.locked,
         )
 
@@ -206,11 +315,17 @@ class Conversation:
         )
 
 
+_DECISION_WORDS: Final = {
+    Decision.DECISION_APPROVE: "approve",
+    Decision.DECISION_REJECT: "reject",
+}
+
 _OUTCOME_WORDS: Final = {
     Proceed: "proceed",
     FollowUp: "follow up",
     Complete: "complete",
     HandOff: "handoff",
+    AskApproval: "approval needed",
     Fail: "failure",
 }
 
@@ -231,6 +346,8 @@ def _to_contract(outcome: Outcome) -> outcomes.Outcome:
                 message=message,
                 mode="INTERLUDE" if mode == "interlude" else "TRANSFER",
             )
+        case AskApproval(prompt=prompt):
+            return outcomes.approval_needed(prompt)
         case Fail(message=message):
             return outcomes.failure(message)
         case _:

@@ -14,6 +14,7 @@ from agent_routing.v1.agent_pb2 import AGENT_KIND_SPECIALIST, Agent
 from routing_service.examples.agent_reply import (
     AgentReply,
     AgentTurn,
+    AskApproval,
     Complete,
     Fail,
     FollowUp,
@@ -32,6 +33,7 @@ next one too, which sees the same text."""
 
 _ORDERS: Final[Mapping[str, Callable[[str], Outcome]]] = {
     "ask": lambda _: FollowUp(),
+    "pause": lambda rest: AskApproval(rest or "May I go on?"),
     "done": lambda rest: Complete(summary=rest),
     "fail": Fail,
     "to": lambda rest: HandOff(rest.split()[0], reason=_ORDERED) if rest else Proceed(),
@@ -51,6 +53,8 @@ class StandInAgents:
         name = agent.display_name if agent else turn.agent_id
         if turn.refused_rules:
             return AgentReply(f"[{name}] I may not hand this over.", Proceed())
+        if turn.decision:
+            return AgentReply(f"[{name}] A person said: {turn.decision}.", Proceed())
         if turn.handoff_reason == _ORDERED:
             return AgentReply(f"[{name}] Here I am.", Proceed())
         order, _, rest = turn.text.removeprefix("!").partition(" ")
@@ -92,6 +96,8 @@ def _words(name: str, outcome: Outcome) -> str:
     match outcome:
         case FollowUp():
             return f"[{name}] I ask you something. What do you say?"
+        case AskApproval():
+            return f"[{name}] I need an approval."
         case Complete():
             return f"[{name}] I am done."
         case Fail():

@@ -1,6 +1,6 @@
 """What passes between an agent runtime and an agent: a message in, an answer and its outcome out.
 
-Owns the shapes of that exchange, the same five outcomes that a turn can be completed with. It must
+Owns the shapes of that exchange, the same six outcomes that a turn can be completed with. It must
 not know the service's core nor its wire format: a runtime maps these to the contract.
 
 The rule: an answer always has exactly one outcome.
@@ -51,7 +51,14 @@ class Fail:
     message: str = ""
 
 
-Outcome = Proceed | FollowUp | Complete | HandOff | Fail
+@dataclass(frozen=True, slots=True)
+class AskApproval:
+    """The agent must not go on before a person has approved. prompt: what, for that person."""
+
+    prompt: str
+
+
+Outcome = Proceed | FollowUp | Complete | HandOff | AskApproval | Fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,16 @@ class AgentTurn:
     reason: str = ""
     # Why it was handed over, in the words of whoever did; empty otherwise.
     handoff_reason: str = ""
+    # What it was told by whoever handed over; empty otherwise.
+    handoff_context: Mapping[str, object] = field(default_factory=dict)
+    # The content types of what the message has beside its text.
+    item_types: tuple[str, ...] = ()
+    # What a person has decided about the approval that this agent asked for: "approve", "reject".
+    decision: str = ""
+    decision_comment: str = ""
     # The message is taken as the answer to this agent's question.
     locked: bool = False
     # The rules that refused the handoff which this agent has just tried. It must try another way.
     refused_rules: tuple[str, ...] = ()
+    # The same in words, as a model would read it.
+    refusal: str = ""

@@ -1,7 +1,7 @@
 """Agents that follow a script: deterministic, without a model, without a network.
 
 Owns what scripted agents have in common: reading a message by its words, one conversation's memory,
-lines in the user's language, and the ask-user tool. It must not know any single agent, nor how its
+lines in the user's language, and the tools. It must not know any single agent, nor how its
 answers reach the service.
 
 The rule: the same messages in the same order get the same answers, so that a conversation can be
@@ -19,6 +19,7 @@ from importlib import resources
 
 from routing_service.examples.agent_reply import AgentReply, AgentTurn, Complete, HandOff, Outcome
 from routing_service.examples.ask_user import AskUser
+from routing_service.examples.transfer_tool import TransferToAgent
 from routing_service.texts import Texts
 
 # A supervisor's word that the message answers the question of the agent that it hands to. Only
@@ -96,6 +97,7 @@ class Moment:
     notes: Notes
     shared: Notes
     ask_user: AskUser = field(default_factory=AskUser)
+    transfer_to_agent: TransferToAgent = field(default_factory=TransferToAgent)
     said: list[str] = field(default_factory=list)
 
     @property
@@ -220,7 +222,7 @@ class ScriptedAgents:
             shared=self._shared,
         )
         script = self._on_refusal if turn.refused_rules else self._scripts[turn.agent_id]
-        outcome = script(moment)
+        outcome = script(moment) or moment.transfer_to_agent.wanted
         if isinstance(outcome, HandOff) and outcome.reason != CONTINUES:
             # Whoever is asked anew begins anew.
             self._notes.get(outcome.agent_id, {}).pop("step", None)

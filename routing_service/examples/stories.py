@@ -3,49 +3,16 @@
 Owns the stories that are played by the terminal chat and by the tests, over the example registries
 and their scripted agents. It must not know how a message is routed: it says what must come out.
 
-The rule: a story is exact. Each turn names every agent that answers it, in order, why the first of
-them got the message, and whether somebody waits for an answer afterwards.
+The rule: a story shows what an example is for, and no more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class StoryTurn:
-    """One message of the user's, and what should come of it."""
-
-    user_text: str
-    # The agents that answered, in order; empty for a command that only replies.
-    expect_agent_ids: tuple[str, ...] = ()
-    # The route reason of the first dispatch, such as "STICKY"; empty where nothing is dispatched.
-    expect_reason: str = ""
-    # Whether, afterwards, an agent waits for the user's answer.
-    expect_locked_after: bool = False
-    # The command that the message is, without its slash; empty for ordinary text.
-    expect_command: str = ""
-    # The rules that refused the first agent's handoff, or the user's /agent.
-    expect_refused_rules: tuple[str, ...] = ()
-    # Who has the conversation afterwards; empty for the supervisor.
-    expect_active_after: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """A conversation over one of the examples."""
-
-    name: str
-    # What it shows, in a sentence.
-    title: str
-    # A key of EXAMPLES.
-    example: str
-    locale: str
-    channel: str
-    turns: tuple[StoryTurn, ...]
-    entitlements: tuple[str, ...] = ()
-
+from routing_service.examples.erp_stories import ERP, ERP_SWARM
+from routing_service.examples.platform_story import PLATFORM
+from routing_service.examples.story import Story, StoryTurn
 
 _TAX = Story(
     name="tax",
@@ -416,5 +383,5 @@ _BUDGET = Story(
 )
 
 STORIES: Mapping[str, Story] = {
-    story.name: story for story in (_TAX, _TAX_PREMIUM, _TUTOR, _BUDGET)
+    story.name: story for story in (_TAX, _TAX_PREMIUM, _TUTOR, _BUDGET, ERP, ERP_SWARM, PLATFORM)
 }

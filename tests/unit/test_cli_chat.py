@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import typer
@@ -312,6 +313,94 @@ def test_chat_goes_on_degraded_while_the_service_is_away(monkeypatch, capsys, tm
     assert first["degraded"] is False
     assert second["degraded"] is True
     assert second["steps"][0]["agent_id"] == "vat"
+
+
+def test_degraded_chat_has_no_line_of_a_log_between(tmp_path):
+    """What programs log of an outage would stand in the middle of what people read."""
+    server = server_in_thread(EXAMPLES["tax"].registry_path, f"sqlite:///{tmp_path}/s.db")
+    target = server.__enter__()
+    command = [str(Path(sys.executable).with_name("agent-routing")), "chat", "--locale", "en"]
+    chat = subprocess.Popen(
+        [*command, "--target", target],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+    try:
+        chat.stdin.write("How do I declare VAT?\n")
+        chat.stdin.flush()
+        shown = ""
+        while "waits for your answer" not in shown:
+            line = chat.stdout.readline()
+            assert line, "the chat ended early"
+            shown += line
+        server.__exit__(None, None, None)
+        out, err = chat.communicate("every quarter\n", timeout=50)
+    finally:
+        chat.kill()
+        chat.wait()
+    assert chat.returncode == 1
+    assert "! the service cannot be reached; this is not stored" in out
+    assert "VAT specialist" in out
+    assert err == ""
+
+
+def test_person_in_the_chat_gives_the_approval(run):
+    """!approve and !reject are no messages: they decide what an agent waits for."""
+    code, out, err = run(
+        "chat",
+        "--example",
+        "platform",
+        "--entitlement",
+        "role:operations",
+        lines=["Deploy version 2.4", "!reject not today", "tomorrow", "!approve fine"],
+    )
+    assert (code, err) == (0, "")
+    assert "? Deploy version 2.4 to production (now)?" in out
+    assert "Version 2.4 stays where it is: “not today”." in out
+    assert "Version 2.4 is in production." in out
+
+
+def test_decision_about_nothing_is_told(run):
+    """Before anybody has talked, and while nobody waits; a program gets a reason."""
+    code, out, _ = run(
+        "chat", "--example", "platform", "--json", lines=["!approve", "hello", "!reject no"]
+    )
+    assert code == 1
+    first, hello, last = messages(out)
+    assert first["error"]["reason"] == last["error"]["reason"] == "TASK_NOT_PAUSED"
+    assert "error" not in hello
+
+
+def test_registry_without_scripts_can_be_paused(run, own_registry):
+    """!pause needs an approval, whoever answers."""
+    code, out, _ = run(
+        "chat",
+        "--agents",
+        own_registry,
+        "--json",
+        lines=["!to billing", "!pause Refund 40 euros?", "!approve"],
+    )
+    assert code == 0
+    _, paused, approved = messages(out)
+    assert paused["steps"][-1] == {
+        "kind": "approval_asked",
+        "agent_id": "billing",
+        "prompt": "Refund 40 euros?",
+    }
+    assert approved["steps"][0]["reason"] == "task_resumed"
+    assert approved["steps"][0]["text"] == "[Billing] A person said: approve."
+
+
+def test_marks_are_explained_where_they_begin(run):
+    """Nobody should have to guess what an arrow is."""
+    code, out, _ = run("chat", "--example", "tax", "--locale", "en", lines=["/help"])
+    assert code == 0
+    legend = " ".join(out.split("\n\n")[0].split())
+    for mark in ("↪ a handoff", "✗ refused", "/ the service", "? needs an approval", "! trouble"):
+        assert mark in legend
 
 
 def asked(**changes):

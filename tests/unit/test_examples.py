@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from routing_service.core import commands as core
 from routing_service.core.decide import decide
 from routing_service.core.errors import Reason, RoutingError
-from routing_service.core.events import Profile
+from routing_service.core.events import Item, Profile
 from routing_service.core.registry import AgentKind, Registry, Sticks
 from routing_service.core.session import SessionState
-from routing_service.core.vocabulary import HandoffMode, OutcomeStatus
+from routing_service.core.vocabulary import ApprovalDecision, HandoffMode, OutcomeStatus
 from routing_service.examples import EXAMPLES
 from routing_service.examples.agent_reply import (
     AgentReply,
     AgentTurn,
+    AskApproval,
     Complete,
     Fail,
     FollowUp,
@@ -57,6 +58,8 @@ def to_core(outcome: Outcome) -> core.Outcome:
             return core.Complete(summary, message)
         case HandOff(agent_id, reason, context, message, mode):
             return core.HandOff(agent_id, reason, context, message, HandoffMode(mode))
+        case AskApproval(prompt=prompt):
+            return core.AskApproval(prompt)
         case Fail(message=message):
             return core.Fail(message)
 
@@ -96,13 +99,37 @@ class Conversation:
         self.state = decided.state
         return decided.decision
 
-    def say(self, text: str) -> Played:
+    def play(self, turn: StoryTurn) -> Played:
+        """Play one turn of the story."""
+        if turn.decision:
+            return self.resume(turn.decision, turn.user_text)
+        return self.say(turn.user_text, tuple(item.content_type for item in turn.items))
+
+    def resume(self, decision: str, comment: str) -> Played:
+        """Let a person decide about the approval that is asked for."""
+        assert self.state is not None
+        assert self.state.paused is not None
+        played = Played()
+        resumed = self.decide(
+            core.ResumeTask(
+                request_id=self.state.paused.request_id,
+                task_id=self.state.paused.task_id,
+                decision=ApprovalDecision(decision),
+                child_seed=self.fresh_id(),
+                comment=comment,
+            )
+        )
+        self.follow(resumed, "", (), played)
+        return played
+
+    def say(self, text: str, item_types: tuple[str, ...] = ()) -> Played:
         """Send one message of the user's and let the agents answer until nobody goes on."""
         played = Played()
         decision = self.decide(
             core.RouteMessage(
                 request_id=self.fresh_id(),
                 text=text,
+                items=tuple(Item(name, text="") for name in item_types),
                 new_task_id=self.fresh_id(),
                 profile=Profile(
                     user_id="ana",
@@ -119,13 +146,25 @@ class Conversation:
                 played.refused_rules = decision.reply.detail
             played.reply = render_reply(decision.reply, self.registry, self.story.locale).text
         message = decision.dispatch.text if decision.dispatch else ""
+        self.follow(decision, message, item_types, played)
+        return played
+
+    def follow(
+        self, decision: core.Decision, message: str, item_types: tuple[str, ...], played: Played
+    ) -> None:
+        """Let the agents answer until nobody goes on."""
         while (dispatch := decision.dispatch) is not None:
             if dispatch.handoff is not None and dispatch.handoff.message:
                 played.texts.append(dispatch.handoff.message)
-            decision = self.answer(dispatch, message, played)
-        return played
+            decision = self.answer(dispatch, message, item_types, played)
 
-    def answer(self, dispatch: core.DispatchPlan, message: str, played: Played) -> core.Decision:
+    def answer(
+        self,
+        dispatch: core.DispatchPlan,
+        message: str,
+        item_types: tuple[str, ...],
+        played: Played,
+    ) -> core.Decision:
         played.agent_ids.append(dispatch.agent_id)
         played.reasons.append(dispatch.reason.name)
         turn = AgentTurn(
@@ -134,6 +173,10 @@ class Conversation:
             locale=self.story.locale,
             reason=dispatch.reason.value,
             handoff_reason=dispatch.handoff.reason if dispatch.handoff else "",
+            handoff_context=(dispatch.handoff.context if dispatch.handoff else None) or {},
+            item_types=item_types,
+            decision=dispatch.resume.decision.value if dispatch.resume else "",
+            decision_comment=dispatch.resume.comment if dispatch.resume else "",
             locked=dispatch.locked,
         )
         try:
@@ -167,18 +210,22 @@ class Conversation:
             )
         )
 
-    def as_story_turn(self, text: str, played: Played) -> StoryTurn:
-        """Describe what came of a message the way a story does."""
+    def as_story_turn(self, turn: StoryTurn, played: Played) -> StoryTurn:
+        """Describe what came of a turn the way a story does."""
         assert self.state is not None
         active = self.state.active
         return StoryTurn(
-            text,
+            turn.user_text,
             tuple(played.agent_ids),
             played.reasons[0] if played.reasons else "",
             expect_locked_after=active is not None and active.locked,
             expect_command=played.command,
             expect_refused_rules=played.refused_rules,
             expect_active_after=active.agent_id if active else "",
+            expect_paused_after=self.state.paused is not None,
+            items=turn.items,
+            decision=turn.decision,
+            comes_twice=turn.comes_twice,
         )
 
 
@@ -187,8 +234,8 @@ def test_story_plays_exactly_as_written(name):
     """Agents, reasons, locks, commands and refusals of each message are the story's."""
     conversation = Conversation(STORIES[name])
     for turn in STORIES[name].turns:
-        played = conversation.say(turn.user_text)
-        assert conversation.as_story_turn(turn.user_text, played) == turn
+        played = conversation.play(turn)
+        assert conversation.as_story_turn(turn, played) == turn
         # A user is never left without a word.
         assert played.reply or played.texts
         assert bool(played.reply) == bool(turn.expect_command)
@@ -199,7 +246,7 @@ def test_story_plays_the_same_again(name):
     """A script has no chance in it: every text is the same the second time."""
     first, second = Conversation(STORIES[name]), Conversation(STORIES[name])
     for turn in STORIES[name].turns:
-        assert first.say(turn.user_text) == second.say(turn.user_text)
+        assert first.play(turn) == second.play(turn)
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -208,7 +255,7 @@ def test_story_with_a_wrong_expectation_would_fail(name):
     story = STORIES[name]
     conversation = Conversation(story)
     turn = story.turns[0]
-    came = conversation.as_story_turn(turn.user_text, conversation.say(turn.user_text))
+    came = conversation.as_story_turn(turn, conversation.play(turn))
     for other in (
         replace(turn, expect_agent_ids=()),
         replace(turn, expect_reason="STICKY"),
@@ -216,6 +263,7 @@ def test_story_with_a_wrong_expectation_would_fail(name):
         replace(turn, expect_command="help"),
         replace(turn, expect_refused_rules=("channel",)),
         replace(turn, expect_active_after="nobody"),
+        replace(turn, expect_paused_after=True),
     ):
         assert came != other
 
@@ -224,9 +272,7 @@ def supervisor_calls(name: str, *, stickiness_enabled: bool) -> int:
     """Play a story and count the messages that the supervisor had to read."""
     conversation = Conversation(STORIES[name], stickiness_enabled=stickiness_enabled)
     home = conversation.registry.home_agent_id
-    return sum(
-        conversation.say(turn.user_text).agent_ids.count(home) for turn in STORIES[name].turns
-    )
+    return sum(conversation.play(turn).agent_ids.count(home) for turn in STORIES[name].turns)
 
 
 def test_tutor_story_makes_a_fifth_of_the_coordinator_calls():
@@ -246,6 +292,15 @@ OTHERWISE_WITHOUT_STICKINESS = {
     "Otro periodo, por favor",
     "/agent vat when is it due?",
     "I'm getting tired",
+    # The supervisor sends an invoice straight to finance; the swarm's reception does not know that
+    # a question was left by command; and a paused task's messages never reach its agent.
+    "Issue the invoice for it",
+    "/supervisor ¿qué más sabéis hacer?",
+    "/agent sales_orders el pedido 1042",
+    "Emite la factura",
+    "Is it done?",
+    "Thank you very much!",
+    "Muchas gracias",
 }
 
 
@@ -255,8 +310,8 @@ def test_story_still_makes_sense_with_stickiness_off(name):
     conversation = Conversation(STORIES[name], stickiness_enabled=False)
     home = conversation.registry.home_agent_id
     for turn in STORIES[name].turns:
-        played = conversation.say(turn.user_text)
-        if not played.command:
+        played = conversation.play(turn)
+        if not (played.command or turn.decision):
             assert played.agent_ids[0] == home
             assert played.reasons[0] == "STICKINESS_DISABLED"
         if turn.user_text not in OTHERWISE_WITHOUT_STICKINESS:
@@ -298,7 +353,7 @@ def test_example_registries_differ_in_what_they_show():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_lines_are_complete_in_both_languages(name):
     """No line falls back to another language in the middle of a conversation."""
-    lines = load_lines(name)
+    lines = load_lines(name.removesuffix("_swarm"))
     assert set(lines.locales) == {"en", "es"}
     assert lines.missing_texts() == ()
     assert set(lines.message_ids("es")) == set(lines.message_ids("en"))

@@ -1,0 +1,67 @@
+"""What a story is: messages of a user, decisions of a person, and what must come of each.
+
+Owns the form of a story. It must not know any story, nor who plays it.
+
+The rule: a story is exact. Each turn names every agent that answers it, in order, why the first of
+them got the message, and whether somebody waits for an answer afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StoryItem:
+    """What a message has beside its text: a content type, and either text or an address."""
+
+    content_type: str
+    text: str = ""
+    uri: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoryTurn:
+    """One message of the user's, and what should come of it."""
+
+    user_text: str
+    # The agents that answered, in order; empty for a command that only replies.
+    expect_agent_ids: tuple[str, ...] = ()
+    # The route reason of the first dispatch, such as "STICKY"; empty where nothing is dispatched.
+    expect_reason: str = ""
+    # Whether, afterwards, an agent waits for the user's answer.
+    expect_locked_after: bool = False
+    # The command that the message is, without its slash; empty for ordinary text.
+    expect_command: str = ""
+    # The rules that refused the first agent's handoff, or the user's /agent.
+    expect_refused_rules: tuple[str, ...] = ()
+    # Who has the conversation afterwards; empty for the supervisor.
+    expect_active_after: str = ""
+    # Whether, afterwards, the task waits for a person's approval.
+    expect_paused_after: bool = False
+    # Sent along with the text.
+    items: tuple[StoryItem, ...] = ()
+    # "approve" or "reject": no message of the user's, but a person's decision about the approval
+    # that is asked for. The text is the comment.
+    decision: str = ""
+    # The connection breaks before the answer: the same request is sent once more, under its id.
+    comes_twice: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A conversation over one of the examples."""
+
+    name: str
+    # What it shows, in a sentence.
+    title: str
+    # A key of EXAMPLES.
+    example: str
+    locale: str
+    channel: str
+    turns: tuple[StoryTurn, ...]
+    entitlements: tuple[str, ...] = ()
+    # Kept on every task of the story.
+    metadata: tuple[tuple[str, str], ...] = ()
+    # What becomes of the story's tasks, in order, such as "completed"; empty where it does not say.
+    expect_task_statuses: tuple[str, ...] = ()

@@ -1,0 +1,50 @@
+"""The tool with which an agent hands the conversation to another agent.
+
+Owns what a model reads of it: whom it may hand to, and why a transfer was refused. It must not know
+the rules: the service alone decides, and what it refuses comes back as words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from routing_service.examples.agent_reply import HandOff
+
+NAME = "transfer_to_agent"
+
+
+@dataclass(slots=True)
+class TransferToAgent:
+    """One turn's tool. Calling it asks for a transfer; the runtime reads ``wanted`` afterwards."""
+
+    wanted: HandOff | None = field(default=None)
+
+    def __call__(
+        self,
+        agent_id: str,
+        reason: str,
+        *,
+        context: Mapping[str, object] | None = None,
+        message: str = "",
+    ) -> str:
+        """Hand over. Returns what a model would read as the tool's result.
+
+        context: what the other agent needs to know. message: for the user, on the way. Of several
+        transfers in a turn the last one counts.
+        """
+        self.wanted = HandOff(agent_id, reason=reason, context=context or {}, message=message)
+        return f"asked for; {agent_id} goes on with the user's message unless the rules refuse it"
+
+
+def describe_tool(agents: Iterable[tuple[str, str]]) -> str:
+    """Return the tool's description for a model. agents: id and description of each target."""
+    lines = [f"- {agent_id}: {description}" for agent_id, description in agents]
+    if not lines:
+        return "Hands the conversation over. At the moment there is nobody to hand it to."
+    return "\n".join(("Hands the conversation to one of these agents:", *lines))
+
+
+def describe_refusal(message: str) -> str:
+    """Return what a model reads when the service has refused its transfer."""
+    return f"{NAME} was refused: {message}. Answer the user yourself, or choose another agent."
