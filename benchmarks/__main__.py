@@ -18,7 +18,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import peer_environment, postgres_appends, service
+from benchmarks import engine_turns, peer_environment, postgres_appends, service
 from benchmarks.story import Load, Result
 
 ROOT: Final = Path(__file__).parent.parent
@@ -49,6 +49,7 @@ def _run(address: str, load: Load) -> Result:
 
 FIGURES: Final[dict[str, Callable[[Load, int], dict[str, list[float]]]]] = {
     "turn_vs_langgraph_swarm_sqlite": turn_vs_langgraph_swarm_sqlite,
+    **engine_turns.FIGURES,
     **postgres_appends.FIGURES,
 }
 
@@ -73,7 +74,7 @@ def main() -> None:
         ours, reference = statistics.median(rates["ours"]), statistics.median(rates["reference"])
         figures[key] = round(ours / reference, 3)
         spread = f"{min(rates['ours']):,.0f}-{max(rates['ours']):,.0f}"
-        table.add_row(key, f"{ours:,.0f}", f"{reference:,.0f}", spread, f"{figures[key]:.1f}")
+        table.add_row(key, f"{ours:,.0f}", f"{reference:,.0f}", spread, f"{figures[key]:.2f}")
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(json.dumps({"figures": figures, "rounds": measured}, indent=2) + "\n")
     console = Console()

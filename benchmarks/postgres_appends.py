@@ -44,11 +44,11 @@ def appends_vs_pgbench(callers: int, _load: Load, rounds: int) -> dict[str, list
     """Append with so many callers, each to its own session, and commit rows with as many."""
     server = start_server(SETTINGS)
     try:
-        _prepare(server)
+        prepare(server)
         rates: dict[str, list[float]] = {"ours": [], "reference": []}
         _run(server, callers, seconds=0.5)  # The tables are made and the connections warm.
         for _ in range(rounds):
-            rates["reference"].append(_pgbench(server, min(callers, PGBENCH_CLIENTS_MAX)))
+            rates["reference"].append(pgbench(server, min(callers, PGBENCH_CLIENTS_MAX)))
             rates["ours"].append(_run(server, callers, seconds=ROUND_S))
     finally:
         server.remove()
@@ -61,7 +61,8 @@ FIGURES: Final[dict[str, Callable[[Load, int], dict[str, list[float]]]]] = {
 }
 
 
-def _prepare(server: PostgresServer) -> None:
+def prepare(server: PostgresServer) -> None:
+    """Make the table that pgbench writes to."""
     size_bytes = EVENTS_BYTES + ANSWER_BYTES + STATE_BYTES
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute("CREATE TABLE single (id bigserial PRIMARY KEY, data bytea)")
@@ -71,7 +72,8 @@ def _prepare(server: PostgresServer) -> None:
     (server.folder / "single.sql").write_text(script)
 
 
-def _pgbench(server: PostgresServer, clients: int) -> float:
+def pgbench(server: PostgresServer, clients: int) -> float:
+    """Commit rows with so many clients; return how many a second."""
     options = ["-h", server.folder, "-p", server.port, "-U", "postgres", "-n", "-M", "prepared"]
     load = ["-c", clients, "-j", min(2, clients), "-T", round(ROUND_S)]
     command = [server.programs / "pgbench", *options, *load, "-f", server.folder / "single.sql"]

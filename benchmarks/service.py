@@ -46,12 +46,15 @@ STOP_S_MAX: Final = 15
 
 
 @contextlib.contextmanager
-def server() -> Iterator[str]:
-    """Run `agent-routing serve` with all its defaults on a new SQLite store; yield its address."""
+def server(store_url: str = "") -> Iterator[str]:
+    """Run `agent-routing serve` with all its defaults; yield its address.
+
+    store_url: "" = a new SQLite store.
+    """
     with tempfile.TemporaryDirectory() as folder:
         agents = Path(folder) / "agents.yaml"
         agents.write_text(REGISTRY)
-        store = f"sqlite:///{folder}/routing.db"
+        store = store_url or f"sqlite:///{folder}/routing.db"
         command = [str(Path(sys.executable).parent / "agent-routing"), "serve"]
         command += ["--listen", "127.0.0.1:0", "--store", store, "--agents", str(agents)]
         with (Path(folder) / "server.log").open("wb") as log:

@@ -34,26 +34,38 @@ BACK_S_ENOUGH = 60.0
 """The same where it is not measured: on a machine that many share."""
 
 
-@pytest.fixture(params=["own_postgres"])
-def own_server(request):
-    """A server of each engine in turn, of this test alone, that may be stopped and frozen."""
-    return request.getfixturevalue(request.param)
+RESTARTS = {
+    "postgres": {"in order": "fast", "crash": "immediate"},
+}
+"""How a server of each engine is told to stop before it starts again."""
+
+
+@pytest.fixture(params=RESTARTS)
+def engine(request):
+    """Each engine in turn that is a server."""
+    return request.param
+
+
+@pytest.fixture
+def own_server(request, engine):
+    """A server of this module's tests alone, that may be stopped and frozen."""
+    return request.getfixturevalue(f"own_{engine}")
 
 
 ROOT = Path(__file__).parents[2]
-ORDER = "import pickle, sys; getattr(pickle.load(sys.stdin.buffer), sys.argv[1])(*sys.argv[2:])"
+ORDER = "import pickle, sys; bound, given = pickle.load(sys.stdin.buffer); bound(*given)"
 
 
-async def order(server, *words):
+async def order(method, *given):
     """Have a server do something, from another process.
 
     Starting one means to fork, which a process must not do that has gRPC's threads at work.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", ORDER, *words, cwd=ROOT, stdin=asyncio.subprocess.PIPE
+        sys.executable, "-c", ORDER, cwd=ROOT, stdin=asyncio.subprocess.PIPE
     )
-    await process.communicate(pickle.dumps(server))
-    assert process.returncode == 0, words
+    await process.communicate(pickle.dumps((method, given)))
+    assert process.returncode == 0, method
 
 
 class Load:
@@ -141,12 +153,14 @@ def assert_bounded(errors):
     return {f"{code.name} {reason}".strip(): count for (code, reason, _), count in told.items()}
 
 
-@pytest.mark.parametrize("how", ["fast", "immediate"])
+@pytest.mark.parametrize("how", ["in order", "crash"])
 @pytest.mark.timeout(300)
-async def test_store_server_that_restarts_under_load_is_told_and_loses_nothing(own_server, how):
+async def test_store_server_that_restarts_under_load_is_told_and_loses_nothing(
+    engine, own_server, how
+):
     """In order or by a crash: errors that callers can act on, and then it goes on by itself."""
     async with load_on(own_server) as load:
-        await order(own_server, "restart", how)
+        await order(own_server.restart, RESTARTS[engine][how])
         back_s = await back_after_s(load)
     told = assert_bounded(load.crowd.errors)
     print(f"restart ({how}): {told}, back after {back_s:.1f} s")  # noqa: T201 - what was measured
@@ -154,12 +168,12 @@ async def test_store_server_that_restarts_under_load_is_told_and_loses_nothing(o
 
 async def freeze(server, load, seconds):
     """Let a server hang for a while under load."""
-    await order(server, "freeze")
+    await order(server.freeze)
     try:
         await asyncio.sleep(seconds)
         assert load.crowd.errors, "nobody noticed"
     finally:
-        await order(server, "thaw")
+        await order(server.thaw)
     return await back_after_s(load)
 
 
@@ -174,14 +188,14 @@ async def test_store_server_that_hangs_under_load_is_told_and_loses_nothing(own_
 
 @pytest.mark.torture
 @pytest.mark.timeout(600)
-async def test_service_is_back_five_seconds_after_its_store(own_server):
+async def test_service_is_back_five_seconds_after_its_store(engine, own_server):
     """Frozen for 10 s, restarted in order and by a crash, each three times."""
     took = []
     async with load_on(own_server) as load:
         for _ in range(3):
             took.append(("frozen 10 s", await freeze(own_server, load, 10)))
-            for how in ("fast", "immediate"):
-                await order(own_server, "restart", how)
+            for how in RESTARTS[engine]:
+                await order(own_server.restart, RESTARTS[engine][how])
                 took.append((how, await back_after_s(load)))
     told = assert_bounded(load.crowd.errors)
     shown = [f"{what} {seconds:.1f} s" for what, seconds in took]

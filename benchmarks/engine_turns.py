@@ -1,0 +1,90 @@
+"""Durable turns a second by engine, beside what the engine itself can commit on this machine.
+
+A turn is a Route and, for each agent it reaches, a CompleteTurn, over gRPC: two commits, or three
+where the supervisor hands over. The reference is the plainest durable write that the engine has,
+of the same bytes, with as many callers, to the same disk, in the same run. So the figure says what
+is left of an engine's own speed, and it can be read on any machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from benchmarks import service
+from benchmarks.postgres_appends import (
+    ANSWER_BYTES,
+    EVENTS_BYTES,
+    SETTINGS,
+    STATE_BYTES,
+    pgbench,
+    prepare,
+)
+from benchmarks.story import Load
+from tests.engines.postgres_server import start_server
+
+ROW_BYTES: Final = EVENTS_BYTES + ANSWER_BYTES + STATE_BYTES
+ROUND_S: Final = 3.0
+WARM: Final = Load(sessions=32, turns_per_session=3, concurrency=32)
+
+Commits = Callable[[int], float]
+"""Commits rows with so many callers for ROUND_S; returns how many a second."""
+
+
+@contextlib.contextmanager
+def _sqlite() -> Iterator[tuple[str, Commits]]:
+    """Give a file, and one connection that commits row after row: SQLite has one writer."""
+    with tempfile.TemporaryDirectory() as folder:
+        connection = sqlite3.connect(f"{folder}/reference.db", isolation_level=None)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("CREATE TABLE single (id INTEGER PRIMARY KEY, data BLOB)")
+
+        def commits(_callers: int) -> float:
+            count, begun_s = 0, time.perf_counter()
+            while time.perf_counter() - begun_s < ROUND_S:
+                connection.execute("INSERT INTO single (data) VALUES (?)", (os.urandom(ROW_BYTES),))
+                count += 1
+            return count / (time.perf_counter() - begun_s)
+
+        try:
+            yield f"sqlite:///{folder}/routing.db", commits
+        finally:
+            connection.close()
+
+
+@contextlib.contextmanager
+def _postgres() -> Iterator[tuple[str, Commits]]:
+    """Give a server that waits for its disk, and pgbench with a single-row INSERT."""
+    server = start_server(SETTINGS)
+    try:
+        prepare(server)
+        yield server.socket_url(), partial(pgbench, server)
+    finally:
+        server.remove()
+
+
+ENGINES: Final = {"sqlite": _sqlite, "postgres": _postgres}
+
+
+def turns_vs_commits(engine: str, load: Load, rounds: int) -> dict[str, list[float]]:
+    """Play durable turns on an engine, and commit rows to it, in turn."""
+    rates: dict[str, list[float]] = {"ours": [], "reference": []}
+    with ENGINES[engine]() as (store_url, commits), service.server(store_url) as address:
+        asyncio.run(service.play(address, WARM))
+        for _ in range(rounds):
+            rates["reference"].append(commits(load.concurrency))
+            rates["ours"].append(asyncio.run(service.play(address, load)).turns_per_s)
+    return rates
+
+
+FIGURES: Final[dict[str, Callable[[Load, int], dict[str, list[float]]]]] = {
+    f"turns_vs_{engine}_commits": partial(turns_vs_commits, engine) for engine in ENGINES
+}
