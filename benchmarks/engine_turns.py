@@ -15,8 +15,12 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
+
+import psycopg
 
 from benchmarks import service
 from benchmarks.postgres_appends import (
@@ -28,18 +32,29 @@ from benchmarks.postgres_appends import (
     prepare,
 )
 from benchmarks.story import Load
-from tests.engines.postgres_server import start_server
+from tests.engines.postgres_server import PostgresServer, start_server
 
 ROW_BYTES: Final = EVENTS_BYTES + ANSWER_BYTES + STATE_BYTES
 ROUND_S: Final = 3.0
 WARM: Final = Load(sessions=32, turns_per_session=3, concurrency=32)
 
-Commits = Callable[[int], float]
-"""Commits rows with so many callers for ROUND_S; returns how many a second."""
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that is running, with nothing in it.
+
+    commits: commits rows with so many callers for ROUND_S; returns how many a second.
+    stored_bytes: what its data takes now, indexes and all. processes: its own, if it is a server.
+    """
+
+    store_url: str
+    commits: Callable[[int], float]
+    stored_bytes: Callable[[], int]
+    processes: Callable[[], list[int]] = list
 
 
 @contextlib.contextmanager
-def _sqlite() -> Iterator[tuple[str, Commits]]:
+def _sqlite() -> Iterator[Engine]:
     """Give a file, and one connection that commits row after row: SQLite has one writer."""
     with tempfile.TemporaryDirectory() as folder:
         connection = sqlite3.connect(f"{folder}/reference.db", isolation_level=None)
@@ -55,20 +70,54 @@ def _sqlite() -> Iterator[tuple[str, Commits]]:
             return count / (time.perf_counter() - begun_s)
 
         try:
-            yield f"sqlite:///{folder}/routing.db", commits
+            yield Engine(
+                store_url=f"sqlite:///{folder}/routing.db",
+                commits=commits,
+                stored_bytes=lambda: _sqlite_bytes(f"{folder}/routing.db"),
+            )
         finally:
             connection.close()
 
 
 @contextlib.contextmanager
-def _postgres() -> Iterator[tuple[str, Commits]]:
+def _postgres() -> Iterator[Engine]:
     """Give a server that waits for its disk, and pgbench with a single-row INSERT."""
     server = start_server(SETTINGS)
     try:
         prepare(server)
-        yield server.socket_url(), partial(pgbench, server)
+        yield Engine(
+            store_url=server.socket_url(),
+            commits=partial(pgbench, server),
+            stored_bytes=lambda: _postgres_bytes(server),
+            processes=lambda: _family(server.pid),
+        )
     finally:
         server.remove()
+
+
+def _sqlite_bytes(path: str) -> int:
+    """Return the size of a file with what is still in its log."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+        (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    return int((pages - free) * page_bytes)
+
+
+def _postgres_bytes(server: PostgresServer) -> int:
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute("VACUUM")
+        row = connection.execute(
+            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class "
+            "WHERE relkind IN ('r', 'p') AND relnamespace = 'agent_routing'::regnamespace"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _family(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
 
 
 ENGINES: Final = {"sqlite": _sqlite, "postgres": _postgres}
@@ -77,10 +126,10 @@ ENGINES: Final = {"sqlite": _sqlite, "postgres": _postgres}
 def turns_vs_commits(engine: str, load: Load, rounds: int) -> dict[str, list[float]]:
     """Play durable turns on an engine, and commit rows to it, in turn."""
     rates: dict[str, list[float]] = {"ours": [], "reference": []}
-    with ENGINES[engine]() as (store_url, commits), service.server(store_url) as address:
+    with ENGINES[engine]() as running, service.server(running.store_url) as address:
         asyncio.run(service.play(address, WARM))
         for _ in range(rounds):
-            rates["reference"].append(commits(load.concurrency))
+            rates["reference"].append(running.commits(load.concurrency))
             rates["ours"].append(asyncio.run(service.play(address, load)).turns_per_s)
     return rates
 

@@ -51,6 +51,13 @@ def server(store_url: str = "") -> Iterator[str]:
 
     store_url: "" = a new SQLite store.
     """
+    with server_process(store_url) as (address, _pid):
+        yield address
+
+
+@contextlib.contextmanager
+def server_process(store_url: str = "") -> Iterator[tuple[str, int]]:
+    """Run it; yield its address and its process id."""
     with tempfile.TemporaryDirectory() as folder:
         agents = Path(folder) / "agents.yaml"
         agents.write_text(REGISTRY)
@@ -65,7 +72,7 @@ def server(store_url: str = "") -> Iterator[str]:
                 if not line.startswith(READY):
                     message = f"the server did not start: {line!r}"
                     raise RuntimeError(message)
-                yield line.removeprefix(READY).strip()
+                yield line.removeprefix(READY).strip(), process.pid
             finally:
                 process.terminate()
                 process.wait(STOP_S_MAX)
