@@ -76,18 +76,18 @@ async def test_no_call_fails_while_one_replica_drains_and_one_is_killed(shared_s
         replicas.client(timeout=30) as client,
         Chats(client) as chats,
     ):
-        await chats.more(100)
+        await chats.more(50)
         draining = asyncio.create_task(replicas.replicas[0].stop())
-        await chats.more(100)
+        await chats.more(50)
         await draining
         await replicas.replicas[1].kill()
-        await chats.more(100)
+        await chats.more(50)
         await replicas.replicas[0].start()
         await replicas.replicas[1].start()
-        await chats.more(100)
+        await chats.more(50)
         # Those that came back are used again, so the one that never left may go.
         await replicas.replicas[2].stop()
-        await chats.more(100)
+        await chats.more(50)
     assert max(chats.attempts) <= agent_routing.RetryPolicy().attempts_max
 
 

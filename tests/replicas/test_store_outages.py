@@ -153,7 +153,7 @@ def assert_bounded(errors):
     return {f"{code.name} {reason}".strip(): count for (code, reason, _), count in told.items()}
 
 
-@pytest.mark.parametrize("how", ["in order", "crash"])
+@pytest.mark.parametrize("how", [pytest.param("in order", marks=pytest.mark.torture), "crash"])
 @pytest.mark.timeout(300)
 async def test_store_server_that_restarts_under_load_is_told_and_loses_nothing(
     engine, own_server, how
