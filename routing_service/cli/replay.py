@@ -41,6 +41,7 @@ Figures (shares are from 0 to 1):
 Examples:
   agent-routing replay sgd.jsonl.gz --corpus sgd --policy sticky
   agent-routing replay mine.jsonl --agents agents.yaml --json
+  agent-routing replay mine.jsonl --agents new.yaml --compare agents.yaml
   zcat *.gz | agent-routing replay - --target 127.0.0.1:50051 --limit 100
 """
 
@@ -57,6 +58,16 @@ def replay(
     *,
     agents: Annotated[
         str, typer.Option("--agents", metavar="FILE", show_default=False, help="A registry file.")
+    ] = "",
+    compare: Annotated[
+        str,
+        typer.Option(
+            "--compare",
+            metavar="FILE",
+            show_default=False,
+            help="The registry file before: both play the same dialogues, and what differs is "
+            "shown, turn by turn.",
+        ),
     ] = "",
     corpus: Annotated[
         str,
@@ -171,6 +182,7 @@ def replay(
         Asked(
             files=tuple(files),
             agents=agents,
+            compare=compare,
             corpus=corpus,
             corpus_agents=corpus_agents,
             policy=policy,

@@ -1,18 +1,17 @@
 """A replay as the command line asks for it.
 
-Owns where the registry and the server come from, the progress that is shown, and the table at the
-end. It must not know how a dialogue is played. Its rule: stdout has the figures alone; all else is
+Owns where registries and servers come from, and the progress that is shown. It must not know how a
+dialogue is played, nor how figures look. Its rule: stdout has the figures alone; all else is
 on stderr.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,13 +31,14 @@ from routing_service.cli.failure import (
     CommandFailed,
     call_failed,
 )
-from routing_service.cli.screen import console, grid
+from routing_service.cli.replay_report import CHANGES_SHOWN_MAX, print_comparison, print_figures
 from routing_service.config import SettingsInvalid
 from routing_service.core.registry import Registry
 from routing_service.ids import new_uuid7
 from routing_service.listen_address import ListenFailed
 from routing_service.registry_file import RegistryFileError, load_registry, parse_registry
 from routing_service.replay.choices import Policy, Switch
+from routing_service.replay.comparison import ChangedTurns, Compared, Comparison
 from routing_service.replay.corpus_registry import (
     CorpusAgentsInvalid,
     corpus_registry,
@@ -51,7 +51,7 @@ from routing_service.replay.dialogue_files import (
 )
 from routing_service.replay.figures import Figures, Tally
 from routing_service.replay.play import Stage
-from routing_service.replay.run import Order, ReplayStopped, replay
+from routing_service.replay.run import Order, ReplayStopped, Side, replay, replay_sides
 from routing_service.replay.server_calls import CHANNEL_OPTIONS, PatientServer
 from routing_service.storage.store import StoreError
 
@@ -67,6 +67,7 @@ class Asked:
 
     files: tuple[str, ...]
     agents: str
+    compare: str
     corpus: str
     corpus_agents: str
     policy: Policy
@@ -98,18 +99,24 @@ def run_replay(asked: Asked) -> None:
         registry = _registry(asked, registry_text)
         check_files(asked.files)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            figures = runner.run(_replay(asked, registry, registry_text))
+            if asked.compare:
+                old = load_registry(asked.compare)
+                assert registry is not None
+                comparison = runner.run(_compare_registries(asked, old, registry, registry_text))
+                print_comparison(comparison, as_json=asked.as_json)
+                figures = comparison.new.figures
+                failed = comparison.old.figures.tally.errors + figures.tally.errors
+            else:
+                figures = runner.run(_replay(asked, registry, registry_text))
+                failed = figures.tally.errors
+                print_figures(figures, as_json=asked.as_json)
     except KeyboardInterrupt:
         raise CommandFailed("interrupted", exit_code=EXIT_INTERRUPTED) from None
     except (CorpusAgentsInvalid, DialogueFileUnreadable, SettingsInvalid) as error:
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
     except (RegistryFileError, ReplayStopped, StoreError, ListenFailed) as error:
         raise CommandFailed(str(error)) from error
-    if asked.as_json:
-        typer.echo(json.dumps(figures.as_dict(), indent=2))
-    else:
-        _print_figures(figures)
-    if figures.tally.errors or figures.bad_lines:
+    if failed or figures.bad_lines:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -127,6 +134,11 @@ def _check(asked: Asked) -> None:
     if asked.target and (asked.embedded or asked.store):
         raise typer.BadParameter(
             "--target has a store of its own; leave out --embedded and --store"
+        )
+    if asked.compare and (asked.target or asked.store or asked.write_registry):
+        raise typer.BadParameter(
+            "--compare starts a server for each registry, with a store of its own; leave out "
+            "--target, --store and --write-registry"
         )
     if asked.agents and asked.corpus:
         raise typer.BadParameter("give --agents or --corpus: each says who the agents are")
@@ -177,18 +189,66 @@ async def _replay(asked: Asked, registry: Registry | None, registry_text: str) -
             return await replay(
                 Order(asked.files, asked.concurrency, asked.limit, strict=asked.strict),
                 server,
-                Stage(
-                    policy=asked.policy,
-                    switch=asked.switch,
-                    home_agent_id=answer.home_agent_id,
-                    run_label=run_label,
-                    channel=asked.channel,
-                    entitlements=asked.entitlements,
-                ),
+                _stage(asked, answer.home_agent_id, run_label),
                 frozenset(agent.agent_id for agent in answer.agents),
                 complain=_complaints(),
                 progress=progress,
             )
+
+
+async def _compare_registries(
+    asked: Asked, old: Registry, new: Registry, registry_text: str
+) -> Comparison:
+    """Play the same dialogues on a server of each registry."""
+    run_label = asked.run_label or new_uuid7()
+    named = ((asked.compare, old), (asked.agents or f"made of {asked.corpus}", new))
+    async with AsyncExitStack() as opened:
+        targets = (
+            await opened.enter_async_context(embedded_server(Path(asked.compare))),
+            await opened.enter_async_context(_server(asked, registry_text)),
+        )
+        sides = []
+        for target, (name, _) in zip(targets, named, strict=True):
+            channel = await opened.enter_async_context(
+                grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+            )
+            server = PatientServer(
+                channel, target, tenant=asked.tenant, patience_s=asked.patience_s
+            )
+            answer = await server.list_agents()
+            sides.append(
+                Side(
+                    server,
+                    _stage(asked, answer.home_agent_id, run_label),
+                    frozenset(agent.agent_id for agent in answer.agents),
+                    name,
+                )
+            )
+        changed = ChangedTurns(kept_max=None if asked.as_json else CHANGES_SHOWN_MAX)
+        with _progress(asked.limit) as progress:
+            figures = await replay_sides(
+                Order(asked.files, asked.concurrency, asked.limit, strict=asked.strict),
+                tuple(sides),
+                complain=_complaints(),
+                progress=progress,
+                played=changed.note,
+            )
+    before, after = (
+        Compared(name, registry.version, each)
+        for (name, registry), each in zip(named, figures, strict=True)
+    )
+    return Comparison(before, after, changed)
+
+
+def _stage(asked: Asked, home_agent_id: str, run_label: str) -> Stage:
+    return Stage(
+        policy=asked.policy,
+        switch=asked.switch,
+        home_agent_id=home_agent_id,
+        run_label=run_label,
+        channel=asked.channel,
+        entitlements=asked.entitlements,
+    )
 
 
 def _compare(answer: ListAgentsResponse, registry: Registry | None, target: str) -> None:
@@ -249,21 +309,3 @@ def _progress(limit: int | None) -> Iterator[Callable[[Tally], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=limit, turns=0)
         yield lambda tally: bar.update(task, completed=tally.dialogues, turns=tally.user_turns)
-
-
-_SHARES: Final = {
-    "supervisor_calls_saved",
-    "first_dispatch_right",
-    "misrouted",
-    "unsupervised_turns",
-}
-
-
-def _print_figures(figures: Figures) -> None:
-    table = grid()
-    for name, value in figures.as_dict().items():
-        shown = (
-            f"{value:.2%}" if name in _SHARES else f"{value:,}" if isinstance(value, int) else value
-        )
-        table.add_row(name.replace("_", " "), str(shown))
-    console().print(table)

@@ -74,14 +74,34 @@ def session_id_for(run_label: str, dialogue: RecordedDialogue) -> str:
     return f"replay:{hashlib.sha256(parts.encode()).hexdigest()}"
 
 
+@dataclass(frozen=True, slots=True)
+class FirstDispatch:
+    """Where Route sent one user's message. turn: its place in the record, from 0.
+
+    reason: as in the contract, without its prefix. owner: whose the message truly was, the home
+    agent's where it was nobody's; "" where the record does not show it. is_home: the supervisor has
+    it, or a swarm's default agent, who hands it on.
+    """
+
+    turn: int
+    agent_id: str
+    reason: str
+    owner: str
+    is_home: bool
+
+
 async def play_dialogue(
-    dialogue: RecordedDialogue, server: Server, stage: Stage
+    dialogue: RecordedDialogue,
+    server: Server,
+    stage: Stage,
+    first_dispatches: list[FirstDispatch] | None = None,
 ) -> tuple[Tally, str]:
     """Play a dialogue to its end, or to its first error; return its counts, and that error or "".
 
+    first_dispatches: gets one entry for each user's message that was routed.
     Raises RoutingError where the server is away: then nothing can be said of the rest.
     """
-    player = _Player(dialogue, server, stage)
+    player = _Player(dialogue, server, stage, first_dispatches)
     error = ""
     try:
         await player.play()
@@ -101,7 +121,14 @@ async def play_dialogue(
 class _Player:
     """One dialogue while it is played."""
 
-    def __init__(self, dialogue: RecordedDialogue, server: Server, stage: Stage) -> None:
+    def __init__(
+        self,
+        dialogue: RecordedDialogue,
+        server: Server,
+        stage: Stage,
+        first_dispatches: list[FirstDispatch] | None,
+    ) -> None:
+        self._first_dispatches = first_dispatches
         self.tally = Tally()
         self.digest = DecisionDigest(dialogue.dialogue_id)
         self._dialogue = dialogue
@@ -143,6 +170,17 @@ class _Player:
         first = self._take(number, response.dispatch)
         self._owner = owner = turn.agent or self._stage.home_agent_id
         self._score(turn, first, owner)
+        if self._first_dispatches is not None:
+            reason = _name(RouteReason.DESCRIPTOR, response.dispatch.reason)
+            self._first_dispatches.append(
+                FirstDispatch(
+                    turn=number,
+                    agent_id=first.agent_id,
+                    reason=reason.removeprefix("ROUTE_REASON_"),
+                    owner="" if turn.uncertain else owner,
+                    is_home=first.agent_id == self._stage.home_agent_id,
+                )
+            )
         held = await self._bring_to(number, first, owner)
         self.tally.user_turns += 1
         if held.agent_id not in (owner, self._stage.home_agent_id):

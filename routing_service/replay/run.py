@@ -18,7 +18,7 @@ from agent_routing.errors import RoutingError
 from routing_service.replay.choices import CONCURRENCY_DEFAULT
 from routing_service.replay.dialogue_files import BadLine, FoundDialogue, read_dialogues
 from routing_service.replay.figures import Figures, Tally
-from routing_service.replay.play import Stage, play_dialogue
+from routing_service.replay.play import FirstDispatch, Stage, play_dialogue
 from routing_service.replay.server_calls import PatientServer
 
 _AGENTS_NAMED_MAX: Final = 20
@@ -32,32 +32,60 @@ class ReplayStopped(Exception):
 
 
 @dataclass(slots=True)
-class Run:
-    """One replay while it runs. strict: the first bad line or error ends it."""
+class Side:
+    """One of the servers that the same dialogues are played on.
+
+    known_agents: its registry's. name: what its complaints begin with; "" where there is only one.
+    """
 
     server: PatientServer
     stage: Stage
     known_agents: frozenset[str]
+    name: str = ""
+    tally: Tally = field(default_factory=Tally)
+
+
+Played = Callable[[int, FoundDialogue, tuple[list[FirstDispatch], ...]], None]
+"""Hears of a dialogue that was played on every side: its number in the run, and where each side
+sent its messages."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One replay while it runs. strict: the first bad line or error ends it."""
+
+    sides: tuple[Side, ...]
     lines: Iterator[FoundDialogue | BadLine]
     complain: Complaint
     progress: Progress
+    played: Played | None = None
     limit: int | None = None
     strict: bool = False
-    tally: Tally = field(default_factory=Tally)
     bad_lines: int = 0
     _taken: int = 0
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def work(self) -> None:
         """Play dialogues, one after the other, until there are no more."""
-        while (found := await self._next()) is not None:
-            tally, error = await play_dialogue(found.dialogue, self.server, self.stage)
-            self.tally.add(tally)
-            self.progress(self.tally)
-            if error:
-                self._report(f"{found.place}: dialogue {found.dialogue.dialogue_id}: {error}")
+        while (taken := await self._next()) is not None:
+            number, found = taken
+            dispatches: tuple[list[FirstDispatch], ...] = tuple([] for _ in self.sides)
+            for side, first_dispatches in zip(self.sides, dispatches, strict=True):
+                tally, error = await play_dialogue(
+                    found.dialogue,
+                    side.server,
+                    side.stage,
+                    first_dispatches if self.played else None,
+                )
+                side.tally.add(tally)
+                if error:
+                    where = f"{found.place}: dialogue {found.dialogue.dialogue_id}"
+                    self._report(f"{where}: {_named(side)}{error}")
+            if self.played is not None:
+                self.played(number, found, dispatches)
+            self.progress(self.sides[-1].tally)
 
-    async def _next(self) -> FoundDialogue | None:
+    async def _next(self) -> tuple[int, FoundDialogue] | None:
         async with self._reading:
             while self.limit is None or self._taken < self.limit:
                 # In a thread: a pipe may keep the reader waiting, and nobody else.
@@ -71,24 +99,31 @@ class Run:
                     continue
                 assert isinstance(line, FoundDialogue)
                 self._taken += 1
-                return line
+                return self._taken, line
         return None
 
     def _unplayable(self, found: FoundDialogue) -> str:
-        unknown = sorted(found.dialogue.agent_ids - self.known_agents)
-        if not unknown:
-            return ""
-        known = sorted(self.known_agents)
-        more = f" and {len(known) - _AGENTS_NAMED_MAX} more" * (len(known) > _AGENTS_NAMED_MAX)
-        return (
-            f'{found.place}: agent "{unknown[0]}" is not registered; '
-            f"registered agents: {', '.join(known[:_AGENTS_NAMED_MAX])}{more}"
-        )
+        """Say why a dialogue cannot be played on every side, "" where it can."""
+        for side in self.sides:
+            unknown = sorted(found.dialogue.agent_ids - side.known_agents)
+            if not unknown:
+                continue
+            known = sorted(side.known_agents)
+            more = f" and {len(known) - _AGENTS_NAMED_MAX} more" * (len(known) > _AGENTS_NAMED_MAX)
+            return (
+                f'{found.place}: {_named(side)}agent "{unknown[0]}" is not registered; '
+                f"registered agents: {', '.join(known[:_AGENTS_NAMED_MAX])}{more}"
+            )
+        return ""
 
     def _report(self, what: str) -> None:
         if self.strict:
             raise ReplayStopped(what)
         self.complain(what)
+
+
+def _named(side: Side) -> str:
+    return f"{side.name}: " if side.name else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +151,32 @@ async def replay(
     played. progress: called with the counts after each dialogue.
     Raises ReplayStopped, DialogueFileUnreadable.
     """
+    side = Side(server, stage, known_agents)
+    (figures,) = await replay_sides(order, (side,), complain=complain, progress=progress)
+    return figures
+
+
+async def replay_sides(
+    order: Order,
+    sides: tuple[Side, ...],
+    *,
+    complain: Complaint,
+    progress: Progress,
+    played: Played | None = None,
+) -> tuple[Figures, ...]:
+    """Play every dialogue of the order on each side, and return the figures of each.
+
+    Files are read once: a pipe is enough. A dialogue that one side cannot play is played on none.
+    progress: called with the last side's counts. played: called after each dialogue.
+    Raises ReplayStopped, DialogueFileUnreadable.
+    """
     lines = read_dialogues(order.files)
     run = Run(
-        server=server,
-        stage=stage,
-        known_agents=known_agents,
+        sides=sides,
         lines=lines,
         complain=complain,
         progress=progress,
+        played=played,
         limit=order.limit,
         strict=order.strict,
     )
@@ -131,16 +184,19 @@ async def replay(
     try:
         await _work_together(run, order.concurrency)
     except RoutingError as error:
+        last = sides[-1]
         raise ReplayStopped(
-            f"the server stayed away after {run.tally.dialogues} dialogues: {error}; "
-            f"--run-label {stage.run_label} takes up the run where it was"
+            f"the server stayed away after {last.tally.dialogues} dialogues: {error}; "
+            f"--run-label {last.stage.run_label} takes up the run where it was"
         ) from error
     finally:
         # A replay that stops early leaves no file open, unless a thread still waits for a pipe.
         with suppress(ValueError):
             lines.close()
     seconds = time.perf_counter() - started_s
-    return Figures(run.tally, seconds, run.bad_lines, stage.run_label)
+    return tuple(
+        Figures(side.tally, seconds, run.bad_lines, side.stage.run_label) for side in sides
+    )
 
 
 async def _work_together(run: Run, workers: int) -> None:

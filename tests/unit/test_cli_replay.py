@@ -12,6 +12,7 @@ import pytest
 
 from routing_service.cli import main
 from routing_service.cli.embedded_server import server_in_thread
+from routing_service.examples import EXAMPLES
 
 AGENTS = {
     "made": [
@@ -164,6 +165,151 @@ def test_any_registry_is_replayed(run, folder):
     assert found["misrouted"] == pytest.approx(1 / 5)
 
 
+def own_registry(folder, name, **sticks):
+    """Write a registry of the dialogues' agents; each sticks as it is told, else to the session."""
+    file = folder / f"{name}.yaml"
+    file.write_text(
+        f"api_version: agent_routing/v1\nversion: {name}\nsupervisor: desk\nagents:\n"
+        "  - {id: desk, name: Desk}\n"
+        f"  - {{id: hotels, name: Hotels, sticks: {sticks.get('hotels', 'session')}}}\n"
+        f"  - {{id: weather, name: Weather, sticks: {sticks.get('weather', 'session')}}}\n",
+        encoding="utf-8",
+    )
+    return file
+
+
+@pytest.fixture
+def compared(run, folder):
+    """Return what compares a registry whose weather does not stick with one whose does."""
+    new = own_registry(folder, "new")
+    old = own_registry(folder, "old", weather="follow_up")
+
+    def compare(*argv, files=(folder / "made_train.jsonl",), **options):
+        return run(*files, "--agents", new, "--compare", old, *argv, **options)
+
+    return compare
+
+
+def test_two_registries_are_compared_turn_by_turn(compared, folder):
+    """Counted by hand: only the second message about the weather goes elsewhere."""
+    code, out, err = compared("--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["old"]["registry_version"] == "old"
+    assert found["new"]["registry_version"] == "new"
+    assert found["old"]["supervisor_calls_saved"] == pytest.approx(1 / 5)
+    assert found["new"]["supervisor_calls_saved"] == pytest.approx(2 / 5)
+    assert found["difference"]["supervisor_calls_saved"] == pytest.approx(1 / 5)
+    assert found["difference"]["handoffs"] == -COUNT
+    assert (found["changed_turns"], found["effects"]) == (COUNT, {"right now": COUNT})
+    assert found["changes"] == [
+        {
+            "dialogue_id": f"d{number}",
+            "place": f"{folder / 'made_train.jsonl'}:{number + 1}",
+            "turn": 6,
+            "owner": "weather",
+            "old": {"agent": "desk", "reason": "NO_ACTIVE_AGENT"},
+            "new": {"agent": "weather", "reason": "STICKY"},
+            "effect": "right now",
+        }
+        for number in range(COUNT)
+    ]
+
+
+def test_figures_of_a_comparison_are_those_of_each_registry_alone(compared, run, folder):
+    """Playing them side by side changes neither."""
+    found = json.loads(compared("--json")[1])
+    for name in ("old", "new"):
+        file = folder / f"{name}.yaml"
+        alone = json.loads(run(folder / "made_train.jsonl", "--agents", file, "--json")[1])
+        assert found[name]["decisions_digest"] == alone["decisions_digest"]
+
+
+def test_comparison_reads_pipes_and_packed_files_once(compared, folder):
+    """Both registries get what a pipe has, though it can be read only once."""
+    packed = gzip.compress((folder / "made_train.jsonl").read_bytes())
+    expected = json.loads(compared("--json")[1])["difference"]
+    code, out, err = compared("--json", files=("-",), stdin=packed)
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["difference"] == expected
+    assert [turn["place"] for turn in found["changes"]] == [
+        f"standard input:{number + 1}" for number in range(COUNT)
+    ]
+    (folder / "made.gz").write_bytes(packed)
+    assert json.loads(compared("--json", files=(folder / "made.gz",))[1])["difference"] == expected
+
+
+def test_comparison_is_a_table_for_people(compared, folder):
+    """What got better or worse, and the first of the turns that changed."""
+    code, out, err = compared()
+    assert (code, err) == (0, "")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[0] == f"old {folder / 'old.yaml'}, version old"
+    assert "supervisor calls saved 20.00% 40.00% +20.00 points" in lines
+    assert f"handoffs {4 * COUNT} {3 * COUNT} -{COUNT}" in lines
+    assert "stuck turns 0 0 =" in lines
+    assert f"{COUNT} messages went elsewhere, or for another reason: {COUNT} right now" in lines
+    row = next(place for place, line in enumerate(lines) if line.startswith("d0 "))
+    assert lines[row] == "d0 6 weather desk weather right now"
+    assert lines[row + 1] == "no active agent sticky"
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_comparison_shows_only_so_many_turns(compared, folder):
+    """A large record would scroll everything else away; programs get all of them."""
+    file = folder / "made_train.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    many = [line.replace('"d0"', f'"e{number}"') for number, line in enumerate(lines[:1] * 25)]
+    file.write_text("\n".join(many), encoding="utf-8")
+    _, out, _ = compared()
+    assert "25 messages went elsewhere" in out
+    assert "5 more; --json has them all" in out
+    # Once in the summary, and in each row.
+    assert out.count("right now") == 1 + 20
+    assert len(json.loads(compared("--json")[1])["changes"]) == 25
+
+
+def test_registry_compared_with_itself_changes_nothing(run, folder):
+    """Down to the digest."""
+    same = own_registry(folder, "same")
+    file = folder / "made_train.jsonl"
+    code, out, _ = run(file, "--agents", same, "--compare", same, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert not any(found["difference"].values())
+    assert found["changes"] == []
+    assert found["old"]["decisions_digest"] == found["new"]["decisions_digest"]
+    _, out, _ = run(file, "--agents", same, "--compare", same)
+    assert out.splitlines()[-1] == "no message went elsewhere, or for another reason"
+
+
+def test_dialogue_that_one_registry_cannot_play_is_told_with_its_name(run, folder):
+    """And played on neither, so that both have the same dialogues."""
+    new = own_registry(folder, "new")
+    old = folder / "old.yaml"
+    old.write_text(
+        "api_version: agent_routing/v1\nversion: old\nsupervisor: desk\n"
+        "agents: [{id: desk, name: Desk}, {id: hotels, name: Hotels}]\n",
+        encoding="utf-8",
+    )
+    file = folder / "made_train.jsonl"
+    code, out, err = run(file, "--agents", new, "--compare", old, "--json")
+    found = json.loads(out)
+    assert (code, found["old"]["dialogues"], found["new"]["dialogues"]) == (1, 0, 0)
+    assert err.startswith(f'error: {file}:1: {old}: agent "weather" is not registered')
+
+
+def test_shipped_dialogues_are_of_the_budget_example(run):
+    """What the README plays must play."""
+    budget = EXAMPLES["budget"].registry_path
+    code, out, err = run(
+        budget.with_name("dialogues.jsonl"), "--agents", budget, "--compare", budget, "--json"
+    )
+    assert (code, err) == (0, "")
+    assert json.loads(out)["new"]["dialogues"] == 4
+
+
 def test_user_of_the_dialogues_may_be_somebody(run, folder):
     """What a registry keeps for subscribers, or for a channel, is reached by such users alone."""
     registry = folder / "own.yaml"
@@ -266,6 +412,9 @@ def test_absent_server_is_told_at_once(run, folder):
         (("--agents", "a.yaml", "--corpus", "made"), "give --agents or --corpus"),
         (("--target", "127.0.0.1:1", "--embedded"), "leave out --embedded and --store"),
         (("--agents", "a.yaml", "--write-registry", "-"), "give --corpus NAME"),
+        (("--compare", "a.yaml"), "give --agents FILE or --corpus NAME"),
+        (("--target", "127.0.0.1:1", "--compare", "a.yaml"), "--compare starts a server for each"),
+        (("--agents", "a.yaml", "--compare", "b.yaml", "--store", "memory:"), "leave out --target"),
         (("--corpus", "other"), 'no agents of a corpus "other"; it has: made'),
         (("--corpus", "made", "--corpus-agents", "nowhere.json"), 'cannot read "nowhere.json"'),
         (("--corpus", "made", "--policy", "glue"), "glue"),
