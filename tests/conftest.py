@@ -12,7 +12,13 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from tests.engines.fixtures import own_postgres, postgres_database, run_folder  # noqa: F401 - fixtures
+from tests.engines.fixtures import (  # noqa: F401 - fixtures
+    own_postgres,
+    own_redis,
+    postgres_database,
+    redis_database,
+    run_folder,
+)
 
 # Hypothesis: on CI every run draws the same examples, so that a red run can be repeated by its
 # commit alone; elsewhere each run looks somewhere new. Deadlines are off in both: this suite runs

@@ -13,6 +13,7 @@ from routing_service.storage.open_store import (
     StoreUrlInvalid,
     open_store,
     postgres_place,
+    redis_place,
     without_secrets,
 )
 
@@ -47,7 +48,17 @@ async def migrate_store(url: str, *, grant_to: str = "") -> Migrated:
         raise StoreUrlInvalid(
             f'the engine "{engine}" has no users to grant anything to; leave --grant-to out'
         )
+    if engine in {"redis", "rediss"}:
+        return await _migrate_redis(url)
     # The others do it as they open.
     store = await open_store(url)
     await store.close()
     return Migrated(without_secrets(url), None, None)
+
+
+async def _migrate_redis(url: str) -> Migrated:
+    place = redis_place(url)
+    from routing_service.storage.redis_store import migrate_redis  # noqa: PLC0415 - when asked for
+
+    before, after = await migrate_redis(place)
+    return Migrated(place.shown, before, after)

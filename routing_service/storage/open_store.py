@@ -19,6 +19,7 @@ from routing_service.storage.store import Store, StoreError
 
 if TYPE_CHECKING:
     from routing_service.storage.postgres_url import PostgresPlace
+    from routing_service.storage.redis_url import RedisPlace
 
 Option = int | float | None
 """What an engine's options are made of."""
@@ -37,8 +38,9 @@ async def open_store(url: str, **options: Option) -> Store:
     """Open the store that a URL names, ready for use.
 
     memory: keeps everything in this process; sqlite:///relative/path and sqlite:////absolute/path
-    keep it in one file; postgres://user:password@host:port/database keeps it on a server. Options
-    are the engine's own: see its module.
+    keep it in one file; postgres://user:password@host:port/database and
+    redis://user:password@host:port/database keep it on a server. Options are the engine's own: see
+    its module.
     Raises StoreUrlInvalid, StoreUnavailable, StoreCorrupt, SchemaTooNew.
     """
     found = _SCHEME.fullmatch(url)
@@ -125,6 +127,32 @@ def postgres_place(url: str, options: Mapping[str, Option] = MappingProxyType({}
     return place
 
 
+async def _open_redis(url: str, rest: str, options: Mapping[str, Option]) -> Store:
+    del rest
+    place = redis_place(url, options)
+    from routing_service.storage.redis_store import (  # noqa: PLC0415 - when asked for
+        open_redis_store,
+    )
+
+    return await open_redis_store(place)
+
+
+def redis_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) -> RedisPlace:
+    """Read a Redis URL. Raises StoreUrlInvalid, also where the driver is not installed."""
+    from routing_service.storage.redis_url import parse_url  # noqa: PLC0415 - when asked for
+
+    try:
+        place = parse_url(url, options)
+    except ValueError as error:
+        raise StoreUrlInvalid(f'store URL "{without_secrets(url)}" {error}') from None
+    if find_spec("redis") is None:
+        raise StoreUrlInvalid(
+            f'store URL "{place.shown}" needs the driver of Redis; install it with '
+            'pip install "agent-routing-service[redis]"'
+        )
+    return place
+
+
 Opener = Callable[[str, str, Mapping[str, Option]], Awaitable[Store]]
 
 _ENGINES: Final[Mapping[str, Opener]] = MappingProxyType(
@@ -133,16 +161,18 @@ _ENGINES: Final[Mapping[str, Opener]] = MappingProxyType(
         "sqlite": _open_sqlite,
         "postgres": _open_postgres,
         "postgresql": _open_postgres,
+        "redis": _open_redis,
+        "rediss": _open_redis,
     }
 )
 
-_NOT_BUILT: Final = frozenset({"redis", "rediss", "dynamodb"})
+_NOT_BUILT: Final = frozenset({"dynamodb"})
 """Engines that the protocol is made for and that this release does not have."""
 
 
 def _built_engines() -> str:
     # Each once: an alias is not another engine.
-    *first, last = [name for name in _ENGINES if name != "postgresql"]
+    *first, last = [name for name in _ENGINES if name not in {"postgresql", "rediss"}]
     return f"{', '.join(first)} or {last}"
 
 

@@ -53,6 +53,13 @@ ENGINES = (
         server="postgres_database",
         clear=lambda folder, database: database.clear(folder),
     ),
+    Engine(
+        "redis",
+        lambda folder, database: database.store_url(folder),
+        lasting=True,
+        server="redis_database",
+        clear=lambda folder, database: database.clear(folder),
+    ),
 )
 
 

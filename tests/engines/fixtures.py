@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tests.engines import redis_databases
     from tests.engines.postgres_databases import TestDatabase
     from tests.engines.postgres_server import PostgresServer
+    from tests.engines.redis_server import RedisServer
 
 
 @pytest.fixture(scope="session")
@@ -63,5 +65,40 @@ def own_postgres() -> Iterator[PostgresServer]:
         server = start_server()
     except CannotStart as error:
         pytest.skip(f"postgres: {error}")
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def redis_database(run_folder: Path) -> Iterator[redis_databases.TestDatabase]:
+    """A place for stores on a Redis server that the run's processes share."""
+    pytest.importorskip("redis", reason="redis: its driver is not installed (extra redis)")
+    from tests.engines.redis_databases import test_database  # noqa: PLC0415 - needs the driver
+    from tests.engines.redis_server import CannotStart  # noqa: PLC0415 - as above
+
+    with ExitStack() as opened:
+        try:
+            database = opened.enter_context(test_database(run_folder))
+        except CannotStart as error:
+            pytest.skip(f"redis: {error}")
+        yield database
+
+
+@pytest.fixture(scope="module")
+def own_redis() -> Iterator[RedisServer]:
+    """A Redis server of one module's tests alone, to be stopped, frozen and spoiled.
+
+    A test leaves it running.
+    """
+    pytest.importorskip("redis", reason="redis: its driver is not installed (extra redis)")
+    from tests.engines.redis_server import (  # noqa: PLC0415 - needs the driver
+        CannotStart,
+        start_server,
+    )
+
+    try:
+        server = start_server()
+    except CannotStart as error:
+        pytest.skip(f"redis: {error}")
     yield server
     server.remove()

