@@ -13,10 +13,12 @@ import typer
 from routing_service import __version__
 from routing_service.cli import (
     agents,
+    backup,
     chat,
     check,
     clear,
     complete,
+    copy,
     handoff,
     history,
     migrate,
@@ -24,6 +26,7 @@ from routing_service.cli import (
     route,
     serve,
     status,
+    verify,
 )
 
 _EPILOG: Final = """\b
@@ -58,6 +61,10 @@ _COMMANDS: Final[tuple[tuple[str, Callable[..., None], str], ...]] = (
     ("agents", agents.agents, agents.EPILOG),
     ("replay", replay.replay, replay.EPILOG),
     ("migrate", migrate.migrate, migrate.EPILOG),
+    ("verify", verify.verify, verify.EPILOG),
+    ("backup", backup.backup, backup.BACKUP_EPILOG),
+    ("restore", backup.restore, backup.RESTORE_EPILOG),
+    ("copy", copy.copy, copy.EPILOG),
 )
 """Name, function, and what its help ends with."""
 

@@ -59,6 +59,16 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON, with the contract's field names.")
 ]
 PlainJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+StoreOption = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        envvar="AGENT_ROUTING_STORE",
+        show_default=False,
+        help="The store, as agent-routing serve is told it.",
+    ),
+]
 ReasonOption = Annotated[
     str, typer.Option("--reason", metavar="TEXT", show_default=False, help="Why, for the audit.")
 ]

@@ -62,6 +62,35 @@ async def open_store(url: str, **options: Option) -> Store:
     return await _ENGINES[engine](url, found["rest"], options)
 
 
+async def open_store_to_read(url: str) -> Store:
+    """Open a store that is there, for reading it as a whole while servers may be using it.
+
+    Nothing is migrated. A file is opened without its lock, and writing to it raises
+    StoreUnavailable. Raises as ``open_store``, and StoreUnavailable for what an older release made.
+    """
+    engine, _, rest = url.partition(":")
+    match engine.lower():
+        case "sqlite":
+            from routing_service.storage.sqlite_reading import (  # noqa: PLC0415 - when asked for
+                open_sqlite_to_read,
+            )
+
+            return await open_sqlite_to_read(sqlite_path(url, rest))
+        case "postgres" | "postgresql":
+            place = postgres_place(url)
+            from routing_service.storage.postgres_store import (  # noqa: PLC0415 - when asked for
+                open_postgres_store,
+            )
+
+            return await open_postgres_store(place, may_migrate=False)
+        case "memory":
+            raise StoreUrlInvalid(
+                "memory: holds nothing but what its own process has put there; name another store"
+            )
+        case _:
+            return await open_store(url)
+
+
 async def _open_memory(url: str, rest: str, options: Mapping[str, Option]) -> Store:
     from routing_service.storage.memory_store import MemoryStore  # noqa: PLC0415 - when asked for
 
@@ -78,6 +107,19 @@ async def _open_sqlite(url: str, rest: str, options: Mapping[str, Option]) -> St
         open_sqlite_store,
     )
 
+    path = sqlite_path(url, rest)
+    known = {option.name for option in fields(SqliteOptions)}
+    if not options.keys() <= known:
+        raise _unknown_options("sqlite", options, known=sorted(known))
+    try:
+        chosen = SqliteOptions(**options)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise StoreUrlInvalid(f"the options of sqlite are wrong: {error}") from error
+    return await open_sqlite_store(path, chosen)
+
+
+def sqlite_path(url: str, rest: str) -> str:
+    """Read the path in a SQLite URL. rest: what follows the scheme. Raises StoreUrlInvalid."""
     path = unquote(rest.removeprefix("///"))
     if not rest.startswith("///") or not path:
         raise StoreUrlInvalid(
@@ -91,14 +133,7 @@ async def _open_sqlite(url: str, rest: str, options: Mapping[str, Option]) -> St
             f"store URL {url!r} has more than a path; leave it out, or write %3F for a question "
             "mark and %23 for a hash in a file's name"
         )
-    known = {option.name for option in fields(SqliteOptions)}
-    if not options.keys() <= known:
-        raise _unknown_options("sqlite", options, known=sorted(known))
-    try:
-        chosen = SqliteOptions(**options)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise StoreUrlInvalid(f"the options of sqlite are wrong: {error}") from error
-    return await open_sqlite_store(path, chosen)
+    return path
 
 
 async def _open_postgres(url: str, rest: str, options: Mapping[str, Option]) -> Store:

@@ -63,9 +63,10 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
-async def open_postgres_store(place: PostgresPlace) -> PostgresStore:
+async def open_postgres_store(place: PostgresPlace, *, may_migrate: bool = True) -> PostgresStore:
     """Connect, bring the tables up to date if this user may, and check what is there.
 
+    may_migrate: False = tables of an older release are refused, as StoreUnavailable.
     Raises StoreUnavailable (not reached, no rights), StoreCorrupt (another application's schema),
     SchemaTooNew.
     """
@@ -82,7 +83,7 @@ async def open_postgres_store(place: PostgresPlace) -> PostgresStore:
         opened.push_async_callback(writes.close)
         rows = Rows(options.schema)
         try:
-            await _make_ready(connector, writes)
+            await _make_ready(connector, writes, may_migrate=may_migrate)
             store_id = await writes.run(rows.store_id)
             if await writes.run(rows.settle_log):
                 _log.warning("store_log_moved_up", store=place.shown)
@@ -122,7 +123,7 @@ def _named(error: StoreUnavailable, place: PostgresPlace) -> StoreUnavailable:
     return error if name in error.reason else StoreUnavailable(f"{name}: {error.reason}")
 
 
-async def _make_ready(connector: Connector, pool: ConnectionPool) -> None:
+async def _make_ready(connector: Connector, pool: ConnectionPool, *, may_migrate: bool) -> None:
     place = connector.place
 
     async def find(connection: Connection) -> int:
@@ -130,7 +131,13 @@ async def _make_ready(connector: Connector, pool: ConnectionPool) -> None:
             connection, place.options.schema, f'store "{place.shown}"'
         )
 
-    if await pool.run(find) < postgres_schema.supported_version():
+    version, needed = await pool.run(find), postgres_schema.supported_version()
+    if version < needed and not may_migrate:
+        raise StoreUnavailable(
+            f"it has schema version {version}, this release reads {needed}; bring it up to date "
+            "with agent-routing migrate --store URL"
+        )
+    if version < needed:
         await migrate_postgres(place)
 
 

@@ -97,9 +97,27 @@ async def open_reader(path: Path, *, busy_timeout_s: float) -> ConnectionThread:
     return reader
 
 
-async def _connect(path: Path, busy_timeout_s: float) -> ConnectionThread:
+async def open_outside_reader(path: Path, *, busy_timeout_s: float) -> ConnectionThread:
+    """Open a connection that cannot write, beside whatever process does. Raises sqlite3.Error."""
+    reader = await _connect(f"{path.as_uri()}?mode=ro", busy_timeout_s)
+    try:
+        await reader.run(_set_up_reader)
+    except BaseException:
+        await reader.close()
+        raise
+    return reader
+
+
+async def _connect(path: Path | str, busy_timeout_s: float) -> ConnectionThread:
+    """Connect to a path, or to a URI where it is a text."""
     # isolation_level=None: the driver begins no transactions of its own.
-    connector = partial(sqlite3.connect, str(path), timeout=busy_timeout_s, isolation_level=None)
+    connector = partial(
+        sqlite3.connect,
+        str(path),
+        timeout=busy_timeout_s,
+        isolation_level=None,
+        uri=isinstance(path, str),
+    )
     return cast("ConnectionThread", await ConnectionThread(connector, iter_chunk_size=64))
 
 

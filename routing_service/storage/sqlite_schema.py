@@ -56,9 +56,15 @@ def check_owner(connection: sqlite3.Connection, path: str) -> None:
         raise SchemaTooNew(f'file "{path}"', version, supported)
 
 
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return how many migrations the file has had."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
 def migrate(connection: sqlite3.Connection) -> None:
     """Bring the tables to this release's version; nothing to do is the usual case."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    version = version_of(connection)
     for number, script in enumerate(migrations()[version:], start=version + 1):
         try:
             connection.executescript(

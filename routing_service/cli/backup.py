@@ -1,0 +1,116 @@
+"""``agent-routing backup`` and ``restore``: a SQLite store as one file, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from routing_service.cli.options import PlainJsonOption, StoreOption
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from routing_service.storage.sqlite_backup import BackedUp
+
+BACKUP_EPILOG: Final = """\b
+The server may go on: the backup is one moment of the store, and holds all that
+was acknowledged before it began. FILE is there only once it is whole, checked
+and on disk. Of a crontab:
+  agent-routing backup --store sqlite:////var/lib/agent-routing/routing.db \\
+    --to /backup/routing-$(date +%F).db && \\
+  agent-routing verify --quiet --store sqlite:////backup/routing-$(date +%F).db
+
+\b
+For SQLite. PostgreSQL has pg_dump; agent-routing copy brings any engine's data
+into a SQLite file.
+
+\b
+Exit codes: 0 the backup is good; 1 there is none; 2 the URL is wrong.
+"""
+
+RESTORE_EPILOG: Final = """\b
+Stop the server first. With --overwrite, what is there is kept beside it as
+NAME.before-restore. Clients that watch are told to begin anew.
+  agent-routing restore --from /backup/routing-2026-11-21.db \\
+    --store sqlite:////var/lib/agent-routing/routing.db --overwrite
+
+\b
+Exit codes: 0 it is restored; 1 it is not, and nothing was changed; 2 the URL is
+wrong.
+"""
+
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Take the place of a file that is there.")
+]
+
+
+def backup(
+    *,
+    store: StoreOption,
+    to: Annotated[
+        str, typer.Option("--to", metavar="FILE", show_default=False, help="Where to write it.")
+    ],
+    overwrite: OverwriteOption = False,
+    as_json: PlainJsonOption = False,
+) -> None:
+    """Write a SQLite store to one file, while its server goes on."""
+    from pathlib import Path  # noqa: PLC0415 - when it runs
+
+    from routing_service.cli.store_call import call_store  # noqa: PLC0415 - as above
+    from routing_service.storage.sqlite_backup import backup_sqlite  # noqa: PLC0415 - as above
+
+    made = call_store(lambda: backup_sqlite(_file_of(store), Path(to), overwrite=overwrite))
+    _tell(made, as_json=as_json)
+
+
+def restore(
+    *,
+    from_file: Annotated[
+        str, typer.Option("--from", metavar="FILE", show_default=False, help="The backup.")
+    ],
+    store: StoreOption,
+    overwrite: OverwriteOption = False,
+    as_json: PlainJsonOption = False,
+) -> None:
+    """Put a backup in the place of a SQLite store that no server uses."""
+    from pathlib import Path  # noqa: PLC0415 - when it runs
+
+    from routing_service.cli.store_call import call_store  # noqa: PLC0415 - as above
+    from routing_service.storage.sqlite_backup import restore_sqlite  # noqa: PLC0415 - as above
+
+    made = call_store(lambda: restore_sqlite(Path(from_file), _file_of(store), overwrite=overwrite))
+    _tell(made, as_json=as_json)
+
+
+def _file_of(url: str) -> Path:
+    """Return a SQLite store's file. Raises StoreUrlInvalid."""
+    from pathlib import Path  # noqa: PLC0415 - when it runs
+
+    from routing_service.storage.open_store import (  # noqa: PLC0415 - as above
+        StoreUrlInvalid,
+        sqlite_path,
+        without_secrets,
+    )
+
+    engine, _, rest = url.partition(":")
+    if engine.lower() != "sqlite":
+        raise StoreUrlInvalid(
+            f'store URL "{without_secrets(url)}" is no SQLite file, which alone this backs up; '
+            "PostgreSQL has pg_dump, and agent-routing copy --to sqlite:///FILE takes any engine's "
+            "data into a file"
+        )
+    return Path(sqlite_path(url, rest))
+
+
+def _tell(made: BackedUp, *, as_json: bool) -> None:
+    import dataclasses  # noqa: PLC0415 - when it runs
+    import json  # noqa: PLC0415 - as above
+
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(made), ensure_ascii=False))
+        return
+    typer.echo(
+        f"{made.path}: {made.sessions} sessions, {made.changes} changes, {made.size_bytes} bytes, "
+        f"schema version {made.schema_version}"
+    )

@@ -1,0 +1,141 @@
+"""``agent-routing copy``: bring everything from one store to another."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from routing_service.cli.options import PlainJsonOption
+
+if TYPE_CHECKING:
+    from routing_service.stored_data.store_copy import Copied
+
+EPILOG: Final = """\b
+Sessions with all their changes, request ids and answers, tasks, the audit and
+the settings, exactly as they are; between any two engines. Tables of the target
+are made if there are none. No server may use the target; servers may go on
+using the source. Interrupted, it goes on where it was when it is run again; run
+again later, it brings what has changed since:
+
+\b
+  agent-routing copy --from sqlite:///var/routing.db --to postgres://db/chat
+  (stop the servers)
+  agent-routing copy --from sqlite:///var/routing.db --to postgres://db/chat
+  (start them with --store postgres://db/chat)
+
+\b
+A session that the target has with other content is named and left as it is.
+agent-routing verify compares both afterwards.
+
+\b
+Exit codes: 0 all is in the target; 1 something is not; 2 a URL is wrong.
+"""
+
+REFUSED_SHOWN_MAX: Final = 20
+"""Sessions named on a screen; --json names all."""
+
+
+def copy(
+    *,
+    source: Annotated[
+        str,
+        typer.Option("--from", metavar="URL", show_default=False, help="The store to read."),
+    ],
+    target: Annotated[
+        str,
+        typer.Option("--to", metavar="URL", show_default=False, help="The store to write."),
+    ],
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Look at every session, also where a copy has been before."),
+    ] = False,
+    as_json: PlainJsonOption = False,
+) -> None:
+    """Bring all that one store has to another; repeated, it goes on."""
+    import json  # noqa: PLC0415 - when it runs
+
+    from routing_service.cli.failure import (  # noqa: PLC0415 - as above
+        EXIT_USAGE,
+        CommandFailed,
+    )
+    from routing_service.cli.store_call import run_on_store  # noqa: PLC0415 - as above
+
+    if source == target:
+        raise CommandFailed("--from and --to name one store; name two", exit_code=EXIT_USAGE)
+    if target.partition(":")[0].lower() == "memory":
+        raise CommandFailed(
+            "memory: would be gone with this command; copy to another store", exit_code=EXIT_USAGE
+        )
+    copied = run_on_store(_copy(source, target, again=again))
+    if as_json:
+        refused = [
+            {"tenant": key.tenant, "session_id": key.session_id, "reason": reason}
+            for key, reason in sorted(copied.refused.items())
+        ]
+        counts = {name: getattr(copied, name) for name in _COUNTS}
+        typer.echo(json.dumps({**counts, "refused": refused}, ensure_ascii=False))
+    else:
+        typer.echo(
+            f"{copied.sessions} sessions looked at, {copied.written} written: {copied.changes} "
+            f"changes, {copied.tasks} tasks, {copied.blanked} changes erased; {copied.audit} "
+            f"audit entries, {copied.settings} settings"
+        )
+    if copied.refused:
+        reasons = [reason for _, reason in sorted(copied.refused.items())]
+        shown = reasons[:REFUSED_SHOWN_MAX]
+        if len(reasons) > len(shown):
+            shown.append(f"and {len(reasons) - len(shown)} more sessions; --json names all")
+        raise CommandFailed("\n".join(shown))
+
+
+_COUNTS: Final = ("sessions", "written", "changes", "tasks", "blanked", "audit", "settings")
+
+
+async def _copy(source_url: str, target_url: str, *, again: bool) -> Copied:
+    from contextlib import AsyncExitStack  # noqa: PLC0415 - when it runs
+
+    from routing_service.storage.open_store import (  # noqa: PLC0415 - as above
+        open_store,
+        open_store_to_read,
+        without_secrets,
+    )
+    from routing_service.stored_data.store_copy import (  # noqa: PLC0415 - as above
+        copy_store,
+        count_sessions,
+    )
+
+    async with AsyncExitStack() as opened:
+        source = await open_store_to_read(source_url)
+        opened.push_async_callback(source.close)
+        target = await open_store(target_url)
+        opened.push_async_callback(target.close)
+        name = without_secrets(source_url)
+        if not sys.stderr.isatty():
+            return await copy_store(source, target, source_name=name, again=again)
+        from rich.console import Console  # noqa: PLC0415 - on a terminal alone
+        from rich.progress import (  # noqa: PLC0415 - as above
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        columns = (
+            TextColumn("sessions"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        total = await count_sessions(source)
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("copy", total=total)
+            return await copy_store(
+                source,
+                target,
+                source_name=name,
+                again=again,
+                on_progress=lambda copied: bar.update(task, completed=copied.sessions),
+            )

@@ -1,0 +1,36 @@
+"""What commands that work on a store share: its option, and its errors as a command's.
+
+Owns how such a command is run and how it fails. It must not know what it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+from routing_service.cli.failure import EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed
+from routing_service.storage.open_store import StoreUrlInvalid
+from routing_service.storage.store import StoreError
+from routing_service.telemetry import configure_logging
+
+T = TypeVar("T")
+
+
+def run_on_store(work: Coroutine[object, object, T]) -> T:
+    """Run a command's work. Raises CommandFailed for what a store says."""
+    return call_store(lambda: asyncio.run(work))
+
+
+def call_store(work: Callable[[], T]) -> T:
+    """Do what blocks. Raises CommandFailed for what a store says."""
+    # The driver's own words for what went wrong; what goes well the command tells.
+    configure_logging("error", "auto")
+    try:
+        return work()
+    except StoreUrlInvalid as error:
+        raise CommandFailed(str(error), exit_code=EXIT_USAGE) from None
+    except StoreError as error:
+        raise CommandFailed(str(error)) from None
+    except KeyboardInterrupt:
+        raise CommandFailed("interrupted; run it again", exit_code=EXIT_INTERRUPTED) from None

@@ -1,0 +1,259 @@
+"""Everything that one store has, brought to another: between engines, machines and releases.
+
+Owns the order in which it is done. It must not know engines. Its rules: the source is only read;
+a copy that was interrupted goes on where it was, and one that is repeated brings what has changed
+since; what cannot be brought is named, and the rest is brought all the same.
+
+The first pass goes through all sessions by tenant and session id. What changes behind it is found
+in the source's log, whose end was noted before the pass began. So the source may be in use: copy
+while it serves, stop it, copy again, which takes as long as there are changes, and go on with the
+target. What a purge deletes in the source between the two stays in the target.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from routing_service.storage.store import (
+    CURSOR_START,
+    OWN_SETTING_PREFIX,
+    AuditEntry,
+    CursorInvalid,
+    SessionKey,
+    Store,
+)
+from routing_service.stored_data.canonical_hash import CanonicalHash
+from routing_service.stored_data.copy_progress import (
+    PROGRESS_TENANT,
+    AuditProgress,
+    Progress,
+    ProgressNotes,
+)
+from routing_service.stored_data.session_copy import SessionDiffers, copy_session
+from routing_service.stored_data.whole_session import (
+    SESSIONS_PER_READ,
+    SessionBusy,
+    settings_of,
+    tenants_of,
+)
+
+SESSIONS_AT_ONCE: Final = 32
+"""Sessions that are written at the same time: they share a group commit, and each has at most one
+page of changes in memory."""
+
+SESSIONS_PER_NOTE: Final = 200
+"""Sessions after which the progress is noted: what a repeat compares once more."""
+
+LOG_PER_READ: Final = 32
+"""Changes of the log in one page; with the largest ones it is 10 MB."""
+
+AUDIT_PER_NOTE: Final = 100
+"""Audit entries after which the progress is noted: what a repeat looks for once more."""
+
+
+@dataclass(slots=True)
+class Copied:
+    """What a copy has brought so far.
+
+    sessions: looked at; written: of these, those that were not there or have grown. refused: why
+    each session that could not be brought was not.
+    """
+
+    sessions: int = 0
+    written: int = 0
+    changes: int = 0
+    tasks: int = 0
+    blanked: int = 0
+    audit: int = 0
+    settings: int = 0
+    refused: dict[SessionKey, str] = field(default_factory=dict)
+
+
+async def count_sessions(store: Store) -> int:
+    """Count the sessions of all tenants, for whoever shows how far a copy is."""
+    count = 0
+    async for tenant in tenants_of(store):
+        cursor = CURSOR_START
+        while True:
+            page, cursor = await store.list_sessions(tenant, cursor, SESSIONS_PER_READ)
+            if not page:
+                break
+            count += len(page)
+    return count
+
+
+async def copy_store(
+    source: Store,
+    target: Store,
+    *,
+    source_name: str,
+    again: bool = False,
+    on_progress: Callable[[Copied], None] = lambda _copied: None,
+) -> Copied:
+    """Bring everything from source to target. Nobody else may write to the target.
+
+    source_name: the source's URL as it may be shown. again: look at every session, also where an
+    earlier copy has been. on_progress: hears now and then how far it is.
+    Raises StoreUnavailable, StoreCorrupt, StoreClosed: repeat it then, it goes on.
+    """
+    copy = _StoreCopy(source, target, ProgressNotes(target, source_name), on_progress)
+    await copy.sessions(again=again)
+    await copy.beside(again=again)
+    return copy.copied
+
+
+class _StoreCopy:
+    """One run of a copy."""
+
+    def __init__(
+        self,
+        source: Store,
+        target: Store,
+        notes: ProgressNotes,
+        on_progress: Callable[[Copied], None],
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._notes = notes
+        self._on_progress = on_progress
+        self.copied = Copied()
+
+    async def sessions(self, *, again: bool) -> None:
+        """Bring all sessions, and then what has changed meanwhile."""
+        progress = Progress() if again else await self._notes.sessions()
+        try:
+            await self._sessions_from(progress)
+        except CursorInvalid:
+            # The source was restored from a backup: its lists and its log are others now.
+            await self._sessions_from(Progress())
+        if self.copied.refused:
+            # Whoever repeats it has put right what was refused: it is looked at again.
+            await self._notes.keep(Progress())
+
+    async def _sessions_from(self, progress: Progress) -> None:
+        if not progress.begun:
+            progress.begun, progress.log = True, await self._source.log_end()
+            await self._notes.keep(progress)
+        if not progress.passed:
+            await self._first_pass(progress)
+            progress.passed = True
+            await self._notes.keep(progress)
+        await self._changed_since(progress)
+
+    async def _first_pass(self, progress: Progress) -> None:
+        """Bring the sessions after the noted one, by tenant and session id."""
+        async for tenant in tenants_of(self._source):
+            if tenant < progress.tenant:
+                continue
+            if tenant > progress.tenant:
+                progress.tenant, progress.place = tenant, CURSOR_START
+            while True:
+                page, place = await self._source.list_sessions(
+                    tenant, progress.place, SESSIONS_PER_NOTE
+                )
+                if not page:
+                    break
+                await self._bring(row.key for row in page)
+                progress.place = place
+                await self._notes.keep(progress)
+
+    async def _changed_since(self, progress: Progress) -> None:
+        """Bring the sessions that the source's log names after the noted place."""
+        while True:
+            page, cursor = await self._source.read_log(progress.log, LOG_PER_READ)
+            if page:
+                await self._bring(dict.fromkeys(key for key, _ in page))
+                progress.log = cursor
+                await self._notes.keep(progress)
+            if len(page) < LOG_PER_READ:
+                return
+
+    async def _bring(self, keys: Iterable[SessionKey]) -> None:
+        """Bring some sessions, several at a time."""
+        waiting = iter(keys)
+
+        async def work() -> None:
+            for key in waiting:
+                await self._bring_one(key)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(SESSIONS_AT_ONCE):
+                    group.create_task(work())
+        except BaseExceptionGroup as several:
+            # The store failed all of them for one reason.
+            raise several.exceptions[0] from None
+
+    async def _bring_one(self, key: SessionKey) -> None:
+        copied = self.copied
+        try:
+            session = await copy_session(self._source, self._target, key)
+        except (SessionDiffers, SessionBusy) as error:
+            copied.refused[key] = str(error)
+        else:
+            copied.written += bool(session.changes or session.blanked)
+            copied.changes += session.changes
+            copied.tasks += session.tasks
+            copied.blanked += session.blanked
+        copied.sessions += 1
+        self._on_progress(copied)
+
+    async def beside(self, *, again: bool) -> None:
+        """Bring what tenants have beside their sessions: settings, and the audit in its order."""
+        async for tenant in tenants_of(self._source):
+            if tenant == PROGRESS_TENANT:
+                continue
+            async for name, value in settings_of(self._source, tenant):
+                is_own = name.startswith(OWN_SETTING_PREFIX)
+                if is_own or await self._target.get_setting(tenant, name) == value:
+                    continue
+                await self._target.put_setting(tenant, name, value)
+                self.copied.settings += 1
+            await self._bring_audit(tenant, again=again)
+
+    async def _bring_audit(self, tenant: str, *, again: bool) -> None:
+        """Bring a tenant's audit entries after the noted place, one by one, so in their order."""
+        progress = AuditProgress() if again else await self._notes.audit(tenant)
+        try:
+            await self._source.read_audit(tenant, None, progress.source, 1)
+        except CursorInvalid:
+            progress = AuditProgress()
+        # What was written after the last note is there already. Equal entries are several.
+        present, progress.target = await self._entries_after(tenant, progress.target)
+        while True:
+            page, progress.source = await self._source.read_audit(
+                tenant, None, progress.source, AUDIT_PER_NOTE
+            )
+            if not page:
+                return
+            for entry in page:
+                name = _name(entry)
+                if present[name] > 0:
+                    present[name] -= 1
+                    continue
+                await self._target.append_audit(entry)
+                self.copied.audit += 1
+            if present.total() == 0:
+                # Everything in the target has been accounted for up to its end.
+                _, progress.target = await self._entries_after(tenant, progress.target)
+                await self._notes.keep_audit(tenant, progress)
+            self._on_progress(self.copied)
+
+    async def _entries_after(self, tenant: str, cursor: bytes) -> tuple[Counter[bytes], bytes]:
+        entries: Counter[bytes] = Counter()
+        while True:
+            page, cursor = await self._target.read_audit(tenant, None, cursor, AUDIT_PER_NOTE)
+            if not page:
+                return entries, cursor
+            entries.update(map(_name, page))
+
+
+def _name(entry: AuditEntry) -> bytes:
+    """Tell an entry from others in a few bytes."""
+    hashed = CanonicalHash("audit")
+    hashed.audit(entry)
+    return bytes.fromhex(hashed.hexdigest())[:16]

@@ -1,0 +1,224 @@
+"""Every session of a store held against its own changes, with a hash of each and one of all.
+
+Owns what is checked and in which order. It must not know engines. Its rules: a session that is
+damaged is named and does not stop the rest; only a store that cannot be reached does. Hashes are
+the same for the same content on every engine, so that a copy can be compared with its source.
+
+Of each session: revisions have no gaps, each request id leads to the change that it made, the
+changes fold into the stored state, and the tasks are those that the changes tell of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from routing_service.storage.store import (
+    CURSOR_START,
+    OWN_SETTING_PREFIX,
+    Change,
+    Head,
+    SessionKey,
+    SessionRow,
+    Store,
+    StoreCorrupt,
+    TaskRow,
+)
+from routing_service.stored_data.canonical_hash import CanonicalHash
+from routing_service.stored_data.session_replay import SessionReplay
+from routing_service.stored_data.whole_session import (
+    SESSIONS_PER_READ,
+    SETTLE_ATTEMPTS_MAX,
+    SessionBusy,
+    pages_of_changes,
+    settings_of,
+    tasks_of,
+    tenants_of,
+)
+
+AUDIT_PER_READ: Final = 100
+"""Audit entries in one page; one may be as large as a change."""
+
+UNREADABLE: Final = "unreadable"
+"""In place of the hash of what could not be read to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReport:
+    """What was found of one session."""
+
+    key: SessionKey
+    revision: int
+    tasks: int
+    sha256: str
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TenantReport:
+    """What was found of a tenant beside its sessions."""
+
+    tenant: str
+    settings: int
+    audit: int
+    sha256: str
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReport:
+    """All that was found. damaged: the sessions and tenants that have problems."""
+
+    tenants: int
+    sessions: int
+    changes: int
+    tasks: int
+    audit: int
+    settings: int
+    damaged: int
+    sha256: str
+
+
+Report = SessionReport | TenantReport | StoreReport
+
+
+async def verify_store(store: Store) -> AsyncIterator[Report]:
+    """Report on each session and each tenant, by tenant and session id, and at last on the whole.
+
+    Sessions that come and go meanwhile may be in it or not; each that is in it is whole at one
+    revision. Raises StoreUnavailable, StoreClosed.
+    """
+    total = StoreReport(0, 0, 0, 0, 0, 0, 0, "")
+    everything = CanonicalHash("store")
+    async for tenant in tenants_of(store):
+        sessions_before = total.sessions
+        async for session in _sessions(store, tenant):
+            everything.record("session", *session.key, session.sha256)
+            total = replace(
+                total,
+                sessions=total.sessions + 1,
+                changes=total.changes + session.revision,
+                tasks=total.tasks + session.tasks,
+                damaged=total.damaged + bool(session.problems),
+            )
+            yield session
+        beside = await _verify_tenant(store, tenant)
+        if not (beside.settings or beside.audit or beside.problems):
+            # Nothing, or what this store alone has: no other store knows the tenant by it.
+            total = replace(total, tenants=total.tenants + (total.sessions > sessions_before))
+            continue
+        everything.record("tenant", tenant, beside.sha256)
+        total = replace(
+            total,
+            tenants=total.tenants + 1,
+            audit=total.audit + beside.audit,
+            settings=total.settings + beside.settings,
+            damaged=total.damaged + bool(beside.problems),
+        )
+        yield beside
+    yield replace(total, sha256=everything.hexdigest())
+
+
+async def _sessions(store: Store, tenant: str) -> AsyncIterator[SessionReport]:
+    cursor = CURSOR_START
+    while True:
+        page, cursor = await store.list_sessions(tenant, cursor, SESSIONS_PER_READ)
+        if not page:
+            return
+        for row in page:
+            report = await verify_session(store, row.key)
+            if report is not None:
+                yield report
+
+
+async def verify_session(store: Store, key: SessionKey) -> SessionReport | None:
+    """Report on one session; None = it is not there (any more). Raises StoreUnavailable."""
+    replay = SessionReplay(key)
+    changes = CanonicalHash("session")
+    try:
+        settled = await _read_until_settled(store, key, replay, changes)
+    except StoreCorrupt as error:
+        replay.problem(f"after revision {replay.revision}: {error}")
+        return _report(replay, 0, UNREADABLE)
+    except SessionBusy as error:
+        replay.problem(str(error))
+        return _report(replay, 0, UNREADABLE)
+    if settled is None:
+        return None
+    row, head, tasks = settled
+    for task in tasks:
+        changes.task(task)
+        replay.compare_task(task)
+    for task_id in sorted(replay.expected_tasks()):
+        replay.problem(f"task {task_id} was made by a change and is not stored")
+    changes.head(row, head.state)
+    replay.compare_head(row, head)
+    return _report(replay, len(tasks), changes.hexdigest())
+
+
+async def _read_until_settled(
+    store: Store, key: SessionKey, replay: SessionReplay, changes: CanonicalHash
+) -> tuple[SessionRow, Head, list[TaskRow]] | None:
+    """Read on until the head stands still between the first and the last look."""
+    for _ in range(SETTLE_ATTEMPTS_MAX):
+        head = await store.load(key)
+        if head is None:
+            return None
+        async for page in pages_of_changes(store, key, after=replay.revision, upto=head.revision):
+            await _check_requests(store, key, page, replay)
+            for change in page:
+                changes.change(change)
+                replay.apply(change)
+        tasks = [task async for task in tasks_of(store, key)]
+        row = await store.find_session(key)
+        if row is not None and row.revision == head.revision:
+            return row, head, tasks
+    raise SessionBusy(key)
+
+
+async def _check_requests(
+    store: Store, key: SessionKey, page: list[Change], replay: SessionReplay
+) -> None:
+    """See that a repeat of each request would find the change that the first one made."""
+    asked = [change for change in page if change.request_id]
+    found = await asyncio.gather(
+        *(store.find_request(key, c.method, c.request_id, c.actor) for c in asked)
+    )
+    for change, first in zip(asked, found, strict=True):
+        name = f"revision {change.revision}: request {change.request_id} of {change.method}"
+        if first is None:
+            replay.problem(f"{name} is not found by its id")
+        elif first.revision != change.revision:
+            replay.problem(f"{name} is stored as revision {first.revision} too")
+
+
+async def _verify_tenant(store: Store, tenant: str) -> TenantReport:
+    hashed = CanonicalHash("tenant")
+    settings = audit = 0
+    problems: tuple[str, ...] = ()
+    try:
+        async for name, value in settings_of(store, tenant):
+            if not name.startswith(OWN_SETTING_PREFIX):
+                settings += 1
+                hashed.setting(tenant, name, value)
+        cursor = CURSOR_START
+        while True:
+            page, cursor = await store.read_audit(tenant, None, cursor, AUDIT_PER_READ)
+            if not page:
+                break
+            audit += len(page)
+            for entry in page:
+                hashed.audit(entry)
+    except StoreCorrupt as error:
+        problems = (f"after {settings} settings and {audit} audit entries: {error}",)
+    sha256 = UNREADABLE if problems else hashed.hexdigest()
+    return TenantReport(tenant, settings, audit, sha256, problems)
+
+
+def _report(replay: SessionReplay, tasks: int, sha256: str) -> SessionReport:
+    problems = replay.problems
+    if replay.problems_left_out:
+        problems = [*problems, f"and {replay.problems_left_out} more"]
+    return SessionReport(replay.key, replay.revision, tasks, sha256, tuple(problems))
