@@ -42,8 +42,8 @@ test: $(INSTALLED) ## run the tests on all cores; more options: make test args="
 	@$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(args)
 
 .PHONY: torture
-torture: $(INSTALLED) ## run the long tests: kills, faults, load
-	@$(BIN)/python -m pytest -m torture --timeout 3600 $(args)
+torture: $(INSTALLED) ## run the long tests: kills, faults, load; prints their figures
+	@$(BIN)/python -m pytest -m torture --timeout 3600 --capture=no $(args)
 
 .PHONY: lint
 lint: lint-style lint-types lint-layers lint-contract lint-spelling ## check style, types, layers, the contract and spelling (all of it: make -k lint)

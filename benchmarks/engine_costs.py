@@ -43,6 +43,8 @@ class Cost:
     """Of the service, for a turn."""
     engine_cpu_ms: float
     """Of the engine's own processes, for a turn; 0 where it has none."""
+    logged_bytes: float
+    """Written to the engine's log for a turn, as a standby is sent it; 0 = not measured."""
     turns_per_s: float
 
     @property
@@ -60,7 +62,9 @@ def measure(name: str, engine: Engine) -> Cost:
         asyncio.run(service.play(address, short))
         short_bytes = engine.stored_bytes()
         server_s, engine_s = _cpu_s([pid]), _cpu_s(engine.processes())
+        logged = engine.logged_bytes()
         played = asyncio.run(service.play(address, long))
+        logged = engine.logged_bytes() - logged
         server_s, engine_s = _cpu_s([pid]) - server_s, _cpu_s(engine.processes()) - engine_s
         long_bytes = engine.stored_bytes()
     small = (short_bytes - empty_bytes) / SESSIONS
@@ -71,6 +75,7 @@ def measure(name: str, engine: Engine) -> Cost:
         turn_bytes=turn_bytes,
         server_cpu_ms=server_s * 1e3 / played.turns,
         engine_cpu_ms=engine_s * 1e3 / played.turns,
+        logged_bytes=logged / played.turns,
         turns_per_s=played.turns_per_s,
     )
 
@@ -92,7 +97,13 @@ def main() -> None:
     """Measure every engine, print a table and write the report."""
     table = Table(title=f"{SESSIONS} sessions of {TURNS_SHORT} and of {TURNS_LONG} turns")
     columns = "engine", "bytes a session", "bytes a turn", "sessions in a GB"
-    for column in (*columns, "service CPU ms a turn", "engine CPU ms a turn", "turns /s"):
+    for column in (
+        *columns,
+        "service CPU ms a turn",
+        "engine CPU ms a turn",
+        "logged a turn",
+        "turns /s",
+    ):
         table.add_column(column, justify="left" if column == "engine" else "right")
     costs = []
     for name, start in ENGINES.items():
@@ -106,6 +117,7 @@ def main() -> None:
             f"{cost.sessions_per_gb:,}",
             f"{cost.server_cpu_ms:.2f}",
             f"{cost.engine_cpu_ms:.2f}",
+            f"{cost.logged_bytes:,.0f}",
             f"{cost.turns_per_s:,.0f}",
         )
     REPORT.parent.mkdir(exist_ok=True)

@@ -44,12 +44,14 @@ class Engine:
     """An engine that is running, with nothing in it.
 
     commits: commits rows with so many callers for ROUND_S; returns how many a second.
-    stored_bytes: what its data takes now, indexes and all. processes: its own, if it is a server.
+    stored_bytes: what its data takes now, indexes and all. logged_bytes: what it has written to its
+    log so far, which is what a standby is sent. processes: its own, if it is a server.
     """
 
     store_url: str
     commits: Callable[[int], float]
     stored_bytes: Callable[[], int]
+    logged_bytes: Callable[[], int] = int
     processes: Callable[[], list[int]] = list
 
 
@@ -89,6 +91,7 @@ def _postgres() -> Iterator[Engine]:
             store_url=server.socket_url(),
             commits=partial(pgbench, server),
             stored_bytes=lambda: _postgres_bytes(server),
+            logged_bytes=lambda: _postgres_logged(server),
             processes=lambda: _family(server.pid),
         )
     finally:
@@ -111,6 +114,14 @@ def _postgres_bytes(server: PostgresServer) -> int:
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class "
             "WHERE relkind IN ('r', 'p') AND relnamespace = 'agent_routing'::regnamespace"
         ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _postgres_logged(server: PostgresServer) -> int:
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        query = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')"
+        row = connection.execute(query).fetchone()
     assert row is not None
     return int(row[0])
 

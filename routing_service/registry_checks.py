@@ -121,6 +121,11 @@ def _unknown_keys(
         if key in known:
             continue
         remedy = f"{_did_you_mean(key, known) or 'remove it; '}keys here: {', '.join(known)}"
+        if (*path, key) in document.bare_keys:
+            remedy = (
+                "put the value before it in quotes if this is the rest of it: between { and } a "
+                f"comma begins a new key; keys here: {', '.join(known)}"
+            )
         if key == "<<":
             remedy = "write the keys out; merge keys are not part of YAML 1.2"
         yield document.problem((*path, key), f'unknown key "{key}"', remedy, on_key=True)

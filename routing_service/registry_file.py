@@ -55,7 +55,11 @@ class RegistryFileError(Exception):
     def __init__(self, source: str, problems: tuple[FileProblem, ...]) -> None:
         self.source = source
         self.problems = problems
-        lines = [f"{source}:{problem}" for problem in problems[:_PROBLEMS_SHOWN_MAX]]
+        lines = [
+            # Of a file that cannot be read there is no place to name.
+            f"{source}:{'' if problem.line else ' '}{problem}"
+            for problem in problems[:_PROBLEMS_SHOWN_MAX]
+        ]
         if len(problems) > _PROBLEMS_SHOWN_MAX:
             lines.append(f"{source}: and {len(problems) - _PROBLEMS_SHOWN_MAX} more problems")
         super().__init__("\n".join(lines))

@@ -88,7 +88,8 @@ class FileProblem:
     def __str__(self) -> str:
         """Say all of it on one line, the way compilers do."""
         place = f"{self.path}: " if self.path else ""
-        return f"{self.line}:{self.column}: {place}{self.message}; {self.remedy}"
+        where = f"{self.line}:{self.column}: " if self.line else ""
+        return f"{where}{place}{self.message}; {self.remedy}"
 
 
 @dataclass(slots=True)
@@ -101,6 +102,8 @@ class Document:
     value_marks: dict[Path, tuple[int, int]] = field(default_factory=dict)
     key_marks: dict[Path, tuple[int, int]] = field(default_factory=dict)
     written: dict[Path, str] = field(default_factory=dict)
+    # Keys between { and } that have no value: mostly the rest of a text with a comma in it.
+    bare_keys: set[Path] = field(default_factory=set)
 
     def problem(
         self, path: Path, message: str, remedy: str, *, on_key: bool = False
@@ -138,6 +141,8 @@ class _Node:
     mark: tuple[int, int]
     written: str = ""
     is_plain: bool = False
+    # Written between brackets or braces rather than by indentation.
+    is_flow: bool = False
     children: list[tuple[_Node | None, _Node]] = field(default_factory=list)
 
 
@@ -244,7 +249,7 @@ class _Composer:
             raise _Unreadable(_mark(event), _TOO_DEEP, "nest less")
         _check_tag(event, self.document)
         kind = "mapping" if isinstance(event, MappingStartEvent) else "sequence"
-        self.open_nodes.append(_Node(kind, _mark(event)))
+        self.open_nodes.append(_Node(kind, _mark(event), is_flow=bool(event.flow_style)))
         self.open_anchors.append(event.anchor)
         self.waiting_keys.append(None)
 
@@ -340,6 +345,8 @@ def _expand_mapping(node: _Node, path: Path, document: Document) -> dict[str, ob
             document.problems.append(FileProblem(*key.mark, where, message, remedy))
             continue
         document.key_marks[*path, name] = key.mark
+        if node.is_flow and child.is_plain and not child.written:
+            document.bare_keys.add((*path, name))
         data[name] = _expand(child, (*path, name), document)
     return data
 

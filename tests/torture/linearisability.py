@@ -59,7 +59,8 @@ class Observed:
     clock for the whole history; response_ns None: the caller heard nothing. revision: the answer's
     or, of a refusal, the one that it names. agent: the active agent after that revision, "" for
     none; None where the answer does not tell. answer: a digest of the answer's bytes, which a
-    repeat must have again. error: the reason of a refusal. attempts: how often it was sent.
+    repeat must have again. kept: one of those bytes that are stored with the change, "" = not
+    known. error: the reason of a refusal. attempts: how often it was sent.
     """
 
     session: str
@@ -72,6 +73,7 @@ class Observed:
     revision: int | None = None
     agent: str | None = None
     answer: str = ""
+    kept: str = ""
     error: str = ""
     expected_revision: int | None = None
     replayed: bool = False
@@ -93,13 +95,17 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One change as the store has it. method "": the service's own. agent: active after it."""
+    """One change as the store has it. method "": the service's own. agent: active after it.
+
+    kept: as ``Observed.kept``.
+    """
 
     revision: int
     method: str
     request_id: str
     actor: str
     agent: str | None = None
+    kept: str = ""
 
     @property
     def op(self) -> Op:
@@ -356,19 +362,22 @@ class _Session:
         """Compare answers with the log.
 
         lost_write: answered, not stored. moved_write: stored under another revision.
-        refusal_applied: refused, and yet stored. phantom: stored, and nobody asked for it.
+        other_answer: stored with another answer. refusal_applied: refused, and yet stored.
+        phantom: stored, and nobody asked for it.
         """
-        by_op = {change.op: change.revision for change in stored}
+        by_op = {change.op: change for change in stored}
         for call in self._wrote():
-            revision = by_op.get(call.op)
-            if revision is None:
+            change = by_op.get(call.op)
+            if change is None:
                 yield "lost_write", f"{_say(call.op)} was answered as revision {call.revision}"
-            elif revision != call.revision:
+            elif call.kept and change.kept and call.kept != change.kept:
+                yield "other_answer", f"{_say(call.op)} got another answer than is stored"
+            elif change.revision != call.revision:
                 yield (
                     "moved_write",
                     (
                         f"{_say(call.op)} was answered as revision {call.revision} and is stored "
-                        f"as {revision}"
+                        f"as {change.revision}"
                     ),
                 )
         for change in stored:

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import Message
 
 from agent_routing import AsyncClient, CallInfo, RoutingError
+from agent_routing.v1 import routing_service_pb2
 from routing_service.ids import new_uuid7
 from routing_service.storage.event_codec import decode_change
 from routing_service.storage.store import CURSOR_START, PAGE_ROWS_MAX, Store
@@ -43,6 +45,15 @@ REFUSALS: Final = frozenset(
     }
 )
 """Codes by which the service says that a call does not happen. Any other leaves it open."""
+
+ANSWERS: Final = {
+    "Route": routing_service_pb2.RouteResponse,
+    "CompleteTurn": routing_service_pb2.CompleteTurnResponse,
+    "SetActiveAgent": routing_service_pb2.SetActiveAgentResponse,
+    "ClearActiveAgent": routing_service_pb2.ClearActiveAgentResponse,
+    "ResumeTask": routing_service_pb2.ResumeTaskResponse,
+}
+"""What the stored answer of a method is."""
 
 REVISION_MISMATCH: Final = "REVISION_MISMATCH"
 
@@ -183,13 +194,29 @@ class RecordedClient:
 def _answer(message: Any) -> dict[str, Any]:
     """Return what an answer tells. Two of them tell who is active, the others who acts."""
     tells_agent = "active_agent" in message.DESCRIPTOR.fields_by_name
-    data = message.SerializeToString(deterministic=True)
     return {
         "outcome": Outcome.ANSWERED,
         "revision": message.revision,
         "agent": message.active_agent.agent_id if tells_agent else None,
-        "answer": hashlib.blake2b(data, digest_size=12).hexdigest(),
+        "answer": _digest(message),
+        "kept": _kept(message),
     }
+
+
+def _kept(message: Message) -> str:
+    """Return a digest of what is stored of an answer: all but the user's words and past turns."""
+    for name in ("dispatch", "next"):
+        if name in message.DESCRIPTOR.fields_by_name and message.HasField(name):
+            kept = type(message).FromString(message.SerializeToString())
+            for words in ("text", "items", "history"):
+                getattr(kept, name).ClearField(words)
+            return _digest(kept)
+    return _digest(message)
+
+
+def _digest(message: Message) -> str:
+    data = message.SerializeToString(deterministic=True)
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
 def _refusal(error: RoutingError) -> dict[str, Any]:
@@ -217,6 +244,9 @@ async def stored_changes(store: Store) -> dict[str, list[Stored]]:
                     change.request_id,
                     change.actor,
                     active[-1] if active else None,
+                    _kept(ANSWERS[change.method].FromString(change.answer))
+                    if change.answer
+                    else "",
                 )
             )
         if len(page) < PAGE_ROWS_MAX:

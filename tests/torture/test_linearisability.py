@@ -131,6 +131,10 @@ BROKEN_BESIDE_LOG = {
     "lost_write": ([write(1, 1, 0, 1), write(2, 2, 2, 3)], stored(1)),
     "moved_write": ([write(1, 1, 0, 9), write(2, 2, 1, 9)], stored(2, 1)),
     "duplicate_apply": ([write(1, 1, 0, 1)], stored(1, 1)),
+    "other_answer": (
+        [write(1, 1, 0, 1, kept="one")],
+        {SESSION: [Stored(1, "Route", "r-1", "", kept="another")]},
+    ),
     "refusal_applied": ([refused(1, 0, 1)], stored(1)),
     "phantom": ([write(1, 1, 0, 1)], stored(1, 7)),
     "gap": (

@@ -151,3 +151,36 @@ def test_shipped_examples_are_good(run, example):
     code, out, _ = run("check", str(EXAMPLES[example].registry_path))
     assert code == 0
     assert "warning" not in out
+
+
+def test_problem_is_one_line_however_long(run, write):
+    """Editors and grep read lines: in a pipe nothing is wrapped at a screen's width."""
+    name = "a_key_that_nobody_has_ever_heard_of_and_that_is_very_long_indeed"
+    file = write(GOOD.replace("enabled: false", f"{name}: 1"))
+    code, out, _ = run("check", file)
+    lines = out.splitlines()
+    assert code == 1
+    assert len(lines) == 2
+    assert lines[0].startswith(f"{file}:7:")
+    assert f'unknown key "{name}"; remove it; keys here: id, ' in lines[0]
+    assert lines[0].endswith("icon, color")
+
+
+def test_comma_in_a_text_between_braces_is_told_as_such(run, write):
+    """The rest of the text looks like a key: the remedy is quotes, not another key."""
+    file = write(GOOD.replace("name: Desk}", "name: Desk, description: Questions, answers}"))
+    code, out, _ = run("check", file)
+    assert code == 1
+    assert 'unknown key "answers"; put the value before it in quotes' in out
+    assert "a comma begins a new key" in out
+    # A key that is only empty is told as before.
+    code, out, _ = run("check", write(f"answers:\n{GOOD}"))
+    assert code == 1
+    assert 'unknown key "answers"; remove it' in out
+
+
+def test_server_without_its_file_names_no_place_in_it(run, tmp_path):
+    """There is no line 0 to look at."""
+    file = tmp_path / "missing.yaml"
+    code, _, err = run("serve", "--agents", str(file))
+    assert (code, err) == (2, f"error: {file}: there is no such file; check the path\n")

@@ -72,6 +72,29 @@ def test_a_decision_is_one_line_with_all_ids_and_the_reason(screen):
     assert line == RECORD | {"event": "decision", "level": "info", "duration_ms": 1.235}
 
 
+async def test_lines_of_decisions_are_written_together_and_soon(screen):
+    """A system call for each would cost a busy server more than the line itself."""
+    log = CallLog(configure_logging("info", "json", screen), Metrics())
+    for revision in range(1, 4):
+        log.finished(CallRecord(**RECORD | {"revision": revision}))
+    assert not screen.text
+    async with asyncio.timeout(30):
+        while not screen.text:  # noqa: ASYNC110 - a stream tells nobody
+            await asyncio.sleep(0.001)
+    assert [line["revision"] for line in screen.lines] == [1, 2, 3]
+
+
+async def test_a_warning_is_written_at_once_behind_the_lines_that_wait(screen):
+    """Whoever reads the log after a crash finds what was wrong, and what came before it."""
+    log = CallLog(configure_logging("info", "json", screen), Metrics())
+    log.finished(CallRecord(**RECORD))
+    log.finished(CallRecord("Route", code="UNAVAILABLE"))
+    assert [line["code"] for line in screen.lines] == ["OK", "UNAVAILABLE"]
+    log.finished(CallRecord(**RECORD))
+    structlog.get_logger().warning("store_failed")
+    assert [line["event"] for line in screen.lines[2:]] == ["decision", "store_failed"]
+
+
 def test_a_line_leaves_out_what_the_call_did_not_have(screen):
     """Lines are paid for by the byte."""
     log = CallLog(configure_logging("info", "json", screen), Metrics())
