@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from routing_service.core.errors import Reason, RoutingError
-from routing_service.storage.store import Change, SessionKey, Store, StoreError
+from routing_service.storage.store import Change, CursorInvalid, SessionKey, Store, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -237,6 +237,9 @@ class EventFeed:
                 entries, cursor = await self._store.read_log(cursor, READ_CHANGES_MAX)
             except StoreError as error:  # The watchers' own reads tell them.
                 _log.warning("watch_tail_failed", error=type(error).__name__)
+                if isinstance(error, CursorInvalid):
+                    # The store was failed over to a copy, or restored: its log ends elsewhere now.
+                    cursor = None
                 await asyncio.sleep(TAIL_RETRY_S)
                 continue
             for key, change in entries:

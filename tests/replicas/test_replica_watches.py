@@ -15,9 +15,12 @@ import grpc
 import pytest
 
 from agent_routing.v1 import routing_service_pb2, routing_service_pb2_grpc
+from routing_service.storage.store import CursorInvalid
 from tests.conformance.conftest import ENGINES
 from tests.replicas.conftest import SHARED
 from tests.replicas.replica_set import serving_replicas
+from tests.replicas.stale_pairs import SharedStore
+from tests.rpc.live_service import serving
 from tests.rpc.registries import DESK
 
 WATCHERS = 8
@@ -159,3 +162,47 @@ async def test_watchers_hear_of_a_change_within_a_tenth_of_a_second(replicas):
     """At the pace of people: some forty changes a second. For a machine with nothing else to do."""
     figures = await watch_while_written(replicas, changes=200, reconnects=0, pause_s=0.1)
     assert figures["p99_ms"] <= 100
+
+
+class FailedOver(SharedStore):
+    """A store whose server may be replaced by a copy, where the log's cursors are others."""
+
+    generation = 0
+
+    async def log_end(self):
+        return bytes([self.generation]) + await super().log_end()
+
+    async def read_log(self, cursor, limit):
+        if cursor[0] != self.generation:
+            raise CursorInvalid("the cursor is ahead of this store")
+        entries, after = await super().read_log(cursor[1:], limit)
+        return entries, bytes([self.generation]) + after
+
+
+async def test_watchers_hear_of_other_replicas_after_a_failover_that_ends_all_cursors(tmp_path):
+    """A replica that went on with a cursor of the server before would never hear of another."""
+    store = FailedOver()
+    async with (
+        serving(tmp_path, DESK, shared=store) as one,
+        serving(tmp_path, DESK, shared=store) as two,
+    ):
+        writer = two.chat("watched")
+        await writer.say("hello")
+        request = routing_service_pb2.WatchSessionRequest(session_id="watched", user_id="ana")
+        watch = one.stub.WatchSession(request)
+
+        async def next_revision():
+            async with asyncio.timeout(30):
+                while not (message := await watch.read()).HasField("change"):
+                    pass
+            return message.change.revision
+
+        assert (await watch.read()).HasField("heartbeat")
+        await writer.say("more")
+        assert await next_revision() == 2
+        store.generation = 1
+        await writer.say("more")
+        assert await next_revision() == 3
+        await writer.say("more")
+        assert await next_revision() == 4
+        watch.cancel()
