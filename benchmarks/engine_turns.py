@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import psycopg
+import redis.asyncio
 
 from benchmarks import service
 from benchmarks.postgres_appends import (
@@ -32,6 +33,7 @@ from benchmarks.postgres_appends import (
     prepare,
 )
 from benchmarks.story import Load
+from tests.engines import redis_server
 from tests.engines.postgres_server import PostgresServer, start_server
 
 ROW_BYTES: Final = EVENTS_BYTES + ANSWER_BYTES + STATE_BYTES
@@ -98,6 +100,52 @@ def _postgres() -> Iterator[Engine]:
         server.remove()
 
 
+@contextlib.contextmanager
+def _redis() -> Iterator[Engine]:
+    """Give a server that syncs each write, and callers who each SET and wait for the disk."""
+    server = redis_server.start_server()
+    try:
+        yield Engine(
+            store_url=server.socket_url(),
+            commits=lambda callers: asyncio.run(_redis_commits(server, callers)),
+            stored_bytes=lambda: _redis_info(server, "memory", "used_memory"),
+            logged_bytes=lambda: _redis_info(server, "persistence", "aof_current_size"),
+            processes=lambda: [server.pid],
+        )
+    finally:
+        server.remove()
+
+
+async def _redis_commits(server: redis_server.RedisServer, callers: int) -> float:
+    """Write with so many connections: each a SET and a WAITAOF in one round trip.
+
+    In Python, as there is no redis-benchmark in the wheel, so Redis itself could do more.
+    """
+    counts = [0] * callers
+    begun_s = time.perf_counter()
+
+    async def write(number: int) -> None:
+        client = redis.asyncio.Redis(
+            unix_socket_path=str(server.socket), password=server.password, db=1
+        )
+        async with client:
+            while time.perf_counter() - begun_s < ROUND_S:
+                pipeline = client.pipeline(transaction=False)
+                pipeline.set(f"single-{number}-{counts[number] % 1000}", os.urandom(ROW_BYTES))
+                pipeline.execute_command("WAITAOF", 1, 0, 10_000)
+                _, (synced, _) = await pipeline.execute()
+                assert synced == 1
+                counts[number] += 1
+
+    await asyncio.gather(*map(write, range(callers)))
+    return sum(counts) / (time.perf_counter() - begun_s)
+
+
+def _redis_info(server: redis_server.RedisServer, section: str, name: str) -> int:
+    with server.client() as client:
+        return int(client.info(section)[name])
+
+
 def _sqlite_bytes(path: str) -> int:
     """Return the size of a file with what is still in its log."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -131,7 +179,7 @@ def _family(pid: int) -> list[int]:
     return [pid, *map(int, children)]
 
 
-ENGINES: Final = {"sqlite": _sqlite, "postgres": _postgres}
+ENGINES: Final = {"sqlite": _sqlite, "postgres": _postgres, "redis": _redis}
 
 
 def turns_vs_commits(engine: str, load: Load, rounds: int) -> dict[str, list[float]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from agent_routing import AsyncClient, RoutingError, outcomes
+from agent_routing.v1.routing_service_pb2 import ClearActiveAgentResponse
 from routing_service.ids import new_uuid7
 from tests.torture.recorder import REFUSALS, RecordedClient, Recorder
 
@@ -79,7 +80,10 @@ class Crowd:
         answer = await self._make(send, client)
         if answer is None:
             return
-        talk.answered.append(send)
+        if not isinstance(answer, ClearActiveAgentResponse):
+            # One that found nothing to clear has used no request id up: sent again after its
+            # answer, it is a clear of its own.
+            talk.answered.append(send)
         for name in ("dispatch", "next"):
             dispatch = getattr(answer, name, None)
             if dispatch is not None and dispatch.request_id:

@@ -7,6 +7,7 @@ what was acknowledged is there.
 import asyncio
 import pickle
 import random
+import signal
 import sys
 import time
 from collections import Counter
@@ -36,6 +37,7 @@ BACK_S_ENOUGH = 60.0
 
 RESTARTS = {
     "postgres": {"in order": "fast", "crash": "immediate"},
+    "redis": {"in order": signal.SIGTERM, "crash": signal.SIGKILL},
 }
 """How a server of each engine is told to stop before it starts again."""
 
