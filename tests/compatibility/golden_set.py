@@ -61,7 +61,7 @@ def as_bytes(text: str) -> bytes:
 
 def meaning(value: object) -> Any:
     """Return what a stored value means, in JSON's own types."""
-    return msgspec.json.decode(msgspec.json.encode(value))
+    return msgspec.json.decode(msgspec.json.encode(value, order="deterministic"))
 
 
 def sums_of(folder: Path) -> dict[str, str]:
