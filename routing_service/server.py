@@ -22,11 +22,13 @@ import grpc
 import structlog
 
 from agent_routing.v1 import admin_service_pb2, error_reason_pb2, routing_service_pb2
+from routing_service.analytics.keeper import StatsKeeper
 from routing_service.channel_options import channel_options
 from routing_service.command_handler import CommandHandler
 from routing_service.config import Settings, SettingsInvalid, missing_agents, without_secrets
 from routing_service.core.registry import Registry
 from routing_service.event_feed import EventFeed
+from routing_service.ids import new_uuid7
 from routing_service.listen_address import ListenAddress, ListenFailed, check_is_free
 from routing_service.metrics import Metrics
 from routing_service.registry_file import RegistryFileError, check_registry_file
@@ -118,6 +120,12 @@ class RoutingServer:
             opened.push_async_callback(store.close)
             feed = EventFeed(store)
             switch = StickinessSwitch(store, lambda: source.registry.stickiness_enabled)
+            stats = StatsKeeper(
+                store,
+                lambda: source.registry.home_agent_id,
+                clock_us,
+                holder=new_uuid7(),
+            )
             handler = CommandHandler(
                 store,
                 lambda: source.registry,
@@ -147,7 +155,13 @@ class RoutingServer:
                     *service_handlers(
                         RoutingServicer(handler, feed, clock_us),
                         AdminServicer(
-                            store, handler, feed, source=source, switch=switch, clock_us=clock_us
+                            store,
+                            handler,
+                            feed,
+                            source=source,
+                            switch=switch,
+                            stats=stats,
+                            clock_us=clock_us,
                         ),
                         observer or NobodyListens(),
                         deadline_default_s=settings.deadline_default_s,
@@ -161,7 +175,11 @@ class RoutingServer:
             opened.push_async_callback(grpc_server.stop, None)
             address = _bind(grpc_server, settings.listen_address)
             await grpc_server.start()
-            for name, running in (("store probe", probe.run()), ("registry", source.watch())):
+            for name, running in (
+                ("store probe", probe.run()),
+                ("registry", source.watch()),
+                ("stats", stats.run()),
+            ):
                 opened.push_async_callback(_end, asyncio.create_task(running, name=name))
 
             def drain() -> None:

@@ -17,6 +17,8 @@ import structlog
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import session_event_pb2
+from routing_service.analytics.keeper import StatsKeeper
+from routing_service.analytics.report import read_report
 from routing_service.command_handler import HANDOFF_REFUSED, CommandHandler
 from routing_service.core.errors import Reason, RoutingError, Violation, invalid_field
 from routing_service.core.session import SessionState, Task
@@ -25,6 +27,7 @@ from routing_service.event_feed import EventFeed
 from routing_service.registry_file import RegistryFileError
 from routing_service.registry_source import RegistrySource
 from routing_service.rpc import proto_mapping as pm
+from routing_service.rpc.audit_of_all import fill_page, read_place
 from routing_service.rpc.call_record import CallRecord
 from routing_service.rpc.event_mapping import change_out, event_out, refusal_out
 from routing_service.rpc.request_checks import (
@@ -35,6 +38,7 @@ from routing_service.rpc.request_checks import (
     parse,
 )
 from routing_service.rpc.routing_servicer import PAGE_BYTES_MAX, Answered, Caller
+from routing_service.rpc.stats_mapping import stats_out
 from routing_service.stickiness import ALL_TENANTS, StickinessSwitch
 from routing_service.storage.event_codec import decode_change, decode_state
 from routing_service.storage.store import (
@@ -114,6 +118,7 @@ class AdminServicer:
         *,
         source: RegistrySource,
         switch: StickinessSwitch,
+        stats: StatsKeeper,
         clock_us: Callable[[], int],
     ) -> None:
         """Answer from one store. clock_us: microseconds since 1970."""
@@ -122,6 +127,7 @@ class AdminServicer:
         self._feed = feed
         self._source = source
         self._switch = switch
+        self._stats = stats
         self._clock_us = clock_us
 
     def _cards(self) -> pm.AgentCards:
@@ -193,9 +199,7 @@ class AdminServicer:
         checks.done()
         _one_tenant(tenant)
         if not request.session_id:
-            raise invalid_field(
-                "session_id", "is required in this release; name the session to look into"
-            )
+            return await self._events_of_all(tenant, request)
         key = SessionKey(tenant, request.session_id)
         record.session_id = request.session_id
         head = await self._store.load(key)
@@ -208,6 +212,58 @@ class AdminServicer:
         newest_first = request.order != pb.EVENT_ORDER_OLDEST_FIRST
         refused = await self._refusals(key)
         await self._fill_events(response, key, request, wanted, refused, newest_first=newest_first)
+        return Answered(response.SerializeToString())
+
+    async def _events_of_all(self, tenant: str, request: pb.ListEventsRequest) -> Answered:
+        """List the audit of all sessions of a tenant, as the log has it: the oldest first."""
+        if request.order == pb.EVENT_ORDER_NEWEST_FIRST:
+            raise invalid_field(
+                "order",
+                "is NEWEST_FIRST without a session_id; name a session, or read OLDEST_FIRST from "
+                "event_time_from on",
+            )
+        wanted = _event_filter(request)
+        cards = self._cards()
+        owners: dict[SessionKey, str] = {}
+
+        async def make_records(
+            key: SessionKey, what: Change | AuditEntry
+        ) -> Iterable[pb.AuditRecord]:
+            if isinstance(what, AuditEntry):
+                if what.kind != HANDOFF_REFUSED or not what.data:
+                    return ()
+                event, method = refusal_out(key, what, cards)
+                made = [_record(key, event, what.user_id, method)]
+            else:
+                try:
+                    made = _records(key, what, [], cards)
+                except StoreCorrupt as error:
+                    # One damaged row must not hide all others.
+                    _log.error("change_unreadable", revision=what.revision, error=str(error))
+                    return ()
+            found = [record for record in made if wanted.takes(record)]
+            if found and request.owner:
+                if key not in owners:
+                    row = await self._store.find_session(key)
+                    owners[key] = row.user_id if row else ""
+                if owners[key] != request.owner:
+                    return ()
+            return found
+
+        response = pb.ListEventsResponse()
+        try:
+            place = await fill_page(
+                self._store,
+                response,
+                read_place(_cursor(request.page_token)),
+                tenant=tenant,
+                records_max=request.page_size or PAGE_SIZE_DEFAULT,
+                bytes_max=PAGE_BYTES_MAX,
+                make_records=make_records,
+            )
+        except CursorInvalid as error:
+            raise _bad_token("page_token") from error
+        response.next_page_token = _token(place)
         return Answered(response.SerializeToString())
 
     async def _fill_events(
@@ -305,6 +361,29 @@ class AdminServicer:
                     yield _log_message(cursor), {"cursor": _token(cursor)}
         except CursorInvalid as error:
             raise _bad_token("cursor") from error
+
+    async def get_routing_stats(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """Tell how routing does."""
+        request = parse(pb.GetRoutingStatsRequest, data)
+        checks = FieldChecks()
+        tenant = _tenant(checks, caller, request.tenant, record)
+        checks.channel("channel", request.channel)
+        _check_times(checks, request, ("start_time", "end_time"))
+        start_us, end_us = _bound(request, "start_time"), _bound(request, "end_time")
+        if start_us is not None and end_us is not None and end_us < start_us:
+            checks.refuse("end_time", "is before start_time; swap them")
+        checks.done()
+        report = await read_report(
+            self._store,
+            self._stats,
+            tenant=tenant,
+            start_us=start_us,
+            end_us=end_us,
+            channel=request.channel,
+        )
+        stickiness_enabled = await self._switch.read(tenant)
+        response = stats_out(report, stickiness_enabled=stickiness_enabled)
+        return Answered(response.SerializeToString())
 
     async def reload_agents(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Read the registry file again."""
@@ -419,7 +498,7 @@ def _one_tenant(tenant: str) -> None:
 
 def _check_times(
     checks: FieldChecks,
-    request: pb.ListSessionsRequest | pb.ListEventsRequest,
+    request: pb.ListSessionsRequest | pb.ListEventsRequest | pb.GetRoutingStatsRequest,
     fields: tuple[str, str],
 ) -> None:
     given = {descriptor.name for descriptor, _ in request.ListFields()}
@@ -500,18 +579,20 @@ def _summary(key: SessionKey, state: SessionState, cards: pm.AgentCards) -> pb.S
     return made
 
 
-def _event_filter(request: pb.ListEventsRequest) -> _EventFilter:
-    def bound(field: str) -> int | None:
-        given = {descriptor.name for descriptor, _ in request.ListFields()}
-        return pm.time_us(getattr(request, field)) if field in given else None
+def _bound(request: pb.ListEventsRequest | pb.GetRoutingStatsRequest, field: str) -> int | None:
+    """Return a time of a request; None where it is not given."""
+    given = {descriptor.name for descriptor, _ in request.ListFields()}
+    return pm.time_us(getattr(request, field)) if field in given else None
 
+
+def _event_filter(request: pb.ListEventsRequest) -> _EventFilter:
     return _EventFilter(
         actor=request.actor,
         request_id=request.request_id,
         agent_id=request.agent_id,
         kinds=frozenset(request.kinds),
-        from_us=bound("event_time_from"),
-        before_us=bound("event_time_before"),
+        from_us=_bound(request, "event_time_from"),
+        before_us=_bound(request, "event_time_before"),
     )
 
 
@@ -528,6 +609,12 @@ def _agents_in(event: session_event_pb2.SessionEvent) -> set[str]:
         elif field.name == "handoff":
             found |= {getattr(value, "from").agent_id, value.to.agent_id}
     return found
+
+
+def _record(
+    key: SessionKey, event: session_event_pb2.SessionEvent, actor: str, method: str
+) -> pb.AuditRecord:
+    return pb.AuditRecord(tenant=key.tenant, event=event, actor=actor, method=method)
 
 
 def _records(

@@ -51,7 +51,7 @@ StreamMethod = Callable[[Caller, bytes, CallRecord], AsyncGenerator[tuple[bytes,
 """Yields messages, each with the place from which a reader goes on: metadata of its errors."""
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
-_ADMIN_NOT_BUILT: Final = ("GetRoutingStats", "EraseUser", "PurgeSessions")
+_ADMIN_NOT_BUILT: Final = ("EraseUser", "PurgeSessions")
 
 
 def service_handlers(
@@ -93,6 +93,7 @@ def service_handlers(
     admin_unary: dict[str, UnaryMethod] = {
         "ListSessions": admin.list_sessions,
         "ListEvents": admin.list_events,
+        "GetRoutingStats": admin.get_routing_stats,
         "ReloadAgents": admin.reload_agents,
         "SetStickiness": admin.set_stickiness,
     }

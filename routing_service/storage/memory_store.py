@@ -346,6 +346,15 @@ class MemoryStore:
             if (entry.tenant, entry.session_id) == key:
                 self._audit[position] = replace(entry, user_id="", data=b"")
 
+    async def swap_setting(
+        self, tenant: str, name: str, before: bytes | None, value: bytes
+    ) -> bool:
+        """See SwapsSettings.swap_setting."""
+        if await self.get_setting(tenant, name) != before:
+            return False
+        await self.put_setting(tenant, name, value)
+        return True
+
     async def probe_write(self) -> None:
         """See Store.probe_write: memory that is there can be written."""
         self._check_open()

@@ -52,6 +52,14 @@ def _values(types: Sequence[str]) -> str:
     return ", ".join(f"${number}::{name}[]" for number, name in enumerate(types, start=1))
 
 
+_DURABLE: Final = (
+    "WITH durable AS (SELECT CASE WHEN "
+    "current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN '' "
+    "ELSE set_config('synchronous_commit', 'on', true) END AS done) "
+)
+"""What be_durable() of the migrations does, for a statement that is no function."""
+
+
 class Rows:
     """The statements on the tables of one schema."""
 
@@ -65,6 +73,7 @@ class Rows:
                 text.replace("@", f"{schema}.")
                 .replace("<change>", _CHANGE)
                 .replace("<task>", _TASK)
+                .replace("<durable>", _DURABLE)
                 .encode()
             )
 
@@ -75,6 +84,15 @@ class Rows:
             "SELECT @append_audit(<values>)".replace("<values>", _values(_AUDIT_ARRAYS))
         )
         self._put_setting = statement("SELECT @put_setting($1::text, $2::text, $3::bytea)")
+        self._insert_setting = statement(
+            "<durable>INSERT INTO @settings (tenant, name, value) "
+            "SELECT $1::text, $2::text, $3::bytea FROM durable WHERE done IS NOT NULL "
+            "ON CONFLICT (tenant, name) DO NOTHING RETURNING 1"
+        )
+        self._update_setting = statement(
+            "<durable>UPDATE @settings SET value = $3::bytea FROM durable WHERE done IS NOT NULL "
+            "AND tenant = $1::text AND name = $2::text AND value = $4::bytea RETURNING 1"
+        )
         self._write_probe = statement("SELECT @write_probe()")
         self._select_state = statement(
             "SELECT revision, state FROM @sessions WHERE tenant = $1 AND session_id = $2"
@@ -198,6 +216,14 @@ class Rows:
     ) -> None:
         """Write one setting."""
         await _fetch(connection, self._put_setting, tenant, name, value)
+
+    async def swap_setting(
+        self, connection: Connection, tenant: str, name: str, before: bytes | None, value: bytes
+    ) -> bool:
+        """Write one setting if it is as it was before; say whether it was."""
+        if before is None:
+            return bool(await _fetch(connection, self._insert_setting, tenant, name, value))
+        return bool(await _fetch(connection, self._update_setting, tenant, name, value, before))
 
     async def write_probe(self, connection: Connection) -> None:
         """Change one row, which the commit then has to sync."""

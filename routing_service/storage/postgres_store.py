@@ -29,7 +29,13 @@ from routing_service.storage.postgres_pool import ConnectionPool
 from routing_service.storage.postgres_rows import Rows
 from routing_service.storage.postgres_upkeep import UpkeepRows
 from routing_service.storage.postgres_url import PostgresPlace
-from routing_service.storage.postgres_writer import GroupWriter, ProbeWrite, SettingWrite
+from routing_service.storage.postgres_writer import (
+    GroupWriter,
+    ProbeWrite,
+    SettingMoved,
+    SettingSwap,
+    SettingWrite,
+)
 from routing_service.storage.store import (
     ERASE_CHANGES_MAX,
     TASKS_START,
@@ -383,6 +389,20 @@ class PostgresStore:
         )
         if actual != revision:
             raise RevisionConflict(key, revision, actual)
+
+    async def swap_setting(
+        self, tenant: str, name: str, before: bytes | None, value: bytes
+    ) -> bool:
+        """See SwapsSettings.swap_setting."""
+        self._check_open()
+        check_setting(tenant, name, value)
+        swap = SettingSwap(tenant, name, before, value)
+        size_bytes = len(value) + len(before or b"") + _BOOKKEEPING_BYTES
+        try:
+            await self._writer.write(swap, size_bytes)
+        except SettingMoved:
+            return False
+        return True
 
     async def probe_write(self) -> None:
         """See Store.probe_write."""

@@ -338,6 +338,16 @@ class RedisStore:
             ]
         )
 
+    async def swap_setting(
+        self, tenant: str, name: str, before: bytes | None, value: bytes
+    ) -> bool:
+        """See SwapsSettings.swap_setting."""
+        self._check_open()
+        check_setting(tenant, name, value)
+        return await redis_upkeep.swap_setting(
+            self._writes, self._keys, tenant, name, before=before, value=value
+        )
+
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
         """See Store.due_sessions."""
         self._check_open()

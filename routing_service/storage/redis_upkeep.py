@@ -61,6 +61,22 @@ async def acquire_lease(
     return bool(reply)
 
 
+async def swap_setting(
+    lane: Lane, keys: Keys, tenant: str, name: str, *, before: bytes | None, value: bytes
+) -> bool:
+    """Write a setting if it is as it was before; say whether it was."""
+    settings, tenants = keys.settings(tenant)
+    there = (b"0", b"") if before is None else (b"1", before)
+    # The tenant first: one that is listed and has nothing does no harm.
+    _, reply = await lane.call(
+        [
+            ("ZADD", tenants, 0, text_bytes(tenant)),
+            script_call("swap_setting", [settings], text_bytes(name), value, *there),
+        ]
+    )
+    return bool(reply)
+
+
 async def erase_before(lane: Lane, keys: Keys, key: SessionKey, revision: int, blank: bytes) -> int:
     """Blank the changes below a revision, the tasks, the audit, and last the owner."""
     await _blank_audit(lane, keys, key)

@@ -247,6 +247,16 @@ def write_setting(connection: sqlite3.Connection, tenant: str, name: str, value:
     connection.execute(UPSERT_SETTING, (tenant, name, value))
 
 
+def swap_setting(
+    connection: sqlite3.Connection, tenant: str, name: str, before: bytes | None, value: bytes
+) -> bool:
+    """Write one setting if it is as it was before; say whether it was."""
+    if get_setting(connection, tenant, name) != before:
+        return False
+    write_setting(connection, tenant, name, value)
+    return True
+
+
 def write_probe(connection: sqlite3.Connection) -> None:
     """Change one page, which the commit then has to sync."""
     connection.execute(UPDATE_PROBE)

@@ -369,6 +369,18 @@ class SqliteStore:
         await self._writer.write(key, _BOOKKEEPING_BYTES, Write(delete))
         await self._writer.empty_log()
 
+    async def swap_setting(
+        self, tenant: str, name: str, before: bytes | None, value: bytes
+    ) -> bool:
+        """See SwapsSettings.swap_setting."""
+        self._check_open()
+        check_setting(tenant, name, value)
+        swap = partial(
+            sqlite_rows.swap_setting, tenant=tenant, name=name, before=before, value=value
+        )
+        size_bytes = len(value) + len(before or b"") + _BOOKKEEPING_BYTES
+        return bool(await self._writer.write(SessionKey(tenant, ""), size_bytes, Write(swap)))
+
     async def probe_write(self) -> None:
         """See Store.probe_write."""
         self._check_open()

@@ -32,7 +32,7 @@ the log          ``read_log`` must never pass over a change that commits later t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 CHANGE_BYTES_MAX: Final = 300 * 1024
 """The largest change (events, answer and fingerprint together). DynamoDB's item limit of 400 KB
@@ -493,5 +493,20 @@ class Store(Protocol):
         """Finish what was accepted, let go of everything held. Later calls raise StoreClosed.
 
         Closing twice is no error.
+        """
+        ...
+
+
+@runtime_checkable
+class SwapsSettings(Protocol):
+    """What a store also does where several processes change one setting by what it was before."""
+
+    async def swap_setting(
+        self, tenant: str, name: str, before: bytes | None, value: bytes
+    ) -> bool:
+        """Store a setting if it still is as it was; say whether it was. Durable when it returns.
+
+        before: None = there was none. Atomic across processes. After StoreUnavailable it may have
+        happened: read the setting again.
         """
         ...

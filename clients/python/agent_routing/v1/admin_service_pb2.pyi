@@ -34,7 +34,7 @@ class _EventOrder:
 class _EventOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_EventOrder.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     EVENT_ORDER_UNSPECIFIED: _EventOrder.ValueType  # 0
-    """Not given: newest first."""
+    """Not given: newest first within a session, oldest first without one."""
     EVENT_ORDER_NEWEST_FIRST: _EventOrder.ValueType  # 1
     """By time, the newest first; within a session always by revision."""
     EVENT_ORDER_OLDEST_FIRST: _EventOrder.ValueType  # 2
@@ -44,7 +44,7 @@ class EventOrder(_EventOrder, metaclass=_EventOrderEnumTypeWrapper):
     """The order of the audit."""
 
 EVENT_ORDER_UNSPECIFIED: EventOrder.ValueType  # 0
-"""Not given: newest first."""
+"""Not given: newest first within a session, oldest first without one."""
 EVENT_ORDER_NEWEST_FIRST: EventOrder.ValueType  # 1
 """By time, the newest first; within a session always by revision."""
 EVENT_ORDER_OLDEST_FIRST: EventOrder.ValueType  # 2
@@ -231,7 +231,10 @@ class ListEventsRequest(google.protobuf.message.Message):
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all: scope platform."""
     session_id: builtins.str
-    """Only events of this session. Empty: of all."""
+    """Only events of this session. Empty: of all; these come the oldest first, about as they
+    happened, and each page looks at no more than 5,000 changes: a page may have few records, or
+    none, and a token to go on.
+    """
     owner: builtins.str
     """Only events of sessions of this user. Empty: of all."""
     actor: builtins.str
@@ -243,13 +246,15 @@ class ListEventsRequest(google.protobuf.message.Message):
     Empty: of all.
     """
     page_size: builtins.int
-    """How many at most. 0-1,000. 0: the default, 100."""
+    """How many at most, but that what one change did is not split. 0-1,000. 0: the default, 100."""
     page_token: builtins.str
     """next_page_token of the page before, with everything else in the request unchanged. Empty: the
     first page.
     """
     order: Global___EventOrder.ValueType
-    """The order. Unspecified: newest first."""
+    """The order. Unspecified: newest first; without a session_id oldest first, which then is the only
+    one.
+    """
     @property
     def kinds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Only events of these kinds, by the names of the fields of SessionEvent.kind, such as
@@ -446,7 +451,9 @@ class GetRoutingStatsRequest(google.protobuf.message.Message):
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all together: scope platform."""
     channel: builtins.str
-    """Count only messages of this channel. Empty: of all."""
+    """Count only messages of this channel. Empty: of all. Of the channels that a tenant has, the
+    first 32 are counted by themselves.
+    """
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Count from this time on; rounded down to the hour. Unset: from the beginning."""
@@ -508,6 +515,22 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class MessagesByChannelEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     AS_OF_TIME_FIELD_NUMBER: builtins.int
     START_TIME_FIELD_NUMBER: builtins.int
     END_TIME_FIELD_NUMBER: builtins.int
@@ -523,14 +546,23 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
     STUCK_FIELD_NUMBER: builtins.int
     STUCK_SHARE_FIELD_NUMBER: builtins.int
     STICKINESS_ENABLED_FIELD_NUMBER: builtins.int
+    PING_PONGS_FIELD_NUMBER: builtins.int
+    MESSAGES_BY_CHANNEL_FIELD_NUMBER: builtins.int
+    PERIODS_FIELD_NUMBER: builtins.int
+    HANDOFFS_TOTAL_FIELD_NUMBER: builtins.int
+    REFUSALS_TOTAL_FIELD_NUMBER: builtins.int
     user_messages: builtins.int
     """Messages of users that were dispatched to an agent."""
     supervisor_calls_saved: builtins.int
-    """Those of them that went to an agent with no call of the supervisor."""
+    """Those of them that went to an agent with no call of the supervisor, as
+    RouteResponse.supervisor_bypassed says of each.
+    """
     supervisor_calls_saved_share: builtins.float
     """supervisor_calls_saved as a share of user_messages."""
     sessions: builtins.int
-    """Sessions that had at least one message."""
+    """Sessions that had at least one message. Exact, unless messages of more than 512 different
+    earlier hours are taken up in one hour; then too low by some of those.
+    """
     stuck: builtins.int
     """Times that users left an agent by a command within two turns of getting it: they were stuck
     with the wrong one.
@@ -538,14 +570,25 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
     stuck_share: builtins.float
     """stuck as a share of the times that an agent became active."""
     stickiness_enabled: builtins.bool
-    """Whether stickiness is on for the tenant at present. False for tenant "*" if it is off for any."""
+    """Whether stickiness is on for the tenant at present; for tenant "*" the word said for all."""
+    ping_pongs: builtins.int
+    """Handoffs that gave the conversation back to whoever had just handed it over, at most two user
+    messages later: A to B to A. Returns from interludes, and what users and operators ask for,
+    are not among them.
+    """
+    handoffs_total: builtins.int
+    """The handoffs that were carried out, over all rows of handoffs."""
+    refusals_total: builtins.int
+    """Handoffs that were refused; one counts once, however many rules refused it."""
     @property
     def as_of_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Everything up to this time is counted; what came later is not."""
 
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Begin of the time span that was counted."""
+        """Begin of the time span that was counted. Where none was asked for: of the first hour that has
+        anything; unset if there is none.
+        """
 
     @property
     def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -571,6 +614,16 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
     def agents(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AgentStats]:
         """Each agent's own figures, in the order of agent ids."""
 
+    @property
+    def messages_by_channel(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """user_messages by channel. Messages of sessions that named none are not among them."""
+
+    @property
+    def periods(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StatsPeriod]:
+        """The time span in hours, or if it is longer than seven days in days (UTC), the oldest first.
+        Those without anything are left out. At most 1,100: of a longer span the latest.
+        """
+
     def __init__(
         self,
         *,
@@ -589,11 +642,63 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
         stuck: builtins.int = ...,
         stuck_share: builtins.float = ...,
         stickiness_enabled: builtins.bool = ...,
+        ping_pongs: builtins.int = ...,
+        messages_by_channel: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        periods: collections.abc.Iterable[Global___StatsPeriod] | None = ...,
+        handoffs_total: builtins.int = ...,
+        refusals_total: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["as_of_time", b"as_of_time", "end_time", b"end_time", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agents", b"agents", "as_of_time", b"as_of_time", "commands", b"commands", "end_time", b"end_time", "handoffs", b"handoffs", "reasons", b"reasons", "refusals_by_rule", b"refusals_by_rule", "sessions", b"sessions", "start_time", b"start_time", "stickiness_enabled", b"stickiness_enabled", "stuck", b"stuck", "stuck_share", b"stuck_share", "supervisor_calls_saved", b"supervisor_calls_saved", "supervisor_calls_saved_share", b"supervisor_calls_saved_share", "user_messages", b"user_messages"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agents", b"agents", "as_of_time", b"as_of_time", "commands", b"commands", "end_time", b"end_time", "handoffs", b"handoffs", "handoffs_total", b"handoffs_total", "messages_by_channel", b"messages_by_channel", "periods", b"periods", "ping_pongs", b"ping_pongs", "reasons", b"reasons", "refusals_by_rule", b"refusals_by_rule", "refusals_total", b"refusals_total", "sessions", b"sessions", "start_time", b"start_time", "stickiness_enabled", b"stickiness_enabled", "stuck", b"stuck", "stuck_share", b"stuck_share", "supervisor_calls_saved", b"supervisor_calls_saved", "supervisor_calls_saved_share", b"supervisor_calls_saved_share", "user_messages", b"user_messages"]) -> None: ...
 
 Global___GetRoutingStatsResponse: typing_extensions.TypeAlias = GetRoutingStatsResponse
+
+@typing.final
+class StatsPeriod(google.protobuf.message.Message):
+    """An hour or a day."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    START_TIME_FIELD_NUMBER: builtins.int
+    LENGTH_FIELD_NUMBER: builtins.int
+    USER_MESSAGES_FIELD_NUMBER: builtins.int
+    SUPERVISOR_CALLS_SAVED_FIELD_NUMBER: builtins.int
+    HANDOFFS_FIELD_NUMBER: builtins.int
+    REFUSED_FIELD_NUMBER: builtins.int
+    STUCK_FIELD_NUMBER: builtins.int
+    user_messages: builtins.int
+    """Messages of users that were dispatched to an agent."""
+    supervisor_calls_saved: builtins.int
+    """Those of them that went to an agent with no call of the supervisor."""
+    handoffs: builtins.int
+    """Handoffs carried out."""
+    refused: builtins.int
+    """Handoffs refused."""
+    stuck: builtins.int
+    """Times that users left an agent by a command within two turns of getting it."""
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it began."""
+
+    @property
+    def length(self) -> google.protobuf.duration_pb2.Duration:
+        """How long it is: an hour or a day."""
+
+    def __init__(
+        self,
+        *,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        length: google.protobuf.duration_pb2.Duration | None = ...,
+        user_messages: builtins.int = ...,
+        supervisor_calls_saved: builtins.int = ...,
+        handoffs: builtins.int = ...,
+        refused: builtins.int = ...,
+        stuck: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["length", b"length", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["handoffs", b"handoffs", "length", b"length", "refused", b"refused", "start_time", b"start_time", "stuck", b"stuck", "supervisor_calls_saved", b"supervisor_calls_saved", "user_messages", b"user_messages"]) -> None: ...
+
+Global___StatsPeriod: typing_extensions.TypeAlias = StatsPeriod
 
 @typing.final
 class RouteReasonCount(google.protobuf.message.Message):
@@ -630,6 +735,7 @@ class HandoffCount(google.protobuf.message.Message):
     COUNT_FIELD_NUMBER: builtins.int
     REFUSED_FIELD_NUMBER: builtins.int
     RETURNED_FIELD_NUMBER: builtins.int
+    PING_PONGS_FIELD_NUMBER: builtins.int
     from_agent_id: builtins.str
     """The agent that handed over."""
     to_agent_id: builtins.str
@@ -637,13 +743,15 @@ class HandoffCount(google.protobuf.message.Message):
     initiator: agent_routing.v1.handoff_pb2.Initiator.ValueType
     """Who asked."""
     mode: agent_routing.v1.handoff_pb2.HandoffMode.ValueType
-    """The mode that was applied."""
+    """The mode that was applied. Unspecified in rows of refused handoffs, where none was."""
     count: builtins.int
-    """Handoffs carried out, returns from interludes not among them."""
+    """Handoffs carried out, returns from interludes not among them, nor answers to consults."""
     refused: builtins.int
     """Handoffs refused."""
     returned: builtins.int
-    """Interludes of these that ended with a return."""
+    """Interludes of these that ended with a return, whenever that was."""
+    ping_pongs: builtins.int
+    """Those of count that gave the conversation back; see ping_pongs of the response."""
     def __init__(
         self,
         *,
@@ -654,8 +762,9 @@ class HandoffCount(google.protobuf.message.Message):
         count: builtins.int = ...,
         refused: builtins.int = ...,
         returned: builtins.int = ...,
+        ping_pongs: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["count", b"count", "from_agent_id", b"from_agent_id", "initiator", b"initiator", "mode", b"mode", "refused", b"refused", "returned", b"returned", "to_agent_id", b"to_agent_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "from_agent_id", b"from_agent_id", "initiator", b"initiator", "mode", b"mode", "ping_pongs", b"ping_pongs", "refused", b"refused", "returned", b"returned", "to_agent_id", b"to_agent_id"]) -> None: ...
 
 Global___HandoffCount: typing_extensions.TypeAlias = HandoffCount
 
@@ -673,6 +782,12 @@ class AgentStats(google.protobuf.message.Message):
     STUCK_FIELD_NUMBER: builtins.int
     RESPONSE_DURATION_P50_FIELD_NUMBER: builtins.int
     RESPONSE_DURATION_P95_FIELD_NUMBER: builtins.int
+    STORED_ONLY_FIELD_NUMBER: builtins.int
+    DEGRADED_FIELD_NUMBER: builtins.int
+    STAYS_FIELD_NUMBER: builtins.int
+    STAY_TURNS_FIELD_NUMBER: builtins.int
+    STAY_TURNS_P50_FIELD_NUMBER: builtins.int
+    STAY_TURNS_P95_FIELD_NUMBER: builtins.int
     agent_id: builtins.str
     """The agent."""
     turns: builtins.int
@@ -680,20 +795,32 @@ class AgentStats(google.protobuf.message.Message):
     abandoned: builtins.int
     """Turns that nobody completed."""
     activations: builtins.int
-    """Times that it became active."""
+    """Times that it became active. Getting a conversation back after an interlude is none."""
     stuck: builtins.int
     """Times that users left it by a command within two turns of getting it."""
+    stored_only: builtins.int
+    """Answers that came too late, or not from whoever held the request: kept, and moved nothing."""
+    degraded: builtins.int
+    """Those of its outcomes that were applied in part; the verdicts of each answer said why."""
+    stays: builtins.int
+    """Times that it was active and is no longer. An interlude interrupts a stay and does not end it."""
+    stay_turns: builtins.int
+    """Turns of all these stays together: over stays, the mean length of one."""
+    stay_turns_p50: builtins.int
+    """Median length of a stay, in turns; exact below 16, then within 1/32. 0 without stays."""
+    stay_turns_p95: builtins.int
+    """The length that 95 % of its stays did not exceed, in turns. 0 without stays."""
     @property
     def outcomes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TurnOutcomeCount]:
-        """Its answers, by how they ended the turn."""
+        """Its answers, by how they ended the turn; what was stored only did not."""
 
     @property
     def response_duration_p50(self) -> google.protobuf.duration_pb2.Duration:
-        """Median time from a request to its answer. Unset without answers."""
+        """Median time from a request to its answer, within 1/32 of it and 0.1 ms. Unset without answers."""
 
     @property
     def response_duration_p95(self) -> google.protobuf.duration_pb2.Duration:
-        """The time that 95 % of its answers did not exceed. Unset without answers."""
+        """The time that 95 % of its answers did not exceed, as exact. Unset without answers."""
 
     def __init__(
         self,
@@ -706,9 +833,15 @@ class AgentStats(google.protobuf.message.Message):
         stuck: builtins.int = ...,
         response_duration_p50: google.protobuf.duration_pb2.Duration | None = ...,
         response_duration_p95: google.protobuf.duration_pb2.Duration | None = ...,
+        stored_only: builtins.int = ...,
+        degraded: builtins.int = ...,
+        stays: builtins.int = ...,
+        stay_turns: builtins.int = ...,
+        stay_turns_p50: builtins.int = ...,
+        stay_turns_p95: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["response_duration_p50", b"response_duration_p50", "response_duration_p95", b"response_duration_p95"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["abandoned", b"abandoned", "activations", b"activations", "agent_id", b"agent_id", "outcomes", b"outcomes", "response_duration_p50", b"response_duration_p50", "response_duration_p95", b"response_duration_p95", "stuck", b"stuck", "turns", b"turns"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["abandoned", b"abandoned", "activations", b"activations", "agent_id", b"agent_id", "degraded", b"degraded", "outcomes", b"outcomes", "response_duration_p50", b"response_duration_p50", "response_duration_p95", b"response_duration_p95", "stay_turns", b"stay_turns", "stay_turns_p50", b"stay_turns_p50", "stay_turns_p95", b"stay_turns_p95", "stays", b"stays", "stored_only", b"stored_only", "stuck", b"stuck", "turns", b"turns"]) -> None: ...
 
 Global___AgentStats: typing_extensions.TypeAlias = AgentStats
 

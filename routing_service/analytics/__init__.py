@@ -1,0 +1,1 @@
+"""How routing does: figures folded from the log, never in an append."""

@@ -1,0 +1,343 @@
+"""Keeps the figures up with the log.
+
+Owns: the steps of the fold, from the log and the audit to settings, and when they are taken. Must
+not know: what is counted. Rule: a step is first written whole into the head, by compare-and-set
+together with the place in the log, and then added to each setting that it names; a setting knows
+the last step that is in it. So a crash anywhere repeats nothing and loses nothing, and of two
+processes that take a step at once one has taken it and the other has not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from routing_service.analytics.fold import REFUSED_KIND, Refusal, Step, Walked
+from routing_service.analytics.session_walk import Added, SessionWalk, step
+from routing_service.analytics.stored_forms import (
+    ALL_TENANTS,
+    DIRECTORY,
+    HEAD,
+    VALUE_BYTES_MAX,
+    Delta,
+    Directory,
+    DirectoryDelta,
+    Figures,
+    Head,
+    decode,
+    encode,
+    encode_figures,
+)
+from routing_service.core import events as ev
+from routing_service.storage.event_codec import decode_events, decode_state
+from routing_service.storage.store import (
+    Change,
+    SessionKey,
+    Store,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+    SwapsSettings,
+)
+
+PAGE_CHANGES_MAX: Final = 200
+"""Changes of one step: some ten milliseconds of counting, and a head that a setting can hold."""
+
+PAUSE_S: Final = 2.0
+"""How long the figures may lag behind a log that grows slowly. Whoever asks for them takes the
+steps that are due by asking; this is for the rest of the time, so that nobody waits long."""
+
+RETRY_S: Final = 5.0
+"""After a store that failed, or a change that only a newer release can read."""
+
+COUNTED_AT_ONCE: Final = 25
+"""Changes counted before other tasks of the process get their turn: about two milliseconds."""
+
+WALKS_KEPT_MAX: Final = 4_096
+"""Sessions whose walk is kept in memory, some 500 bytes each. Others are walked anew from the
+store when they change."""
+
+REPLAY_CHANGES_MAX: Final = 10_000
+"""Changes that are walked anew for one session. In a longer one what came before counts as nothing:
+it may turn a stay or a handing back into another length, and no count of events into another."""
+
+REPLAY_PAGE: Final = 100
+
+AUDITS_PER_STEP_MAX: Final = 8
+"""Tenants without news whose audit a step looks into, in turn."""
+
+AUDITS_ASKED_MAX: Final = 100
+ASKED_PAGES_MAX: Final = 10
+"""Tenants whose audit is looked into for one who asks for all tenants; others have their turn."""
+
+CATCH_UP_STEPS_MAX: Final = 50
+"""Steps that one who asks may take: ten thousand changes. What is left shows in as_of_time."""
+
+SWAP_ATTEMPTS_MAX: Final = 8
+WRITES_AT_ONCE: Final = 16
+
+LEASE: Final = "analytics"
+LEASE_S: Final = 15.0
+
+_log = structlog.get_logger(__name__)
+
+
+class StatsKeeper:
+    """Folds one store's log. Any number of them may work on a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        home_agent_id: Callable[[], str],
+        clock_us: Callable[[], int],
+        *,
+        holder: str,
+    ) -> None:
+        """Take no step yet. clock_us: microseconds since 1970. holder: this process, for the lease.
+
+        home_agent_id: whose calls are those that stickiness saves, as the registry has it now.
+        """
+        self._store = store
+        self._home_agent_id = home_agent_id
+        self._clock_us = clock_us
+        self._holder = holder
+        self._walks: OrderedDict[SessionKey, SessionWalk] = OrderedDict()
+        self._lock = asyncio.Lock()
+        self._applied_seq = 0
+        self._audit_after = ""
+        self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
+
+    async def run(self) -> None:
+        """Take steps until cancelled. Of several processes the one with the lease does."""
+        try:
+            while True:
+                try:
+                    there_is_more = await self._has_lease(LEASE_S) and await self.advance()
+                except StoreError as error:
+                    # Whoever asks is told; here it is enough to come back.
+                    _log.warning("stats_step_failed", error=str(error))
+                    await asyncio.sleep(RETRY_S)
+                else:
+                    await asyncio.sleep(0 if there_is_more else PAUSE_S)
+        finally:
+            with suppress(StoreError):
+                await self._has_lease(0)
+
+    async def catch_up(self, tenant: str) -> int | None:
+        """Take the steps that are due; say up to when everything is counted, None = not all is.
+
+        tenant: its audit is looked into, too. Raises StoreError.
+        """
+        after = ""
+        for _ in range(ASKED_PAGES_MAX if tenant == ALL_TENANTS else 0):
+            asked = await self._store.list_tenants(after, AUDITS_ASKED_MAX)
+            await self._steps(asked)
+            if len(asked) < AUDITS_ASKED_MAX:
+                break
+            after = asked[-1]
+        return await self._steps((tenant,))
+
+    async def _steps(self, tenants: Sequence[str]) -> int | None:
+        for _ in range(CATCH_UP_STEPS_MAX):
+            now_us = self._clock_us()
+            if not await self.advance(tenants):
+                return now_us
+        return None
+
+    async def head(self) -> tuple[bytes | None, Head]:
+        """Read how far the fold is, as stored and as it is meant."""
+        raw = await self._store.get_setting(ALL_TENANTS, HEAD)
+        return raw, decode(Head, raw, HEAD)
+
+    async def advance(self, tenants: Iterable[str] = ()) -> bool:
+        """Take one step; say whether there may be more to take. tenants: whose audit to look into.
+
+        Raises StoreError; the step is then taken whole, or not at all.
+        """
+        async with self._lock:
+            raw, head = await self.head()
+            await self._add(head)
+            limit = PAGE_CHANGES_MAX
+            while True:
+                made, after, is_full = await self._make_step(head, limit, tenants)
+                if made is None:
+                    return False
+                data = encode(after)
+                if len(data) <= VALUE_BYTES_MAX or limit == 1:
+                    break
+                limit //= 4
+            if not await self._swap(ALL_TENANTS, HEAD, raw, data):
+                return True  # Somebody else took a step; there may be more to take after it.
+            self._keep(made)
+            await self._add(after)
+            return is_full
+
+    async def finish_step(self) -> None:
+        """Add the last step to every setting, whoever has taken it. Raises StoreError."""
+        async with self._lock:
+            _, head = await self.head()
+            await self._add(head)
+
+    async def _has_lease(self, seconds: float) -> bool:
+        """Take the lease for so long; 0 gives it up."""
+        now_us = self._clock_us()
+        until_us = now_us + int(seconds * 1_000_000)
+        return await self._store.acquire_lease(LEASE, self._holder, now_us, until_us)
+
+    async def _make_step(
+        self, head: Head, limit: int, tenants: Iterable[str]
+    ) -> tuple[Step | None, Head, bool]:
+        """Count what comes next; None where nothing does. The last: whether there may be more."""
+        page, cursor = await self._store.read_log(head.cursor, limit)
+        made = Step(head, self._home_agent_id())
+        with_news = dict.fromkeys((*tenants, *(key.tenant for key, _ in page)))
+        audited = dict.fromkeys((*with_news, *await self._in_turn()))
+        for tenant in (*audited, ALL_TENANTS):
+            raw = await self._store.get_setting(tenant, DIRECTORY)
+            made.known[tenant] = decode(Directory, raw, DIRECTORY)
+        for place, (key, change) in enumerate(page, start=1):
+            if not made.is_counted(key, change.revision, change.time_us):
+                before = made.walks.get(key)
+                if before is None or before.revision != change.revision - 1:
+                    before = await self._walk_before(key, change.revision)
+                made.count_change(
+                    Walked(key, change.revision, change.time_us, _events(key, change), before)
+                )
+            if place % COUNTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        is_full = len(page) == limit
+        found = len(page)
+        for tenant in audited:
+            if tenant != ALL_TENANTS:
+                count = await self._count_audit(made, tenant, limit)
+                is_full = is_full or count == limit
+                found += count
+        if not found:
+            return None, head, False
+        return made, made.end(cursor), is_full
+
+    async def _in_turn(self) -> list[str]:
+        """Return the tenants whose turn it is to be looked into."""
+        tenants = await self._store.list_tenants(self._audit_after, AUDITS_PER_STEP_MAX)
+        self._audit_after = tenants[-1] if len(tenants) == AUDITS_PER_STEP_MAX else ""
+        return tenants
+
+    async def _count_audit(self, made: Step, tenant: str, limit: int) -> int:
+        place = made.known[tenant].audit
+        entries, cursor = await self._store.read_audit(tenant, None, place, limit)
+        for entry in entries:
+            if entry.kind == REFUSED_KIND and entry.data:
+                channel = await self._channel(SessionKey(tenant, entry.session_id))
+                made.count_refusal(Refusal(tenant, entry.time_us, channel, entry.data))
+        if entries:
+            made.end_audit(tenant, cursor)
+        return len(entries)
+
+    async def _channel(self, key: SessionKey) -> str:
+        """Return a session's channel as it is now; "" where that cannot be told."""
+        head = await self._store.load(key)
+        try:
+            return decode_state(head.state).channel if head else ""
+        except StoreCorrupt:
+            return ""
+
+    async def _walk_before(self, key: SessionKey, revision: int) -> SessionWalk:
+        """Return the walk over a session's changes before a revision."""
+        walk = self._walks.get(key)
+        if walk is None or walk.revision >= revision:
+            walk = SessionWalk()
+        if walk.revision == revision - 1:
+            return walk
+        after = max(walk.revision, revision - 1 - REPLAY_CHANGES_MAX)
+        while changes := await self._store.read_changes(
+            key, after=after, before=revision, limit=REPLAY_PAGE
+        ):
+            for change in changes:
+                after = change.revision
+                walk = step(
+                    walk,
+                    revision=change.revision,
+                    time_us=change.time_us,
+                    events=_events(key, change),
+                    home_agent_id="",
+                    added=Added(),
+                )
+            await asyncio.sleep(0)
+        return walk
+
+    def _keep(self, made: Step) -> None:
+        for key, walk in made.walks.items():
+            self._walks.pop(key, None)
+            self._walks[key] = walk
+        while len(self._walks) > WALKS_KEPT_MAX:
+            self._walks.popitem(last=False)
+
+    async def _add(self, head: Head) -> None:
+        """Add the head's step to the settings that do not have it."""
+        if head.seq == self._applied_seq:
+            return
+        adding: list[Awaitable[None]] = [
+            *(self._add_figures(head.seq, delta) for delta in head.deltas),
+            *(self._add_directory(head.seq, delta) for delta in head.directories),
+        ]
+        await asyncio.gather(*adding)
+        self._applied_seq = head.seq
+
+    async def _add_figures(self, seq: int, delta: Delta) -> None:
+        async with self._writes:
+            for _ in range(SWAP_ATTEMPTS_MAX):
+                raw = await self._store.get_setting(delta.tenant, delta.name)
+                figures = decode(Figures, raw, delta.name)
+                if figures.seq >= seq:
+                    return
+                figures.seq = seq
+                figures.counts.add(delta.counts)
+                if await self._swap(delta.tenant, delta.name, raw, encode_figures(figures)):
+                    return
+        raise _contended(delta.name)
+
+    async def _add_directory(self, seq: int, delta: DirectoryDelta) -> None:
+        async with self._writes:
+            for _ in range(SWAP_ATTEMPTS_MAX):
+                raw = await self._store.get_setting(delta.tenant, DIRECTORY)
+                directory = decode(Directory, raw, DIRECTORY)
+                if directory.seq >= seq:
+                    return
+                directory.seq = seq
+                directory.add(delta)
+                if await self._swap(delta.tenant, DIRECTORY, raw, encode(directory)):
+                    return
+        raise _contended(DIRECTORY)
+
+    async def _swap(self, tenant: str, name: str, before: bytes | None, value: bytes) -> bool:
+        if isinstance(self._store, SwapsSettings):
+            return await self._store.swap_setting(tenant, name, before, value)
+        # An engine without it: the lease keeps others away, and this finds those who came anyway.
+        if await self._store.get_setting(tenant, name) != before:
+            return False
+        await self._store.put_setting(tenant, name, value)
+        return True
+
+
+def _events(key: SessionKey, change: Change) -> Sequence[ev.Event]:
+    """Return a change's events; of one that is damaged none. Raises SchemaTooNew."""
+    try:
+        return decode_events(change.events)
+    except StoreCorrupt as error:
+        _log.error(
+            "change_not_counted",
+            tenant=key.tenant,
+            session_id=key.session_id,
+            revision=change.revision,
+            error=str(error),
+        )
+        return ()
+
+
+def _contended(name: str) -> StoreError:
+    return StoreUnavailable(f'the setting "{name}" is being changed by others; try again')

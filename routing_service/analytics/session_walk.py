@@ -1,0 +1,309 @@
+"""What one change of a session adds to the figures.
+
+Owns: the meaning of each figure. Must not know: stores, clocks, who asks.
+Rule: what a change adds follows from the session's own changes up to it, and from nothing else: so
+it is the same whenever, wherever and in whatever company the change is read. Kinds of events that
+count for nothing, those of a newer release among them, are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from routing_service.analytics.counts import (
+    CHANNELS_MAX,
+    NEVER,
+    Counts,
+    Pair,
+    add_word,
+)
+from routing_service.analytics.histogram import bucket_of
+from routing_service.core import events as ev
+from routing_service.core.vocabulary import (
+    HandoffMode,
+    Initiator,
+    OutcomeStatus,
+    RouteReason,
+)
+
+HOUR_US: Final = 3_600_000_000
+
+STUCK_TURNS_MAX: Final = 2
+"""Who leaves an agent by a command after so many turns with it, or fewer, was stuck."""
+
+PING_PONG_MESSAGES_MAX: Final = 2
+"""A conversation that is given back after so many messages, or fewer, went back and forth."""
+
+SESSION_CHANNELS_MAX: Final = 8
+"""Channels of one session whose last hours are remembered. Most sessions have one."""
+
+RESPONSE_TICK_US: Final = 100
+"""Response times are counted in tenths of a millisecond."""
+
+_COUNTED_MODES: Final = (HandoffMode.TRANSFER, HandoffMode.INTERLUDE, HandoffMode.HOP)
+_BY_THEMSELVES: Final = (Initiator.USER, Initiator.OPERATOR)
+"""Who asks for a handoff because of a mistake that it mends, rather than by one."""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """An agent that an interlude has interrupted.
+
+    pair, hour, channel: the handoff that interrupted it, and where that was counted.
+    """
+
+    agent_id: str
+    turns: int
+    pair: str
+    hour: int
+    channel: str
+
+
+class SessionWalk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What has to be known of a session's changes so far to count the next one.
+
+    revision: of the last change. turns: dispatched to the active agent since it became active.
+    handed_from, handed_to: the last handoff that was carried out, messages_since: messages since.
+    last_hour: in which the session had its last message. last_hours: the same by channel.
+    """
+
+    revision: int = 0
+    channel: str = ""
+    active: str = ""
+    turns: int = 0
+    frames: tuple[Frame, ...] = ()
+    handed_from: str = ""
+    handed_to: str = ""
+    messages_since: int = 0
+    last_hour: int = NEVER
+    last_hours: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is counted. hour: since 1970. channel: "" = none was named."""
+
+    hour: int
+    channel: str
+
+
+@dataclass(slots=True)
+class Added:
+    """What changes add, by place; firsts are those of all channels together.
+
+    channel_firsts: counts with nothing but the firsts within one channel.
+    """
+
+    counts: dict[Place, Counts] = field(default_factory=dict)
+    channel_firsts: dict[Place, Counts] = field(default_factory=dict)
+
+    def at(self, place: Place) -> Counts:
+        """Return the counts of a place, to be added to."""
+        return self.counts.setdefault(place, Counts())
+
+
+def step(
+    walk: SessionWalk,
+    *,
+    revision: int,
+    time_us: int,
+    events: Sequence[ev.Event],
+    home_agent_id: str,
+    added: Added,
+) -> SessionWalk:
+    """Walk over one change, and return what has to be known after it.
+
+    time_us: the change's. home_agent_id: whose calls are the ones that stickiness saves. added: to
+    which the change's own figures are added.
+    """
+    stride = _Stride(walk, time_us, home_agent_id, added)
+    stride.by_command = any(isinstance(event, ev.CommandHandled) for event in events)
+    for event in events:
+        stride.take(event)
+    return stride.end(revision)
+
+
+class _Stride:
+    """One change while it is counted."""
+
+    def __init__(self, walk: SessionWalk, time_us: int, home_agent_id: str, added: Added) -> None:
+        self.hour = time_us // HOUR_US
+        self.time_us = time_us
+        self.home_agent_id = home_agent_id
+        self.by_command = False
+        self.added = added
+        self.channel = walk.channel
+        self.active = walk.active
+        self.turns = walk.turns
+        self.frames = walk.frames
+        self.handed = (walk.handed_from, walk.handed_to)
+        self.messages_since = walk.messages_since
+        self.last_hour = walk.last_hour
+        self.last_hours = dict(walk.last_hours)
+
+    def end(self, revision: int) -> SessionWalk:
+        """Return the walk as it stands."""
+        return SessionWalk(
+            revision=revision,
+            channel=self.channel,
+            active=self.active,
+            turns=self.turns,
+            frames=self.frames,
+            handed_from=self.handed[0],
+            handed_to=self.handed[1],
+            messages_since=self.messages_since,
+            last_hour=self.last_hour,
+            last_hours=tuple(self.last_hours.items())[-SESSION_CHANNELS_MAX:],
+        )
+
+    @property
+    def here(self) -> Counts:
+        """The counts of this change's own place."""
+        return self.added.at(Place(self.hour, self.channel))
+
+    def take(self, event: Any) -> None:
+        """Count one event."""
+        match event:
+            case ev.SessionStarted(profile=profile) | ev.ProfileUpdated(profile=profile):
+                self.channel = profile.channel or self.channel
+            case ev.MessageRouted():
+                self._message(event)
+            case ev.AgentHandedOff():
+                self._handoff(event)
+            case ev.TaskResumed():
+                self._dispatch(event.agent_id, RouteReason.TASK_RESUMED)
+            case ev.TurnCompleted():
+                self._answer(event)
+            case ev.TurnAbandoned():
+                self.here.agent(event.agent_id).abandoned += 1
+            case ev.CommandHandled():
+                add_word(self.here.commands, f"/{event.command}")
+            case ev.AgentCleared():
+                self._leave(by_user=event.cause in ("command", "reset"))
+                self._end_all()
+            case ev.StickinessExpired():
+                self._end_all()
+            case ev.LockEngaged():
+                if event.agent_id != self.active:
+                    # Who stood in, or a default agent, asked the user and takes over.
+                    self._end_all()
+                    self._activate(event.agent_id)
+            case _:
+                pass
+
+    def _message(self, event: ev.MessageRouted) -> None:
+        counts = self.here
+        counts.messages += 1
+        counts.saved += event.agent_id != self.home_agent_id
+        if self.channel:
+            add_word(counts.channels, self.channel, CHANNELS_MAX)
+        self.messages_since += 1
+        self._dispatch(event.agent_id, event.reason)
+        if self.last_hour != self.hour:
+            counts.count_first(self.last_hour)
+            self.last_hour = self.hour
+        before = self.last_hours.pop(self.channel, NEVER)
+        if before != self.hour:
+            place = Place(self.hour, self.channel)
+            self.added.channel_firsts.setdefault(place, Counts()).count_first(before)
+        self.last_hours[self.channel] = self.hour
+
+    def _dispatch(self, agent_id: str, reason: RouteReason) -> None:
+        counts = self.here
+        add_word(counts.reasons, reason.value)
+        counts.agent(agent_id).turns += 1
+        if agent_id == self.active:
+            self.turns += 1
+
+    def _answer(self, event: ev.TurnCompleted) -> None:
+        agent = self.here.agent(event.agent_id)
+        if event.status is OutcomeStatus.STORED_ONLY:
+            agent.stored_only += 1
+        else:
+            add_word(agent.outcomes, event.outcome.value)
+            agent.degraded += event.status is OutcomeStatus.DEGRADED
+        if event.dispatched_us is not None:
+            bucket = bucket_of(max(0, self.time_us - event.dispatched_us) // RESPONSE_TICK_US)
+            agent.responses[bucket] = agent.responses.get(bucket, 0) + 1
+
+    def _handoff(self, event: ev.AgentHandedOff) -> None:
+        pair = Pair(event.from_agent, event.to_agent, event.initiator.value, event.mode.value).name
+        if event.mode in (*_COUNTED_MODES, HandoffMode.CONSULT):
+            counts = self.here
+            counts.carried_out += 1
+            counts.pair(pair).carried_out += 1
+        if event.mode in _COUNTED_MODES:
+            self._ping_pong(event, pair)
+        if event.moves:
+            self._move(event, pair)
+        if event.dispatches:
+            self._dispatch(event.to_agent, event.route_reason)
+
+    def _ping_pong(self, event: ev.AgentHandedOff, pair: str) -> None:
+        goes_back = self.handed == (event.to_agent, event.from_agent)
+        is_soon = self.messages_since <= PING_PONG_MESSAGES_MAX
+        if goes_back and is_soon and event.initiator not in _BY_THEMSELVES:
+            self.here.ping_pongs += 1
+            self.here.pair(pair).ping_pongs += 1
+        self.handed = (event.from_agent, event.to_agent)
+        self.messages_since = 0
+
+    def _move(self, event: ev.AgentHandedOff, pair: str) -> None:
+        by_user = (
+            self.by_command
+            and event.initiator is Initiator.USER
+            and event.route_reason is RouteReason.USER_SELECTED
+        )
+        self._leave(by_user=by_user)
+        to_agent = event.to_agent if event.activates else ""
+        match event.mode:
+            case HandoffMode.INTERLUDE:
+                left = Frame(
+                    self.active or event.from_agent, self.turns, pair, self.hour, self.channel
+                )
+                self.frames = (*self.frames, left)
+                self.active = ""
+                self._activate(to_agent)
+            case HandoffMode.RETURN if event.activates and self.frames:
+                self._end_stay(self.active, self.turns)
+                *kept, frame = self.frames
+                self.added.at(Place(frame.hour, frame.channel)).pair(frame.pair).returned += 1
+                self.frames = tuple(kept)
+                self.active, self.turns = frame.agent_id, frame.turns
+            case HandoffMode.HOP if event.activates:
+                self._end_stay(self.active, self.turns)
+                self._activate(to_agent)
+            case _:
+                self._end_all()
+                self._activate(to_agent)
+
+    def _leave(self, *, by_user: bool) -> None:
+        """Count an agent that its user leaves soon after getting it."""
+        if by_user and self.active and self.turns <= STUCK_TURNS_MAX:
+            counts = self.here
+            counts.stuck += 1
+            counts.agent(self.active).stuck += 1
+
+    def _activate(self, agent_id: str) -> None:
+        self.active, self.turns = agent_id, 0
+        if agent_id:
+            self.here.agent(agent_id).activations += 1
+
+    def _end_all(self) -> None:
+        """End the stay of the active agent and of all that it interrupted."""
+        for frame in self.frames:
+            self._end_stay(frame.agent_id, frame.turns)
+        self._end_stay(self.active, self.turns)
+        self.frames, self.active, self.turns = (), "", 0
+
+    def _end_stay(self, agent_id: str, turns: int) -> None:
+        if not agent_id:
+            return
+        agent = self.here.agent(agent_id)
+        agent.stays += 1
+        agent.turns_stayed += turns
+        bucket = bucket_of(turns)
+        agent.stay_turns[bucket] = agent.stay_turns.get(bucket, 0) + 1

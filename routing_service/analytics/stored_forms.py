@@ -1,0 +1,154 @@
+"""The figures as they are stored: settings, each with a version and the step that it contains.
+
+Owns: their names, bytes and bounds. Must not know: how they are read or written.
+Rule: a value of a newer release is SchemaTooNew, never damage, and is never written over.
+
+All of them go by the places in one store's log, and are folded anew where the data moves to another
+store. For each tenant, and for ALL_TENANTS with all tenants together, after the prefix:
+fold               of ALL_TENANTS alone: the Head
+tenant             of each tenant: its Directory
+h/HOUR             figures of an hour, all channels; HOUR counts from 1970
+h/HOUR/CHANNEL     figures of an hour and a channel
+d/DAY[/CHANNEL]    the same of a day, so that a year is 365 reads
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final, TypeVar
+
+import msgspec
+
+from routing_service.analytics.counts import CHANNELS_MAX, NEVER, Counts
+from routing_service.storage.store import OWN_SETTING_PREFIX, SchemaTooNew, StoreCorrupt
+
+ALL_TENANTS: Final = "*"
+PREFIX: Final = f"{OWN_SETTING_PREFIX}analytics/"
+HEAD: Final = f"{PREFIX}fold"
+DIRECTORY: Final = f"{PREFIX}tenant"
+HOURS_PER_DAY: Final = 24
+
+VERSION: Final = 1
+
+VALUE_BYTES_MAX: Final = 60 * 1024
+"""The largest value: what every store takes for a setting, less some room."""
+
+RECENT_SESSIONS_MAX: Final = 1_024
+"""Sessions whose last counted revision is remembered, so that a change which a store delivers again
+is not counted again. Stores deliver again what is recent: a page, or the seconds before a crash."""
+
+_LEVEL: Final = 1
+_COMPRESSED: Final = b"z"
+_PLAIN: Final = b"p"
+
+
+class Delta(msgspec.Struct, omit_defaults=True):
+    """What a step adds to one setting of figures."""
+
+    tenant: str
+    name: str
+    counts: Counts
+
+
+class DirectoryDelta(msgspec.Struct, omit_defaults=True):
+    """What a step adds to a tenant's directory. audit: None = as before."""
+
+    tenant: str
+    first_hour: int = NEVER
+    last_hour: int = NEVER
+    channels: list[str] = msgspec.field(default_factory=list)
+    audit: bytes | None = None
+
+
+class Head(msgspec.Struct, omit_defaults=True):
+    """How far the fold is, and what its last step adds: written as one, by compare-and-set.
+
+    seq: of the last step. cursor: the place in the log after it. as_of_us: the time of the last
+    change it took. recent: for a session's hash the revision and time of its last counted change,
+    the latest last. deltas, directories: what the step adds; each setting that has them in it says
+    so by its seq, so that adding them again adds nothing.
+    """
+
+    seq: int = 0
+    cursor: bytes = b""
+    as_of_us: int = 0
+    recent: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+    deltas: list[Delta] = msgspec.field(default_factory=list)
+    directories: list[DirectoryDelta] = msgspec.field(default_factory=list)
+
+
+class Figures(msgspec.Struct, omit_defaults=True):
+    """A setting of figures. seq: of the last step that is in it."""
+
+    seq: int = 0
+    counts: Counts = msgspec.field(default_factory=Counts)
+
+
+class Directory(msgspec.Struct, omit_defaults=True):
+    """What there is of a tenant. audit: the place in its audit after what is counted."""
+
+    seq: int = 0
+    first_hour: int = NEVER
+    last_hour: int = NEVER
+    channels: list[str] = msgspec.field(default_factory=list)
+    audit: bytes = b""
+
+    def add(self, delta: DirectoryDelta) -> None:
+        """Add what a step found."""
+        if delta.first_hour != NEVER:
+            known = self.first_hour != NEVER
+            self.first_hour = min(self.first_hour, delta.first_hour) if known else delta.first_hour
+            self.last_hour = max(self.last_hour, delta.last_hour)
+        for channel in delta.channels:
+            if channel not in self.channels and len(self.channels) < CHANNELS_MAX:
+                self.channels.append(channel)
+        if delta.audit is not None:
+            self.audit = delta.audit
+
+
+Stored = TypeVar("Stored", Head, Figures, Directory)
+
+
+def hour_name(hour: int, channel: str) -> str:
+    """Return the name of an hour's figures. channel: "" = all."""
+    return f"{PREFIX}h/{hour}/{channel}" if channel else f"{PREFIX}h/{hour}"
+
+
+def day_name(day: int, channel: str) -> str:
+    """Return the name of a day's figures. channel: "" = all."""
+    return f"{PREFIX}d/{day}/{channel}" if channel else f"{PREFIX}d/{day}"
+
+
+def encode(value: Head | Directory) -> bytes:
+    """Return the stored form. It may be larger than a store takes: see VALUE_BYTES_MAX."""
+    data = msgspec.msgpack.encode((VERSION, value))
+    packed = zlib.compress(data, _LEVEL)
+    return _COMPRESSED + packed if len(packed) < len(data) else _PLAIN + data
+
+
+def encode_figures(figures: Figures) -> bytes:
+    """Return the stored form, with the rarest rows taken together until a store takes it."""
+    while True:
+        data = msgspec.msgpack.encode((VERSION, figures))
+        packed = _COMPRESSED + zlib.compress(data, _LEVEL)
+        if len(packed) <= VALUE_BYTES_MAX:
+            return packed
+        figures.counts.coarsen()
+
+
+def decode(kind: type[Stored], data: bytes | None, where: str) -> Stored:
+    """Return what is stored; an empty one where there is nothing.
+
+    Raises SchemaTooNew, StoreCorrupt.
+    """
+    if data is None:
+        return kind()
+    try:
+        plain = zlib.decompress(data[1:]) if data[:1] == _COMPRESSED else data[1:]
+        version, value = msgspec.msgpack.decode(plain, type=tuple[int, msgspec.Raw])
+        if version > VERSION:
+            raise SchemaTooNew(where, version, VERSION)
+        return msgspec.msgpack.decode(value, type=kind)
+    except (msgspec.DecodeError, zlib.error) as error:
+        message = f'the setting "{where}" cannot be read; restore it from a backup'
+        raise StoreCorrupt(message) from error
