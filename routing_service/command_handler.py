@@ -547,6 +547,13 @@ class CommandHandler:
                 if row.session_id != call.key.session_id:
                     raise _task_of_another(call, task_id, row.session_id, row)
                 return replace(command, known_task_status=row.status)
+            case ResumeTask(task_id=task_id):
+                if state is None or (state.task and state.task.task_id == task_id):
+                    return command
+                row = await self._store.find_task(call.key.tenant, task_id)
+                if row is not None and row.session_id != call.key.session_id:
+                    raise _task_of_another(call, task_id, row.session_id, row)
+                return replace(command, known_task_status=row.status if row else "")
             case SetActiveAgent(turn_request_id=turn_id) if turn_id:
                 refusals = await self._store.count_audit(call.key, HANDOFF_REFUSED, turn_id)
                 is_open = state is not None and state.find_turn(turn_id) is not None

@@ -157,7 +157,8 @@ class CompleteTurn(msgspec.Struct, frozen=True):
 class ResumeTask(msgspec.Struct, frozen=True):
     """A person's decision about a paused task.
 
-    request_id: the request that waits for it. task_id "" = the session's. child_seed: as above.
+    request_id: the request that waits for it. child_seed: as above. known_task_status: what the
+    store says of a task_id that is not the session's latest; "" = it has none such.
     """
 
     request_id: str
@@ -165,6 +166,7 @@ class ResumeTask(msgspec.Struct, frozen=True):
     decision: ApprovalDecision
     child_seed: str
     comment: str = ""
+    known_task_status: str = ""
 
 
 Command = RouteMessage | SetActiveAgent | ClearActiveAgent | CompleteTurn | ResumeTask

@@ -25,11 +25,19 @@ def decide_resume(draft: Draft, command: ResumeTask) -> Decision:
     task = state.task
     metadata = {"session_id": state.session_id, "task_id": command.task_id}
     if task is None or task.task_id != command.task_id:
+        status = command.known_task_status
+        if not status:
+            raise RoutingError(
+                Reason.UNKNOWN_TASK,
+                f'task "{command.task_id}" is not known in session "{state.session_id}"; '
+                "list its tasks",
+                metadata=metadata,
+            )
         raise RoutingError(
             Reason.TASK_NOT_PAUSED,
-            f'task "{command.task_id}" is not the open task of session "{state.session_id}"; '
-            "there is nothing to approve",
-            metadata={**metadata, "status": "closed"},
+            f'task "{command.task_id}" is {status}, and no longer the latest of session '
+            f'"{state.session_id}"; there is nothing to approve',
+            metadata={**metadata, "status": status},
         )
     paused = state.paused
     if paused is None:

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from agent_routing.v1 import item_pb2, turn_pb2
 from routing_service.core.errors import Reason, RoutingError, Violation
+from routing_service.core.registry import Registry
 
 M = TypeVar("M", bound=Message)
 
@@ -92,7 +93,7 @@ class FieldChecks:
         self._violations.append(Violation(field, detail))
 
     def identifier(self, field: str, value: str, *, required: bool = False) -> None:
-        """Check a session's or an agent's id."""
+        """Check an id that is no UUID: a session's, mostly."""
         if not value:
             if required:
                 self.refuse(field, "is required; send an id of 1-128 characters")
@@ -103,6 +104,11 @@ class FieldChecks:
             )
         elif not _ID.match(value):
             self.refuse(field, f"{_quoted(value)} has other characters than {_ID_WORDS}")
+
+    def agent(self, field: str, value: str, registry: Registry, *, required: bool = False) -> None:
+        """Check the name of an agent: an id, or an alias, which may have any characters."""
+        if registry.resolve(value) is None:
+            self.identifier(field, value, required=required)
 
     def uuid(self, field: str, value: str, *, required: bool = False) -> str:
         """Check a task's, request's or suggestion's id; return it in lower case."""

@@ -249,7 +249,7 @@ class RoutingServicer:
     async def set_active_agent(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Carry out a validated handoff."""
         request = parse(routing_service_pb2.SetActiveAgentRequest, data)
-        command = _set_active_in(request)
+        command = _set_active_in(request, self._handler.registry)
         call = Call(
             key=SessionKey(caller.tenant, request.session_id),
             method="SetActiveAgent",
@@ -541,7 +541,7 @@ class RoutingServicer:
         """List a session's history."""
         request = parse(routing_service_pb2.ListTurnsRequest, data)
         checks = FieldChecks()
-        checks.identifier("agent_id", request.agent_id)
+        checks.agent("agent_id", request.agent_id, self._handler.registry)
         task_id = checks.uuid("task_id", request.task_id)
         checks.number("page_size", request.page_size, 0, PAGE_SIZE_MAX)
         checks.word(
@@ -577,9 +577,9 @@ class RoutingServicer:
         checks.identifier("session_id", request.session_id)
         checks.user("user_id", request.user_id)
         checks.locale("locale", request.locale)
-        checks.identifier("from_agent_id", request.from_agent_id)
-        checks.done()
         registry = self._handler.registry
+        checks.agent("from_agent_id", request.from_agent_id, registry)
+        checks.done()
         cards = self._cards_now()
         agents: Iterable[Agent] = registry.agents.values()
         locale = request.locale
@@ -681,15 +681,17 @@ def _route_in(request: routing_service_pb2.RouteRequest) -> tuple[cmd.RouteMessa
     return command, request_id
 
 
-def _set_active_in(request: routing_service_pb2.SetActiveAgentRequest) -> cmd.SetActiveAgent:
+def _set_active_in(
+    request: routing_service_pb2.SetActiveAgentRequest, registry: Registry
+) -> cmd.SetActiveAgent:
     checks = FieldChecks()
     checks.identifier("session_id", request.session_id, required=True)
     checks.user("user_id", request.user_id)
-    checks.identifier("agent_id", request.agent_id, required=True)
+    checks.agent("agent_id", request.agent_id, registry, required=True)
     request_id = checks.uuid("request_id", request.request_id) or new_uuid7()
     turn_request_id = checks.uuid("turn_request_id", request.turn_request_id)
     checks.uuid("suggestion_id", request.suggestion_id)
-    checks.identifier("from_agent_id", request.from_agent_id)
+    checks.agent("from_agent_id", request.from_agent_id, registry)
     checks.text("reason", request.reason, REASON_BYTES_MAX)
     checks.text("message", request.message, MESSAGE_BYTES_MAX)
     checks.context("context", request.context)
@@ -722,7 +724,7 @@ def _complete_in(
     checks.identifier("session_id", request.session_id, required=True)
     checks.user("user_id", request.user_id)
     request_id = checks.uuid("request_id", request.request_id, required=True)
-    checks.identifier("agent_id", request.agent_id, required=True)
+    checks.agent("agent_id", request.agent_id, registry, required=True)
     checks.text("text", request.text, TEXT_BYTES_MAX)
     checks.items("items", request.items)
     checks.steps("steps", request.steps)
@@ -746,7 +748,7 @@ def _complete_in(
             checks.text("complete.summary", request.complete.summary, MESSAGE_BYTES_MAX)
             checks.text("complete.message", request.complete.message, MESSAGE_BYTES_MAX)
         case "handoff":
-            _check_handoff(checks, request)
+            _check_handoff(checks, request, registry)
         case "approval_needed":
             checks.text("approval_needed.prompt", request.approval_needed.prompt, MESSAGE_BYTES_MAX)
         case "failure":
@@ -767,9 +769,11 @@ def _complete_in(
     )
 
 
-def _check_handoff(checks: FieldChecks, request: routing_service_pb2.CompleteTurnRequest) -> None:
+def _check_handoff(
+    checks: FieldChecks, request: routing_service_pb2.CompleteTurnRequest, registry: Registry
+) -> None:
     handoff = request.handoff
-    checks.identifier("handoff.agent_id", handoff.agent_id, required=True)
+    checks.agent("handoff.agent_id", handoff.agent_id, registry, required=True)
     checks.text("handoff.reason", handoff.reason, REASON_BYTES_MAX)
     checks.text("handoff.message", handoff.message, MESSAGE_BYTES_MAX)
     checks.context("handoff.context", handoff.context)

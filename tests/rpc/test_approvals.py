@@ -198,7 +198,7 @@ async def test_resume_of_the_wrong_thing_is_refused(service):
     chat, paused = await pause(service)
     for fields, code, reason in (
         ({"request_id": new_uuid7()}, "FAILED_PRECONDITION", "REQUEST_NOT_OPEN"),
-        ({"task_id": new_uuid7()}, "FAILED_PRECONDITION", "TASK_NOT_PAUSED"),
+        ({"task_id": new_uuid7()}, "NOT_FOUND", "UNKNOWN_TASK"),
         ({"session_id": "nobody"}, "NOT_FOUND", "UNKNOWN_SESSION"),
         ({"session_id": "", "task_id": new_uuid7()}, "NOT_FOUND", "UNKNOWN_TASK"),
         ({"decision": 0}, "INVALID_ARGUMENT", "INVALID_FIELD"),
@@ -207,6 +207,22 @@ async def test_resume_of_the_wrong_thing_is_refused(service):
         refused = await refusal(decide(chat, paused, **fields))
         assert (refused.code, refused.reason) == (code, reason), fields
     assert (await chat.status()).pending_approval.request_id == paused.request_id
+
+
+async def test_resume_of_an_earlier_or_a_foreign_task_is_refused(service):
+    """A task that is over says what became of it; another session's is told to its user alone."""
+    chat, paused = await pause(service)
+    await chat.say("/reset and now something else")
+    refused = await refusal(decide(chat, paused))
+    assert tuple(refused) == ("FAILED_PRECONDITION", "TASK_NOT_PAUSED")
+    assert refused.metadata["status"] == "cancelled"
+    other, waiting = await pause(service)
+    foreign = decide(chat, waiting, user_id="ana")
+    assert tuple(await refusal(foreign)) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+    stranger = await service.chat(user_id="ben").with_agent("support")
+    foreign = decide(stranger, waiting, user_id="ben")
+    assert tuple(await refusal(foreign)) == ("PERMISSION_DENIED", "OWNER_MISMATCH")
+    assert (await other.status()).pending_approval.request_id == waiting.request_id
 
 
 async def test_history_shows_the_pause_and_what_followed(service):

@@ -101,13 +101,24 @@ async def test_initiator_is_read_off_the_source_where_nobody_says(service):
 
 
 async def test_agent_is_known_by_its_alias_in_any_case(service):
-    """Frameworks have names of their own for agents."""
+    """Frameworks have names of their own for agents, with spaces mostly; answers have the id."""
     chat = service.chat()
-    await chat.say()
-    # An alias may have spaces, which no field for ids takes; a name that keeps to the rule counts.
+    routed = await chat.say()
+    handed = await chat.answer(routed.dispatch, **hand_to("Sales Team"))
+    assert handed.next.agent.agent_id == "sales"
+    done = await chat.answer(handed.next, "here", agent_id="sales team")
+    assert (outcome_status(done), done.active_agent.agent_id) == ("APPLIED", "sales")
+    # The alias and the id are one caller: this is a repeat.
+    assert await chat.answer(handed.next, "here") == done
+    moved = await chat.set_active("support", from_agent_id="SALES TEAM")
+    assert handed_from(moved.handoff) == "sales"
     assert (await chat.set_active("SALES")).agent.agent_id == "sales"
-    refused = await refusal(chat.set_active("Sales Team"))
+    assert [turn.agent_id for turn in await chat.turns(agent_id="Sales Team")] == ["sales"]
+    assert "support" in await chat.agents(from_agent_id="Sales Team")
+    # A name that is nobody's is still held to the rule for ids.
+    refused = await refusal(chat.set_active("Sales Crowd"))
     assert tuple(refused) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+    assert refused.rules == ["agent_id"]
 
 
 async def test_unknown_target_is_not_found(service):

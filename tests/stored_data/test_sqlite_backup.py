@@ -5,7 +5,6 @@ import json
 import os
 import sqlite3
 import stat
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -17,24 +16,12 @@ from routing_service.storage.store import CURSOR_START, CursorInvalid, SessionKe
 from tests.rpc.conftest import serve_process  # noqa: F401 - a fixture
 from tests.rpc.live_service import serving
 from tests.rpc.registries import DESK
+from tests.stored_data.command_line import command
 
 
 def path_of(url):
     """Return the file of a SQLite URL."""
     return Path(url.removeprefix("sqlite:///"))
-
-
-async def command(*argv):
-    """Run a command in a process of its own, as beside a server: (exit code, stdout, stderr)."""
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).parent / "agent-routing"),
-        *map(str, argv),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 50)
-    return process.returncode, out.decode(), err.decode()
 
 
 async def test_backup_under_load_holds_all_that_was_acknowledged_before_it(tmp_path):

@@ -205,7 +205,9 @@ class RouteResponse(google.protobuf.message.Message):
     session_id: builtins.str
     """The session: as given, found, or made."""
     task_id: builtins.str
-    """The task: as given, found, or made. Empty where no task is open and none was made."""
+    """The task: as given, found, or made. Of a command that dispatches nothing: the session's latest,
+    open or not, such as the one that /reset has cancelled.
+    """
     request_id: builtins.str
     """The request: as given or made."""
     revision: builtins.int
@@ -353,7 +355,9 @@ class SetActiveAgentResponse(google.protobuf.message.Message):
     session_id: builtins.str
     """The session."""
     task_id: builtins.str
-    """The session's open task. Empty where there is none."""
+    """The turn's task where turn_request_id names one, else the session's latest, open or not. Empty
+    where there was none yet.
+    """
     request_id: builtins.str
     """The request: as given or made."""
     revision: builtins.int
@@ -445,7 +449,9 @@ class ClearActiveAgentResponse(google.protobuf.message.Message):
     session_id: builtins.str
     """The session."""
     task_id: builtins.str
-    """The session's open task. Empty where there is none (any more)."""
+    """The session's latest task, open or not: what scope SESSION has cancelled, too. Empty where
+    there was none yet.
+    """
     request_id: builtins.str
     """The request: as given or made."""
     revision: builtins.int
@@ -1023,7 +1029,9 @@ class ResumeTaskRequest(google.protobuf.message.Message):
     user_id: builtins.str
     """The user of the session. See the service."""
     task_id: builtins.str
-    """The task. Required. Not paused: FAILED_PRECONDITION, TASK_NOT_PAUSED."""
+    """The task. Required. Not known: NOT_FOUND, UNKNOWN_TASK. Not paused: FAILED_PRECONDITION,
+    TASK_NOT_PAUSED.
+    """
     request_id: builtins.str
     """The request that waits for the approval, as in TaskPaused. Required. Once: the same decision
     repeated gets the first response, another one is FAILED_PRECONDITION, REQUEST_NOT_OPEN.

@@ -207,7 +207,8 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     What holds for all calls:
 
     Ids. session_id and agent_id are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. Where a
-    request names an agent, an alias of the registry that keeps to this rule does too, in any case.
+    request names an agent, an alias of the registry does too, in any case, also one with spaces, as
+    frameworks have them; answers and events have the id.
     task_id, request_id, turn_request_id and suggestion_id are UUIDs in their canonical form of 36
     characters; upper case is taken for lower. A tenant is named by the rule of session_id, a user by
     1-256 bytes without control characters, such as "auth0|5f7c8ec7".
@@ -434,7 +435,8 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
     What holds for all calls:
 
     Ids. session_id and agent_id are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. Where a
-    request names an agent, an alias of the registry that keeps to this rule does too, in any case.
+    request names an agent, an alias of the registry does too, in any case, also one with spaces, as
+    frameworks have them; answers and events have the id.
     task_id, request_id, turn_request_id and suggestion_id are UUIDs in their canonical form of 36
     characters; upper case is taken for lower. A tenant is named by the rule of session_id, a user by
     1-256 bytes without control characters, such as "auth0|5f7c8ec7".
