@@ -8,10 +8,19 @@ import pytest
 
 import agent_routing
 from agent_routing import outcomes
+from tests.conformance.conftest import ENGINES
 from tests.replicas.replica_set import serving_replicas
 from tests.rpc.registries import DESK
 
 CALLERS = 8
+
+on_one_engine = pytest.mark.parametrize(
+    "shared_store",
+    [engine for engine in ENGINES if engine.name == "postgres"],
+    ids=lambda engine: engine.name,
+    indirect=True,
+)
+"""What a client does about replicas has nothing to do with what is below them."""
 
 
 class Chats:
@@ -68,6 +77,7 @@ class Chats:
                 await asyncio.sleep(0.01)
 
 
+@on_one_engine
 @pytest.mark.timeout(180)
 async def test_no_call_fails_while_one_replica_drains_and_one_is_killed(shared_store):
     """Also with the client as it comes: calls in flight are sent again, to another replica."""
@@ -91,6 +101,7 @@ async def test_no_call_fails_while_one_replica_drains_and_one_is_killed(shared_s
     assert max(chats.attempts) <= agent_routing.RetryPolicy().attempts_max
 
 
+@on_one_engine
 @pytest.mark.timeout(180)
 async def test_watch_goes_on_at_another_replica_where_its_own_was_killed(shared_store):
     """Every change once and in order, whichever replica tells of it."""

@@ -12,7 +12,7 @@ from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import SessionKey, StoreUnavailable
 from tests.replicas.stale_pairs import SharedStore, StalePairs, counted_ids
-from tests.rpc.live_service import finish, fresh_id, is_replayed, refusal, serving, went
+from tests.rpc.live_service import finish, fresh_id, hand_to, is_replayed, refusal, serving, went
 from tests.rpc.registries import DESK
 
 SESSION_STEPS = 10
@@ -245,3 +245,22 @@ async def test_watcher_hears_of_a_change_whose_writer_was_told_that_the_store_fa
         assert await is_replayed(chat.say("more", request_id=request_id))
         assert await next_revision() == 3
         watch.cancel()
+
+
+async def test_interlude_that_the_older_replica_ends_returns_to_the_agent_only_the_newer_has(
+    tmp_path,
+):
+    """The frame is kept as it is, whoever takes it off the stack."""
+    newer = DESK + "  - {id: brand_new, name: Brand new}\n"
+    async with two_replicas(tmp_path, newer, DESK) as (new, old):
+        here, there = new.chat("shared"), old.chat("shared")
+        await here.with_agent("brand_new")
+        routed = await here.say("one")
+        handed = await here.answer(routed.dispatch, "a moment", **hand_to("interrupts"))
+        await here.answer(handed.next, "hello")
+        routed = await there.say("two")
+        assert went(routed.dispatch) == ("interrupts", "STICKY")
+        await there.answer(routed.dispatch, "that was it", **finish())
+        assert (await here.status()).active_agent.agent_id == "brand_new"
+        assert went((await there.say("three")).dispatch) == ("front", "AGENT_UNAVAILABLE")
+        assert went((await here.say("four")).dispatch)[0] == "brand_new"
