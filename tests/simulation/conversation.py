@@ -220,6 +220,7 @@ class Conversation:
         *,
         request: str = "",
         task_id: str = "",
+        known_task_status: str = "",
     ) -> Decision:
         """Let a person decide what the task is paused for."""
         assert self.state is not None
@@ -230,6 +231,7 @@ class Conversation:
                 task_id=task_id or (task.task_id if task else self.fresh_id()),
                 decision=decision,
                 child_seed=self.fresh_id(),
+                known_task_status=known_task_status,
             )
         )
 

@@ -214,10 +214,10 @@ class HandOver:
 
 @dataclass(frozen=True)
 class Resume:
-    """A person decides what the task is paused for; wrong: for another request."""
+    """A person decides what the task is paused for; wrong: what of it is another's, if anything."""
 
     decision: ApprovalDecision
-    wrong: bool
+    wrong: str
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,8 @@ def draw_step(tape: Tape) -> Step:
             mode=tape.pick((TRANSFER, INTERLUDE)),
         )
     if kind is Resume:
-        return Resume(tape.pick(tuple(ApprovalDecision)), tape.rarely())
+        wrong = tape.pick((*[""] * 9, "request", "open request", "task", "closed task"))
+        return Resume(tape.pick(tuple(ApprovalDecision)), wrong)
     if kind is Clear:
         return Clear(session=tape.pick((False, True)))
     if kind is Wait:

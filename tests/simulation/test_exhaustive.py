@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator
+from typing import cast
 
 import pytest
 
@@ -159,6 +160,18 @@ def resume(decision: ApprovalDecision) -> Letter:
     return f"a person decides: {decision.value}", command
 
 
+def resume_another() -> Letter:
+    """A person's decision about a request that is open, or about a task that waits for nobody."""
+
+    def command(state: SessionState, ids: Ids) -> Command | None:
+        if state.task is None:
+            return None
+        request_id = state.open_turns[-1].request_id if state.open_turns else ids()
+        return ResumeTask(request_id, state.task.task_id, ApprovalDecision.APPROVE, ids())
+
+    return "a person decides about another request", command
+
+
 def clear(scope: ClearScope) -> Letter:
     """A clear."""
     return f"clear {scope.value}", lambda _state, ids: ClearActiveAgent(ids(), scope)
@@ -191,6 +204,7 @@ def alphabet(home: str) -> tuple[Letter, ...]:
         answer("consults clerk", HandOff("clerk", mode=HandoffMode.CONSULT)),
         answer("needs an approval", AskApproval()),
         resume(ApprovalDecision.REJECT),
+        resume_another(),
         answer("fails", Fail()),
         answer("asks", FollowUp(), enabled=False),
         answer("proceed", Proceed(), stranger=True),
@@ -369,7 +383,12 @@ def test_nothing_that_never_happens_is_a_few_commands_away(registry):
     """Every sequence of every kind of command, up to four."""
     found = search(registry, 4)
     assert len(found.seen) > 2000
-    assert set(found.refusals) == {Reason.UNKNOWN_SESSION, Reason.HANDOFF_REFUSED}
+    assert set(found.refusals) == {
+        Reason.UNKNOWN_SESSION,
+        Reason.HANDOFF_REFUSED,
+        Reason.TASK_NOT_PAUSED,
+        Reason.REQUEST_NOT_OPEN,
+    }
 
 
 @pytest.mark.timeout(300)
@@ -381,6 +400,17 @@ def test_nothing_that_never_happens_is_six_telling_commands_away(registry):
     assert any(key[1] for key in reached), "no interlude was reached"
     assert any(key[3] for key in reached), "no return was reached"
     assert any(key[0] and key[0][1] for key in reached), "no lock was reached"
+    assert any(key[5] for key in reached), "no approval was reached"
+    assert any(asks(key) for key in reached), "no consult was reached"
+    # An approval that is asked for in an interlude, and a consult by somebody who waits.
+    assert any(key[1] and key[5] for key in reached)
+    assert any(asks(key) and key[0] and key[0][1] for key in reached)
+
+
+def asks(key: tuple[Hashable, ...]) -> bool:
+    """Say whether a state has an open question of one agent to another."""
+    turns = cast("tuple[tuple[Hashable, ...], ...]", key[2])
+    return any(asker for _, _, _, _, asker, *_ in turns)
 
 
 @pytest.mark.torture

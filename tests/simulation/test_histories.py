@@ -76,6 +76,7 @@ REFUSALS = {
     Reason.UNKNOWN_AGENT,
     Reason.UNKNOWN_REQUEST,
     Reason.UNKNOWN_SESSION,
+    Reason.UNKNOWN_TASK,
     Reason.TASK_OPEN,
     Reason.TASK_CLOSED,
     Reason.TURN_OPEN,
@@ -138,7 +139,7 @@ class Actors:
                 )
             case Resume():
                 if chat.state is not None:
-                    chat.resumes(step.decision, request=uuid7(10**6) if step.wrong else "")
+                    self._resume(step)
             case Clear():
                 if chat.state is not None:
                     chat.clears(ClearScope.SESSION if step.session else ClearScope.ACTIVE_AGENT)
@@ -207,6 +208,33 @@ class Actors:
         (answer,) = (e for e in decision.events if isinstance(e, TurnCompleted))
         self.answered[request, by] = answer.text
         self.outcomes[decision.status.value] += 1
+
+    def _resume(self, step: Resume) -> None:
+        chat = self.chat
+        request = task_id = known_status = ""
+        match step.wrong:
+            case "request":
+                request = uuid7(10**6)
+            case "open request":
+                request = self._request(0, closed=False)
+            case "task":
+                task_id = uuid7(10**6)
+            case "closed task" if self.closed_tasks:
+                task_id, known_status = next(iter(self.closed_tasks.items()))
+                assert chat.state is not None
+                if chat.state.task is not None and task_id == chat.state.task.task_id:
+                    known_status = ""
+        before = chat.state
+        decision = chat.resumes(
+            step.decision, request=request, task_id=task_id, known_task_status=known_status
+        )
+        # Whatever else was open, the one request that waited is the one that goes on, once.
+        assert before is not None
+        assert before.paused is not None
+        assert decision.dispatch.request_id not in {turn.request_id for turn in before.open_turns}
+        with pytest.raises(RoutingError) as second:
+            chat.resumes(step.decision, request=before.paused.request_id)
+        assert second.value.reason is Reason.TASK_NOT_PAUSED
 
     def _request(self, place: int, *, closed: bool) -> str:
         """Return an open request, or one of the past, or one that nobody knows."""
