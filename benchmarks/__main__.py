@@ -8,7 +8,6 @@ value}, "rounds": …} and printed as a table.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import statistics
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import engine_turns, peer_environment, postgres_appends, service
-from benchmarks.story import Load, Result
+from benchmarks.story import Load
 
 ROOT: Final = Path(__file__).parent.parent
 REPORT: Final = ROOT / "build" / "bench.json"
@@ -36,15 +35,11 @@ def turn_vs_langgraph_swarm_sqlite(load: Load, rounds: int) -> dict[str, list[fl
     peer_environment.prepare(peer)
     rates: dict[str, list[float]] = {"ours": [], "reference": []}
     with service.server() as address:
-        _run(address, LOAD_QUICK)  # Connections and caches are warm before it counts.
+        service.play(address, LOAD_QUICK)  # Connections and caches are warm before it counts.
         for _ in range(rounds):
             rates["reference"].append(peer_environment.play(peer, load).turns_per_s)
-            rates["ours"].append(_run(address, load).turns_per_s)
+            rates["ours"].append(service.play(address, load).turns_per_s)
     return rates
-
-
-def _run(address: str, load: Load) -> Result:
-    return asyncio.run(service.play(address, load))
 
 
 FIGURES: Final[dict[str, Callable[[Load, int], dict[str, list[float]]]]] = {

@@ -8,7 +8,6 @@ against.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -57,13 +56,13 @@ def measure(name: str, engine: Engine) -> Cost:
     """Play both loads into one engine."""
     short, long = (Load(SESSIONS, turns, concurrency=32) for turns in (TURNS_SHORT, TURNS_LONG))
     with service.server_process(engine.store_url) as (address, pid):
-        asyncio.run(service.play(address, short))
+        service.play(address, short)
         empty_bytes = engine.stored_bytes()
-        asyncio.run(service.play(address, short))
+        service.play(address, short)
         short_bytes = engine.stored_bytes()
         server_s, engine_s = _cpu_s([pid]), _cpu_s(engine.processes())
         logged = engine.logged_bytes()
-        played = asyncio.run(service.play(address, long))
+        played = service.play(address, long)
         logged = engine.logged_bytes() - logged
         server_s, engine_s = _cpu_s([pid]) - server_s, _cpu_s(engine.processes()) - engine_s
         long_bytes = engine.stored_bytes()

@@ -186,10 +186,10 @@ def turns_vs_commits(engine: str, load: Load, rounds: int) -> dict[str, list[flo
     """Play durable turns on an engine, and commit rows to it, in turn."""
     rates: dict[str, list[float]] = {"ours": [], "reference": []}
     with ENGINES[engine]() as running, service.server(running.store_url) as address:
-        asyncio.run(service.play(address, WARM))
+        service.play(address, WARM)
         for _ in range(rounds):
             rates["reference"].append(running.commits(load.concurrency))
-            rates["ours"].append(asyncio.run(service.play(address, load)).turns_per_s)
+            rates["ours"].append(service.play(address, load).turns_per_s)
     return rates
 
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import grpc
 
@@ -78,8 +78,19 @@ def server_process(store_url: str = "") -> Iterator[tuple[str, int]]:
                 process.wait(STOP_S_MAX)
 
 
-async def play(address: str, load: Load) -> Result:
-    """Play the load: every turn a Route and, for each agent it reaches, a CompleteTurn."""
+def play(address: str, load: Load) -> Result:
+    """Play the load: every turn a Route and, for each agent it reaches, a CompleteTurn.
+
+    On uvloop where there is one, so that the client takes as little as it can of the machine.
+    """
+    try:
+        from uvloop import run  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        run = asyncio.run
+    return cast("Result", run(_play(address, load)))
+
+
+async def _play(address: str, load: Load) -> Result:
     channels = [grpc.aio.insecure_channel(address, _apart(place)) for place in range(CHANNELS)]
     places = asyncio.Semaphore(load.concurrency)
     run = new_uuid7()
