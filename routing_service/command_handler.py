@@ -72,9 +72,10 @@ from routing_service.turn_history import COMPLETE_TURN, SCAN_CHANGES_MAX, TurnHi
 
 HANDOFF_REFUSED: Final = "handoff_refused"
 
-CONFLICT_ATTEMPTS_MAX: Final = 6
-"""Decisions on a session before a caller is told ABORTED. With jitter up to 80 ms this outlasts
-tens of replicas that write one session at once; more contention than that is the callers' own."""
+CONFLICT_ATTEMPTS_MAX: Final = 20
+"""Decisions on a session, after the first, before a caller is told ABORTED. A replica that loses
+meets the others again at once: with 6, of 400 calls by 16 callers of one session on three replicas
+4 to 7 were refused, with 20 none. All of them with their waits take less than two seconds."""
 
 CONFLICT_WAIT_MAX_S: Final = 0.08
 

@@ -64,6 +64,8 @@ async def histories_under_kills(store, *, rounds, steps, kills, pause_s_max):
                 played += 1
                 if killing.done():
                     killing.result()
+            # All of them in one session: replicas find each other's changes again and again.
+            await crowd.round(f"{SEED}-all", sessions=1, steps=steps)
         finally:
             killing.cancel()
             await asyncio.gather(killing, return_exceptions=True)
