@@ -223,6 +223,7 @@ _WORDS: Final = (
     ("TRYAGAIN", StoreUnavailable, "the store's cluster moves its data; try again"),
     ("CLUSTERDOWN", StoreUnavailable, "the store's cluster is down; try again"),
     ("NOPERM", StoreUnavailable, "the store's server does not let this user do that"),
+    ("ACL failure", StoreUnavailable, "the store's server does not let this user do that"),
 )
 """What error replies begin with, and how they are said."""
 

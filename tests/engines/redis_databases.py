@@ -1,7 +1,8 @@
 """A place for each test's store, on one Redis server for the whole run.
 
 Owns who starts the server (the first process that needs it), who stops it (the last), and what the
-tests leave on it: nothing. It must not know the store.
+tests leave on it: nothing. It must not know the store. The server is in cluster mode, so that the
+suite also shows that no script and no command reaches into two slots.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import redis
 
-from tests.engines.redis_server import URL_VARIABLE, RedisServer, start_server
+from tests.engines.redis_server import URL_VARIABLE, RedisServer, start_cluster_of_one
 
 
 @dataclass
@@ -73,7 +74,7 @@ def _shared_server(folder: Path) -> Iterator[RedisServer]:
     state = folder / "redis.json"
     with _locked(folder):
         found = _read(state)
-        server, users = found or (start_server(), [])
+        server, users = found or (start_cluster_of_one(), [])
         _write(state, server, [*users, os.getpid()])
     try:
         yield server

@@ -29,6 +29,8 @@ keys of their own in that database (agent-routing-test-…)."""
 START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 20
 PORT_ATTEMPTS_MAX = 5
+SLOTS = 16_384
+MEMORY_FOLDER = Path("/dev/shm")
 
 DURABLE = {"appendonly": "yes", "appendfsync": "always", "save": ""}
 
@@ -170,14 +172,17 @@ def _runs(pid: int) -> bool:
     return state != "Z"
 
 
-def start_server(settings: Mapping[str, str] | None = None) -> RedisServer:
+def start_server(
+    settings: Mapping[str, str] | None = None, *, beside: Path | None = None
+) -> RedisServer:
     """Make a new, empty server in a temporary folder and start it.
 
+    beside: the folder that has the temporary one; None = the system's.
     Raises CannotStart: the wheel is missing, or this machine does not let it run.
     """
     program()
     # Short, as a Unix socket's path has room for 100 characters.
-    folder = Path(tempfile.mkdtemp(prefix="routing-redis-"))
+    folder = Path(tempfile.mkdtemp(prefix="routing-redis-", dir=beside))
     server = RedisServer(
         folder=folder,
         port=0,
@@ -187,8 +192,7 @@ def start_server(settings: Mapping[str, str] | None = None) -> RedisServer:
     try:
         for attempt in range(PORT_ATTEMPTS_MAX):
             # Redis takes no port 0: find a free one, and another if somebody was quicker.
-            with socket.create_server(("127.0.0.1", 0)) as found:
-                server.port = found.getsockname()[1]
+            server.port = free_port()
             try:
                 server.start()
                 break
@@ -201,3 +205,31 @@ def start_server(settings: Mapping[str, str] | None = None) -> RedisServer:
             raise CannotStart(f"Redis does not run here: {error}") from None
         raise
     return server
+
+
+def start_cluster_of_one() -> RedisServer:
+    """Start a server in cluster mode that has all slots: it refuses whatever crosses slots.
+
+    It syncs each write, to a disk in memory where there is one: nobody needs its data after a crash
+    of the machine.
+    """
+    memory = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
+    settings = {"cluster-enabled": "yes", "cluster-port": str(free_port())}
+    server = start_server(settings, beside=memory)
+    try:
+        with server.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
+            ends_s = time.monotonic() + START_TIMEOUT_S
+            while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
+                assert time.monotonic() < ends_s, server.log[-2_000:]
+                time.sleep(0.01)
+    except BaseException:
+        server.remove()
+        raise
+    return server
+
+
+def free_port() -> int:
+    """Find a port that nobody has now."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
