@@ -20,12 +20,13 @@ from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core.commands import (
-    ClearActiveAgent,
     Command,
     CompleteTurn,
     ConsultPlan,
     Decision,
     DispatchPlan,
+    Erase,
+    Expire,
     HandOff,
     HandoffPlan,
     ResumePlan,
@@ -38,8 +39,10 @@ from routing_service.core.errors import (
     Reason,
     RoutingError,
     invalid_field,
+    session_erased,
     unknown_session,
 )
+from routing_service.core.expiry import next_due_us
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.history import HistoryFold, TurnRecord
 from routing_service.core.refusals import HandoffRefused
@@ -48,6 +51,8 @@ from routing_service.core.session import OpenTurn, SessionState, Task
 from routing_service.core.turn_ids import revision_of_child
 from routing_service.core.vocabulary import HandoffMode, OutcomeKind, TaskStatus
 from routing_service.storage.event_codec import (
+    BLANK_EVENTS,
+    ERASE_USER,
     decode_events,
     decode_state,
     encode_events,
@@ -85,6 +90,11 @@ several finds its own without a read."""
 
 RECENT_BYTES_MAX: Final = 64 * 1024
 """Words of a hot session kept in memory; with the cache's bound this bounds the process."""
+
+HOT_TRUST_S: Final = 60.0
+"""A cached session that was not used for so long is compared with the store once more, where others
+may write: its revision alone would not show that it was purged and begun anew. A message after a
+minute's pause thereby costs one read of one row."""
 
 HISTORY_TURNS_DEFAULT: Final = 20
 HISTORY_TURNS_MAX: Final = 100
@@ -147,6 +157,13 @@ class Handled(msgspec.Struct, frozen=True):
     decided: Decided | None = None
 
 
+class Expiry(msgspec.Struct, frozen=True):
+    """What became of a session that was due. overtaken: another change came first."""
+
+    changed: bool
+    overtaken: bool = False
+
+
 class SessionView(msgspec.Struct, frozen=True):
     """A session as a reader sees it: stored state, and as the next message would meet it."""
 
@@ -176,6 +193,7 @@ class _Hot:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
+    used_s: float = 0.0
     state: SessionState | None = None
     fold: HistoryFold | None = None
     task_metadata: tuple[str, Mapping[str, str]] | None = None
@@ -289,9 +307,72 @@ class CommandHandler:
             state = await self._current(key, hot)
             if state is None:
                 raise unknown_session(key.session_id)
+            if state.erased:
+                hot.forget()
+                raise session_erased(key.session_id)
             if not _may_act(state, user_id, must_be_owner=False):
                 raise _owner_mismatch("session", key.session_id)
             return SessionView(state, view(state, self.registry, self._clock_us()))
+
+    async def expire(self, key: SessionKey) -> Expiry:
+        """Let take effect what has fallen due in a session. Raises StoreError."""
+        async with self._session(key) as hot:
+            try:
+                changed = await self._change(key, hot, Expire(), method="")
+            except RevisionConflict:
+                return Expiry(changed=False, overtaken=True)
+            return Expiry(changed=changed)
+
+    async def erase(self, key: SessionKey, reason: str) -> None:
+        """End a session for good and take its content out of the store.
+
+        Once it returns nothing of the content is read here again; what another replica has in
+        memory is dropped when it next looks at the session. Interrupted, it is simply called again.
+        Raises StoreError; RoutingError REVISION_MISMATCH while too many others write.
+        """
+        async with self._session(key) as hot:
+            for attempt in range(CONFLICT_ATTEMPTS_MAX):
+                try:
+                    await self._change(key, hot, Erase(reason), method=ERASE_USER)
+                    break
+                except RevisionConflict as conflict:
+                    hot.forget()
+                    if attempt + 1 == CONFLICT_ATTEMPTS_MAX:
+                        raise _revision_mismatch(
+                            key.session_id, conflict.base_revision, conflict.actual_revision
+                        ) from conflict
+            state = hot.state
+            hot.forget()
+            if state is not None:
+                await self._store.erase_before(key, state.revision, BLANK_EVENTS)
+
+    async def delete(self, key: SessionKey, revision: int) -> bool:
+        """Remove a session that is at a revision; False where it is elsewhere by now."""
+        async with self._session(key) as hot:
+            try:
+                await self._store.delete_session(key, revision)
+            except RevisionConflict:
+                return False
+            finally:
+                hot.forget()
+            return True
+
+    async def _change(self, key: SessionKey, hot: _Hot, command: Command, *, method: str) -> bool:
+        """Commit what nobody's request asks for; False where there is nothing to commit.
+
+        Raises RevisionConflict, StoreError.
+        """
+        try:
+            state = await self._current(key, hot)
+            registry = self._registry()
+            decided = decide(state, command, registry, self._clock_us(), session_id=key.session_id)
+            if decided.decision.events:
+                call = Call(key, method, "", b"")
+                await self._commit(hot, call, decided, registry, lambda _: b"")
+            return bool(decided.decision.events)
+        except (StoreError, asyncio.CancelledError):
+            hot.forget()
+            raise
 
     async def session_of_task(
         self, tenant: str, task_id: str, user_id: str, *, must_be_owner: bool
@@ -408,6 +489,10 @@ class CommandHandler:
     ) -> Handled:
         """Decide once on what is believed of the session, and try to commit it."""
         state = await self._loaded(call.key, hot)
+        if state is not None and state.erased:
+            # Nor is an answer given again: it may be there still, if the erasure was interrupted.
+            await self._confirm(call.key, state)
+            raise session_erased(call.key.session_id)
         if state is not None and not _may_act(
             state, call.user_id, must_be_owner=call.must_be_owner
         ):
@@ -451,13 +536,14 @@ class CommandHandler:
             return Handled(
                 make_answer(made), decided.state.revision, replayed=False, decided=decided
             )
-        return await self._commit(hot, call, decided, make_answer)
+        return await self._commit(hot, call, decided, registry, make_answer)
 
     async def _commit(
         self,
         hot: _Hot,
         call: Call,
         decided: Decided,
+        registry: Registry,
         make_answer: MakeAnswer,
     ) -> Handled:
         before = hot.state
@@ -500,8 +586,10 @@ class CommandHandler:
             base_revision=revision - 1,
             change=change,
             state=encode_state(decided.state),
-            user_id=decided.state.owner,
+            # An erasure that is interrupted finds the session by its user once more.
+            user_id=before.owner if before and decided.state.erased else decided.state.owner,
             tasks=tasks,
+            due_us=next_due_us(decided.state, registry),
         )
         try:
             await self._store.append(append)
@@ -529,7 +617,7 @@ class CommandHandler:
 
     async def _informed(self, call: Call, state: SessionState | None, command: Command) -> Command:
         """Return the command with what only the store and the switch know."""
-        if not isinstance(command, ClearActiveAgent | ResumeTask):
+        if isinstance(command, RouteMessage | SetActiveAgent | CompleteTurn):
             enabled = await self._stickiness_enabled(call.key.tenant)
             if enabled is not command.stickiness_enabled:
                 command = replace(command, stickiness_enabled=enabled)
@@ -589,9 +677,11 @@ class CommandHandler:
         """Give a repeat its first answer, if it is the same call.
 
         The session may have found its owner elsewhere since it was loaded here; nobody else is told
-        what the owner was told.
+        what the owner was told. Or it was erased there, and nobody is told anything.
         """
         state = await self._current(call.key, hot)
+        if change.events == BLANK_EVENTS or (state is not None and state.erased):
+            raise session_erased(call.key.session_id)
         if state is not None and not _may_act(
             state, call.user_id, must_be_owner=call.must_be_owner
         ):
@@ -789,7 +879,9 @@ class CommandHandler:
         return await self._loaded(key, hot)
 
     async def _loaded(self, key: SessionKey, hot: _Hot) -> SessionState | None:
-        if hot.state is None:
+        known = hot.state
+        now_s = asyncio.get_running_loop().time() if self._store.shared_writers else 0.0
+        if known is None or now_s - hot.used_s > HOT_TRUST_S:
             head = await self._store.load(key)
             if head is not None:
                 state = decode_state(head.state)
@@ -799,7 +891,12 @@ class CommandHandler:
                         f"{head.revision}; restore it from a backup"
                     )
                     raise StoreCorrupt(message)
-                hot.state = state
+                if known is None or not _is_same(known, state):
+                    hot.forget()
+                    hot.state = state
+            else:
+                hot.forget()
+        hot.used_s = now_s
         return hot.state
 
     async def _confirm(self, key: SessionKey, state: SessionState | None) -> None:
@@ -827,6 +924,11 @@ class CommandHandler:
                 # In use: every other one is younger, and the next call evicts again.
                 break
             del self._hot[oldest]
+
+
+def _is_same(known: SessionState, stored: SessionState) -> bool:
+    """Say whether what is known is what is stored, and no session of the same name before it."""
+    return (known.revision, known.create_us) == (stored.revision, stored.create_us)
 
 
 def _new_fold() -> HistoryFold:

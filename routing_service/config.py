@@ -95,6 +95,11 @@ class Settings:
         WholeNumber(1, 10_000_000),
         "sessions kept in memory; the others are read from the store when needed",
     )
+    expiry_sweep: bool = _setting(
+        default=True,
+        form=Switch(),
+        text="let time-outs take effect when they fall due; otherwise at the session's next call",
+    )
     deadline_default_s: float = _setting(
         10.0,
         Seconds(0.01, 3600),

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.errors import Reason, RoutingError, unknown_session
+from routing_service.storage.event_codec import ERASE_USER
 from routing_service.storage.store import Change, CursorInvalid, SessionKey, Store, StoreError
 
 if TYPE_CHECKING:
@@ -50,8 +51,13 @@ class _Topic:
     watchers: set[asyncio.Event] = field(default_factory=set)
     recent: deque[Change] = field(default_factory=lambda: deque(maxlen=RECENT_CHANGES_MAX))
 
+    has_ended: bool = False
+
     def publish(self, change: Change) -> None:
         """Keep a change if it is the next one, and wake everybody."""
+        if change.method == ERASE_USER:
+            # What was before has lost its content, and is to be read from the store if at all.
+            self.recent.clear()
         if self.recent and change.revision <= self.recent[-1].revision:
             return  # It came by both ways: from this process and from the log.
         if self.recent and change.revision != self.recent[-1].revision + 1:
@@ -94,6 +100,13 @@ class EventFeed:
             topic.publish(change)
         for watcher in self._log_watchers:
             watcher.set()
+
+    def end(self, key: SessionKey) -> None:
+        """End the watches of a session that is gone: another may be begun under its name."""
+        topic = self._topics.pop(key, None)
+        if topic is not None:
+            topic.has_ended = True
+            topic.read_again()
 
     def doubt(self, key: SessionKey) -> None:
         """Look into the log for a change that was committed without a word, or was not.
@@ -143,12 +156,13 @@ class EventFeed:
     ) -> AsyncIterator[list[Change]]:
         """Yield a session's changes after a revision, in order, each once; empty = a heartbeat.
 
-        Raises OVERLOADED where too many watch, SHUTTING_DOWN with the revision to go on from.
+        Raises OVERLOADED where too many watch, SHUTTING_DOWN with the revision to go on from,
+        UNKNOWN_SESSION once the session is gone.
         """
         with self._watching() as wake, self._subscribed(key, wake) as topic:
             while True:
                 wake.clear()
-                changes = topic.after(after)
+                changes = topic.after(after) if not topic.has_ended else []
                 if changes is None:
                     changes = await self._store.read_changes(
                         key, after=after, limit=READ_CHANGES_MAX
@@ -157,6 +171,8 @@ class EventFeed:
                     after = changes[-1].revision
                     yield changes
                     continue
+                if topic.has_ended:
+                    raise unknown_session(key.session_id)
                 if self._closed:
                     raise _shutting_down("revision", str(after))
                 if not await _woken(wake, heartbeat_s):
@@ -216,8 +232,8 @@ class EventFeed:
             yield topic
         finally:
             topic.watchers.discard(wake)
-            if not topic.watchers:
-                self._topics.pop(key, None)
+            if not topic.watchers and self._topics.get(key) is topic:
+                del self._topics[key]
 
     def _need_tail(self) -> None:
         """Follow the log where other processes write to it; this one's commits come by publish."""

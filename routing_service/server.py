@@ -28,6 +28,7 @@ from routing_service.command_handler import CommandHandler
 from routing_service.config import Settings, SettingsInvalid, missing_agents, without_secrets
 from routing_service.core.registry import Registry
 from routing_service.event_feed import EventFeed
+from routing_service.expiry_sweeper import ExpirySweeper
 from routing_service.ids import new_uuid7
 from routing_service.listen_address import ListenAddress, ListenFailed, check_is_free
 from routing_service.metrics import Metrics
@@ -175,11 +176,15 @@ class RoutingServer:
             opened.push_async_callback(grpc_server.stop, None)
             address = _bind(grpc_server, settings.listen_address)
             await grpc_server.start()
-            for name, running in (
+            tasks = [
                 ("store probe", probe.run()),
                 ("registry", source.watch()),
                 ("stats", stats.run()),
-            ):
+            ]
+            if settings.expiry_sweep:
+                sweeper = ExpirySweeper(store, handler.expire, clock_us)
+                tasks.append(("expiry sweeper", sweeper.run()))
+            for name, running in tasks:
                 opened.push_async_callback(_end, asyncio.create_task(running, name=name))
 
             def drain() -> None:

@@ -17,6 +17,7 @@ from routing_service.cli import (
     chat,
     check,
     clear,
+    compact,
     complete,
     copy,
     handoff,
@@ -65,6 +66,7 @@ _COMMANDS: Final[tuple[tuple[str, Callable[..., None], str], ...]] = (
     ("backup", backup.backup, backup.BACKUP_EPILOG),
     ("restore", backup.restore, backup.RESTORE_EPILOG),
     ("copy", copy.copy, copy.EPILOG),
+    ("compact", compact.compact, compact.EPILOG),
 )
 """Name, function, and what its help ends with."""
 

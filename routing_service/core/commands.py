@@ -169,7 +169,19 @@ class ResumeTask(msgspec.Struct, frozen=True):
     known_task_status: str = ""
 
 
-Command = RouteMessage | SetActiveAgent | ClearActiveAgent | CompleteTurn | ResumeTask
+class Expire(msgspec.Struct, frozen=True):
+    """Nobody calls: what has fallen due takes effect."""
+
+
+class Erase(msgspec.Struct, frozen=True):
+    """The content of the session is to go. reason: the operator's, without personal data."""
+
+    reason: str = ""
+
+
+Command = (
+    RouteMessage | SetActiveAgent | ClearActiveAgent | CompleteTurn | ResumeTask | Expire | Erase
+)
 
 
 class Verdict(msgspec.Struct, frozen=True):

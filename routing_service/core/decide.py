@@ -11,19 +11,23 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
+from routing_service.core import events as ev
 from routing_service.core import ownership
 from routing_service.core.commands import (
     ClearActiveAgent,
     Command,
     CompleteTurn,
     Decision,
+    Erase,
+    Expire,
     ResumeTask,
     RouteMessage,
     SetActiveAgent,
 )
 from routing_service.core.complete_turn import decide_complete
 from routing_service.core.draft import Draft
-from routing_service.core.errors import unknown_session
+from routing_service.core.errors import session_erased, unknown_session
+from routing_service.core.expiry import decide_expire
 from routing_service.core.registry import Registry
 from routing_service.core.resume_task import decide_resume
 from routing_service.core.route_message import decide_route
@@ -57,6 +61,8 @@ def decide(
     state: None for a session that nobody has talked in. now_us: microseconds since 1970; taken as
     the session's last change where the clock is behind it. Raises RoutingError.
     """
+    if state is not None and state.erased and not isinstance(command, Expire | Erase):
+        raise session_erased(session_id)
     draft = Draft(state, session_id, registry, now_us)
     match command:
         case RouteMessage():
@@ -75,10 +81,21 @@ def decide(
             if state is None:
                 raise unknown_session(session_id)
             decision = decide_resume(draft, command)
+        case Expire():
+            decision = Decision() if state is None else decide_expire(draft)
+        case Erase():
+            decision = _decide_erase(draft, command, is_there=state is not None)
         case _:
             assert_never(command)
     after = draft.state if decision.events else draft.before
     return Decided(decision, after, draft.now_us, tuple(draft.active_after))
+
+
+def _decide_erase(draft: Draft, command: Erase, *, is_there: bool) -> Decision:
+    """End the session for good. What is erased, or never was, stays unwritten."""
+    if is_there and not draft.before.erased:
+        draft.add(ev.SessionErased(reason=command.reason))
+    return Decision(events=tuple(draft.events))
 
 
 def _decide_clear(draft: Draft, command: ClearActiveAgent) -> Decision:
@@ -117,4 +134,6 @@ def view(state: SessionState, registry: Registry, now_us: int) -> SessionState:
     ownership.expire_ownership(draft)
     if not draft.events:
         return state
-    return replace(draft.state, revision=state.revision, update_us=state.update_us)
+    return replace(
+        draft.state, revision=state.revision, update_us=state.update_us, used_us=state.used_us
+    )

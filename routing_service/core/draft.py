@@ -40,6 +40,7 @@ class Draft:
             revision=state.revision + 1,
             update_us=self.now_us,
             registry_version=registry.version,
+            used_us=0,
         )
 
     def add(self, event: Event) -> None:

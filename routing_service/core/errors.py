@@ -120,6 +120,15 @@ def unknown_session(session_id: str) -> RoutingError:
     )
 
 
+def session_erased(session_id: str) -> RoutingError:
+    """Say that the session's data were erased, and that its id is not used again."""
+    return RoutingError(
+        Reason.SESSION_ERASED,
+        f'session "{session_id}" was erased; begin a new one',
+        metadata={"session_id": session_id},
+    )
+
+
 def unknown_request(session_id: str, request_id: str) -> RoutingError:
     """Say that no dispatch of this session carries the request id."""
     return RoutingError(

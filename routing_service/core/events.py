@@ -280,6 +280,27 @@ class LockReleased(
     cause: str
 
 
+class TimePassed(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="time_passed"
+):
+    """Time-outs took effect although nobody called: the events before it in its change.
+
+    The service's own: watchers are not told. last_used_us: when somebody last called, from which
+    idle time goes on being counted. expired: the home agent got the session by it.
+    """
+
+    last_used_us: int
+    expired: bool = False
+
+
+class SessionErased(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="session_erased"
+):
+    """The session's content was erased. Its last event. reason: the operator's."""
+
+    reason: str = ""
+
+
 class StickinessExpired(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="stickiness_expired"
 ):
@@ -307,4 +328,6 @@ Event = (
     | LockEngaged
     | LockReleased
     | StickinessExpired
+    | TimePassed
+    | SessionErased
 )

@@ -252,7 +252,7 @@ def expire_ownership(draft: Draft) -> bool:
     if not active_id or task_is_paused(draft.state) or not is_available(draft, active_id):
         return False
     if is_idle(draft):
-        idle_us = draft.now_us - draft.before.update_us
+        idle_us = draft.now_us - draft.before.last_used_us
         unlock(draft, "timeout")
         draft.add(ev.StickinessExpired(agent_id=draft.state.active_id, idle_us=idle_us))
         return True
@@ -274,14 +274,32 @@ def expire_ownership(draft: Draft) -> bool:
 
 def is_idle(draft: Draft) -> bool:
     """Say whether the active agent has had no message for longer than it keeps the session."""
+    idle_at_us = _idle_at_us(draft)
+    return idle_at_us is not None and draft.now_us >= idle_at_us
+
+
+def _idle_at_us(draft: Draft) -> int | None:
+    """Return when the active agent has been idle for too long; None = it never is, as things are.
+
+    Never while a turn is open, nor in the middle of a task of an agent that owns the session.
+    """
     state = draft.state
     if state.active is None or state.open_turns:
-        return False
+        return None
     agent = draft.agent(state.active.agent_id)
     if agent.owns_session and state.open_task is not None:
-        return False
+        return None
     timeout_us = agent.idle_timeout_us or draft.registry.limits.idle_timeout_us
-    return timeout_us is not None and draft.now_us - draft.before.update_us >= timeout_us
+    return None if timeout_us is None else draft.before.last_used_us + timeout_us
+
+
+def due_times(draft: Draft) -> list[int]:
+    """Return when idle and lock time-outs of the session as it is take effect."""
+    active = draft.state.active
+    if active is None or task_is_paused(draft.state) or not is_available(draft, active.agent_id):
+        return []
+    times = [_idle_at_us(draft), active.lock_expire_us if active.locked else None]
+    return [time_us for time_us in times if time_us is not None]
 
 
 def task_is_paused(state: SessionState) -> bool:

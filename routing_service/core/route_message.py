@@ -89,6 +89,8 @@ def _choose_agent(draft: Draft, *, stickiness_enabled: bool) -> tuple[str, Route
     if ownership.expire_ownership(draft):
         return home_id, RouteReason.EXPIRED
     active = draft.state.active
+    if active is None and draft.state.expired:
+        return home_id, RouteReason.EXPIRED
     if active is None:
         is_swarm = draft.registry.is_swarm
         return home_id, RouteReason.DEFAULT_AGENT if is_swarm else RouteReason.NO_ACTIVE_AGENT

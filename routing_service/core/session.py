@@ -92,6 +92,8 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     newest_turn: root request id of the latest turn; older turns move nothing any more.
     previous_agent: who got the latest dispatch. paused: the turn that waits for a person's
     approval, which is not among the open ones.
+    used_us: when somebody last called, where the last change was nobody's call; 0 = it was one.
+    expired: a time-out sent the session home since its last message. erased: nothing is left of it.
     """
 
     session_id: str
@@ -113,6 +115,14 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     task: Task | None = None
     turns_by_agent: Mapping[str, int] = msgspec.field(default_factory=dict)
     registry_version: str = ""
+    used_us: int = 0
+    expired: bool = False
+    erased: bool = False
+
+    @property
+    def last_used_us(self) -> int:
+        """Return when somebody last called; what the service did by itself is no use."""
+        return self.used_us or self.update_us
 
     @property
     def active_id(self) -> str:
@@ -160,6 +170,7 @@ def apply_change(
         revision=state.revision + 1,
         update_us=now_us,
         registry_version=registry_version,
+        used_us=0,
     )
     for event in events:
         state = evolve(state, event)
@@ -196,6 +207,19 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             return _lock(state, event)
         case ev.LockReleased():
             return _unlock(state)
+        case ev.TimePassed():
+            return replace(
+                state, used_us=event.last_used_us, expired=state.expired or event.expired
+            )
+        case ev.SessionErased():
+            return SessionState(
+                session_id=state.session_id,
+                revision=state.revision,
+                create_us=state.create_us,
+                update_us=state.update_us,
+                registry_version=state.registry_version,
+                erased=True,
+            )
         case _:
             assert_never(event)
 
@@ -281,6 +305,7 @@ def _route(state: SessionState, event: ev.MessageRouted) -> SessionState:
         previous_agent=event.agent_id,
         returned=state.returned and not reached,
         task=task,
+        expired=False,
     )
 
 
@@ -399,12 +424,21 @@ def _with_new_owner(state: SessionState, event: ev.AgentHandedOff) -> SessionSta
             assert_never(event.mode)
     is_return = event.mode is HandoffMode.RETURN and event.activates
     returned = is_return and not event.dispatches
-    return replace(state, active=active, stack=stack, returned=returned, epoch=state.epoch + 1)
+    return replace(
+        state,
+        active=active,
+        stack=stack,
+        returned=returned,
+        epoch=state.epoch + 1,
+        expired=False,
+    )
 
 
 def _cleared(state: SessionState) -> SessionState:
     state = _without_approval(state)
-    return replace(state, active=None, stack=(), returned=False, epoch=state.epoch + 1)
+    return replace(
+        state, active=None, stack=(), returned=False, epoch=state.epoch + 1, expired=False
+    )
 
 
 def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:
@@ -419,7 +453,9 @@ def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:
         lock_expire_us=event.expire_us,
         entered_turn=event.root_request_id,
     )
-    return replace(state, active=taken, stack=(), returned=False, epoch=state.epoch + 1)
+    return replace(
+        state, active=taken, stack=(), returned=False, epoch=state.epoch + 1, expired=False
+    )
 
 
 def _unlock(state: SessionState) -> SessionState:

@@ -26,10 +26,11 @@ from routing_service.core.vocabulary import TaskStatus
 from routing_service.event_feed import EventFeed
 from routing_service.registry_file import RegistryFileError
 from routing_service.registry_source import RegistrySource
+from routing_service.retention import PURGE_SESSIONS_MAX, Retention
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.audit_of_all import fill_page, read_place
 from routing_service.rpc.call_record import CallRecord
-from routing_service.rpc.event_mapping import change_out, event_out, refusal_out
+from routing_service.rpc.event_mapping import change_out, event_out, method_path, refusal_out
 from routing_service.rpc.request_checks import (
     HEARTBEAT_S_DEFAULT,
     PAGE_SIZE_MAX,
@@ -57,6 +58,7 @@ _log = structlog.get_logger(__name__)
 
 PAGE_SIZE_DEFAULT: Final = 100
 KINDS_MAX: Final = 32
+PURGE_SESSIONS_DEFAULT: Final = 1_000
 
 SCANNED_SESSIONS_MAX: Final = 2_000
 """Sessions that one page of ListSessions looks at. A filter that few pass makes short pages, with a
@@ -129,6 +131,7 @@ class AdminServicer:
         self._switch = switch
         self._stats = stats
         self._clock_us = clock_us
+        self._retention = Retention(store, handler, feed, clock_us)
 
     def _cards(self) -> pm.AgentCards:
         return pm.AgentCards(self._source.registry)
@@ -446,6 +449,58 @@ class AdminServicer:
             if len(rows) < READ_MAX:
                 return
 
+    async def erase_user(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """Erase the content of all sessions of a user."""
+        request = parse(pb.EraseUserRequest, data)
+        checks = FieldChecks()
+        tenant = _tenant(checks, caller, request.tenant, record)
+        if tenant == ALL_TENANTS:
+            checks.refuse("tenant", 'is "*"; name the user\'s own tenant')
+        if not request.user_id:
+            checks.refuse("user_id", "is required; name the user")
+        checks.user("user_id", request.user_id)
+        checks.text("reason", request.reason, REASON_BYTES_MAX)
+        checks.done()
+        erased = await self._retention.erase_user(
+            tenant,
+            request.user_id,
+            reason=request.reason,
+            validate_only=request.validate_only,
+        )
+        response = pb.EraseUserResponse(
+            sessions_erased=erased.sessions,
+            turns_erased=erased.turns,
+            records_stripped=erased.records,
+        )
+        if not request.validate_only:
+            response.erase_time.CopyFrom(pm.timestamp(self._clock_us()))
+        return Answered(response.SerializeToString())
+
+    async def purge_sessions(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+        """Remove sessions that did not change since a time."""
+        request = parse(pb.PurgeSessionsRequest, data)
+        checks = FieldChecks()
+        tenant = _tenant(checks, caller, request.tenant, record)
+        checks.number("sessions_max", request.sessions_max, 0, PURGE_SESSIONS_MAX)
+        checks.text("reason", request.reason, REASON_BYTES_MAX)
+        if not request.HasField("update_time_before"):
+            checks.refuse("update_time_before", "is required; nothing is removed unless asked for")
+        else:
+            checks.timestamp("update_time_before", request.update_time_before)
+        checks.done()
+        before_us = pm.time_us(request.update_time_before)
+        if before_us > self._clock_us():
+            raise invalid_field("update_time_before", "is in the future; give a time in the past")
+        purged = await self._retention.purge(
+            tenant,
+            before_us,
+            sessions_max=request.sessions_max or PURGE_SESSIONS_DEFAULT,
+            reason=request.reason,
+            validate_only=request.validate_only,
+        )
+        response = pb.PurgeSessionsResponse(sessions_purged=purged.sessions, more=purged.more)
+        return Answered(response.SerializeToString())
+
     async def _export(self, key: SessionKey) -> AsyncGenerator[pb.ExportUserResponse]:
         """Make the parts of one session: itself, its tasks, turns and audit."""
         head = await self._store.load(key)
@@ -622,8 +677,18 @@ def _records(
 ) -> list[pb.AuditRecord]:
     """Return a change's events as the audit has them, then what was refused at its revision."""
     stored = decode_change(change.events)
-    method = f"/agent_routing.v1.RoutingService/{change.method}" if change.method else ""
+    method = method_path(change.method)
     records = []
+    if not stored.events:
+        # Erased: that there was something, when and by which call is all that is left.
+        left = session_event_pb2.SessionEvent(
+            event_id=f"{change.revision}.0",
+            session_id=key.session_id,
+            revision=change.revision,
+            event_time=pm.timestamp(change.time_us),
+            request_id=change.request_id,
+        )
+        records.append(pb.AuditRecord(tenant=key.tenant, event=left, method=method))
     for place in range(len(stored.events)):
         event = event_out(key, change, stored, place, cards)
         if event is not None:
@@ -632,9 +697,11 @@ def _records(
             )
     for entry in refused:
         if entry.revision == change.revision:
-            event, method = refusal_out(key, entry, cards)
+            event, refused_method = refusal_out(key, entry, cards)
             records.append(
-                pb.AuditRecord(tenant=key.tenant, event=event, actor=entry.user_id, method=method)
+                pb.AuditRecord(
+                    tenant=key.tenant, event=event, actor=entry.user_id, method=refused_method
+                )
             )
     return records
 

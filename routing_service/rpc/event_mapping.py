@@ -16,7 +16,12 @@ from routing_service.core import events as ev
 from routing_service.core.commands import HandoffPlan
 from routing_service.core.vocabulary import Initiator, RouteReason
 from routing_service.rpc import proto_mapping as pm
-from routing_service.storage.event_codec import StoredEvents, decode_change
+from routing_service.storage.event_codec import (
+    BLANK_EVENTS,
+    ERASE_USER,
+    StoredEvents,
+    decode_change,
+)
 from routing_service.storage.store import AuditEntry, Change, SessionKey
 
 SERIALISED_CHANGES_MAX: Final = 1_024
@@ -59,16 +64,21 @@ class ChangeMapper:
 
     def __init__(self) -> None:
         """Begin with nothing kept."""
-        self._bytes: OrderedDict[tuple[SessionKey, int], bytes] = OrderedDict()
+        # The time is that of the change: a session may be purged, and its id begun anew.
+        self._bytes: OrderedDict[tuple[SessionKey, int, int], bytes] = OrderedDict()
 
     def change_bytes(self, key: SessionKey, change: Change, cards: pm.AgentCards) -> bytes:
         """Return a change serialised; empty where it has nothing that watchers are told."""
-        known = self._bytes.get((key, change.revision))
+        if change.events == BLANK_EVENTS:
+            return b""
+        if change.method == ERASE_USER:
+            self.forget(key)
+        known = self._bytes.get((key, change.revision, change.time_us))
         if known is not None:
             return known
         made = change_out(key, change, cards)
         data = made.SerializeToString() if made.events else b""
-        self._bytes[key, change.revision] = data
+        self._bytes[key, change.revision, change.time_us] = data
         if len(self._bytes) > SERIALISED_CHANGES_MAX:
             self._bytes.popitem(last=False)
         return data
@@ -118,8 +128,10 @@ def _fill(
     """Set the event's kind; False where there is none on the wire."""
     event = stored.events[place]
     match event:
-        case ev.ProfileUpdated():
+        case ev.ProfileUpdated() | ev.TimePassed():
             return False
+        case ev.SessionErased():
+            made.session_erased.SetInParent()
         case ev.SessionStarted() | ev.TaskCreated() | ev.TaskCompleted():
             _fill_begun_or_done(made, event, cards)
         case ev.TaskFailed() | ev.TaskCancelled():
@@ -291,7 +303,8 @@ def refusal_out(
     key: SessionKey, entry: AuditEntry, cards: pm.AgentCards
 ) -> tuple[session_event_pb2.SessionEvent, str]:
     """Return a refused handoff as an event, and the method that asked for it."""
-    data = msgspec.json.decode(entry.data)
+    # Blank, where the session was erased since.
+    data = msgspec.json.decode(entry.data) if entry.data else {}
     told = data.get("metadata", {})
     made = session_event_pb2.SessionEvent(
         event_id=f"{entry.revision}.r{entry.time_us}",
@@ -309,4 +322,10 @@ def refusal_out(
     for rule, allowed, detail in data.get("verdicts", ()):
         refused.verdicts.add(rule=rule, allowed=allowed, detail=detail)
     refused.turn_request_id = entry.request_id
-    return made, f"/agent_routing.v1.RoutingService/{data.get('method', '')}"
+    return made, method_path(data.get("method", ""))
+
+
+def method_path(method: str) -> str:
+    """Return the RPC that a change or a refusal came by; "" = the service itself."""
+    service = "AdminService" if method == ERASE_USER else "RoutingService"
+    return f"/agent_routing.v1.{service}/{method}" if method else ""

@@ -23,7 +23,6 @@ from routing_service.rpc.routing_servicer import (
     Answered,
     Caller,
     RoutingServicer,
-    not_implemented,
     stream_error,
 )
 from routing_service.rpc.status_errors import (
@@ -50,8 +49,6 @@ UnaryMethod = Callable[[Caller, bytes, CallRecord], Awaitable[Answered]]
 StreamMethod = Callable[[Caller, bytes, CallRecord], AsyncGenerator[tuple[bytes, dict[str, str]]]]
 """Yields messages, each with the place from which a reader goes on: metadata of its errors."""
 Context = grpc.aio.ServicerContext[bytes, bytes]
-
-_ADMIN_NOT_BUILT: Final = ("EraseUser", "PurgeSessions")
 
 
 def service_handlers(
@@ -96,6 +93,8 @@ def service_handlers(
         "GetRoutingStats": admin.get_routing_stats,
         "ReloadAgents": admin.reload_agents,
         "SetStickiness": admin.set_stickiness,
+        "EraseUser": admin.erase_user,
+        "PurgeSessions": admin.purge_sessions,
     }
     admin_streams: dict[str, StreamMethod] = {
         "WatchEvents": admin.watch_events,
@@ -109,16 +108,10 @@ def service_handlers(
         name: grpc.unary_stream_rpc_method_handler(calls.server_stream(name, method))
         for name, method in admin_streams.items()
     }
-    admin_methods |= _not_built(calls, _ADMIN_NOT_BUILT)
     return (
         grpc.method_handlers_generic_handler(ROUTING_SERVICE, routing_methods),
         grpc.method_handlers_generic_handler(ADMIN_SERVICE, admin_methods),
     )
-
-
-def _not_built(calls: _Calls, names: Sequence[str]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-    """Refuse what the contract has and this release does not, with a clear word."""
-    return {name: grpc.unary_unary_rpc_method_handler(calls.missing(name)) for name in names}
 
 
 class _Calls:
@@ -233,18 +226,6 @@ class _Calls:
             if self._draining.is_set():
                 # The caller may have had more to say.
                 await _abort(context, _shutting_down())
-
-        return handle
-
-    def missing(self, name: str) -> Callable[[Any, Context], Awaitable[None]]:
-        """Return the handler of an RPC that this release does not have."""
-
-        async def handle(_request: Any, context: Context) -> None:
-            record = CallRecord(name)
-            refusal = not_implemented(name)
-            record.code, record.error_reason = code_of(refusal).name, refusal.reason.value
-            self._observer.finished(record)
-            await _abort(context, refusal)
 
         return handle
 

@@ -29,7 +29,13 @@ from agent_routing.v1 import (
 from routing_service.command_handler import Call, CommandHandler, Handled, Made, SessionView
 from routing_service.core import commands as cmd
 from routing_service.core.decide import Decided
-from routing_service.core.errors import Reason, RoutingError, invalid_field, unknown_agent
+from routing_service.core.errors import (
+    Reason,
+    RoutingError,
+    invalid_field,
+    session_erased,
+    unknown_agent,
+)
 from routing_service.core.events import Profile
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.history import TurnRecord
@@ -53,6 +59,7 @@ from routing_service.rpc.request_checks import (
     FieldChecks,
     parse,
 )
+from routing_service.storage.event_codec import ERASE_USER
 from routing_service.storage.store import TASKS_START, SessionKey, TaskCursor
 from routing_service.texts.replies import render_reply
 
@@ -188,7 +195,12 @@ class RoutingServicer:
         if request.HasField("heartbeat_interval"):
             heartbeat_s = checks.heartbeat("heartbeat_interval", request.heartbeat_interval)
         key = self._reader(caller, request, record, checks)
-        view = await self._handler.read(key, request.user_id)
+        try:
+            view = await self._handler.read(key, request.user_id)
+        except RoutingError:
+            # Of a session that was erased by another replica nothing stays here either.
+            self._changes.forget(key)
+            raise
         head = view.stored.revision
         after = request.after_revision if request.HasField("after_revision") else head
         if not 0 <= after <= head:
@@ -206,6 +218,8 @@ class RoutingServicer:
                 place = {"session_id": key.session_id, "revision": str(after)}
                 if body:
                     yield _framed(_WATCH_CHANGE_TAG, body), place
+                if change.method == ERASE_USER:
+                    raise session_erased(key.session_id)
             if not changes:
                 yield _heartbeat(after), place
 

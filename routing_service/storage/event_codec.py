@@ -75,6 +75,14 @@ def encode_events(
     return _COMPRESSED + zlib.compress(data, _ZLIB_LEVEL)
 
 
+ERASE_USER: Final = "EraseUser"
+"""The method of a session's last change, by which its content goes."""
+
+BLANK_EVENTS: Final = encode_events(())
+"""What stands in place of a change's events after its session was erased. No change that was
+decided is without events."""
+
+
 def decode_events(data: bytes) -> list[Event]:
     """Return the events of one change. Raises SchemaTooNew, StoreCorrupt."""
     return decode_change(data).events

@@ -62,7 +62,7 @@ async def _open(path: Path, opened: AsyncExitStack) -> SqliteStore:
     await rows.run(check_readable, str(path))
     store_id = await rows.run(sqlite_rows.store_id)
     writer = GroupWriter(refuser, group_writes_max=1, on_abandoned=opened.aclose)
-    return SqliteStore(store_id, writer, rows, pages, opened)
+    return SqliteStore(store_id, writer, rows, pages, opened, path=path)
 
 
 def check_readable(connection: sqlite3.Connection, path: str) -> None:

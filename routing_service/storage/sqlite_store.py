@@ -164,7 +164,7 @@ async def _open_claimed(path: Path, options: SqliteOptions, opened: AsyncExitSta
     group_writer = GroupWriter(
         writer, group_writes_max=options.group_writes_max, on_abandoned=opened.aclose
     )
-    return SqliteStore(store_id, group_writer, rows, pages, opened)
+    return SqliteStore(store_id, group_writer, rows, pages, opened, path=path)
 
 
 class SqliteStore:
@@ -177,9 +177,12 @@ class SqliteStore:
         rows: ConnectionThread,
         pages: ConnectionThread,
         connections: AsyncExitStack,
+        *,
+        path: Path,
     ) -> None:
         """Take over what is open. rows reads single rows, pages what may take longer."""
         self._store_id = store_id
+        self._path = path
         self._writer = writer
         self._rows = rows
         self._pages = pages
@@ -380,6 +383,20 @@ class SqliteStore:
         )
         size_bytes = len(value) + len(before or b"") + _BOOKKEEPING_BYTES
         return bool(await self._writer.write(SessionKey(tenant, ""), size_bytes, Write(swap)))
+
+    async def compact(self) -> tuple[int, int]:
+        """Write the file anew, without free space; return its bytes before and after.
+
+        Everybody who writes waits meanwhile. Raises StoreUnavailable where the disk has no room.
+        """
+        self._check_open()
+        before_bytes = self._path.stat().st_size
+        try:
+            await self._writer.compact()
+        except sqlite3.Error as error:
+            _log.error("store_not_compacted", **error_fields(error))
+            raise store_error(error) from error
+        return before_bytes, self._path.stat().st_size
 
     async def probe_write(self) -> None:
         """See Store.probe_write."""

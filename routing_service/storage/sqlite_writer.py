@@ -215,6 +215,13 @@ class GroupWriter:
         if self._log_to_empty:
             self._plan_checkpoint()
 
+    async def compact(self) -> None:
+        """Write the file anew, between two groups. Raises sqlite3.Error, StoreClosed."""
+        if self._closing:
+            raise StoreClosed
+        await self._connection.run(compact)
+        await self.empty_log()
+
     def _plan_checkpoint(self) -> None:
         self._last_write_s = self._loop.time()
         if self._checkpoint_timer is None:
@@ -273,6 +280,11 @@ def empty_log(connection: sqlite3.Connection) -> bool:
     """Bring the log into the file and cut it to nothing; False where a reader was in the way."""
     ((is_busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return not is_busy
+
+
+def compact(connection: sqlite3.Connection) -> None:
+    """Write the file anew: nothing is in it then but what can be read."""
+    connection.execute("VACUUM")
 
 
 def _in_transaction(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:

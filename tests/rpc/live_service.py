@@ -438,6 +438,8 @@ async def serving(
         await asyncio.to_thread(path.write_text, registry, encoding="utf-8")
     clock = clock or Clock()
     observer = Observer()
+    # Where a test lets time pass, what it then does is in the test's hand.
+    settings = {"expiry_sweep": False} | settings
     opened: list[Store] = []
 
     async def opener(url: str) -> Store:

@@ -13,6 +13,7 @@ from routing_service.core.commands import (
     ClearActiveAgent,
     Command,
     CompleteTurn,
+    Expire,
     FollowUp,
     ResumeTask,
     RouteMessage,
@@ -35,7 +36,8 @@ def check_change(
     state, events = decided.state, decided.decision.events
     if not events:
         assert state is before, "nothing was written, yet the state is another"
-        assert isinstance(command, ClearActiveAgent), "only a clear of what is clear writes nothing"
+        writes_nothing = isinstance(command, ClearActiveAgent | Expire)
+        assert writes_nothing, "only a clear of what is clear writes nothing"
         return
     check_state(state)
     _check_home(before, state, registry)

@@ -66,6 +66,8 @@ class Reference:
         self.run_timers()
         if had_someone and not self.held:
             return self.answer(home, RouteReason.EXPIRED)
+        if not self.held and self.state.expired:
+            return self.answer(home, RouteReason.EXPIRED)
         if not self.held:
             nobody = RouteReason.NO_ACTIVE_AGENT
             if self.registry.is_swarm:
@@ -134,7 +136,11 @@ class Reference:
         timeout_us = self.registry.limits.idle_timeout_us
         if agent.idle_timeout_us is not None:
             timeout_us = agent.idle_timeout_us
-        return timeout_us is not None and self.now_us - self.state.update_us >= timeout_us
+        return timeout_us is not None and self.now_us - self.last_used_us() >= timeout_us
+
+    def last_used_us(self) -> int:
+        """When somebody last called; what the service did by itself is no call."""
+        return self.state.used_us or self.state.update_us
 
     def has_open_task(self) -> bool:
         """A task is open, and its time is not over."""

@@ -19,6 +19,7 @@ GIVEN = {
     "log_level": ("debug", "WARNING", '"error"', "error"),
     "log_format": ("json", "console", '"json"', "json"),
     "insecure": (True, "yes", "true", True),
+    "expiry_sweep": (False, "no", "false", False),
     "cache_sessions_max": (5, "6", "7", 7),
     "deadline_default_s": (5, "6.5", "7", 7.0),
     "deadline_max_s": (5, "6.5", "7", 7.0),

@@ -69,6 +69,8 @@ EVENTS: list[ev.Event] = [
     ev.LockReleased("vat", "timeout"),
     ev.AgentCleared("vat", "command", "why"),
     ev.StickinessExpired("vat", 5),
+    ev.TimePassed(7, expired=True),
+    ev.SessionErased("asked for"),
     ev.TurnAbandoned(CHILD, ROOT, "vat", "limit"),
     ev.CommandHandled("status", "active", "/status", "vat"),
     ev.TaskCompleted(TASK, "vat", "done"),

@@ -222,8 +222,8 @@ Global___Heartbeat: typing_extensions.TypeAlias = Heartbeat
 class SessionEvent(google.protobuf.message.Message):
     """Something that happened in a session.
 
-    Events carry no message texts: ListTurns has those. After the user's data were erased, the free
-    texts in them (reason, context, message, prompt, comment, summary) are empty.
+    Events carry no message texts: ListTurns has those. After the user's data were erased, the events
+    of before have no kind any more, and so none of their texts; watches leave them out.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

@@ -1,0 +1,67 @@
+"""``agent-routing compact``: write a store's file anew."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import PlainJsonOption
+
+EPILOG: Final = """\b
+After users were erased, with the server stopped:
+  agent-routing compact --store sqlite:////var/lib/agent-routing/routing.db
+
+\b
+Needs as much free disk as the file has bytes. Only SQLite has a file of ours;
+for PostgreSQL see VACUUM FULL.
+
+\b
+Exit codes: 0 the file is written anew; 1 it is as it was, for instance because a
+server uses it; 2 the URL is wrong.
+"""
+
+
+def compact(
+    *,
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            envvar="AGENT_ROUTING_STORE",
+            show_default=False,
+            help="The store, as agent-routing serve is told it.",
+        ),
+    ],
+    as_json: PlainJsonOption = False,
+) -> None:
+    """Write a SQLite store's file anew, free of what was erased."""
+    import asyncio  # noqa: PLC0415 - when it runs
+    import json  # noqa: PLC0415 - as above
+
+    from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415 - as above
+    from routing_service.storage.compact_store import compact_store  # noqa: PLC0415 - as above
+    from routing_service.storage.open_store import StoreUrlInvalid  # noqa: PLC0415 - as above
+    from routing_service.storage.store import StoreError  # noqa: PLC0415 - as above
+    from routing_service.telemetry import configure_logging  # noqa: PLC0415 - as above
+
+    configure_logging("error", "auto")
+    try:
+        compacted = asyncio.run(compact_store(store))
+    except StoreUrlInvalid as error:
+        raise CommandFailed(str(error), exit_code=EXIT_USAGE) from None
+    except StoreError as error:
+        raise CommandFailed(str(error)) from None
+    if as_json:
+        answer = {
+            "store": compacted.store,
+            "before_bytes": compacted.before_bytes,
+            "after_bytes": compacted.after_bytes,
+        }
+        typer.echo(json.dumps(answer, ensure_ascii=False))
+    else:
+        typer.echo(
+            f"{compacted.store}: {compacted.before_bytes:,} bytes before, "
+            f"{compacted.after_bytes:,} after"
+        )

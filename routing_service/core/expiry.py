@@ -1,0 +1,42 @@
+"""What happens to a session when nobody calls: when it falls due, and what it does.
+
+Owns: the time of a session's next time-out, and the change that it makes. Must not know: clocks,
+stores, who looks. Rule: the time is when the change would have its first event, neither before nor
+after; ownership.py alone says what a time-out does.
+"""
+
+from __future__ import annotations
+
+from routing_service.core import events as ev
+from routing_service.core import ownership
+from routing_service.core.commands import Decision
+from routing_service.core.draft import Draft
+from routing_service.core.registry import Registry
+from routing_service.core.session import SessionState
+
+
+def next_due_us(state: SessionState, registry: Registry) -> int | None:
+    """Return when something of the session falls due, None = nothing ever does.
+
+    Microseconds since 1970; a time that has passed is due at once. By this registry: one that is
+    reloaded may set another time, which then holds from the session's next change on.
+    """
+    draft = Draft(state, state.session_id, registry, state.update_us)
+    times = [
+        turn.dispatched_us + registry.limits.turn_timeout_us for turn in draft.state.open_turns
+    ]
+    task = draft.state.open_task
+    if task is not None and task.expire_us is not None:
+        times.append(task.expire_us)
+    times += ownership.due_times(draft)
+    return max(0, min(times)) if times else None
+
+
+def decide_expire(draft: Draft) -> Decision:
+    """Let take effect what has fallen due; no events where nothing has."""
+    last_used_us = draft.before.last_used_us
+    ownership.expire_turns(draft)
+    went_home = ownership.expire_ownership(draft)
+    if draft.events:
+        draft.add(ev.TimePassed(last_used_us=last_used_us, expired=went_home))
+    return Decision(events=tuple(draft.events))
