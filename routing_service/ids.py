@@ -16,6 +16,7 @@ _SESSIONS: Final = uuid.UUID("6f2d1e0a-3c53-5b61-9f0e-5a1d0c7be4a1")
 """The namespace of derived session ids. Never changes: a retry over a release must find them."""
 
 
+_VARIANT_DIGITS: Final = "89ab" * 4
 _RANDOM_BYTES: Final = 10
 _CHUNKS: Final = 256
 _chunks: list[bytes] = []
@@ -44,11 +45,11 @@ if hasattr(os, "register_at_fork"):
 def new_uuid7() -> str:
     """Return a UUIDv7 (RFC 9562): milliseconds since 1970, then random bits."""
     milliseconds = time.time_ns() // 1_000_000
-    number = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(_random_bytes())
-    number = number & ~(0xF << 76) | 0x7 << 76
-    number = number & ~(0x3 << 62) | 0x2 << 62
-    digits = f"{number:032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    when = f"{milliseconds:012x}"
+    rest = _random_bytes().hex()
+    # The version is a digit of its own, the variant the upper two bits of the next group's first.
+    variant = _VARIANT_DIGITS[int(rest[3], 16)]
+    return f"{when[:8]}-{when[8:]}-7{rest[:3]}-{variant}{rest[4:7]}-{rest[7:19]}"
 
 
 def derived_session_id(tenant: str, user_id: str, request_id: str) -> str:

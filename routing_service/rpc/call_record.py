@@ -11,8 +11,8 @@ from typing import Protocol
 import msgspec
 
 
-class CallRecord(msgspec.Struct):
-    """One call, filled in as it goes. Fields that do not apply stay empty.
+class CallRecord(msgspec.Struct, omit_defaults=True):
+    """One call, filled in as it goes. Fields that do not apply stay empty, and are not encoded.
 
     code: the gRPC status code's name. error_reason: the ErrorReason, "" for OK. reason: the
     RouteReason of the dispatch. outcome, outcome_status: of a CompleteTurn. refused_rules: the
@@ -36,9 +36,9 @@ class CallRecord(msgspec.Struct):
     supervisor_bypassed: bool = False
     revision: int = 0
     replayed: bool = False
-    code: str = "OK"
+    code: str = msgspec.field(default_factory=lambda: "OK")
     error_reason: str = ""
-    duration_ms: float = 0.0
+    duration_ms: float = msgspec.field(default_factory=float)
 
 
 class CallObserver(Protocol):
