@@ -1,0 +1,227 @@
+"""The deployment's files: what they name is there, and what belongs together agrees."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from routing_service import __version__
+from routing_service.config import SETTINGS
+from routing_service.registry_file import check_registry
+from routing_service.rpc.health import READINESS
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+PORT = 50051
+
+
+def load(path):
+    """Read a YAML file of one document."""
+    return YAML(typ="safe").load(path.read_text("utf-8"))
+
+
+def manifest(name):
+    """Read a Kubernetes manifest."""
+    return load(DEPLOY / "kubernetes" / f"{name}.yaml")
+
+
+def container(name="deployment"):
+    """Return a manifest's only container."""
+    (only,) = manifest(name)["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+def variables(name="deployment"):
+    """Return a container's environment, by name."""
+    return {entry["name"]: entry for entry in container(name)["env"]}
+
+
+LINTERS = [
+    ("hadolint", ["hadolint", DEPLOY / "Dockerfile"]),
+    (
+        "check-jsonschema",
+        ["check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml"],
+    ),
+    (
+        "kubernetes-validate",
+        [
+            *("kubernetes-validate", "--strict"),
+            *(path for path in MANIFESTS if path.name != "kustomization.yaml"),
+        ],
+    ),
+    ("kubectl", ["kubectl", "kustomize", DEPLOY / "kubernetes"]),
+    (
+        "yamllint",
+        [
+            *("yamllint", "--strict", "-d"),
+            "{extends: default, rules: {document-start: disable, line-length: {max: 100}}}",
+            DEPLOY,
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("tool", "command"), LINTERS, ids=[tool for tool, _ in LINTERS])
+def test_linter_has_nothing_to_say(tool, command):
+    """Where it can be had; none of them is needed for anything else here."""
+    beside = Path(sys.executable).with_name(tool)
+    program = str(beside) if beside.exists() else shutil.which(tool)
+    if program is None:
+        pytest.skip(f"{tool} is not installed")
+    # kubectl must not look for a cluster: rendering needs none.
+    environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "KUBECONFIG": "/dev/null"}
+    ended = subprocess.run(
+        [program, *map(str, command[1:])],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+        env=environment,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_image_is_made_of_files_that_are_there_and_let_through():
+    """A file that was renamed would be found by the next build alone."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text("utf-8")
+    let_through = {
+        line[1:].rstrip("/")
+        for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+        if line.startswith("!")
+    }
+    sources = [
+        source.rstrip("/")
+        for words in re.findall(r"^COPY (?!--from)(.+)$", dockerfile, re.MULTILINE)
+        for source in words.split()[:-1]
+    ]
+    assert set(sources) == let_through
+    for source in sources:
+        assert (ROOT / source).exists(), source
+    extras = re.search(r"\.\[(.*)\]", dockerfile)[1].split(",")
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    for extra in extras:
+        assert re.search(rf"^{extra} = \[", project, re.MULTILINE), extra
+
+
+def test_image_runs_as_a_user_without_rights():
+    """By number, as Kubernetes checks it; the same one in every manifest."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text("utf-8")
+    user = int(re.search(r"^USER (\d+):\d+$", dockerfile, re.MULTILINE)[1])
+    assert user > 0
+    for name in ("deployment", "migrate"):
+        pod = manifest(name)["spec"]["template"]["spec"]["securityContext"]
+        assert (pod["runAsNonRoot"], pod["runAsUser"]) == (True, user)
+        own = container(name)["securityContext"]
+        assert own["readOnlyRootFilesystem"]
+        assert not own["allowPrivilegeEscalation"]
+        assert own["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_every_variable_is_a_setting():
+    """A misspelt one would be refused by the server at its start, in production."""
+    known = {f"AGENT_ROUTING_{name.upper()}" for name in SETTINGS}
+    given = set(variables()) | set(variables("migrate"))
+    services = load(DEPLOY / "compose.yaml")["services"]
+    given |= set(services["server"]["environment"]) | set(services["migrate"]["environment"])
+    dockerfile = (DEPLOY / "Dockerfile").read_text("utf-8")
+    given |= set(re.findall(r"(AGENT_ROUTING_[A-Z_]+)=", dockerfile))
+    assert given <= known
+
+
+def test_pod_has_the_time_to_drain():
+    """Killed earlier, calls in flight would be cut that could have finished."""
+    pod = manifest("deployment")["spec"]["template"]["spec"]
+    sleep, seconds = container()["lifecycle"]["preStop"]["exec"]["command"]
+    assert sleep == "sleep"
+    drain_s = int(variables()["AGENT_ROUTING_DRAIN_S"]["value"])
+    assert pod["terminationGracePeriodSeconds"] >= int(seconds) + drain_s + 5
+    server = load(DEPLOY / "compose.yaml")["services"]["server"]
+    grace_s = int(server["stop_grace_period"].removesuffix("s"))
+    assert grace_s >= int(server["environment"]["AGENT_ROUTING_DRAIN_S"]) + 5
+
+
+def test_probes_ask_what_they_are_for():
+    """Liveness must not depend on the store; readiness must."""
+    probes = container()
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert probes[name]["grpc"]["port"] == PORT
+    assert probes["readinessProbe"]["grpc"]["service"] == READINESS
+    assert "service" not in probes["livenessProbe"]["grpc"]
+    assert "service" not in probes["startupProbe"]["grpc"]
+
+
+def test_ports_and_addresses_agree():
+    """From the image to the Service."""
+    assert f"EXPOSE {PORT}" in (DEPLOY / "Dockerfile").read_text("utf-8")
+    assert variables()["AGENT_ROUTING_LISTEN"]["value"] == f"0.0.0.0:{PORT}"
+    ((name, number),) = [(p["name"], p["containerPort"]) for p in container()["ports"]]
+    (port,) = manifest("service")["spec"]["ports"]
+    assert (port["targetPort"], port["port"], number) == (name, PORT, PORT)
+    (published,) = load(DEPLOY / "compose.yaml")["services"]["server"]["ports"]
+    assert published == f"127.0.0.1:{PORT}:{PORT}"
+
+
+def test_service_gives_every_replica():
+    """Headless: with one address all calls of a connection would go to one replica."""
+    assert manifest("service")["spec"]["clusterIP"] == "None"
+
+
+def test_selectors_choose_the_servers_and_not_the_migration():
+    """A budget or a policy that selects nothing holds nothing."""
+    labels = manifest("deployment")["spec"]["template"]["metadata"]["labels"]
+    others = manifest("migrate")["spec"]["template"]["metadata"]["labels"]
+    for name, path in (
+        ("deployment", ("selector", "matchLabels")),
+        ("service", ("selector",)),
+        ("disruption", ("selector", "matchLabels")),
+        ("network-policy", ("podSelector", "matchLabels")),
+    ):
+        wanted = manifest(name)["spec"]
+        for step in path:
+            wanted = wanted[step]
+        assert wanted.items() <= labels.items(), name
+        assert not wanted.items() <= others.items(), name
+
+
+def test_secret_and_registry_are_the_ones_that_are_asked_for():
+    """By name and key."""
+    secret = manifest("secret.example")
+    for name in ("deployment", "migrate"):
+        asked = variables(name)["AGENT_ROUTING_STORE"]["valueFrom"]["secretKeyRef"]
+        assert asked["name"] == secret["metadata"]["name"]
+        assert asked["key"] in secret["stringData"]
+    registry = manifest("registry")
+    (volume,) = manifest("deployment")["spec"]["template"]["spec"]["volumes"]
+    assert volume["configMap"]["name"] == registry["metadata"]["name"]
+    (mount,) = container()["volumeMounts"]
+    # A folder: a file that is mounted by itself never changes.
+    assert "subPath" not in mount
+    file = Path(variables()["AGENT_ROUTING_AGENTS"]["value"])
+    assert str(file.parent) == mount["mountPath"]
+    checked = check_registry(registry["data"][file.name], "registry.yaml")
+    assert list(checked.registry.agents) == ["coordinator", "billing"]
+
+
+def test_everything_is_applied_and_nothing_twice():
+    """The Secret and the Job are the operator's own steps."""
+    applied = set(manifest("kustomization")["resources"])
+    apart = {"kustomization.yaml", "secret.example.yaml", "migrate.yaml"}
+    assert applied | apart == {path.name for path in MANIFESTS}
+    assert not applied & apart
+    namespaces = {
+        load(path)["metadata"].get("namespace", "agent-routing")
+        for path in MANIFESTS
+        if path.name != "kustomization.yaml"
+    }
+    assert namespaces == {"agent-routing"}
+
+
+def test_images_are_of_this_release():
+    """The migration and the servers must be the same one."""
+    images = {container(name)["image"] for name in ("deployment", "migrate")}
+    assert images == {f"agent-routing:{__version__}"}
