@@ -73,7 +73,7 @@ def restore(
     overwrite: OverwriteOption = False,
     as_json: PlainJsonOption = False,
 ) -> None:
-    """Put a backup in the place of a SQLite store that no server uses."""
+    """Put a backup in the place of a SQLite store not in use."""
     from pathlib import Path  # noqa: PLC0415 - when it runs
 
     from routing_service.cli.store_call import call_store  # noqa: PLC0415 - as above

@@ -31,7 +31,7 @@ def status(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a session stands: who has it, who waits, what is open."""
+    """Show how a session stands: who has it, who waits for what."""
     from routing_service.cli.answers import print_status  # noqa: PLC0415 - when it runs
     from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
     from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above

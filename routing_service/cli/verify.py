@@ -39,7 +39,7 @@ def verify(
         bool, typer.Option("--json", help="Print a line of JSON for each session and tenant.")
     ] = False,
 ) -> None:
-    """Check all that a store holds, and print hashes to compare it by."""
+    """Check all that a store holds; print hashes to compare by."""
     from routing_service.cli.failure import CommandFailed  # noqa: PLC0415 - when it runs
     from routing_service.cli.store_call import run_on_store  # noqa: PLC0415 - as above
 

@@ -1,0 +1,88 @@
+"""``agent-routing erase-user``: erase the content of all of a user's sessions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    JsonOption,
+    ReasonOption,
+    TargetOption,
+    TenantOption,
+)
+
+TIMEOUT_DEFAULT_S: Final = 60.0
+"""What a server gives a call at the most, by its default: many sessions take their time."""
+
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Only say how much it would be; nothing is removed.")
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Do not ask; it cannot be undone all the same.")
+]
+LongTimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        help="How long to wait for an answer. What is done by then is done; repeat for the rest.",
+    ),
+]
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing erase-user ana --dry-run
+  agent-routing erase-user ana --yes --reason "request 17"
+
+\b
+After an error repeat it: it goes on with what is left. What the store's files
+and backups keep, and for how long: docs/retention.md.
+"""
+
+
+def erase_user(
+    user: Annotated[str, typer.Argument(metavar="USER", help="The user.", show_default=False)],
+    *,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    reason: ReasonOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: LongTimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Erase the content of all of a user's sessions."""
+    from agent_routing.v1 import admin_service_pb2 as pb  # noqa: PLC0415 - when it runs
+    from routing_service.cli.operator_call import confirm, operating  # noqa: PLC0415 - as above
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place  # noqa: PLC0415 - as above
+
+    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    with operating(place) as client:
+        answer = None
+        if dry_run or not yes:
+            answer = client.erase_user(pb.EraseUserRequest(user_id=user, validate_only=True))
+        if not dry_run:
+            if answer is not None:
+                confirm(f"Erase {_told(answer)} of user {user}, for good?", said_yes=yes)
+            answer = client.erase_user(pb.EraseUserRequest(user_id=user, reason=reason))
+    assert answer is not None
+    if as_json:
+        print_json(answer)
+    else:
+        typer.echo(f"{'would erase' if dry_run else 'erased'} {_told(answer)}")
+
+
+def _told(answer: object) -> str:
+    """Say how much it is."""
+    from agent_routing.v1 import admin_service_pb2 as pb  # noqa: PLC0415 - when it runs
+
+    assert isinstance(answer, pb.EraseUserResponse)
+    return (
+        f"sessions: {answer.sessions_erased}, turns: {answer.turns_erased}, "
+        f"audit records: {answer.records_stripped}"
+    )
