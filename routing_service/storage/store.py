@@ -8,8 +8,8 @@ What an engine has to bring, and how the engines do it:
 
 ===============  ==================================================================================
 atomic append    SQLite: one transaction for a group of appends. PostgreSQL: the same, the group
-                 sorted by key. Redis: one Lua script, all keys of a session in one slot
-                 (``{tenant/session}``). DynamoDB: one TransactWriteItems of at most 100 actions.
+                 sorted by key. Redis: one Lua script, all keys of a session in one slot, with
+                 those of its shard's log. DynamoDB: one TransactWriteItems of at most 100 actions.
 compare and set  The head's revision is compared inside that same transaction, script or condition,
                  never by a read before it.
 once             Unique by (tenant, session, method, request_id, actor). DynamoDB: an item of its
@@ -19,13 +19,14 @@ task ids         Unique by (tenant, task_id). Where the session's slot cannot ho
                  (Redis), the id is claimed first, and a claim counts only if the session that
                  holds it really has the task: a claim left by a failed append is no owner.
 durable          On disk, by the engine's own strictest word: SQLite synchronous=FULL, PostgreSQL
-                 synchronous_commit=on, Redis appendfsync=always, DynamoDB as it is. Anything
+                 synchronous_commit=on, Redis WAITAOF with a yes, DynamoDB as it is. Anything
                  weaker has its window of loss named in the engine's docstring.
 read the head    ``head_revision`` and ``load`` see every append that has returned anywhere before
                  they were called: ConsistentRead on DynamoDB, the primary on PostgreSQL and Redis.
 the log          ``read_log`` must never pass over a change that commits later than its
                  neighbours. Row ids are handed out before the commit, so PostgreSQL reads below
-                 pg_snapshot_xmin; SQLite has one writer, so there ids are in commit order.
+                 pg_snapshot_xmin; SQLite has one writer, so there ids are in commit order; a Redis
+                 script gives a position of its shard as it commits, and a cursor has all shards'.
 ===============  ==================================================================================
 """
 

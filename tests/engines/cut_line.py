@@ -6,6 +6,7 @@ Owns one listening port and what goes through it. It must not know what is said 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -55,10 +56,13 @@ class CutLine:
 
 
 @asynccontextmanager
-async def cut_line(port: int) -> AsyncIterator[CutLine]:
-    """Listen on a free port, and pass on to the given one."""
+async def cut_line(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[CutLine]:
+    """Listen on a free port, and pass on to the given one.
+
+    tls: what is listened with; what is passed on is plain.
+    """
     line = CutLine(port)
-    server = await asyncio.start_server(line.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(line.serve, "127.0.0.1", 0, ssl=tls)
     line.port = server.sockets[0].getsockname()[1]
     try:
         yield line

@@ -188,6 +188,9 @@ async def test_delete_that_stopped_half_way_is_finished_by_the_next(
     assert (await there.read_log(b"", 10))[0] == []
     await there.append(append(2, tasks=(task(2, "task-0"),)))
     await there.append(append(1))
+    # The new session's changes come once, though old entries name the same revisions.
+    page, _ = await there.read_log(b"", 10)
+    assert [(name, change.revision) for name, change in page] == [(key(2), 1), (key(1), 1)]
     await there.delete_session(key(1), 1)
     with redis_database.client() as client:
         found = list(client.scan_iter(match=f"{redis_database.prefix(tmp_path)}:*"))

@@ -205,18 +205,26 @@ async def test_server_without_memory_takes_no_writes_and_reads_on(open_here, own
     assert await store.find_task("acme", "task-1") is None
 
 
-async def test_server_that_becomes_a_replica_is_left(open_here, own_redis):
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_server_that_becomes_a_replica_is_left(open_here, own_redis, durability):
     """What it reads may be the past, and it takes no writes."""
-    store = await open_here()
+    store = await open_here(f"{PATIENT}&durability={durability}")
     await store.append(append())
     assert await store.head_revision(key()) == 1
     with own_redis.client() as client:
         client.config_set("replica-serve-stale-data", "yes")
         client.replicaof("127.0.0.1", 1)
         try:
-            for call in (store.head_revision(key()), store.load(key()), store.append(append(0, 1))):
+            for call in (
+                store.append(append(0, 1)),
+                store.head_revision(key()),
+                store.load(key()),
+            ):
                 (result,) = await outcomes(call)
                 assert isinstance(result, StoreUnavailable), result
+            # The next call connects again, and finds whoever is the primary then.
+            assert store._writes._connection is None
+            assert {lane._connection for lane in store._reads} == {None}
         finally:
             client.replicaof("NO", "ONE")
     await works_again(store)
