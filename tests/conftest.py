@@ -13,6 +13,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.engines.fixtures import (  # noqa: F401 - fixtures
+    dynamodb_tables,
     own_postgres,
     own_redis,
     postgres_database,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from routing_service.storage.open_store import (
     StoreUrlInvalid,
+    dynamodb_place,
     open_store,
     postgres_place,
     redis_place,
@@ -50,6 +51,14 @@ async def migrate_store(url: str, *, grant_to: str = "") -> Migrated:
         )
     if engine in {"redis", "rediss"}:
         return await _migrate_redis(url)
+    if engine == "dynamodb" and not grant_to:
+        table = dynamodb_place(url)
+        from routing_service.storage.dynamodb_store import (  # noqa: PLC0415 - when asked for
+            migrate_dynamodb,
+        )
+
+        before, after = await migrate_dynamodb(table)
+        return Migrated(table.shown, before, after)
     # The others do it as they open.
     store = await open_store(url)
     await store.close()

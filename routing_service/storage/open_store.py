@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from routing_service.storage.store import Store, StoreError
 
 if TYPE_CHECKING:
+    from routing_service.storage.dynamodb_url import DynamodbPlace
     from routing_service.storage.postgres_url import PostgresPlace
     from routing_service.storage.redis_url import RedisPlace
 
@@ -39,8 +40,8 @@ async def open_store(url: str, **options: Option) -> Store:
 
     memory: keeps everything in this process; sqlite:///relative/path and sqlite:////absolute/path
     keep it in one file; postgres://user:password@host:port/database and
-    redis://user:password@host:port/database keep it on a server. Options are the engine's own: see
-    its module.
+    redis://user:password@host:port/database keep it on a server; dynamodb://region/table keeps
+    it in a table of AWS. Options are the engine's own: see its module.
     Raises StoreUrlInvalid, StoreUnavailable, StoreCorrupt, SchemaTooNew.
     """
     found = _SCHEME.fullmatch(url)
@@ -49,11 +50,6 @@ async def open_store(url: str, **options: Option) -> Store:
             f'store URL "{url}" names no engine; write sqlite:///{url} for a file, or memory:'
         )
     engine = found["scheme"].lower()
-    if engine in _NOT_BUILT:
-        raise StoreUrlInvalid(
-            f'store URL "{without_secrets(url)}" names the engine "{engine}", which this release '
-            f"does not have; use {_built_engines()}"
-        )
     if engine not in _ENGINES:
         raise StoreUrlInvalid(
             f'store URL "{without_secrets(url)}" names the unknown engine "{engine}"; '
@@ -188,6 +184,32 @@ def redis_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) 
     return place
 
 
+async def _open_dynamodb(url: str, rest: str, options: Mapping[str, Option]) -> Store:
+    del rest
+    place = dynamodb_place(url, options)
+    from routing_service.storage.dynamodb_store import (  # noqa: PLC0415 - when asked for
+        open_dynamodb_store,
+    )
+
+    return await open_dynamodb_store(place)
+
+
+def dynamodb_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) -> DynamodbPlace:
+    """Read a DynamoDB URL. Raises StoreUrlInvalid, also where the driver is not installed."""
+    from routing_service.storage.dynamodb_url import parse_url  # noqa: PLC0415 - when asked for
+
+    try:
+        place = parse_url(url, options)
+    except ValueError as error:
+        raise StoreUrlInvalid(f'store URL "{without_secrets(url)}" {error}') from None
+    if find_spec("aiobotocore") is None:
+        raise StoreUrlInvalid(
+            f'store URL "{place.shown}" needs the driver of DynamoDB; install it with '
+            'pip install "agent-routing-service[dynamodb]"'
+        )
+    return place
+
+
 Opener = Callable[[str, str, Mapping[str, Option]], Awaitable[Store]]
 
 _ENGINES: Final[Mapping[str, Opener]] = MappingProxyType(
@@ -198,11 +220,9 @@ _ENGINES: Final[Mapping[str, Opener]] = MappingProxyType(
         "postgresql": _open_postgres,
         "redis": _open_redis,
         "rediss": _open_redis,
+        "dynamodb": _open_dynamodb,
     }
 )
-
-_NOT_BUILT: Final = frozenset({"dynamodb"})
-"""Engines that the protocol is made for and that this release does not have."""
 
 
 def _built_engines() -> str:

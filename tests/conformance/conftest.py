@@ -41,6 +41,11 @@ class Engine:
     """The fixture that has its server, and skips where none can be had; "" = it needs none."""
     clear: Callable[[Path, Any], None] = remove_files
     """Takes away what a folder's store has."""
+    sorts_groups: bool = True
+    """Whether appends of several sessions that are sent at once end as if sorted by key. Each is
+    one transaction of its own where not, and which of two sessions gets a task is chance."""
+    heavy: frozenset[str] = frozenset()
+    """Tests for `make torture` on this engine: its stand-in takes long, and they ask for much."""
 
 
 ENGINES = (
@@ -60,7 +65,32 @@ ENGINES = (
         server="redis_database",
         clear=lambda folder, database: database.clear(folder),
     ),
+    Engine(
+        "dynamodb",
+        lambda folder, tables: tables.store_url(folder),
+        lasting=True,
+        server="dynamodb_tables",
+        clear=lambda folder, tables: tables.clear(folder),
+        sorts_groups=False,
+        # A call costs its stand-in some milliseconds. Here others say the same with fewer calls.
+        heavy=frozenset(
+            {
+                "test_any_groups_have_the_outcome_of_one_after_the_other",
+                "test_many_sessions_are_there_after_reopening",
+                "test_thousand_appends_at_once_are_all_stored",
+            }
+        ),
+    ),
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is heavy for one engine, before the marks are looked at."""
+    for item in items:
+        chosen = getattr(item, "callspec", None) and item.callspec.params.get("engine")
+        if isinstance(chosen, Engine) and item.originalname in chosen.heavy:
+            item.add_marker(pytest.mark.torture)
 
 
 @dataclass

@@ -16,6 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.engines import redis_databases
+    from tests.engines.dynamodb_server import TestTables
     from tests.engines.postgres_databases import TestDatabase
     from tests.engines.postgres_server import PostgresServer
     from tests.engines.redis_server import RedisServer
@@ -102,3 +103,30 @@ def own_redis() -> Iterator[RedisServer]:
         pytest.skip(f"redis: {error}")
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="session")
+def dynamodb_tables(run_folder: Path) -> Iterator[TestTables]:
+    """Tables for this process's tests, on a stand-in for DynamoDB that all processes share."""
+    pytest.importorskip(
+        "aiobotocore", reason="dynamodb: its driver is not installed (extra dynamodb)"
+    )
+    from tests.engines.dynamodb_server import (  # noqa: PLC0415 - needs the driver
+        CREDENTIALS,
+        URL_VARIABLE,
+        CannotStart,
+        test_tables,
+    )
+
+    with ExitStack() as opened:
+        patch = opened.enter_context(pytest.MonkeyPatch.context())
+        if URL_VARIABLE not in os.environ:
+            for name in [name for name in os.environ if name.startswith("AWS_")]:
+                patch.delenv(name)
+            for name, value in CREDENTIALS.items():
+                patch.setenv(name, value)
+        try:
+            tables = opened.enter_context(test_tables(run_folder))
+        except CannotStart as error:
+            pytest.skip(f"dynamodb: {error}")
+        yield tables

@@ -48,9 +48,9 @@ async def test_escapes_in_the_path_are_undone(tmp_path):
     [
         (
             "mysql://db",
-            ['names the unknown engine "mysql"; use memory, sqlite, postgres or redis'],
+            ['names the unknown engine "mysql"; use memory, sqlite, postgres, redis or dynamodb'],
         ),
-        ("dynamodb://table", ['the engine "dynamodb", which this release does not have', "memory"]),
+        ("dynamodb://table", ["names no region and table", "dynamodb://eu-west-1/agent_routing"]),
         ("var/routing.db", ["names no engine", "sqlite:///var/routing.db"]),
         ("", ["names no engine"]),
         ("sqlite:", ["has no path", "sqlite:///relative/path.db"]),
