@@ -871,17 +871,14 @@ class CommandHandler:
 
     async def _current(self, key: SessionKey, hot: _Hot) -> SessionState | None:
         """Return a state that is certainly the latest."""
-        state = hot.state
-        if state is not None and self._store.shared_writers:
-            actual = await self._store.head_revision(key)
-            if actual != state.revision:
-                hot.forget()
-        return await self._loaded(key, hot)
+        return await self._loaded(key, hot, trust_s=-1.0 if self._store.shared_writers else 0.0)
 
-    async def _loaded(self, key: SessionKey, hot: _Hot) -> SessionState | None:
+    async def _loaded(
+        self, key: SessionKey, hot: _Hot, *, trust_s: float = HOT_TRUST_S
+    ) -> SessionState | None:
         known = hot.state
         now_s = asyncio.get_running_loop().time() if self._store.shared_writers else 0.0
-        if known is None or now_s - hot.used_s > HOT_TRUST_S:
+        if known is None or now_s - hot.used_s > trust_s:
             head = await self._store.load(key)
             if head is not None:
                 state = decode_state(head.state)
@@ -904,8 +901,11 @@ class CommandHandler:
         if not self._store.shared_writers:
             return
         base = state.revision if state else 0
-        actual = await self._store.head_revision(key)
-        if actual != base:
+        head = await self._store.load(key)
+        actual = head.revision if head else 0
+        # The revision alone would not show a session that was removed and begun anew elsewhere.
+        is_same = head is None or state is None or _is_same(decode_state(head.state), state)
+        if actual != base or not is_same:
             raise RevisionConflict(key, base, actual)
 
     def _session(self, key: SessionKey) -> _Held:

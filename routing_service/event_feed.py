@@ -52,6 +52,8 @@ class _Topic:
     recent: deque[Change] = field(default_factory=lambda: deque(maxlen=RECENT_CHANGES_MAX))
 
     has_ended: bool = False
+    looks: int = 0
+    """How often it was in doubt whether this is still the session that it was."""
 
     def publish(self, change: Change) -> None:
         """Keep a change if it is the next one, and wake everybody."""
@@ -59,12 +61,26 @@ class _Topic:
             # What was before has lost its content, and is to be read from the store if at all.
             self.recent.clear()
         if self.recent and change.revision <= self.recent[-1].revision:
-            return  # It came by both ways: from this process and from the log.
+            if not self._knows(change):
+                # A late word, or that of a session which another replica has removed and begun
+                # anew under this name: the store knows.
+                self.looks += 1
+                self.read_again()
+            return  # Otherwise it came by both ways: from this process and from the log.
         if self.recent and change.revision != self.recent[-1].revision + 1:
             self.recent.clear()
         self.recent.append(change)
         for watcher in self.watchers:
             watcher.set()
+
+    def _knows(self, change: Change) -> bool:
+        """Say whether this very change is among the latest."""
+        place = change.revision - self.recent[0].revision
+        return place >= 0 and self.recent[place] == change
+
+    def is_behind(self, revision: int) -> bool:
+        """Say whether the latest change that was heard of is before a revision."""
+        return bool(self.recent) and self.recent[-1].revision < revision
 
     def read_again(self) -> None:
         """Let everybody read the log."""
@@ -160,6 +176,7 @@ class EventFeed:
         UNKNOWN_SESSION once the session is gone.
         """
         with self._watching() as wake, self._subscribed(key, wake) as topic:
+            looked = topic.looks
             while True:
                 wake.clear()
                 changes = topic.after(after) if not topic.has_ended else []
@@ -173,6 +190,10 @@ class EventFeed:
                     continue
                 if topic.has_ended:
                     raise unknown_session(key.session_id)
+                if looked != topic.looks or topic.is_behind(after):
+                    looked = topic.looks
+                    if await self._store.head_revision(key) < after:
+                        raise unknown_session(key.session_id)
                 if self._closed:
                     raise _shutting_down("revision", str(after))
                 if not await _woken(wake, heartbeat_s):

@@ -15,12 +15,12 @@ import grpc
 import pytest
 
 from agent_routing.v1 import routing_service_pb2, routing_service_pb2_grpc
-from routing_service.storage.store import CursorInvalid
+from routing_service.storage.store import CursorInvalid, SessionKey
 from tests.conformance.conftest import ENGINES
 from tests.replicas.conftest import SHARED
 from tests.replicas.replica_set import serving_replicas
 from tests.replicas.stale_pairs import SharedStore
-from tests.rpc.live_service import serving
+from tests.rpc.live_service import fresh_id, read_refusal, serving
 from tests.rpc.registries import DESK
 
 WATCHERS = 8
@@ -164,6 +164,14 @@ async def test_watchers_hear_of_a_change_within_a_tenth_of_a_second(replicas):
     assert figures["p99_ms"] <= 100
 
 
+async def next_change(watch):
+    """Read on to the next change."""
+    async with asyncio.timeout(30):
+        while not (message := await watch.read()).HasField("change"):
+            pass
+    return message.change
+
+
 class FailedOver(SharedStore):
     """A store whose server may be replaced by a copy, where the log's cursors are others."""
 
@@ -173,7 +181,7 @@ class FailedOver(SharedStore):
         return bytes([self.generation]) + await super().log_end()
 
     async def read_log(self, cursor, limit):
-        if cursor[0] != self.generation:
+        if cursor and cursor[0] != self.generation:
             raise CursorInvalid("the cursor is ahead of this store")
         entries, after = await super().read_log(cursor[1:], limit)
         return entries, bytes([self.generation]) + after
@@ -191,18 +199,45 @@ async def test_watchers_hear_of_other_replicas_after_a_failover_that_ends_all_cu
         request = routing_service_pb2.WatchSessionRequest(session_id="watched", user_id="ana")
         watch = one.stub.WatchSession(request)
 
-        async def next_revision():
-            async with asyncio.timeout(30):
-                while not (message := await watch.read()).HasField("change"):
-                    pass
-            return message.change.revision
-
         assert (await watch.read()).HasField("heartbeat")
         await writer.say("more")
-        assert await next_revision() == 2
+        assert (await next_change(watch)).revision == 2
         store.generation = 1
         await writer.say("more")
-        assert await next_revision() == 3
+        assert (await next_change(watch)).revision == 3
         await writer.say("more")
-        assert await next_revision() == 4
+        assert (await next_change(watch)).revision == 4
         watch.cancel()
+
+
+async def test_watch_of_a_session_that_another_replica_removed_shows_nothing_of_the_next(tmp_path):
+    """Two users had one session id, one after the other: neither hears of the other's words."""
+    store = SharedStore()
+    async with (
+        serving(tmp_path, DESK, shared=store) as one,
+        serving(tmp_path, DESK, shared=store) as two,
+    ):
+        await two.chat("reused", user_id="ana").say("ana's first")
+        request = routing_service_pb2.WatchSessionRequest(
+            session_id="reused", user_id="ana", after_revision=0
+        )
+        anas = one.stub.WatchSession(request)
+        for text in ("ana's second", "ana's third"):
+            await two.chat("reused", user_id="ana").say(text)
+        heard = [await next_change(anas) for _ in range(3)]
+        assert [change.revision for change in heard] == [1, 2, 3]
+        await store.delete_session(SessionKey("default", "reused"), 3)
+        two.clock.advance(1)
+        request_id = fresh_id()
+        await two.chat("reused", user_id="bob").say("bob's first", request_id=request_id)
+        await two.chat("reused", user_id="bob").say("bob's second")
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await next_change(anas)
+        assert tuple(read_refusal(ended.value)) == ("NOT_FOUND", "UNKNOWN_SESSION")
+        request = routing_service_pb2.WatchSessionRequest(
+            session_id="reused", user_id="bob", after_revision=0
+        )
+        bobs = one.stub.WatchSession(request)
+        change = await next_change(bobs)
+        assert (change.revision, change.events[0].request_id) == (1, request_id)
+        bobs.cancel()

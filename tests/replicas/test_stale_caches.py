@@ -162,6 +162,34 @@ async def test_session_that_began_anew_elsewhere_is_not_refused_to_its_new_user(
         assert (await one.chat("shared", user_id="bob").say("again")).revision == 3
 
 
+async def test_session_begun_anew_elsewhere_up_to_the_same_revision_is_seen_for_what_it_is(
+    tmp_path,
+):
+    """Reads and refusals tell the two apart, though their revisions do not."""
+    async with two_replicas(tmp_path) as (one, two):
+        for text in ("hello", "more"):
+            await one.chat("shared", user_id="ana").say(text)
+        await one.store.delete_session(SessionKey("default", "shared"), 2)
+        two.clock.advance(1)
+        bob = two.chat("shared", user_id="bob")
+        await bob.set_active("support")
+        await bob.say("hello")
+        status = await one.chat("shared", user_id="bob").status()
+        assert (status.owner, status.active_agent.agent_id) == ("bob", "support")
+        refused = await refusal(one.chat("shared", user_id="ana").say("again"))
+        assert refused.reason == "OWNER_MISMATCH"
+
+
+async def test_refusal_of_the_user_before_is_not_given_to_the_next_one(tmp_path):
+    """The same, with a refusal as the first thing that the replica is asked for."""
+    async with two_replicas(tmp_path) as (one, two):
+        await one.chat("shared", user_id="ana").say("hello")
+        await one.store.delete_session(SessionKey("default", "shared"), 1)
+        two.clock.advance(1)
+        await two.chat("shared", user_id="bob").say("hello")
+        assert (await one.chat("shared", user_id="bob").say("more")).revision == 2
+
+
 async def test_agent_that_only_the_newer_registry_has_is_kept_by_the_older_replica(tmp_path):
     """During a roll-out one message goes to the home agent, and the next to the agent again."""
     newer = DESK + "  - {id: brand_new, name: Brand new}\n"
