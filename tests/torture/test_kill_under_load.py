@@ -21,7 +21,7 @@ import pytest
 from tests.rpc.registries import DESK
 from tests.torture.linearisability import Outcome
 from tests.torture.recorder import Recorder
-from tests.torture.server_process import ServerProcess
+from tests.torture.server_process import PLANTED, SPOILT, ServerProcess
 from tests.torture.stored_sessions import violations
 from tests.torture.talkers import Talker
 
@@ -40,6 +40,7 @@ class Lane:
     kills: int
     writes: int
     talkers_count: int = 20
+    bug: str = ""
     kills_done: int = 0
 
     def __post_init__(self):
@@ -47,6 +48,8 @@ class Lane:
         registry = self.folder / "agents.yaml"
         registry.write_text(DESK.replace("open_turns: 4", "open_turns: 16"), "utf-8")
         self.server = ServerProcess(self.folder, registry)
+        if self.bug:
+            self.server.command, self.server.environment = SPOILT, {PLANTED: self.bug}
         self.recorder = Recorder()
         self.dice = random.Random(f"{SEED}-{self.number}")
         self.talkers = []
@@ -106,13 +109,13 @@ class Lane:
             await asyncio.sleep(0.002)
 
 
-async def kill_under_load(*, kills, writes, lanes, talkers_count):
-    """Run lanes at once; return their figures. Fails on whatever was lost or done twice."""
+async def kill_under_load(*, kills, writes, lanes, talkers_count, bug=""):
+    """Run lanes at once; return their figures, and whatever was lost or done twice."""
     begun_s = time.monotonic()
     # A folder of its own: a socket's path has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="routing-") as name:
         running = [
-            Lane(n, Path(name) / str(n), kills // lanes, writes // lanes, talkers_count)
+            Lane(n, Path(name) / str(n), kills // lanes, writes // lanes, talkers_count, bug)
             for n in range(lanes)
         ]
         await asyncio.gather(*(lane.run() for lane in running))
@@ -136,23 +139,34 @@ async def kill_under_load(*, kills, writes, lanes, talkers_count):
         "seconds": round(time.monotonic() - begun_s),
     }
     print(f"kill -9 under load: {figures}")  # noqa: T201 - the figures are what the run is for
-    assert found == [], found[:10]
-    return figures
+    return figures, found
 
 
 @pytest.mark.timeout(300)
 async def test_nothing_acknowledged_is_lost_or_done_twice_over_a_few_kills():
     """The short form of the next one."""
-    figures = await kill_under_load(kills=4, writes=600, lanes=1, talkers_count=10)
+    figures, found = await kill_under_load(kills=4, writes=600, lanes=1, talkers_count=10)
+    assert found == [], found[:10]
     assert figures["kills"] >= 4
     assert figures["acknowledged_writes"] >= 600
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(600)
+async def test_acknowledgement_before_the_commit_would_be_found_by_kills():
+    """With that bug planted a dozen kills lose writes, and the checks say so."""
+    _, found = await kill_under_load(
+        kills=12, writes=1_200, lanes=2, talkers_count=24, bug="acknowledged_before_commit"
+    )
+    assert {violation.kind for violation in found} & {"lost_write", "two_answers", "stale_read"}
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 async def test_nothing_acknowledged_is_lost_or_done_twice_over_two_hundred_kills():
     """200 kills, 100,000 acknowledged writes: 0 lost, 0 repeated."""
-    figures = await kill_under_load(kills=200, writes=100_000, lanes=2, talkers_count=24)
+    figures, found = await kill_under_load(kills=200, writes=100_000, lanes=2, talkers_count=24)
+    assert found == [], found[:10]
     assert figures["kills"] >= 200
     assert figures["acknowledged_writes"] >= 100_000
     assert figures["unanswered_calls"] > 0

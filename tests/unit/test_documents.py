@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "clients/python/README.md"]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "clients/python/README.md",
+    "docs/proofs.md",
+]
 
 
 def text_of(name):
