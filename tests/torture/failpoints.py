@@ -28,7 +28,6 @@ import re
 import signal
 import sqlite3
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -76,11 +75,15 @@ class Failpoint:
 
 @dataclass(slots=True)
 class Failpoints:
-    """Those of one process. armed: whether points are counted. met: how often each was."""
+    """Those of one process. armed: whether points are counted. met: how often each was.
+
+    released: a test that has seen enough sets it, and delays in other threads end at once.
+    """
 
     planned: tuple[Failpoint, ...]
     armed: bool = False
     met: Counter[str] = field(default_factory=Counter)
+    released: threading.Event = field(default_factory=threading.Event)
 
     def due(self, point: str) -> Failpoint | None:
         """Count a point, and return what is to happen there now."""
@@ -97,7 +100,7 @@ class Failpoints:
         failpoint = self.due(point)
         if failpoint is not None:
             _act(failpoint, error)
-            time.sleep(failpoint.delay_s)
+            self.released.wait(failpoint.delay_s)
 
 
 def parse(text: str) -> tuple[Failpoint, ...]:

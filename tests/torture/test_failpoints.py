@@ -167,29 +167,36 @@ async def test_delay_at_a_point_delays_and_does_no_more(tmp_path, point):
 @pytest.mark.parametrize("point", ["append.begin", "append.insert", "append.commit"])
 async def test_nothing_is_told_of_a_write_before_its_commit(tmp_path, point):
     """While the commit is held up no answer comes, no reader sees it and no watcher hears of it."""
-    with failpoints.installed(f"{point}=delay:0.3@2") as points:
+    with failpoints.installed(f"{point}=delay:50@2") as points:
         async with (
             serving(tmp_path, DESK) as service,
             quick_client(service.server.address) as client,
         ):
             await client.route("first", session_id=SESSION)
-            points.armed, points.met[point] = True, 1
             heard = []
 
             async def listen():
-                async for change in client.watch_session(SESSION, after_revision=1):
+                async for change in client.watch_session(SESSION, after_revision=0):
                     heard.append(change.revision)
-                    return
+                    if change.revision == 2:
+                        return
 
             listening = asyncio.create_task(listen())
+            await until(lambda: heard == [1])
+            points.armed, points.met[point] = True, 1
             writing = asyncio.create_task(client.route("second", session_id=SESSION))
-            await until(lambda: points.met[point] == 2)
-            assert await service.store.head_revision(service.chat(SESSION).key) == 1
-            assert not writing.done()
-            assert heard == []
+            try:
+                await until(lambda: points.met[point] == 2)
+                # Time for a word that must not come.
+                await asyncio.sleep(0.1)
+                assert not writing.done()
+                assert heard == [1]
+                assert await service.store.head_revision(service.chat(SESSION).key) == 1
+            finally:
+                points.released.set()
             assert (await writing).revision == 2
             await asyncio.wait_for(listening, 30)
-            assert heard == [2]
+            assert heard == [1, 2]
 
 
 async def until(condition):

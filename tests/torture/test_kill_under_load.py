@@ -123,7 +123,8 @@ async def kill_under_load(*, kills, writes, lanes, talkers_count, bug=""):
         found = []
         for lane in running:
             found += await violations(f"sqlite:///{lane.server.store_path}", lane.recorder.history)
-            assert "ERROR" not in lane.server.log.upper().replace("ERROR=", ""), lane.server.log
+            # A kill leaves no word; what the servers had to say of themselves is no failure.
+            assert '"level":"error"' not in lane.server.log, lane.server.log
     history = [call for lane in running for call in lane.recorder.history]
     outcomes = Counter(call.outcome for call in history)
     figures = {
