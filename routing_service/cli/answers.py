@@ -45,7 +45,9 @@ def handoff_line(handoff: Handoff) -> Text:
     line.append_text(agent_text(handoff.to))
     by = word(Initiator.DESCRIPTOR, handoff.initiator, "INITIATOR_")
     mode = word(HandoffMode.DESCRIPTOR, handoff.mode, "HANDOFF_MODE_")
-    line.append(f"  by {by}" + (f", {mode}" if mode != "transfer" else ""), style="dim")
+    # A refused handoff has no mode: none was applied.
+    is_usual = mode in ("transfer", "unspecified")
+    line.append(f"  by {by}" + ("" if is_usual else f", {mode}"), style="dim")
     return line
 
 

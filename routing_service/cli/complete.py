@@ -21,7 +21,14 @@ from routing_service.cli.options import (
 if TYPE_CHECKING:
     from agent_routing.outcomes import Outcome
 
-OUTCOMES: Final = ("proceed", "follow-up", "complete", "handoff:AGENT", "failure")
+OUTCOMES: Final = (
+    "proceed",
+    "follow-up",
+    "complete",
+    "handoff:AGENT",
+    "approval-needed",
+    "failure",
+)
 
 
 def _complete_outcome(incomplete: str) -> list[str]:
@@ -32,6 +39,7 @@ EPILOG: Final = """\b
 Examples:
   agent-routing complete chat-1 REQUEST billing --outcome follow-up --text "Which invoice?"
   agent-routing complete chat-1 REQUEST coordinator --outcome handoff:billing
+  agent-routing complete chat-1 REQUEST billing --outcome approval-needed --reason "refund 80?"
 """
 
 
@@ -51,7 +59,8 @@ def complete(
             autocompletion=_complete_outcome,
             show_default=False,
             help="How the turn ended. follow-up: the agent asked something. complete: it is done. "
-            "handoff: the message goes on to AGENT.",
+            "handoff: the message goes on to AGENT. approval-needed: the task pauses until "
+            "somebody has approved or rejected what --reason says.",
         ),
     ],
     text: Annotated[
@@ -118,7 +127,7 @@ def _read_outcome(name: str, *, reason: str, message: str, wait_s: float | None)
         kind = ""  # handoff without an agent, or an agent without handoff.
     for option, value, kinds in (
         ("--wait", wait_s, ("follow-up",)),
-        ("--reason", reason, ("complete", "handoff", "failure")),
+        ("--reason", reason, ("complete", "handoff", "approval-needed", "failure")),
         ("--message", message, ("complete", "handoff")),
     ):
         if value and kind and kind not in kinds:
@@ -132,6 +141,12 @@ def _read_outcome(name: str, *, reason: str, message: str, wait_s: float | None)
             return outcomes.complete(summary=reason, message=message)
         case "handoff":
             return outcomes.handoff(agent_id, reason=reason, message=message)
+        case "approval-needed":
+            if not reason:
+                raise typer.BadParameter(
+                    "approval-needed goes with --reason: what is to be approved"
+                )
+            return outcomes.approval_needed(reason)
         case "failure":
             return outcomes.failure(reason)
         case _:

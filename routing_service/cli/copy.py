@@ -53,7 +53,7 @@ def copy(
     ] = False,
     as_json: PlainJsonOption = False,
 ) -> None:
-    """Bring all that one store has to another; repeated, it goes on."""
+    """Bring all that one store has to another, or go on."""
     import json  # noqa: PLC0415 - when it runs
 
     from routing_service.cli.failure import (  # noqa: PLC0415 - as above

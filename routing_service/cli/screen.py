@@ -45,6 +45,13 @@ def print_json(message: Message) -> None:
     )
 
 
+def json_line(message: Message) -> str:
+    """Return a message as one line of JSON, what is set of it, under the contract's names."""
+    return json_format.MessageToJson(
+        message, preserving_proto_field_name=True, indent=None, ensure_ascii=False
+    )
+
+
 def word(enum: EnumDescriptor, value: int, prefix: str) -> str:
     """Return an enum's value in words: ROUTE_REASON_FOLLOW_UP_LOCK as "follow up lock"."""
     found = enum.values_by_number.get(value)

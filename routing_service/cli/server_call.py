@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from agent_routing import Client, RetryPolicy, RoutingError
+from agent_routing import Admin, RetryPolicy, RoutingError
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed, call_failed
 
 _RETRY: Final = RetryPolicy(attempts_max=2, backoff_first_s=0.1)
@@ -29,10 +29,10 @@ class Place:
 
 
 @contextmanager
-def calling(place: Place) -> Iterator[Client]:
+def calling(place: Place) -> Iterator[Admin]:
     """Give a client; a call that fails in the block ends the command with its line."""
     try:
-        with Client(
+        with Admin(
             place.target,
             tenant=place.tenant,
             timeout=place.timeout_s,

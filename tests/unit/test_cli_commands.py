@@ -448,7 +448,7 @@ def test_served_process_announces_itself_and_stops_when_told(tmp_path):
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
-        ("agent-routing sta", ["status"]),
+        ("agent-routing stat", ["status", "stats"]),
         ("agent-routing complete s r a --outcome ha", ["handoff:"]),
         ("agent-routing chat --example t", ["tax", "tutor"]),
         ("agent-routing replay x --policy s", ["sticky", "supervisor"]),

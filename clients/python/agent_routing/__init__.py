@@ -14,6 +14,8 @@ from agent_routing._version import __version__
 
 if TYPE_CHECKING:
     from agent_routing import content, errors, outcomes
+    from agent_routing.admin import Admin
+    from agent_routing.admin_aio import AsyncAdmin
     from agent_routing.aio import AsyncClient
     from agent_routing.calls import CallInfo
     from agent_routing.client import Client
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from agent_routing.route_result import RouteResult
 
 __all__ = [
+    "Admin",
+    "AsyncAdmin",
     "AsyncClient",
     "CallInfo",
     "Client",
@@ -37,6 +41,8 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "Admin": "agent_routing.admin",
+    "AsyncAdmin": "agent_routing.admin_aio",
     "AsyncClient": "agent_routing.aio",
     "CallInfo": "agent_routing.calls",
     "Client": "agent_routing.client",

@@ -1,0 +1,191 @@
+"""What operators are shown, in words.
+
+Owns what a person sees of AdminService's answers, of tasks and of decisions. It must not know how
+an answer was got. Its rule: as in answers: what users said is shown as it stands, never as markup.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from agent_routing.v1.admin_service_pb2 import (
+    AuditRecord,
+    ListEventsResponse,
+    ListSessionsResponse,
+    ReloadAgentsResponse,
+    SetStickinessResponse,
+)
+from agent_routing.v1.routing_service_pb2 import ResumeTaskResponse
+from agent_routing.v1.session_event_pb2 import Change, SessionEvent
+from agent_routing.v1.task_pb2 import Task, TaskStatus
+from routing_service.cli.answers import handoff_line, reason_words, refused_rules
+from routing_service.cli.screen import agent_text, console, time_text, word
+
+
+def print_sessions(answer: ListSessionsResponse) -> None:
+    """Print a list of sessions, a line each."""
+    out = console()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("session", "owner", "active agent", "task", "channel", "changed"):
+        table.add_column(name, overflow="fold", no_wrap=name == "changed")
+    for session in answer.sessions:
+        active = Text("none", style="dim")
+        if session.HasField("active_agent"):
+            active = agent_text(session.active_agent)
+            active.append(", waits" if session.locked else "", style="yellow")
+        table.add_row(
+            Text(session.session_id),
+            Text(session.owner),
+            active,
+            word(TaskStatus.DESCRIPTOR, session.task_status, "TASK_STATUS_")
+            if session.task_id
+            else "",
+            Text(session.channel),
+            time_text(session.update_time),
+        )
+    if answer.sessions:
+        out.print(table)
+    _print_count(len(answer.sessions), "session", more=bool(answer.next_page_token))
+
+
+def print_records(answer: ListEventsResponse, *, of_session: str) -> None:
+    """Print the audit, a line for each record."""
+    out = console()
+    for record in answer.records:
+        out.print(_record_line(record, with_session=not of_session), soft_wrap=True)
+    _print_count(len(answer.records), "event", more=bool(answer.next_page_token))
+
+
+def print_change(change: Change, tenant: str, *, with_session: bool) -> None:
+    """Print what a change did, a line for each event, at once."""
+    out = console()
+    for event in change.events:
+        line = _event_line(event, with_session=with_session)
+        if tenant and tenant != "default":
+            line.append(f"  tenant {tenant}", style="dim")
+        out.print(line, soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _record_line(record: AuditRecord, *, with_session: bool) -> Text:
+    line = _event_line(record.event, with_session=with_session)
+    if record.actor:
+        line.append(f"  by {record.actor}", style="dim")
+    return line
+
+
+def _event_line(event: SessionEvent, *, with_session: bool) -> Text:
+    line = Text(f"{time_text(event.event_time)}  ", style="dim")
+    if with_session:
+        line.append(f"{event.session_id}  ", style="not dim")
+    line.append(f"{event.revision}  ")
+    kind = event.WhichOneof("kind") or "something newer"
+    style = "not dim bold red" if kind == "handoff_refused" else "not dim bold"
+    line.append(kind.replace("_", " "), style=style)
+    told = _what(event, kind)
+    if told:
+        line.append("  ").append_text(told)
+    return line
+
+
+def _what(event: SessionEvent, kind: str) -> Text:
+    """Return what there is to say of an event beside its kind."""
+    line = Text(style="not dim")
+    match kind:
+        case "message_routed":
+            line.append("to ").append_text(agent_text(event.message_routed.agent))
+            line.append(f"  {reason_words(event.message_routed.reason)}", style="dim")
+        case "agent_handoff":
+            line.append_text(handoff_line(event.agent_handoff.handoff))
+        case "handoff_refused":
+            line.append_text(handoff_line(event.handoff_refused.handoff))
+            rules = [verdict.rule for verdict in refused_rules(event.handoff_refused.verdicts)]
+            line.append(f"  refused by {', '.join(rules)}", style="red")
+        case "command_handled":
+            line.append(event.command_handled.command)
+        case "agent_cleared":
+            line.append_text(agent_text(event.agent_cleared.previous_agent))
+        case "something newer" | "session_erased":
+            pass
+        case _:
+            body = getattr(event, kind)
+            fields = {field.name for field, _ in body.ListFields()}
+            if "agent" in fields:
+                line.append_text(agent_text(body.agent))
+            if kind == "turn_completed":
+                outcome = body.DESCRIPTOR.fields_by_name["outcome"].enum_type
+                line.append(f"  {word(outcome, body.outcome, 'TURN_OUTCOME_')}", style="dim")
+            elif "task_id" in fields:
+                line.append(f"  task {body.task_id}", style="dim")
+    return line
+
+
+def print_tasks(tasks: Sequence[Task]) -> None:
+    """Print a session's tasks."""
+    out = console()
+    for task in tasks:
+        line = Text(task.task_id, style="bold")
+        line.append(f"  {word(TaskStatus.DESCRIPTOR, task.status, 'TASK_STATUS_')}", "not bold")
+        times = f"  began {time_text(task.create_time)}, changed {time_text(task.update_time)}"
+        if task.HasField("expire_time"):
+            times += f", expires {time_text(task.expire_time)}"
+        line.append(times, style="not bold dim")
+        out.print(line, soft_wrap=True)
+        for key, value in sorted(task.metadata.items()):
+            out.print(Text(f"  {key}={value}", style="dim"))
+    _print_count(len(tasks), "task", more=False)
+
+
+def print_resumed(answer: ResumeTaskResponse, decision: str) -> None:
+    """Print who goes on after a decision."""
+    out = console()
+    said = "approved" if decision == "approve" else "rejected"
+    out.print(Text(said, "green").append(f", revision {answer.revision}", "dim"))
+    line = Text("to ").append_text(agent_text(answer.dispatch.agent))
+    line.append(f"  {reason_words(answer.dispatch.reason)}", style="dim")
+    out.print(line)
+    out.print(Text(f"request {answer.dispatch.request_id}", style="dim"))
+
+
+def print_reloaded(answer: ReloadAgentsResponse, *, is_trial: bool) -> None:
+    """Print what a reload changed, or with is_trial would change."""
+    out = console()
+    changed = (
+        ("added", answer.added_agent_ids),
+        ("removed", answer.removed_agent_ids),
+        ("changed", answer.changed_agent_ids),
+    )
+    verb = "would be" if is_trial else "is"
+    out.print(
+        Text(
+            f"registry {answer.registry_version} {verb} in force; before: "
+            f"{answer.previous_registry_version}"
+        )
+    )
+    for what, agent_ids in changed:
+        if agent_ids:
+            out.print(Text(f"{what}: {', '.join(agent_ids)}"))
+    if not any(agent_ids for _, agent_ids in changed):
+        out.print("all agents are as before", style="dim")
+
+
+def print_switched(answer: SetStickinessResponse) -> None:
+    """Print how stickiness stands."""
+    now, before = (_on(enabled) for enabled in (answer.enabled, answer.previously_enabled))
+    told = f"stickiness is {now}"
+    told += f", it was {before}" if answer.HasField("update_time") else " already"
+    console().print(told)
+
+
+def _on(enabled: bool) -> str:  # noqa: FBT001 - a word for a truth value
+    return "on" if enabled else "off"
+
+
+def _print_count(count: int, what: str, *, more: bool) -> None:
+    told = f"{count or 'no'} {what}{'s' * (count != 1)}"
+    told += "; there are more: --max" * more
+    console().print(told, style="dim")

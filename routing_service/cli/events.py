@@ -1,0 +1,106 @@
+"""``agent-routing events``: what happened, and what was refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.admin_options import (
+    AgentOption,
+    KindOption,
+    MaxOption,
+    OwnerOption,
+    SinceOption,
+    UntilOption,
+    read_time,
+)
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    JsonOption,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+)
+
+EVENTS_MAX_DEFAULT: Final = 200
+
+PAGE_MAX: Final = 1_000
+"""The largest page that the service gives."""
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing events chat-1
+  agent-routing events --kind handoff_refused --since 1d
+  agent-routing events --owner ana --agent billing --json
+"""
+
+
+def events(
+    session: Annotated[
+        str,
+        typer.Argument(
+            metavar="[SESSION]", show_default=False, help="The session. Left out: all of them."
+        ),
+    ] = "",
+    *,
+    owner: OwnerOption = "",
+    actor: Annotated[
+        str,
+        typer.Option("--actor", metavar="USER", show_default=False, help="Only what they caused."),
+    ] = "",
+    agent: AgentOption = "",
+    kind: KindOption = None,
+    request: Annotated[
+        str,
+        typer.Option("--request", metavar="UUID", show_default=False, help="Only of this request."),
+    ] = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    newest_first: Annotated[
+        bool,
+        typer.Option("--newest-first", help="Of one session: the newest first."),
+    ] = False,
+    most: MaxOption = EVENTS_MAX_DEFAULT,
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """List what happened, and what was refused.
+
+    The oldest first: events, and handoffs that the rules refused.
+    """
+    from agent_routing.v1.admin_service_pb2 import ListEventsResponse  # noqa: PLC0415 - see cli
+    from routing_service.cli.admin_answers import print_records  # noqa: PLC0415 - as above
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    if newest_first and not session:
+        raise typer.BadParameter("--newest-first goes with a session; leave one of them")
+    happened_from, happened_before = read_time("--since", since), read_time("--until", until)
+    answer = ListEventsResponse()
+    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+        while True:
+            page = client.list_events_page(
+                session_id=session,
+                owner=owner,
+                actor=actor,
+                request_id=request,
+                agent_id=agent,
+                kinds=kind or (),
+                event_time_from=happened_from,
+                event_time_before=happened_before,
+                oldest_first=not newest_first,
+                page_size=min(most - len(answer.records), PAGE_MAX),
+                page_token=answer.next_page_token,
+            )
+            answer.records.extend(page.records)
+            answer.next_page_token = page.next_page_token
+            if not page.next_page_token or len(answer.records) >= most:
+                break
+    if as_json:
+        print_json(answer)
+    else:
+        print_records(answer, of_session=session)

@@ -1,0 +1,44 @@
+"""An export on its way into a file.
+
+Owns: that a file with an export's name is a whole export. Must not know: what the parts are.
+Rule: it is written beside its place and moved there at the end, readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+from routing_service.cli.failure import EXIT_USAGE, CommandFailed
+from routing_service.cli.screen import json_line
+
+
+def write_export(parts: Iterable[Message], output: Path | None) -> None:
+    """Write each part as a line. output None: to stdout, as they come."""
+    if output is None:
+        for part in parts:
+            sys.stdout.write(f"{json_line(part)}\n")
+        sys.stdout.flush()
+        return
+    if output.exists():
+        raise CommandFailed(
+            f'"{output}" is there already; remove it, or name another file', exit_code=EXIT_USAGE
+        )
+    unfinished = output.with_name(f".{output.name}.{os.getpid()}")
+    count = 0
+    try:
+        # It holds what a person has said: nobody else on this machine may read it.
+        opened = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(opened, "w", encoding="utf-8") as file:
+            for count, part in enumerate(parts, 1):  # noqa: B007 - told below
+                file.write(f"{json_line(part)}\n")
+        unfinished.replace(output)
+    except OSError as error:
+        raise CommandFailed(f'cannot write "{output}": {error.strerror or error}') from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    sys.stderr.write(f"{count} parts in {output}\n")

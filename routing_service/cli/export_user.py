@@ -1,0 +1,56 @@
+"""``agent-routing export-user``: all that is kept about a user, as JSON lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TargetOption,
+    TenantOption,
+)
+
+EXPORT_S_DEFAULT: Final = 600.0
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing export-user ana --output ana.jsonl
+  agent-routing export-user ana | jq -c .turn.user_text
+"""
+
+
+def export_user(
+    user: Annotated[str, typer.Argument(metavar="USER", help="The user.", show_default=False)],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            show_default=False,
+            help="Write to this file, which must not be there yet. Left out: to stdout.",
+        ),
+    ] = None,
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=1, help="For the whole export.")
+    ] = EXPORT_S_DEFAULT,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Tell errors as JSON, too; the lines always are.")
+    ] = False,
+) -> None:
+    """Export all that is kept about a user.
+
+    Sessions, tasks, turns and audit: a line of JSON for each.
+    """
+    from routing_service.cli.export_file import write_export  # noqa: PLC0415 - see cli
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    with calling(place) as client:
+        write_export(client.export_user(user, timeout=timeout), output)

@@ -1,0 +1,43 @@
+"""``agent-routing reload``: let a server read its registry file again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    JsonOption,
+    TargetOption,
+    TimeoutOption,
+)
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing reload --validate-only
+  agent-routing reload
+"""
+
+
+def reload(
+    *,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Only check the file and say what would change.")
+    ] = False,
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a server read its registry file again."""
+    from routing_service.cli.admin_answers import print_reloaded  # noqa: PLC0415 - see cli
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    with calling(Place(target=target, tenant="", timeout_s=timeout, as_json=as_json)) as client:
+        answer = client.reload_agents(validate_only=validate_only)
+    if as_json:
+        print_json(answer)
+    else:
+        print_reloaded(answer, is_trial=validate_only)

@@ -1,0 +1,169 @@
+"""``agent-routing approve``, ``reject`` and ``resume``: decide what a paused task waits for."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    JsonOption,
+    SessionArgument,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+    UserOption,
+)
+
+if TYPE_CHECKING:
+    from routing_service.cli.server_call import Place
+
+
+class Decision(enum.StrEnum):
+    """What a person decides."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+RESUME_EPILOG: Final = """\b
+Examples:
+  agent-routing resume chat-1 --decision approve
+  agent-routing resume chat-1 --decision reject --request UUID --comment "too expensive"
+"""
+APPROVE_EPILOG: Final = """\b
+Examples:
+  agent-routing approve chat-1
+  agent-routing approve chat-1 --comment "up to 500" --user ana
+"""
+REJECT_EPILOG: Final = """\b
+Examples:
+  agent-routing reject chat-1 --comment "ask again next month"
+"""
+
+_RequestOption = Annotated[
+    str,
+    typer.Option(
+        "--request",
+        metavar="UUID",
+        show_default=False,
+        help="The request that waits. Left out: the one that the session's paused task waits for.",
+    ),
+]
+_TaskOption = Annotated[
+    str,
+    typer.Option(
+        "--task", metavar="UUID", show_default=False, help="The task. Left out: the session's own."
+    ),
+]
+_CommentOption = Annotated[
+    str,
+    typer.Option("--comment", metavar="TEXT", show_default=False, help="Words for the agent."),
+]
+
+
+def resume(
+    session: SessionArgument,
+    *,
+    decision: Annotated[
+        Decision, typer.Option("--decision", show_default=False, help="What was decided.")
+    ],
+    request: _RequestOption = "",
+    task: _TaskOption = "",
+    comment: _CommentOption = "",
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Decide what a paused task waits for.
+
+    Its agent goes on, either way, and is told what was decided.
+    """
+    from routing_service.cli.server_call import Place  # noqa: PLC0415 - see cli
+
+    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    _decide(place, session, decision, request=request, task=task, comment=comment, user=user)
+
+
+def approve(
+    session: SessionArgument,
+    *,
+    request: _RequestOption = "",
+    task: _TaskOption = "",
+    comment: _CommentOption = "",
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Approve what a paused task waits for."""
+    from routing_service.cli.server_call import Place  # noqa: PLC0415 - see cli
+
+    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    chosen = Decision.APPROVE
+    _decide(place, session, chosen, request=request, task=task, comment=comment, user=user)
+
+
+def reject(
+    session: SessionArgument,
+    *,
+    request: _RequestOption = "",
+    task: _TaskOption = "",
+    comment: _CommentOption = "",
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Reject what a paused task waits for."""
+    from routing_service.cli.server_call import Place  # noqa: PLC0415 - see cli
+
+    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    chosen = Decision.REJECT
+    _decide(place, session, chosen, request=request, task=task, comment=comment, user=user)
+
+
+def _decide(
+    place: Place,
+    session: str,
+    decision: Decision,
+    *,
+    request: str,
+    task: str,
+    comment: str,
+    user: str,
+) -> None:
+    from routing_service.cli.admin_answers import print_resumed  # noqa: PLC0415 - see cli
+    from routing_service.cli.failure import CommandFailed  # noqa: PLC0415 - as above
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import calling  # noqa: PLC0415 - as above
+
+    with calling(place) as client:
+        if not (request and task):
+            standing = client.status(session, user_id=user)
+            task = task or standing.task.task_id
+            request = request or standing.pending_approval.request_id
+        if not (request and task):
+            raise CommandFailed(
+                f'nothing waits for an approval in session "{session}"; to repeat a decision that '
+                "was made, name its --request and --task"
+            )
+        answer = client.resume_task(
+            task,
+            request,
+            "APPROVE" if decision is Decision.APPROVE else "REJECT",
+            session_id=session,
+            user_id=user,
+            comment=comment,
+        )
+    if place.as_json:
+        print_json(answer)
+    else:
+        print_resumed(answer, decision.value)

@@ -1,0 +1,113 @@
+"""``agent-routing sessions``: the sessions of a tenant, by what they are."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.admin_options import (
+    MaxOption,
+    OnlyChannelOption,
+    OwnerOption,
+    SinceOption,
+    UntilOption,
+    read_time,
+)
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    JsonOption,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+)
+
+SESSIONS_MAX_DEFAULT: Final = 100
+
+PAGE_MAX: Final = 1_000
+"""The largest page that the service gives."""
+
+
+class TaskStatusWord(enum.StrEnum):
+    """How a session's task stands."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing sessions
+  agent-routing sessions --active billing --locked --since 2h
+  agent-routing sessions --task paused --json | jq -r .sessions[].session_id
+"""
+
+
+def sessions(
+    *,
+    owner: OwnerOption = "",
+    active: Annotated[
+        str,
+        typer.Option(
+            "--active", metavar="AGENT", show_default=False, help="Only where this agent is active."
+        ),
+    ] = "",
+    task: Annotated[
+        TaskStatusWord | None,
+        typer.Option("--task", show_default=False, help="Only where the task stands so."),
+    ] = None,
+    channel: OnlyChannelOption = "",
+    locked: Annotated[
+        bool | None,
+        typer.Option(
+            "--locked/--unlocked",
+            show_default=False,
+            help="Only where the active agent waits for an answer, or where none does.",
+        ),
+    ] = None,
+    since: SinceOption = "",
+    until: UntilOption = "",
+    most: MaxOption = SESSIONS_MAX_DEFAULT,
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """List sessions: who has each.
+
+    --since and --until go by the time when a session last changed.
+    """
+    from agent_routing.v1.admin_service_pb2 import ListSessionsResponse  # noqa: PLC0415 - see cli
+    from agent_routing.v1.task_pb2 import TaskStatus  # noqa: PLC0415 - as above
+    from routing_service.cli.admin_answers import print_sessions  # noqa: PLC0415 - as above
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    changed_from, changed_before = read_time("--since", since), read_time("--until", until)
+    answer = ListSessionsResponse()
+    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+        while True:
+            page = client.list_sessions_page(
+                owner=owner,
+                active_agent_id=active,
+                task_status=None if task is None else TaskStatus.Value(f"TASK_STATUS_{task.name}"),
+                channel=channel,
+                locked=locked,
+                update_time_from=changed_from,
+                update_time_before=changed_before,
+                page_size=min(most - len(answer.sessions), PAGE_MAX),
+                page_token=answer.next_page_token,
+            )
+            answer.sessions.extend(page.sessions)
+            answer.next_page_token = page.next_page_token
+            if not page.next_page_token or len(answer.sessions) >= most:
+                break
+    if as_json:
+        print_json(answer)
+    else:
+        print_sessions(answer)

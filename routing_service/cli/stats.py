@@ -1,0 +1,89 @@
+"""``agent-routing stats``: how routing does, as tables and bars, or as a drawing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.admin_options import (
+    OnlyChannelOption,
+    SinceOption,
+    UntilOption,
+    read_time,
+)
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    JsonOption,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+)
+
+STATS_S_DEFAULT: Final = 30.0
+"""A year is read in days, and what is due is counted first: longer than other calls may take."""
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing stats --since 7d
+  agent-routing stats --channel web --json | jq .supervisor_calls_saved_share
+  agent-routing stats --svg handoffs.svg
+"""
+
+
+def stats(
+    *,
+    since: SinceOption = "",
+    until: UntilOption = "",
+    channel: OnlyChannelOption = "",
+    svg: Annotated[
+        Path | None,
+        typer.Option(
+            "--svg",
+            metavar="FILE",
+            show_default=False,
+            help="Draw who hands to whom into this file, as an SVG, instead.",
+        ),
+    ] = None,
+    tenant: TenantOption = "",
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", help="Of all tenants together.")
+    ] = False,
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = STATS_S_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how routing does: who hands to whom.
+
+    Calls saved, handoffs, refusals, stuck users, and each agent's figures. Times are rounded to
+    whole hours. docs/analytics.md says what each figure counts.
+    """
+    from routing_service.cli.failure import CommandFailed  # noqa: PLC0415 - see cli
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+    from routing_service.cli.stats_report import print_stats  # noqa: PLC0415 - as above
+
+    if all_tenants and tenant:
+        raise typer.BadParameter("--tenant and --all-tenants say different things; use one")
+    if svg is not None and as_json:
+        raise typer.BadParameter("--svg draws and --json prints; use one")
+    start, end = read_time("--since", since), read_time("--until", until)
+    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+        answer = client.routing_stats(
+            tenant="*" if all_tenants else "", start_time=start, end_time=end, channel=channel
+        )
+        names = (
+            {} if svg is None else {agent.agent_id: agent for agent in client.list_agents().agents}
+        )
+    if svg is not None:
+        from routing_service.cli.handoff_drawing import draw_handoffs  # noqa: PLC0415 - as above
+
+        try:
+            svg.write_text(draw_handoffs(answer, names), encoding="utf-8")
+        except OSError as error:
+            raise CommandFailed(f'cannot write "{svg}": {error.strerror or error}') from error
+    elif as_json:
+        print_json(answer)
+    else:
+        print_stats(answer)

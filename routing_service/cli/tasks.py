@@ -1,0 +1,56 @@
+"""``agent-routing tasks``: a session's tasks, the newest first."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    JsonOption,
+    SessionArgument,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+    UserOption,
+)
+from routing_service.cli.sessions import TaskStatusWord
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing tasks chat-1
+  agent-routing tasks chat-1 --status paused --json
+"""
+
+
+def tasks(
+    session: SessionArgument,
+    *,
+    status: Annotated[
+        list[TaskStatusWord] | None,
+        typer.Option(
+            "--status", show_default=False, help="Only tasks that stand so. May be repeated."
+        ),
+    ] = None,
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """List a session's tasks, and how each stands."""
+    from agent_routing.v1.routing_service_pb2 import ListTasksResponse  # noqa: PLC0415 - see cli
+    from agent_routing.v1.task_pb2 import TaskStatus  # noqa: PLC0415 - as above
+    from routing_service.cli.admin_answers import print_tasks  # noqa: PLC0415 - as above
+    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    statuses = [TaskStatus.Value(f"TASK_STATUS_{each.name}") for each in status or ()]
+    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+        found = list(client.list_tasks(session, user_id=user, statuses=statuses))
+    if as_json:
+        print_json(ListTasksResponse(tasks=found))
+    else:
+        print_tasks(found)

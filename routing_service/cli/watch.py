@@ -1,0 +1,107 @@
+"""``agent-routing watch``: what happens, as it happens."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.admin_options import KindOption
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+    UserOption,
+)
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing watch chat-1
+  agent-routing watch --kind agent_handoff --kind handoff_refused
+  agent-routing watch --from-beginning --json | jq -c .events[]
+"""
+
+
+def watch(
+    session: Annotated[
+        str,
+        typer.Argument(
+            metavar="[SESSION]", show_default=False, help="The session. Left out: all of them."
+        ),
+    ] = "",
+    *,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Begin with what has happened already.")
+    ] = False,
+    after: Annotated[
+        int | None,
+        typer.Option(
+            "--after",
+            metavar="REVISION",
+            min=0,
+            show_default=False,
+            help="Of one session: go on after this revision.",
+        ),
+    ] = None,
+    kind: KindOption = None,
+    most: Annotated[
+        int | None,
+        typer.Option(
+            "--max", metavar="N", min=1, show_default=False, help="End after so many changes."
+        ),
+    ] = None,
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, a change a line, with the contract's names.")
+    ] = False,
+) -> None:
+    """Print changes as they happen, until Ctrl-C.
+
+    --timeout says how long the server may be away before it gives up.
+    """
+    from itertools import islice  # noqa: PLC0415 - see cli
+
+    from routing_service.cli.admin_answers import print_change  # noqa: PLC0415 - as above
+    from routing_service.cli.failure import EXIT_INTERRUPTED  # noqa: PLC0415 - as above
+    from routing_service.cli.screen import json_line  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+
+    if not session and (after is not None or user):
+        raise typer.BadParameter("--after and --user go with a session; name one")
+    if session and from_beginning and after is not None:
+        raise typer.BadParameter("--after and --from-beginning say different things; use one")
+    kinds = frozenset(kind or ())
+    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    with calling(place) as client:
+        if session:
+            changes = client.watch_session(
+                session,
+                user_id=user,
+                after_revision=0 if from_beginning else after,
+                away_timeout=timeout,
+            )
+            wanted = (
+                (tenant, change)
+                for change in changes
+                if not kinds or any(event.WhichOneof("kind") in kinds for event in change.events)
+            )
+        else:
+            messages = client.watch_events(
+                from_beginning=from_beginning, kinds=kinds, away_timeout=timeout
+            )
+            wanted = ((message.tenant, message.change) for message in messages)
+        try:
+            for whose, change in islice(wanted, most):
+                if as_json:
+                    # Whoever reads a pipe wants each line when it happens.
+                    print(json_line(change), flush=True)  # noqa: T201 - the result
+                else:
+                    print_change(change, whose, with_session=not session)
+        except KeyboardInterrupt:
+            # The way to end it, and no failure of anything.
+            raise typer.Exit(EXIT_INTERRUPTED) from None
