@@ -31,7 +31,7 @@ Exit codes: 0 the backup is good; 1 there is none; 2 the URL is wrong.
 
 RESTORE_EPILOG: Final = """\b
 Stop the server first. With --overwrite, what is there is kept beside it as
-NAME.before-restore. Clients that watch are told to begin anew.
+NAME.before-restore. Clients that watch go on where they are.
   agent-routing restore --from /backup/routing-2026-11-21.db \\
     --store sqlite:////var/lib/agent-routing/routing.db --overwrite
 

@@ -28,6 +28,10 @@ from routing_service.storage.store import StoreCorrupt, StoreUnavailable
 BUSY_TIMEOUT_S: Final = 60.0
 """How long it waits for a file that is locked, as while a crashed server's log is brought in."""
 
+POSITIONS_SKIPPED: Final = 2**40
+"""By how much a restore moves the numbers of what is to come: more than could have been written
+since the backup (years at the fastest), and room for millions of restores."""
+
 _PROBLEMS_SHOWN: Final = 1
 
 
@@ -73,9 +77,9 @@ def restore_sqlite(backup: Path, target: Path, *, overwrite: bool = False) -> Ba
     """Put a backup in a store's place. Blocks.
 
     overwrite: where a store is there, keep it as NAME.before-restore and put the backup there.
-    The restored store gets a new identity: cursors that were given out after the backup was made
-    are then refused, where they would pass over changes. Raises as ``backup_sqlite``, and
-    StoreUnavailable where a server uses the store.
+    Cursors stay good, also those that were given out after the backup was made: what is written
+    from now on comes after all of them. Raises as ``backup_sqlite``, and StoreUnavailable where a
+    server uses the store.
     """
     backup, target = backup.resolve(), target.resolve()
     if not backup.is_file():
@@ -93,12 +97,25 @@ def restore_sqlite(backup: Path, target: Path, *, overwrite: bool = False) -> Ba
                 # that lies on read-only media can be read.
                 reader.execute("VACUUM INTO ?", (str(partial),))
             with closing(sqlite3.connect(partial, isolation_level=None)) as writer:
-                writer.execute("PRAGMA synchronous = FULL")
-                writer.execute("UPDATE store SET store_id = randomblob(8)")
+                _move_positions_up(writer)
             restored = _checked(partial, target)
             _set_aside(target)
             _move_durably(partial, target, overwrite=True)
     return restored
+
+
+def _move_positions_up(connection: sqlite3.Connection) -> None:
+    """Have what is to come numbered beyond anything that a cursor can name."""
+    connection.execute("BEGIN IMMEDIATE")
+    for table in ("changes", "audit"):
+        row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
+        (seq,) = row.fetchone() or (0,)
+        connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        connection.execute(
+            "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)",
+            (table, seq + POSITIONS_SKIPPED),
+        )
+    connection.execute("COMMIT")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

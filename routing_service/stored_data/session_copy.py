@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
-from routing_service.storage.event_codec import encode_events
+from routing_service.storage.event_codec import BLANK_EVENTS
 from routing_service.storage.store import (
     APPEND_TASKS_MAX,
     Append,
@@ -31,9 +30,6 @@ from routing_service.storage.store import (
     TaskTaken,
 )
 from routing_service.stored_data.whole_session import pages_of_changes, settled_head, tasks_of
-
-BLANK: Final = encode_events(())
-"""The events of a change that was erased."""
 
 
 class SessionDiffers(Exception):
@@ -74,7 +70,7 @@ async def copy_session(source: Store, target: Store, key: SessionKey) -> CopiedS
     if len(tasks) > (row.revision - base) * APPEND_TASKS_MAX:
         raise SessionDiffers(key, f"task {tasks[0].task_id}")
     await _append(source, target, row, head, base, tasks=tasks)
-    blanked = await target.erase_before(key, erase_before, BLANK) if erase_before else 0
+    blanked = await target.erase_before(key, erase_before, BLANK_EVENTS) if erase_before else 0
     if base == row.revision:
         await _compare_heads(target, row, head)
     return CopiedSession(row.revision - base, len(tasks), blanked)
@@ -98,7 +94,7 @@ async def _compare_changes(source: Store, target: Store, key: SessionKey, base: 
 
 
 def _blanked(change: Change) -> Change:
-    return replace(change, events=BLANK, answer=b"", fingerprint=b"")
+    return replace(change, events=BLANK_EVENTS, answer=b"", fingerprint=b"")
 
 
 async def _tasks_to_write(

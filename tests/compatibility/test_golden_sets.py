@@ -21,6 +21,7 @@ from tests.compatibility.golden_set import (
     lines,
     make_set,
     meaning,
+    missing_kinds,
     sets,
     sums_of,
 )
@@ -49,6 +50,11 @@ def store_url(golden, tmp_path):
 def test_there_is_a_set():
     """Without one the other tests here would hold nothing."""
     assert sets()
+
+
+def test_every_kind_of_event_has_golden_bytes():
+    """A kind that is written is in stores from then on: scripts/add_golden.py keeps its bytes."""
+    assert missing_kinds() == set()
 
 
 @SETS

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import grpc
 
+from agent_routing.v1 import admin_service_pb2
 from routing_service.storage.open_store import open_store
-from tests.rpc.live_service import Chat, hand_to, serving
+from tests.rpc.live_service import Chat, LiveService, hand_to, serving
 from tests.rpc.random_talk import RandomTalk
 from tests.rpc.registries import DESK
 
@@ -41,6 +42,7 @@ async def talked_store(folder: Path, *, sessions: int = 6, steps: int = 25) -> s
             await refused_handoff(chat)
             await chat.say("/reset")
             await chat.say("otra cosa", metadata={"k": "v" * 2_000})
+        await erased_session(service)
     url = f"sqlite:///{folder / 'routing.db'}"
     store = await open_store(url)
     await store.put_setting("acme", "stickiness", b'{"enabled":false}')
@@ -48,6 +50,16 @@ async def talked_store(folder: Path, *, sessions: int = 6, steps: int = 25) -> s
     await store.put_setting("acme", "store.cursor", b"of this store alone")
     await store.close()
     return url
+
+
+async def erased_session(service: LiveService) -> None:
+    """Have all of a user's sessions erased."""
+    for name in ("erased-1", "erased-2"):
+        chat = service.chat(name, user_id="eve")
+        await chat.say("a secret", metadata={"secret": "yes"})
+        await refused_handoff(chat)
+    request = admin_service_pb2.EraseUserRequest(user_id="eve", reason="asked for")
+    await service.raw("EraseUser", request.SerializeToString(), service="AdminService")
 
 
 async def refused_handoff(chat: Chat) -> None:

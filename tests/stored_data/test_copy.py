@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from routing_service.storage.event_codec import encode_events
+from routing_service.storage.event_codec import BLANK_EVENTS
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import (
     APPEND_TASKS_MAX,
@@ -258,9 +258,6 @@ async def test_other_sessions_of_the_target_stay_as_they_are():
     assert SessionKey("acme", "elsewhere") in both
 
 
-BLANK = encode_events(())
-
-
 async def test_erasure_follows_to_what_was_copied_before():
     """A copy that keeps what its source has erased would be a leak."""
     source, target = MemoryStore(), MemoryStore()
@@ -270,7 +267,7 @@ async def test_erasure_follows_to_what_was_copied_before():
     await source.append_audit(AuditEntry(1, "acme", "mine", 1, "k", "r", "ana", b"secret"))
     await copy_store(source, target, source_name=NAME)
     await append(source, key, user_id="")
-    await source.erase_before(key, 4, BLANK)
+    await source.erase_before(key, 4, BLANK_EVENTS)
     copied = await copy_store(source, target, source_name=NAME)
     assert (copied.refused, copied.blanked) == ({}, 3)
     assert await hashes(target) == await hashes(source)
@@ -286,7 +283,7 @@ async def test_erased_session_is_copied_as_it_is():
     for number in range(3):
         await append(source, key, tasks=(task(key, f"task-{number}"),))
     await append(source, key, user_id="")
-    await source.erase_before(key, 4, BLANK)
+    await source.erase_before(key, 4, BLANK_EVENTS)
     await copy_store(source, target, source_name=NAME)
     assert await hashes(target) == await hashes(source)
     found = await target.find_request(key, "Route", "request-2")
@@ -301,7 +298,7 @@ async def test_what_was_erased_in_the_target_stays_erased():
     for number in range(3):
         await append(source, key, tasks=(task(key, f"task-{number}"),))
     await copy_store(source, target, source_name=NAME)
-    await target.erase_before(key, 3, BLANK)
+    await target.erase_before(key, 3, BLANK_EVENTS)
     erased = await hashes(target)
     copied = await copy_store(source, target, source_name=NAME, again=True)
     assert copied.refused == {}

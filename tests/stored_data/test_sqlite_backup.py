@@ -12,7 +12,13 @@ import pytest
 
 from routing_service.storage.open_store import open_store
 from routing_service.storage.sqlite_backup import backup_sqlite
-from routing_service.storage.store import CURSOR_START, CursorInvalid, SessionKey
+from routing_service.storage.store import (
+    CURSOR_START,
+    Append,
+    AuditEntry,
+    Change,
+    SessionKey,
+)
 from tests.rpc.conftest import serve_process  # noqa: F401 - a fixture
 from tests.rpc.live_service import serving
 from tests.rpc.registries import DESK
@@ -188,22 +194,41 @@ async def test_log_of_the_old_store_does_not_get_into_the_restored_one(run, talk
     assert (await asyncio.to_thread(run, "verify", "--store", talked))[1] == before
 
 
-async def test_cursors_from_after_the_backup_are_refused_by_the_restored_store(run, talked):
-    """Read as places in it, they would pass over what is written from now on."""
-    store = await open_store(talked)
-    cursor = await store.log_end()
-    await store.close()
+async def test_cursors_from_after_the_backup_pass_over_nothing_in_the_restored_store(run, talked):
+    """They name places that it has not reached; what is written comes after all of them."""
     file = path_of(talked)
     backup = file.with_name("backup.db")
     backup_sqlite(file, backup)
+    store = await open_store(talked)
+    early = await store.log_end()
+    key = SessionKey("default", "talk-0")
+    for _ in range(5):
+        await append_again(store, key)
+    late = await store.log_end()
+    await store.append_audit(AuditEntry(1, "default", "talk-0", 1, "k", "r", "ana", b"lost"))
+    _, audit = await store.read_audit("default", None, CURSOR_START, 1000)
+    await store.close()
     restore = ("restore", "--from", str(backup), "--store", talked, "--overwrite")
     assert (await asyncio.to_thread(run, *restore))[0] == 0
     store = await open_store(talked)
-    with pytest.raises(CursorInvalid):
-        await store.read_log(cursor, 10)
-    page, _ = await store.read_log(CURSOR_START, 10)
-    assert page
+    for cursor in (early, late):
+        assert (await store.read_log(cursor, 10))[0] == []
+    await append_again(store, key)
+    kept = AuditEntry(1, "default", "talk-0", 1, "k", "r", "ana", b"new")
+    await store.append_audit(kept)
+    revision = await store.head_revision(key)
+    for cursor in (early, late):
+        page, _ = await store.read_log(cursor, 10)
+        assert [(found, change.revision) for found, change in page] == [(key, revision)]
+    assert (await store.read_audit("default", None, audit, 10))[0] == [kept]
     await store.close()
+
+
+async def append_again(store, key):
+    """Append a change to a session, whatever it is."""
+    head = await store.load(key)
+    change = Change(head.revision + 1, 1, "", "", "", b"", b"", b"")
+    await store.append(Append(key, head.revision, change, head.state, "ana"))
 
 
 async def test_restoring_makes_a_store_where_there_is_none(run, talked, tmp_path):
