@@ -23,7 +23,7 @@ LARGE_TEXT = "ñ日本😀\x01" * 2_500
 TENANTS = ("", "acme")
 
 
-async def talked_store(folder: Path, *, sessions: int = 6, steps: int = 25) -> str:
+async def talked_store(folder: Path, *, sessions: int = 3, steps: int = 14) -> str:
     """Return the URL of a store with conversations at random, large and Unicode ones among them.
 
     It has several tenants, refused handoffs in the audit, and settings.

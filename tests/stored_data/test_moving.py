@@ -23,12 +23,13 @@ async def in_thread(function, *args):
     return await asyncio.to_thread(function, *args)
 
 
+@pytest.mark.timeout(240)
 async def test_data_goes_round_all_engines_and_comes_back_as_it_was(run, talked, place_on):
     """Every hash of every session, the audit and the settings, through each engine in turn."""
     chain = [talked, *(place_on(name) for name in LASTING), place_on("sqlite", 1)]
     before = await in_thread(hashes, run, talked)
     total = before[-1]
-    assert total["sessions"] >= 10
+    assert total["sessions"] >= 9
     assert total["audit"] >= 8
     assert total["settings"] == 2
     assert total["damaged"] == 0
@@ -42,6 +43,7 @@ async def test_data_goes_round_all_engines_and_comes_back_as_it_was(run, talked,
         assert await in_thread(hashes, run, target) == before
 
 
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", LASTING)
 async def test_repeated_copy_writes_nothing_and_finds_what_is_new(run, talked, place_on, name):
     """A repeat costs as much as has changed; --again looks at all and writes nothing either."""
