@@ -281,14 +281,17 @@ def is_idle(draft: Draft) -> bool:
 def _idle_at_us(draft: Draft) -> int | None:
     """Return when the active agent has been idle for too long; None = it never is, as things are.
 
-    Never while a turn is open, nor in the middle of a task of an agent that owns the session.
+    Never while a turn is open, nor in the middle of a task of an agent that owns the session: it
+    may be the active one, or one that is interrupted and waits to have it back.
     """
     state = draft.state
     if state.active is None or state.open_turns:
         return None
-    agent = draft.agent(state.active.agent_id)
-    if agent.owns_session and state.open_task is not None:
+    present = (state.active, *state.stack)
+    is_owned = any(draft.agent(tenure.agent_id).owns_session for tenure in present)
+    if is_owned and state.open_task is not None:
         return None
+    agent = draft.agent(state.active.agent_id)
     timeout_us = agent.idle_timeout_us or draft.registry.limits.idle_timeout_us
     return None if timeout_us is None else draft.before.last_used_us + timeout_us
 

@@ -13,6 +13,7 @@ from routing_service.core.commands import (
     ClearActiveAgent,
     Command,
     CompleteTurn,
+    Erase,
     Expire,
     FollowUp,
     ResumeTask,
@@ -36,10 +37,14 @@ def check_change(
     state, events = decided.state, decided.decision.events
     if not events:
         assert state is before, "nothing was written, yet the state is another"
-        writes_nothing = isinstance(command, ClearActiveAgent | Expire)
+        writes_nothing = isinstance(command, ClearActiveAgent | Expire | Erase)
         assert writes_nothing, "only a clear of what is clear writes nothing"
         return
     check_state(state)
+    if isinstance(command, Erase):
+        _check_erased(before, decided, registry)
+        return
+    assert before is None or not before.erased, "an erased session was changed"
     _check_home(before, state, registry)
     _check_fold(before, decided, registry)
     _check_time(before, decided)
@@ -256,6 +261,23 @@ def _check_answer(before: SessionState | None, command: CompleteTurn, decided: D
         kept = decided.state.find_turn(command.request_id)
         abandoned = _of(events, ev.TurnAbandoned)
         assert kept == turn or abandoned, "the request of another holder did not stay open"
+
+
+def _check_erased(before: SessionState | None, decided: Decided, registry: Registry) -> None:
+    """Nothing of a session is left but when it was, and that it was."""
+    assert before is not None
+    _check_fold(before, decided, registry)
+    _check_time(before, decided)
+    assert [type(event) for event in decided.decision.events] == [ev.SessionErased]
+    assert decided.decision.dispatch is None
+    assert decided.state == SessionState(
+        session_id=before.session_id,
+        revision=before.revision + 1,
+        create_us=before.create_us,
+        update_us=decided.now_us,
+        registry_version=registry.version,
+        erased=True,
+    )
 
 
 def _check_resumed(before: SessionState | None, command: ResumeTask, decided: Decided) -> None:

@@ -130,9 +130,10 @@ class Reference:
         for turn in self.state.open_turns:
             if self.now_us - turn.dispatched_us < turn_timeout_us:
                 return False
-        agent = self.registry.agents[self.held[-1].agent_id]
-        if agent.owns_session and self.has_open_task():
+        present = [self.registry.agents.get(held.agent_id) for held in self.held]
+        if self.has_open_task() and any(agent and agent.owns_session for agent in present):
             return False
+        agent = self.registry.agents[self.held[-1].agent_id]
         timeout_us = self.registry.limits.idle_timeout_us
         if agent.idle_timeout_us is not None:
             timeout_us = agent.idle_timeout_us

@@ -19,6 +19,7 @@ from routing_service.core.commands import (
     Command,
     Complete,
     CompleteTurn,
+    Erase,
     Fail,
     FollowUp,
     HandOff,
@@ -172,6 +173,11 @@ def resume_another() -> Letter:
     return "a person decides about another request", command
 
 
+def erase() -> Letter:
+    """An operator erases the user's data."""
+    return "erase", lambda state, _ids: Erase("asked for") if state.revision else None
+
+
 def clear(scope: ClearScope) -> Letter:
     """A clear."""
     return f"clear {scope.value}", lambda _state, ids: ClearActiveAgent(ids(), scope)
@@ -211,6 +217,7 @@ def alphabet(home: str) -> tuple[Letter, ...]:
         answer("hands to clerk", HandOff("clerk"), place=0),
         clear(ClearScope.ACTIVE_AGENT),
         clear(ClearScope.SESSION),
+        erase(),
     )
 
 
@@ -234,6 +241,7 @@ COMPACT = frozenset(
         "a person decides: reject",
         "holder ends the older turn: hands to clerk",
         "clear session",
+        "erase",
         "wait 20 s",
     }
 )
@@ -273,6 +281,7 @@ def canonical(state: SessionState, now_us: int) -> Hashable:
         state.task.status if state.task else None,
         (state.paused.holder, state.paused.hops) if state.paused else None,
         idle_us if state.active else 0,
+        state.erased,
     )
 
 
@@ -388,6 +397,7 @@ def test_nothing_that_never_happens_is_a_few_commands_away(registry):
         Reason.HANDOFF_REFUSED,
         Reason.TASK_NOT_PAUSED,
         Reason.REQUEST_NOT_OPEN,
+        Reason.SESSION_ERASED,
     }
 
 

@@ -10,16 +10,19 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from routing_service.core.commands import (
     AskApproval,
     Complete,
+    Erase,
+    Expire,
     Fail,
     FollowUp,
     HandOff,
@@ -30,6 +33,7 @@ from routing_service.core.commands import (
 from routing_service.core.decide import decide
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.events import Profile, ProfileUpdated, TurnCompleted
+from routing_service.core.expiry import next_due_us
 from routing_service.core.history import HistoryFold
 from routing_service.core.registry import SECOND_US, Registry
 from routing_service.core.session import SessionState, apply_change
@@ -183,6 +187,8 @@ class Actors:
                 now_us=before.update_us,
                 registry_version="",
             )
+            # What the call said of its user is known; when somebody last called is as before it.
+            told = structs.replace(told, used_us=before.used_us)
             expected = Reference(told, chat.registry, chat.now_us).expects(
                 stickiness=chat.stickiness
             )
@@ -345,6 +351,33 @@ SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 def test_nothing_that_never_happens_is_in_a_random_history(tape):
     """Agents vanish and come back, stickiness goes off, the clock is put back in between."""
     play_history(tape)
+
+
+@pytest.mark.timeout(300)
+@seed(SEED)
+@settings(max_examples=100, print_blob=True, suppress_health_check=SLOW)
+@given(tape=tapes(STEPS_MAX), erased_at=st.integers(1, STEPS_MAX - 1))
+def test_erased_session_takes_nothing_more_whatever_was_going_on(tape, erased_at):
+    """Turns that were open, a task that was paused, agents that were interrupted: all is gone."""
+    choices, steps = draw_history(tape)
+    actors = Actors(choices)
+    with told(*choices, *steps):
+        for step in (PLAIN, *steps[:erased_at]):
+            actors.play(step)
+        chat = actors.chat
+        chat.do(Erase("asked for"))
+        erased = chat.state
+        for step in (PLAIN, *steps[erased_at:]):
+            with suppress(RoutingError):
+                actors._play(step)
+            assert chat.state is erased, step
+        with pytest.raises(RoutingError) as told_so:
+            chat.says()
+        assert told_so.value.reason is Reason.SESSION_ERASED
+        for nothing in (Erase("again"), Expire()):
+            assert not chat.do(nothing).events
+        assert chat.view() is erased
+        assert next_due_us(erased, chat.registry) is None
 
 
 @pytest.mark.torture

@@ -283,6 +283,20 @@ def test_owner_of_the_session_is_not_idle_in_the_middle_of_a_task():
     assert routed(chat.says()) == ("supervisor", RouteReason.EXPIRED)
 
 
+def test_owner_that_is_interrupted_is_not_idle_either():
+    """A pupil whose break with the motivator lasts a night is still in the lesson."""
+    tutor = Agent("tutor", owns_session=True)
+    buddy = Agent("buddy", receives_as_interlude=True, on_complete=OnComplete.RETURN)
+    chat = talk(tutor, buddy, limits=Limits(idle_timeout_us=60 * SECOND_US)).with_agent("tutor")
+    chat.says()
+    chat.answers(HandOff("buddy"))
+    chat.answers(FollowUp())
+    chat.wait(10_000)
+    assert routed(chat.says()) == ("buddy", RouteReason.FOLLOW_UP_LOCK)
+    chat.answers(Complete())
+    assert routed(chat.says()) == ("tutor", RouteReason.RETURNED)
+
+
 def test_lock_timeout_unlocks_an_agent_that_sticks():
     """It keeps the conversation, and the message is an ordinary one."""
     chat = talk().with_agent("math")
