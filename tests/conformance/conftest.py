@@ -72,11 +72,21 @@ ENGINES = (
         server="dynamodb_tables",
         clear=lambda folder, tables: tables.clear(folder),
         sorts_groups=False,
-        # A call costs its stand-in some milliseconds. Here others say the same with fewer calls.
+        # A call costs its stand-in a millisecond or two. Others, or the same with another limit,
+        # say what these say with fewer calls.
         heavy=frozenset(
             {
                 "test_any_groups_have_the_outcome_of_one_after_the_other",
+                "test_deep_pages_of_changes_pass_over_nothing",
+                "test_erasing_takes_the_content_and_keeps_the_order",
                 "test_many_sessions_are_there_after_reopening",
+                "test_pages_of_sessions_fit_together[dynamodb-1]",
+                "test_pages_of_sessions_fit_together[dynamodb-51]",
+                "test_pages_of_tasks_fit_together[dynamodb-60]",
+                "test_pages_of_tasks_fit_together[dynamodb-61]",
+                "test_pages_of_the_audit_fit_together[dynamodb-1]",
+                "test_pages_of_the_log_fit_together[dynamodb-1]",
+                "test_pages_of_the_log_fit_together[dynamodb-30]",
                 "test_thousand_appends_at_once_are_all_stored",
             }
         ),
@@ -89,7 +99,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is heavy for one engine, before the marks are looked at."""
     for item in items:
         chosen = getattr(item, "callspec", None) and item.callspec.params.get("engine")
-        if isinstance(chosen, Engine) and item.originalname in chosen.heavy:
+        if isinstance(chosen, Engine) and chosen.heavy & {item.name, item.originalname}:
             item.add_marker(pytest.mark.torture)
 
 

@@ -21,13 +21,13 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
-from urllib.parse import urlencode
 
 URL_VARIABLE = "ROUTING_TEST_DYNAMODB_URL"
 """A store to use instead, as dynamodb://region/prefix?endpoint_url=…: DynamoDB Local, or AWS with
@@ -71,31 +71,47 @@ class TestTables:
 
     url: str
     """dynamodb://region/prefix?options"""
+    empties: str = ""
+    """Where our own server takes away what a table has: making one is most of a short test."""
     _tables: dict[Path, str] = field(default_factory=dict)
+    """Of the tests that run, by their folders."""
+    _ready: set[str] = field(default_factory=set)
+    """Those that are stores."""
+    _empty: list[str] = field(default_factory=list)
+    """Stores that have nothing in them."""
 
-    def new_url(self, folder: Path, **options: object) -> str:
+    def new_url(self, folder: Path) -> str:
         """Name a table, which is not there yet, for a test that is known by its folder."""
         self._tables[folder] = secrets.token_hex(8)
-        return self.url_of(folder, **options)
+        return self.url_of(folder)
 
-    def url_of(self, folder: Path, **options: object) -> str:
+    def url_of(self, folder: Path) -> str:
         """Say where a test's store is."""
         place, _, query = self.url.partition("?")
-        queries = [query, urlencode(options)]
-        return f"{place}_{self._tables[folder]}?{'&'.join(part for part in queries if part)}"
+        return f"{place}_{self._tables[folder]}?{query}"
 
     def store_url(self, folder: Path) -> str:
         """Say where a test's store is, and make its table first if there is none."""
         if folder not in self._tables:
-            url = self.new_url(folder)
-            run_apart(_migrate, url)
+            if self._empty:
+                self._tables[folder] = self._empty.pop()
+            else:
+                run_apart(_migrate, self.new_url(folder))
+            self._ready.add(self._tables[folder])
         return self.url_of(folder)
 
     def clear(self, folder: Path) -> None:
         """Take away a test's table, if it has one."""
-        if folder in self._tables:
-            url = self.url_of(folder)
-            del self._tables[folder]
+        if folder not in self._tables:
+            return
+        url = self.url_of(folder)
+        table = self._tables.pop(folder)
+        if self.empties and table in self._ready:
+            name = url.partition("?")[0].rpartition("/")[2]
+            request = urllib.request.Request(f"{self.empties}/{name}", method="DELETE")
+            urllib.request.urlopen(request, timeout=START_TIMEOUT_S).close()
+            self._empty.append(table)
+        else:
             run_apart(_drop, url)
 
 
@@ -142,7 +158,7 @@ def test_tables(shared_folder: Path) -> Iterator[TestTables]:
         yield TestTables(given)
         return
     with _shared_server(shared_folder) as port:
-        yield TestTables(store_prefix(port))
+        yield TestTables(store_prefix(port), f"http://127.0.0.1:{port}")
 
 
 def store_prefix(port: int) -> str:
@@ -283,7 +299,7 @@ def transact(backend, items) -> None:
 def _serve(ready: Path) -> None:
     from aiohttp import web  # noqa: PLC0415 - in the server alone
     from moto.core.request import Request  # noqa: PLC0415 - as above
-    from moto.dynamodb.models import DynamoDBBackend  # noqa: PLC0415 - as above
+    from moto.dynamodb.models import DynamoDBBackend, dynamodb_backends  # noqa: PLC0415 - as above
     from moto.dynamodb.responses import DynamoHandler  # noqa: PLC0415 - as above
 
     DynamoDBBackend.transact_write_items = transact
@@ -326,8 +342,20 @@ def _serve(ready: Path) -> None:
             content_type="application/x-amz-json-1.0",
         )
 
+    async def empty(request: web.Request) -> web.Response:
+        """Make a table the store that it was when it was made, with an identity of its own."""
+        backend = dynamodb_backends["123456789012"]["eu-west-1"]
+        name = request.match_info["table"]
+        key = {"pk": {"S": "m"}, "sk": {"S": "m"}}
+        record = backend.get_item(name, key).to_json()["Attributes"]
+        record["store_id"] = {"B": b64encode(os.urandom(8)).decode()}
+        backend.tables[name].items.clear()
+        backend.put_item(name, record)
+        return web.Response()
+
     app = web.Application(client_max_size=REQUEST_BYTES_MAX)
     app.router.add_post("/", handle)
+    app.router.add_delete("/{table}", empty)
 
     async def main() -> None:
         runner = web.AppRunner(app, access_log=None)
