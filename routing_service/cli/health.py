@@ -9,6 +9,11 @@ import typer
 from routing_service.cli.options import TARGET_DEFAULT, TargetOption, TimeoutOption
 
 EPILOG: Final = """\b
+Examples:
+  agent-routing health --target 127.0.0.1:50051
+  agent-routing health --live
+
+\b
 Without --live it asks whether calls can be served: not while the store cannot be
 written, and not while the server drains. With --live only whether the process
 answers, as a liveness probe must: a store that is away is no reason to restart.
