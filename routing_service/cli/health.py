@@ -19,6 +19,11 @@ written, and not while the server drains. With --live only whether the process
 answers, as a liveness probe must: a store that is away is no reason to restart.
 
 \b
+Examples:
+  agent-routing health --target 127.0.0.1:50051
+  agent-routing health --live
+
+\b
 Exit codes: 0 yes; 1 no, or nobody answers; 2 the target is wrong.
 """
 
