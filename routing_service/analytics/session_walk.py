@@ -184,7 +184,7 @@ class _Stride:
             case ev.AgentCleared():
                 self._leave(by_user=event.cause in ("command", "reset"))
                 self._end_all()
-            case ev.StickinessExpired():
+            case ev.StickinessExpired() | ev.SessionErased():
                 self._end_all()
             case ev.LockEngaged():
                 if event.agent_id != self.active:

@@ -61,33 +61,39 @@ async def fill_page(
 ) -> bytes:
     """Fill a page in the order of the log, and return the next page's place; b"" = it is the last.
 
-    The audit's own entries come where their time is. records_max may be passed by the rest of what
-    is read at once. Raises CursorInvalid.
+    The audit's own entries come where their time is. records_max is passed by no more than the rest
+    of what one change, and one entry, tell. Raises CursorInvalid.
     """
     scanned = 0
     room_bytes = bytes_max
+    at_once = READ_MAX
     while scanned < SCANNED_MAX:
-        room = min(max(records_max - len(response.records), 1), READ_MAX)
-        page, log = await store.read_log(place.log, room)
+        page, log = await store.read_log(place.log, at_once)
         changes = [entry for entry in page if entry[0].tenant == tenant]
-        is_last = len(page) < room
+        is_last = len(page) < at_once
         until_us = None if is_last else max(change.time_us for _, change in page)
-        entries, audit, more_entries = await _audit(store, tenant, place.audit, until_us, room)
-        place = Place(log, audit)
+        entries, audit, more_entries = await _audit(store, tenant, place.audit, until_us, at_once)
         found: list[tuple[int, SessionKey, Change | AuditEntry]] = [
             *((change.time_us, key, change) for key, change in changes),
             *((entry.time_us, SessionKey(tenant, entry.session_id), entry) for entry in entries),
         ]
         # Stable: of one time, and so within a session, the log's order stays.
-        for _, key, what in sorted(found, key=lambda each: each[0]):
-            for record in await make_records(key, what):
-                response.records.append(record)
-                room_bytes -= record.ByteSize()
+        found.sort(key=lambda each: each[0])
+        records = [record for _, key, what in found for record in await make_records(key, what)]
+        scanned += len(page) + len(entries)
+        if len(response.records) + len(records) > records_max:
+            if at_once > 1:
+                at_once = max(1, at_once // 4)
+                continue  # Again from the same place, in smaller steps.
+            if response.records:
+                break  # It is the next page's.
+        place = Place(log, audit)
+        response.records.extend(records)
+        room_bytes -= sum(record.ByteSize() for record in records)
         if is_last and not more_entries:
             return b""
         if len(response.records) >= records_max or room_bytes <= 0:
             break
-        scanned += len(page) + len(entries)
     return msgspec.msgpack.encode(place)
 
 

@@ -102,7 +102,7 @@ class SessionCounter:
                 gone = [self.holds.pop()] if active else []
             else:
                 gone, self.holds = self.holds, []
-        elif isinstance(event, ev.AgentCleared | ev.StickinessExpired) or (
+        elif isinstance(event, ev.AgentCleared | ev.StickinessExpired | ev.SessionErased) or (
             isinstance(event, ev.LockEngaged) and event.agent_id != before.active_id
         ):
             gone, self.holds = self.holds, []

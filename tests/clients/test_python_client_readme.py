@@ -42,10 +42,14 @@ def test_every_block_of_the_readme_runs_and_says_what_it_should(tax_address):
             exec(compile(block.replace(ADDRESS, tax_address), "README.md", "exec"), names)
         printed.append(out.getvalue())
     names["client"].close()
-    message, answer, chat, refusal, changes, stream, away, generated = printed
+    message, answer, chat, refusal, changes, stream, away, operated, generated = printed
     assert message == (
         "send to coordinator because NO_ACTIVE_AGENT : How much VAT do I owe this quarter?\n"
     )
+    first, *rows, listed = operated.splitlines()
+    assert first.endswith(" calls saved")
+    assert "coordinator → vat" in "\n".join(rows)
+    assert "chat-42" in listed
     assert answer == "Our VAT specialist will help you.\n"
     assert chat.splitlines() == [
         "vat True",

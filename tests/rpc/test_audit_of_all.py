@@ -68,6 +68,15 @@ EVERYTHING = [
 ]
 
 
+@pytest.mark.parametrize("page_size", [1, 4, 6, 10])
+async def test_page_is_as_large_as_asked_but_for_what_one_change_did(service, page_size):
+    """A change of three events and a refusal beside it are not split."""
+    await three_sessions(service)
+    found = await pages(service, page_size)
+    assert max(map(len, found)) <= max(page_size, 4)
+    assert len(found) > 1
+
+
 @pytest.mark.parametrize("page_size", [0, 1, 2, 3, 7])
 async def test_pages_of_any_size_have_everything_once_and_in_order(service, page_size):
     """Refused handoffs stand where they happened, between changes."""

@@ -290,6 +290,26 @@ async def test_conversation_that_goes_back_and_forth_is_seen(service):
     assert pairs(stats)["support", "sales", "AGENT", "TRANSFER"] == (1, 0, 0, 1)
 
 
+async def test_what_was_counted_stays_after_erasing_and_purging(service):
+    """Figures name no user and no session. A session begun anew under the same id is another."""
+    chat = await service.chat("gone").with_agent("sales", **ask())
+    before = await stats_of(service)
+    await admin(service).EraseUser(pb.EraseUserRequest(user_id="ana"))
+    after = await stats_of(service)
+    assert (after.user_messages, after.sessions) == (before.user_messages, before.sessions)
+    assert pairs(after) == pairs(before)
+    # What ended is the stay, with the session.
+    assert (agents(before)["sales"].stays, agents(after)["sales"].stays) == (0, 1)
+    service.clock.advance(60)
+    await admin(service).PurgeSessions(
+        pb.PurgeSessionsRequest(update_time_before=at(service.clock.now_us))
+    )
+    service.clock.advance(60)
+    assert (await chat.say("hello again")).revision == 1
+    anew = await stats_of(service)
+    assert (anew.user_messages, agents(anew)["front"].turns) == (2, 2)
+
+
 async def test_bad_spans_are_named(service):
     """As every bad field."""
     refused = await refusal(stats_of(service, start_time=at(START_US), end_time=at(START_US - 1)))

@@ -1,0 +1,66 @@
+"""The figures of routing, folded on every engine by two readers at once."""
+
+import asyncio
+
+from routing_service.analytics.keeper import StatsKeeper
+from routing_service.analytics.report import read_report
+from routing_service.core.events import AgentHandedOff, MessageRouted, Profile, SessionStarted
+from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason
+from routing_service.storage.event_codec import encode_events
+
+SESSIONS = 6
+MESSAGES = 5
+
+
+def spoken(place):
+    """Return what a session's n-th change holds."""
+    events = [SessionStarted(Profile(channel="web"))] if place == 0 else []
+    reason = RouteReason.STICKY if place else RouteReason.NO_ACTIVE_AGENT
+    events.append(MessageRouted("r", "t", "sales" if place else "front", reason))
+    if place == 0:
+        events.append(
+            AgentHandedOff(
+                "front",
+                "sales",
+                Initiator.SUPERVISOR,
+                HandoffMode.TRANSFER,
+                RouteReason.SUPERVISOR_HANDOFF,
+                dispatches=True,
+            )
+        )
+    return encode_events(events)
+
+
+async def test_two_readers_at_once_count_every_change_once(store, make):
+    """While changes are appended; one of them is begun anew in the middle."""
+    keepers = [StatsKeeper(store, lambda: "front", lambda: 0, holder=str(n)) for n in range(2)]
+
+    async def talk(number):
+        for place in range(MESSAGES):
+            key = make.key(f"chat-{number}")
+            await store.append(make.append(key, place, events=spoken(place)))
+
+    async def count():
+        for _ in range(8):
+            await asyncio.gather(*(keeper.advance() for keeper in keepers))
+        keepers[1] = StatsKeeper(store, lambda: "front", lambda: 0, holder="anew")
+
+    await asyncio.gather(*(talk(number) for number in range(SESSIONS)), count())
+    report = await read_report(
+        store,
+        keepers[1],
+        tenant=make.key().tenant,
+        start_us=None,
+        end_us=None,
+        channel="",
+    )
+    again = await read_report(
+        store, keepers[0], tenant="*", start_us=None, end_us=None, channel="web"
+    )
+    for found in (report, again):
+        counts = found.counts
+        assert (counts.messages, found.sessions) == (SESSIONS * MESSAGES, SESSIONS)
+        assert counts.saved == SESSIONS * (MESSAGES - 1)
+        assert counts.agents["sales"].turns == SESSIONS * MESSAGES
+        assert counts.agents["sales"].activations == SESSIONS
+        assert counts.carried_out == SESSIONS
