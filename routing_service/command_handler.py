@@ -49,7 +49,7 @@ from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, SessionState, Task
 from routing_service.core.turn_ids import revision_of_child
-from routing_service.core.vocabulary import HandoffMode, OutcomeKind, TaskStatus
+from routing_service.core.vocabulary import HandoffMode, OutcomeKind, RouteReason, TaskStatus
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     ERASE_USER,
@@ -409,19 +409,15 @@ class CommandHandler:
         match event:
             case ev.MessageRouted():
                 plan = replace(plan, previous_agent=event.previous_agent, locked=event.locked)
+                if turn.reason is RouteReason.USER_SELECTED:
+                    chosen = await self._turns.selection(key, turn.dispatch_revision)
+                    plan = replace(plan, handoff=_plan_of(chosen) if chosen else None)
             case ev.TaskResumed():
                 resume = ResumePlan(event.decision, event.comment)
-                plan = replace(plan, previous_agent=event.agent_id, resume=resume)
+                previous_agent = event.previous_agent or event.agent_id
+                plan = replace(plan, previous_agent=previous_agent, resume=resume)
             case ev.AgentHandedOff():
-                handoff = HandoffPlan(
-                    from_agent=event.from_agent,
-                    to_agent=event.to_agent,
-                    initiator=event.initiator,
-                    mode=event.mode,
-                    reason=event.reason,
-                    context=event.context,
-                    message=event.message,
-                )
+                handoff = _plan_of(event)
                 plan = replace(
                     plan,
                     previous_agent=event.from_agent,
@@ -1030,6 +1026,19 @@ def _owner_mismatch(what: str, name: str) -> RoutingError:
         f'{what} "{name}" belongs to another user; name that user, or leave {what}_id out to '
         "begin another",
         metadata={f"{what}_id": name},
+    )
+
+
+def _plan_of(event: ev.AgentHandedOff) -> HandoffPlan:
+    """Return a handoff as it was told when it happened."""
+    return HandoffPlan(
+        from_agent=event.from_agent,
+        to_agent=event.to_agent,
+        initiator=event.initiator,
+        mode=event.mode,
+        reason=event.reason,
+        context=event.context,
+        message=event.message,
     )
 
 

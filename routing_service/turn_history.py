@@ -16,6 +16,7 @@ from routing_service.core import events as ev
 from routing_service.core.commands import KnownTurn
 from routing_service.core.history import HistoryFold, TurnRecord
 from routing_service.core.turn_ids import revision_of_child
+from routing_service.core.vocabulary import Initiator
 from routing_service.storage.event_codec import decode_events
 from routing_service.storage.store import INT_MAX, Change, SessionKey, Store
 
@@ -166,6 +167,13 @@ class TurnHistory:
             if isinstance(event, ev.MessageRouted | ev.TaskResumed):
                 return event
             if isinstance(event, ev.AgentHandedOff) and event.dispatches:
+                return event
+        return None
+
+    async def selection(self, key: SessionKey, revision: int) -> ev.AgentHandedOff | None:
+        """Return the handoff by which a user chose the agent that a change gave a request."""
+        for event in await self._events(key, revision):
+            if isinstance(event, ev.AgentHandedOff) and event.initiator is Initiator.USER:
                 return event
         return None
 

@@ -124,7 +124,10 @@ class TaskPaused(
 class TaskResumed(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_resumed"
 ):
-    """A person decided, and the paused agent goes on with a request of its own."""
+    """A person decided, and the paused agent goes on with a request of its own.
+
+    previous_agent: who got the dispatch before; "" = the paused agent itself.
+    """
 
     task_id: str
     request_id: str
@@ -134,6 +137,7 @@ class TaskResumed(
     root_request_id: str
     message_revision: int
     comment: str = ""
+    previous_agent: str = ""
 
 
 class MessageRouted(

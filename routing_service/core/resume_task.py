@@ -76,6 +76,8 @@ def decide_resume(draft: Draft, command: ResumeTask) -> Decision:
             root_request_id=paused.root_request_id,
             message_revision=paused.message_revision,
             comment=command.comment,
+            # Mostly the agent itself; another one where messages have gone elsewhere meanwhile.
+            previous_agent="" if state.previous_agent == paused.holder else state.previous_agent,
         )
     )
     active = state.active

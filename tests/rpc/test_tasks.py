@@ -5,7 +5,16 @@ import uuid
 import pytest
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from agent_routing.v1 import item_pb2, routing_service_pb2, task_pb2, turn_pb2
+from agent_routing.v1 import (
+    admin_service_pb2,
+    admin_service_pb2_grpc,
+    dispatch_pb2,
+    handoff_pb2,
+    item_pb2,
+    routing_service_pb2,
+    task_pb2,
+    turn_pb2,
+)
 from tests.rpc.live_service import (
     ask,
     fail,
@@ -19,6 +28,8 @@ from tests.rpc.live_service import (
     went,
 )
 from tests.rpc.registries import DESK
+
+CONSULT = handoff_pb2.HANDOFF_MODE_CONSULT
 
 SECOND_US = 1_000_000
 
@@ -371,3 +382,65 @@ async def test_open_requests_are_told_whole(service):
     (found,) = (await locked.status()).open_requests
     del routed.dispatch.history[:]
     assert found == routed.dispatch
+
+
+async def told_as_it_was(chat, dispatch):
+    """Hold that Status tells an open request as it was given, past turns aside."""
+    told = (await chat.status()).open_requests
+    (found,) = [each for each in told if each.request_id == dispatch.request_id]
+    given = dispatch_pb2.Dispatch()
+    given.CopyFrom(dispatch)
+    del given.history[:]
+    del found.history[:]
+    assert found == given
+
+
+async def test_every_kind_of_open_request_is_told_as_it_was_given(service):
+    """Messages, handoffs, consults, interludes, returns, a user's choice, a person's decision."""
+    chat = service.chat()
+    routed = await chat.say("hello")
+    await told_as_it_was(chat, routed.dispatch)
+    given = hand_to("sales", reason="why", context={"n": 1}, message="Over to sales.")
+    handed = await chat.answer(routed.dispatch, "one moment", **given)
+    await told_as_it_was(chat, handed.next)
+    await chat.answer(handed.next, "How many?", **ask())
+    routed = await chat.say("three")
+    await told_as_it_was(chat, routed.dispatch)
+    question = hand_to("support", reason="Do we have three?", mode=CONSULT)
+    consulted = await chat.answer(routed.dispatch, **question)
+    await told_as_it_was(chat, consulted.next)
+    told = await chat.answer(consulted.next, "We do.")
+    await told_as_it_was(chat, told.next)
+    interrupted = await chat.answer(told.next, **hand_to("interrupts"))
+    await told_as_it_was(chat, interrupted.next)
+    returned = await chat.answer(interrupted.next, "back to you", **finish("a break", "Go on."))
+    await told_as_it_was(chat, returned.next)
+    await chat.answer(returned.next, "Three it is.")
+    routed = await chat.say("/agent support and now something else")
+    assert routed.dispatch.HasField("handoff")
+    await told_as_it_was(chat, routed.dispatch)
+    completed = await service.chat().with_agent("completes_to_support")
+    routed = await completed.say("bye")
+    hopped = await completed.answer(routed.dispatch, "done", **finish("all of it"))
+    await told_as_it_was(completed, hopped.next)
+
+
+async def test_resumed_request_is_told_as_it_was_given(service):
+    """Also where messages went elsewhere while the person made up their mind."""
+    chat = await service.chat().with_agent("sales")
+    paused = (await chat.say("pay")).dispatch
+    prompt = routing_service_pb2.ApprovalNeededOutcome(prompt="Pay?")
+    await chat.answer(paused, approval_needed=prompt)
+    admin = admin_service_pb2_grpc.AdminServiceStub(service.channel)
+    await admin.SetStickiness(admin_service_pb2.SetStickinessRequest(enabled=False))
+    await told_as_it_was(chat, (await chat.say("are you there?")).dispatch)
+    request = routing_service_pb2.ResumeTaskRequest(
+        session_id=chat.session_id,
+        task_id=paused.task_id,
+        request_id=paused.request_id,
+        decision=dispatch_pb2.DECISION_APPROVE,
+        comment="fine",
+    )
+    resumed = await service.call("ResumeTask", request)
+    assert resumed.dispatch.previous_agent_id == "front"
+    await told_as_it_was(chat, resumed.dispatch)

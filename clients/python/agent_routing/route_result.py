@@ -95,7 +95,9 @@ class RouteResult:
 
     @property
     def previous_agent_id(self) -> str | None:
-        """The agent that had the conversation before. None where it is the same, or none had."""
+        """The agent that got the session's message before this one: the same one while it sticks.
+        None for a session's first message.
+        """  # noqa: D205 - one sentence
         return self.response.dispatch.previous_agent_id or None
 
     @property
