@@ -32,8 +32,6 @@ from routing_service.storage.postgres_url import PostgresPlace
 from routing_service.storage.postgres_writer import (
     GroupWriter,
     ProbeWrite,
-    SettingMoved,
-    SettingSwap,
     SettingWrite,
 )
 from routing_service.storage.store import (
@@ -396,13 +394,10 @@ class PostgresStore:
         """See SwapsSettings.swap_setting."""
         self._check_open()
         check_setting(tenant, name, value)
-        swap = SettingSwap(tenant, name, before, value)
-        size_bytes = len(value) + len(before or b"") + _BOOKKEEPING_BYTES
-        try:
-            await self._writer.write(swap, size_bytes)
-        except SettingMoved:
-            return False
-        return True
+        # Beside the groups, which it would interrupt: whoever swaps reads first, and waits anyway.
+        return await self._writes.run(
+            lambda connection: self._rows.swap_setting(connection, tenant, name, before, value)
+        )
 
     async def probe_write(self) -> None:
         """See Store.probe_write."""

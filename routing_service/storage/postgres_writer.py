@@ -69,32 +69,18 @@ class SettingWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class SettingSwap:
-    """One setting to store if it still is as it was; else the write fails with SettingMoved."""
-
-    tenant: str
-    name: str
-    before: bytes | None
-    value: bytes
-
-
-class SettingMoved(StoreError):
-    """A setting is no longer as it was. Nothing was written."""
-
-
-@dataclass(frozen=True, slots=True)
 class ProbeWrite:
     """The readiness probe's write. It comes after all that were accepted before it."""
 
 
-Write: TypeAlias = Append | AuditEntry | SettingWrite | SettingSwap | ProbeWrite
+Write: TypeAlias = Append | AuditEntry | SettingWrite | ProbeWrite
 
 _log = structlog.get_logger(__name__)
 
 _MET_ANOTHER: Final = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 """40001 and 40P01: another replica's group was in the same rows, and nothing is stored of this."""
 
-_EXCLUSIVE: Final = (SettingWrite, SettingSwap, ProbeWrite)
+_EXCLUSIVE: Final = (SettingWrite, ProbeWrite)
 """These are groups of their own."""
 
 
@@ -310,9 +296,6 @@ class GroupWriter:
                 await self._rows.append_audit(connection, entries)
             case SettingWrite(tenant, name, value):
                 await self._rows.put_setting(connection, tenant, name, value)
-            case SettingSwap(tenant, name, before, value):
-                if not await self._rows.swap_setting(connection, tenant, name, before, value):
-                    refusals[0] = SettingMoved(f'setting "{name}" of "{tenant}" was changed')
             case ProbeWrite():
                 await self._rows.write_probe(connection)
         return [refusals.get(place) for place in range(len(writes))]
@@ -331,7 +314,7 @@ def _names(write: Write) -> tuple[Hashable, ...]:
         case Append():
             tenant = write.key.tenant
             return (write.key, *((tenant, "task", task.task_id) for task in write.tasks))
-        case SettingWrite(tenant, name) | SettingSwap(tenant, name):
+        case SettingWrite(tenant, name):
             return ((tenant, "setting", name),)
         case _:
             return ()
