@@ -7,7 +7,7 @@ must not say it afterwards: every reading RPC, watches, repeats, the store's own
 import asyncio
 import base64
 import secrets
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import grpc
 import psycopg
@@ -540,3 +540,27 @@ async def test_user_goes_on_talking_while_being_erased(service):
         changes = await chat.changes()
         assert changes[-1].method == ERASE_USER
         assert not has(repr(changes).encode(), canary)
+
+
+async def test_erasure_that_ends_early_is_gone_on_with(service):
+    """A deadline, or a caller who leaves: each session is erased whole or untouched."""
+    canary = new_canary()
+    chats = [service.chat(f"early-{number:02}", user_id=canary) for number in range(30)]
+    for chat in chats:
+        await chat.say(canary)
+
+    async def is_erased(chat):
+        return (await chat.changes())[-1].method == ERASE_USER
+
+    call = erase(service, canary)
+    async with asyncio.timeout(WAIT_S):
+        while not await is_erased(chats[0]):
+            pass
+    call.cancel()
+    with suppress(asyncio.CancelledError):  # Unless it had come to its end already.
+        await call
+    left = [chat for chat in chats if not await is_erased(chat)]
+    assert (await erase(service, canary)).sessions_erased <= len(left) + 1
+    for chat in chats:
+        assert await is_erased(chat)
+        assert not has(repr(await chat.changes()).encode(), canary)
