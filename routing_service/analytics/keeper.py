@@ -122,6 +122,9 @@ class StatsKeeper:
                     # Whoever asks is told; here it is enough to come back.
                     _log.warning("stats_step_failed", error=str(error))
                     await asyncio.sleep(RETRY_S)
+                except Exception:  # noqa: BLE001 - a bug of ours must not end the counting unseen
+                    _log.exception("stats_step_failed")
+                    await asyncio.sleep(RETRY_S)
                 else:
                     await asyncio.sleep(0 if there_is_more else PAUSE_S)
         finally:

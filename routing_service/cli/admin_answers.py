@@ -71,6 +71,11 @@ def print_change(change: Change, tenant: str, *, with_session: bool) -> None:
     sys.stdout.flush()
 
 
+def known_kinds() -> list[str]:
+    """Return the kinds of events, by the contract's names."""
+    return [field.name for field in SessionEvent.DESCRIPTOR.oneofs_by_name["kind"].fields]
+
+
 def _record_line(record: AuditRecord, *, with_session: bool) -> Text:
     line = _event_line(record.event, with_session=with_session)
     if record.actor:

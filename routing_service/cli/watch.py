@@ -66,7 +66,7 @@ def watch(
     """
     from itertools import islice  # noqa: PLC0415 - see cli
 
-    from routing_service.cli.admin_answers import print_change  # noqa: PLC0415 - as above
+    from routing_service.cli.admin_answers import known_kinds, print_change  # noqa: PLC0415 - as above
     from routing_service.cli.failure import EXIT_INTERRUPTED  # noqa: PLC0415 - as above
     from routing_service.cli.screen import json_line  # noqa: PLC0415 - as above
     from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
@@ -76,6 +76,11 @@ def watch(
     if session and from_beginning and after is not None:
         raise typer.BadParameter("--after and --from-beginning say different things; use one")
     kinds = frozenset(kind or ())
+    unknown = sorted(kinds.difference(known_kinds()))
+    if unknown:
+        raise typer.BadParameter(
+            f'--kind "{unknown[0]}" is no kind of event; use {", ".join(known_kinds())}'
+        )
     place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     with calling(place) as client:
         if session:

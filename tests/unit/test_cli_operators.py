@@ -348,6 +348,7 @@ def test_what_does_not_go_together_is_refused(run):
     for argv, said in (
         (("events", "--newest-first"), "goes with a session"),
         (("watch", "--after", "3"), "go with a session"),
+        (("watch", "chat", "--kind", "moon"), '"moon" is no kind'),
         (("stats", "--svg", "x.svg", "--json"), "use one"),
         (("stats", "--since", "yesterday"), "is no time"),
         (("sessions", "--since", "2026-99-01"), "is no time"),
