@@ -29,6 +29,8 @@ keys of their own in that database (agent-routing-test-…)."""
 START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 20
 PORT_ATTEMPTS_MAX = 5
+PORT_LOOKS_MAX = 100
+PORTS = range(20_000, 32_000)
 SLOTS = 16_384
 MEMORY_FOLDER = Path("/dev/shm")
 
@@ -230,6 +232,12 @@ def start_cluster_of_one() -> RedisServer:
 
 
 def free_port() -> int:
-    """Find a port that nobody has now."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    """Find a port that nobody has now, below those that the system gives to whoever connects.
+
+    Among those another process could get it while a test has the server stopped.
+    """
+    for _ in range(PORT_LOOKS_MAX):
+        port = PORTS.start + secrets.randbelow(len(PORTS))
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise CannotStart(f"no port from {PORTS.start} to {PORTS.stop} is free")
