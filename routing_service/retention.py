@@ -30,6 +30,7 @@ from routing_service.storage.store import (
     SessionRow,
     Store,
     StoreCorrupt,
+    StoreError,
 )
 
 READ_CHANGES_MAX: Final = 50
@@ -95,16 +96,29 @@ class Retention:
 
         A session whose erasure was interrupted is still the user's: it is finished here. Sessions
         that begin meanwhile may be passed over. Reads the list of all the tenant's sessions.
-        Raises StoreError, RoutingError.
+        Raises StoreError, RoutingError; StoreCorrupt or SchemaTooNew for a session whose state
+        cannot be read, after all others were erased.
         """
         erased = Erased()
+        damaged: StoreError | None = None
         async for row in self._sessions(tenant):
             if row.user_id != user_id:
                 continue
-            erased += await self._content(row.key)
+            content = await self._content(row.key)
             if not validate_only:
-                await self._handler.erase(row.key, reason)
+                try:
+                    await self._handler.erase(row.key, reason)
+                except (StoreCorrupt, SchemaTooNew) as error:
+                    # The others are erased all the same; whoever asked is told at the end.
+                    _log.error(
+                        "session_not_erased", session_id=row.key.session_id, error=str(error)
+                    )
+                    damaged = error
+                    continue
                 _log.info("session_erased", tenant=tenant, session_id=row.key.session_id)
+            erased += content
+        if damaged is not None:
+            raise damaged
         return erased
 
     async def _content(self, key: SessionKey) -> Erased:
@@ -113,7 +127,13 @@ class Retention:
         while changes := await self._store.read_changes(key, after=after, limit=READ_CHANGES_MAX):
             for change in changes:
                 after = change.revision
-                events = [e for e in decode_events(change.events) if not isinstance(e, _KEPT)]
+                try:
+                    found = decode_events(change.events)
+                except (StoreCorrupt, SchemaTooNew):
+                    # What cannot be read can be erased.
+                    records += 1
+                    continue
+                events = [event for event in found if not isinstance(event, _KEPT)]
                 records += len(events)
                 turns += sum(isinstance(event, ev.MessageRouted) for event in events)
         cursor = CURSOR_START

@@ -6,6 +6,7 @@ must not say it afterwards: every reading RPC, watches, repeats, the store's own
 
 import asyncio
 import base64
+import dataclasses
 import secrets
 from contextlib import AsyncExitStack, suppress
 
@@ -564,3 +565,22 @@ async def test_erasure_that_ends_early_is_gone_on_with(service):
     for chat in chats:
         assert await is_erased(chat)
         assert not has(repr(await chat.changes()).encode(), canary)
+
+
+async def test_session_that_cannot_be_read_does_not_save_the_others(tmp_path):
+    """They are erased, and whoever asked is told; damaged changes are no hindrance."""
+    canary, store = new_canary(), Interrupted()
+    async with serving(tmp_path, DESK, shared=store) as service:
+        for name in ("a", "b", "c"):
+            await service.chat(name, user_id=canary).say(canary)
+    sessions = store._tenants["default"].sessions
+    sessions["a"].state = b"no state"
+    changes = sessions["b"].changes
+    changes[0] = dataclasses.replace(changes[0], events=b"no events")
+    async with serving(tmp_path, DESK, shared=store) as service:
+        assert (await refusal(erase(service, canary))).reason == "STATE_CORRUPT"
+        assert service.observer.failures.pop()
+        for name in ("b", "c"):
+            assert (await refusal(service.chat(name).status())).reason == "SESSION_ERASED"
+            assert not has(repr(await service.chat(name).changes()).encode(), canary)
+        assert has(repr(await service.chat("a").changes()).encode(), canary)
