@@ -15,6 +15,7 @@ from io import BytesIO
 from typing import Any, Final
 
 import aiohttp
+import structlog
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
 from botocore.exceptions import BotoCoreError, ClientError
@@ -36,6 +37,8 @@ BATCH_KEYS_MAX: Final = 100
 BATCH_ATTEMPTS_MAX: Final = 50
 """A batch gives back what did not fit into its answer's 16 MB, or was throttled; each attempt
 brings some 50 of the largest items."""
+
+_log = structlog.get_logger(__name__)
 
 PIECES_ABOVE_BYTES: Final = 512 * 1024
 """Bodies above this are sent piece by piece: an append with the largest tasks has nearly 4 MB."""
@@ -107,14 +110,19 @@ class Api:
 
         Raises ConditionFailed, TransactionRefused; StoreUnavailable, StoreCorrupt, AppendRefused.
         """
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(MetAnother),
-            stop=stop_after_attempt(RETRY_ATTEMPTS_MAX),
-            wait=wait_random_exponential(multiplier=0.01, max=RETRY_WAIT_MAX_S),
-            reraise=True,
-        ):
-            with attempt:
-                return await self._call(operation, parameters)
+        try:
+            async for attempt in AsyncRetrying(
+                retry=retry_if_exception_type(MetAnother),
+                stop=stop_after_attempt(RETRY_ATTEMPTS_MAX),
+                wait=wait_random_exponential(multiplier=0.01, max=RETRY_WAIT_MAX_S),
+                reraise=True,
+            ):
+                with attempt:
+                    return await self._call(operation, parameters)
+        except MetAnother as error:
+            fields = {"operation": operation, "error": str(error.__cause__)}
+            _log.warning("store_contended", store=self._place.shown, **fields)
+            raise
         raise AssertionError("the last attempt returns or raises")
 
     async def on_table(self, operation: str, **parameters: object) -> dict[str, Any]:

@@ -92,6 +92,7 @@ class Removal:
     async def delete_session(self, session: SessionKey, revision: int) -> None:
         """See Store.delete_session. One write decides; what is left then goes in several."""
         head = key(keys.session_pk(session), keys.HEAD)
+        mark = str(new_uuid7())
         for _ in range(ATTEMPTS_MAX):
             try:
                 await self._api.on_table(
@@ -107,7 +108,7 @@ class Removal:
                     ),
                     ExpressionAttributeValues={
                         ":zero": integer(0),
-                        ":gone": text(str(new_uuid7())),
+                        ":gone": text(mark),
                         ":shard": text(keys.due_shard(session)),
                         **({":revision": integer(revision)} if revision else {}),
                     },
@@ -115,8 +116,10 @@ class Removal:
             except ConditionFailed:
                 item = await self._api.get(head, "pk, sk, revision, gone")
                 if item is not None and is_gone(item):
+                    is_ours = to_text(item, "gone") == mark
                     await self.finish(session)
-                    if revision == 0:
+                    # Ours: by an attempt whose answer was lost.
+                    if is_ours or revision == 0:
                         return
                     item = None
                 actual = 0 if item is None else to_revision(item)

@@ -178,7 +178,7 @@ class Sequences:
                 self._asking[name] = []
                 try:
                     last = await self._add(name, len(asked))
-                except StoreError as error:
+                except Exception as error:  # noqa: BLE001 - whatever it was, they hear of it
                     for outcome in asked:
                         if not outcome.done():
                             outcome.set_exception(_copy(error))
@@ -264,8 +264,10 @@ def _place(item: Mapping[str, Any]) -> int:
     return int(written)
 
 
-def _copy(error: StoreError) -> StoreError:
+def _copy(error: Exception) -> Exception:
     """Make one for each caller: a traceback grows on what is raised."""
+    if not isinstance(error, StoreError):
+        return error
     told = copy(error)
     told.__cause__ = error.__cause__
     return told

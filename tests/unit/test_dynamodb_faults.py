@@ -11,6 +11,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from routing_service.storage import dynamodb_keys as keys
+from routing_service.storage import dynamodb_sequence, dynamodb_writer
 from routing_service.storage.dynamodb_api import open_api
 from routing_service.storage.open_store import dynamodb_place, open_store
 from routing_service.storage.store import (
@@ -105,6 +106,28 @@ async def test_lost_answer_of_an_audit_entry_leaves_one_entry(store, proxy):
     assert await store.count_audit(key(), "handoff_refused", "request-1") == 1
     page, _ = await store.read_audit("acme", None, CURSOR_START, 10)
     assert page == [audit()]
+
+
+async def test_lost_answers_of_settings_and_leases_are_success(store, proxy):
+    """A repeat finds the setting changed and the lease held: by this very call."""
+    proxy.then("PutItem", lose_answer, matches=lambda body: "payload" in body["Item"])
+    assert await store.swap_setting("acme", "count", None, b"1")
+    proxy.then("PutItem", lose_answer)
+    assert await store.swap_setting("acme", "count", b"1", b"2")
+    assert not await store.swap_setting("acme", "count", b"1", b"2")
+    assert await store.get_setting("acme", "count") == b"2"
+    proxy.then("UpdateItem", lose_answer)
+    assert await store.acquire_lease("sweep", "a", 100, 200)
+
+
+async def test_lost_answer_of_a_removal_is_success(store, proxy):
+    """The repeat finds a session that is gone, at no revision: by this very call."""
+    await store.append(append(tasks=(task(0),)))
+    proxy.then("UpdateItem", lose_answer)
+    await store.delete_session(key(), 1)
+    assert await store.read_changes(key(), limit=5) == []
+    with pytest.raises(RevisionConflict):
+        await store.delete_session(key(), 1)
 
 
 @pytest.mark.parametrize("code", ["ThrottlingException", "ProvisionedThroughputExceededException"])
@@ -226,6 +249,18 @@ async def test_end_of_a_long_log_is_found_from_where_it_is_settled(store, proxy)
     before = len(proxy.calls)
     assert await store._sequences.settle(name) == 300
     assert proxy.calls[before:] == ["BatchGetItem"]
+
+
+async def test_writer_settles_a_log_that_nobody_reads(store, monkeypatch):
+    """Now and then, so that finding its end is not all of it at once."""
+    monkeypatch.setattr(dynamodb_writer, "SETTLE_EVERY", 4)
+    monkeypatch.setattr(dynamodb_sequence, "SETTLE_STEP", 4)
+    for base in range(9):
+        await store.append(append(base=base))
+    await store._sequences.close()
+    (counter,) = await store._sequences.counters([keys.log_name(key())])
+    assert counter.given == 9
+    assert counter.settled >= 4
 
 
 async def test_store_that_hangs_is_unavailable_in_bounded_time(table, proxy):
