@@ -21,6 +21,7 @@ from routing_service.storage.store import (
 from routing_service.stored_data import store_copy
 from routing_service.stored_data.store_copy import copy_store
 from routing_service.stored_data.verification import verify_store
+from routing_service.stored_data.whole_session import SessionBusy, settled_head
 
 NAME = "sqlite:///source.db"
 
@@ -313,3 +314,56 @@ async def test_source_that_was_restored_from_a_backup_is_gone_through_again():
     copied = await copy_store(restored, target, source_name=NAME)
     assert (copied.refused, copied.sessions, copied.written) == ({}, 41, 1)
     assert await hashes(target) == await hashes(restored)
+
+
+async def test_audit_is_not_doubled_by_a_copy_that_is_begun_again_and_breaks(monkeypatch):
+    """Its note must not say that what it has not compared yet is accounted for."""
+    monkeypatch.setattr(store_copy, "AUDIT_PER_NOTE", 7)
+    source, target = await filled(), MemoryStore()
+    await copy_store(source, target, source_name=NAME)
+
+    class BreaksAfterThreePages:
+        pages = 0
+
+        def __getattr__(self, name):
+            return getattr(source, name)
+
+        async def read_audit(self, *arguments):
+            self.pages += 1
+            if self.pages > 4:
+                raise StoreUnavailable("broken")
+            return await source.read_audit(*arguments)
+
+    with pytest.raises(StoreUnavailable):
+        await copy_store(BreaksAfterThreePages(), target, source_name=NAME, again=True)
+    await copy_store(source, target, source_name=NAME)
+    assert await hashes(target) == await hashes(source)
+
+
+async def test_row_and_state_are_of_one_revision_whoever_writes_in_between():
+    """An owner or due time of one revision beside the state of another would be nobody's."""
+    store = MemoryStore()
+    key = SessionKey("acme", "busy")
+    await append(store, key, due_us=1)
+
+    class WrittenInBetween:
+        writes = 3
+
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        async def load(self, wanted):
+            if self.writes:
+                self.writes -= 1
+                await append(store, wanted, due_us=9)
+            return await store.load(wanted)
+
+    found = await settled_head(WrittenInBetween(), key)
+    assert found is not None
+    row, head = found
+    assert (row.revision, row.due_us) == (4, 9)
+    assert (head.revision, head.state) == (4, b"state 4")
+    endless = WrittenInBetween()
+    endless.writes = 10**6
+    with pytest.raises(SessionBusy):
+        await settled_head(endless, key)

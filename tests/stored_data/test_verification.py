@@ -1,6 +1,7 @@
 """What verify finds: each kind of damage by name, and nothing where there is none."""
 
 import asyncio
+import dataclasses
 import json
 import sqlite3
 from contextlib import closing
@@ -198,3 +199,35 @@ async def test_hash_is_the_same_for_ever():
     assert tenant.sha256 == ("9164fb448b6da5c7a71af4214b4dad4d078166e17d2fa468e7a57e292c0c6392")
     assert whole.sha256 == ("965f0ed5a98706a50a194800e360a943ca077d71b59973f5ab64a2792f79fd36")
     assert (whole.tenants, whole.sessions, whole.damaged) == (1, 1, 1)
+
+
+class Forgetful:
+    """A store that finds requests otherwise than it should."""
+
+    def __init__(self, store, finds):
+        self._store, self._finds = store, finds
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def find_request(self, *arguments):
+        return self._finds(await self._store.find_request(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("finds", "problem"),
+    [
+        (lambda _: None, "revision 1: request r of Route is not found by its id"),
+        (
+            lambda found: dataclasses.replace(found, revision=found.revision + 4),
+            "revision 1: request r of Route is stored as revision 5 too",
+        ),
+    ],
+)
+async def test_request_that_a_repeat_would_not_find_is_named(finds, problem):
+    """On engines where the ids are kept apart from the changes, one may be lost alone."""
+    store = MemoryStore()
+    key = SessionKey("acme", "chat-1")
+    await store.append(Append(key, 0, Change(1, 1, "Route", "r", "", b"", b"e", b""), b"s", ""))
+    session, _ = [report async for report in verify_store(Forgetful(store, finds))]
+    assert problem in session.problems
