@@ -40,8 +40,9 @@ async def test_watch_of_all_sessions_goes_on_where_the_last_server_ended(
         running.send(ended_by)
         await running.end()
         running = await serve_process(listen=listen)
-        # Another client: this one's channel may still wait before it connects again.
-        async with AsyncClient(running.address, fallback=None, timeout=30) as talking:
+        # Another client, with a connection of its own: the watch's may still wait to connect again.
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        async with AsyncClient(running.address, fallback=None, timeout=30, options=own) as talking:
             await talking.route("hola", session_id="one", user_id="ana")
             assert await next_new() == ("one", 2)
             await talking.route("hola", session_id="two", user_id="ana")
