@@ -10,6 +10,8 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, PreconditionFail
 from google.rpc.status_pb2 import Status
 
 from agent_routing import errors, outcomes
+from agent_routing.retry import was_unanswered
+from agent_routing.status_details import routing_error
 from agent_routing.v1.error_reason_pb2 import ErrorReason
 
 REQUEST_ID = "0198a6c0-6d02-7c3b-8f64-77d0c1a9be05"
@@ -318,3 +320,28 @@ async def test_a_message_above_the_channels_limit_is_too_large(service, connect)
     assert type(error) is errors.TooLarge
     assert "larger than max" in error.message
     assert "send large items by uri" in error.message
+
+
+def test_a_call_that_grpc_broke_off_itself_counts_as_unanswered():
+    """grpc.aio calls a connection that goes away in the middle of a write an internal error."""
+
+    class BrokenOff(grpc.RpcError):
+        def code(self):
+            return grpc.StatusCode.INTERNAL
+
+        def details(self):
+            return "Internal error from Core"
+
+        def trailing_metadata(self):
+            return None
+
+    error = routing_error(
+        BrokenOff(),
+        method="RouteStream",
+        target="127.0.0.1:1",
+        request_id="",
+        timeout_s=1,
+        attempts=1,
+    )
+    assert isinstance(error, errors.Unavailable)
+    assert was_unanswered(error)

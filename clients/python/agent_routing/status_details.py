@@ -30,6 +30,11 @@ DOMAIN: Final = "agent_routing"
 """Of ErrorInfo: reasons of other domains are a proxy's, and not ours to name."""
 
 
+BROKEN_OFF: Final = "Internal error from Core"
+"""What grpc.aio says, under INTERNAL, where a connection went away while it was handing over a
+message: the service said nothing, and the call is repeated as after any connection that is lost."""
+
+
 class FailedCall(Protocol):
     """What grpc and grpc.aio raise, as far as it is needed here."""
 
@@ -123,8 +128,8 @@ def _without_details(
 ) -> tuple[type[RoutingError], str]:
     """Return class and message of a failure of which the service itself said nothing."""
     tried = "" if attempts == 1 else f", after {attempts} attempts"
-    if code is grpc.StatusCode.UNAVAILABLE:
-        kind: type[RoutingError] = ERRORS_BY_CODE[code]
+    if code is grpc.StatusCode.UNAVAILABLE or words == BROKEN_OFF:
+        kind: type[RoutingError] = ERRORS_BY_CODE[grpc.StatusCode.UNAVAILABLE]
         message = f'{method}: "{target}" cannot be reached{tried}; is it running there? ({words})'
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         kind = ERRORS_BY_CODE[code]
