@@ -25,7 +25,7 @@ REPORT: Final = ROOT / "build" / "bench.json"
 
 ROUNDS: Final = 5
 ROUNDS_QUICK: Final = 3
-LOAD: Final = Load(sessions=100, turns_per_session=10, concurrency=32)
+LOAD: Final = Load(sessions=100, turns_per_session=10, concurrency=64)
 LOAD_QUICK: Final = Load(sessions=32, turns_per_session=10, concurrency=32)
 
 

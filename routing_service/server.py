@@ -53,11 +53,6 @@ EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 """Stopped at once by a second SIGINT: 128 and the signal's number, as shells have it."""
 
-SWITCH_INTERVAL_S: Final = 0.0001
-"""How long one thread may keep Python to itself. At the default of 5 ms a busy event loop starves
-the thread that writes to the store: with 32 writers beside a loop busy in slices of 1 ms it came to
-632 appends a second with a p99 of 3.5 s, against 3,840 and 19 ms. An idle loop is as fast."""
-
 GC_THRESHOLDS: Final = (20_000, 20, 50)
 """Objects made before Python looks for cycles among them, and how often it looks at older ones. A
 call leaves no cycles, and at the default of 700 looking for them took an eighth of a busy server's
@@ -289,7 +284,6 @@ async def serve(settings: Settings, observer: CallObserver | None = None) -> Non
 def run(settings: Settings) -> int:
     """Serve in this process until told to stop; return its exit code, errors told on stderr."""
     configured = configure_logging(settings.log_level, settings.log_format)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     observer = CallLog(configured, Metrics())
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -862,15 +862,16 @@ def _beside(dispatch_tag: bytes, handled: Handled) -> bytes:
         words = dispatch_pb2.Dispatch(
             text=handled.message.text, items=pm.items_out(handled.message.items)
         ).SerializeToString()
-    parts = words + b"".join(map(_history_entry, handled.history))
+    parts = words + b"".join(
+        [record.shown[0] if record.shown else _shown(record) for record in handled.history]
+    )
     return _framed(dispatch_tag, parts) if parts else b""
 
 
-def _history_entry(record: TurnRecord) -> bytes:
+def _shown(record: TurnRecord) -> bytes:
     """Return a turn as an entry of Dispatch.history; made once, and kept with the record."""
-    if not record.shown:
-        turn = pm.turn_out(record, with_steps=False)
-        record.shown.append(_framed(_HISTORY_TAG, turn.SerializeToString()))
+    turn = pm.turn_out(record, with_steps=False)
+    record.shown.append(_framed(_HISTORY_TAG, turn.SerializeToString()))
     return record.shown[0]
 
 

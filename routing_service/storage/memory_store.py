@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import bisect
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from routing_service.storage import page_cursor
 from routing_service.storage.store import (

@@ -32,8 +32,9 @@ the log          ``read_log`` must never pass over a change that commits later t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
 
 CHANGE_BYTES_MAX: Final = 300 * 1024
 """The largest change (events, answer and fingerprint together). DynamoDB's item limit of 400 KB
@@ -89,8 +90,7 @@ TASKS_START: Final = TaskCursor(0, "")
 """The place before a session's first task."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One committed change of one session, which is one stored row."""
 
     revision: int
@@ -115,8 +115,7 @@ class Change:
         return len(self.fingerprint) + len(self.events) + len(self.answer)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRow:
+class TaskRow(msgspec.Struct, frozen=True):
     """One task as it stands after a change."""
 
     task_id: str
@@ -136,8 +135,7 @@ class TaskRow:
         return TaskCursor(self.create_us, self.task_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """All that one change writes."""
 
     key: SessionKey
@@ -162,16 +160,14 @@ class Append:
         assert all(task.session_id == self.key.session_id for task in self.tasks), self.tasks
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """A session as it stands."""
 
     revision: int
     state: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRow:
+class SessionRow(msgspec.Struct, frozen=True):
     """One line of ``Store.list_sessions``."""
 
     key: SessionKey
@@ -185,8 +181,7 @@ class SessionRow:
     """When something of the session falls due next, as its last append gave it."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
+class AuditEntry(msgspec.Struct, frozen=True):
     """Something worth keeping that leaves no revision, such as a refused handoff."""
 
     time_us: int

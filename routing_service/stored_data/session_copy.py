@@ -12,7 +12,9 @@ are blanked too. A target that is blank where the source is not stays as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from routing_service.storage.event_codec import BLANK_EVENTS
 from routing_service.storage.store import (

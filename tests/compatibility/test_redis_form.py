@@ -3,9 +3,8 @@
 A later release that stores something else has another schema version, and reads this one's.
 """
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from routing_service.storage.open_store import open_store
 from tests.engines.appends import append, audit, key, task
@@ -44,7 +43,7 @@ PLACE = "00000000000003e8 7461736b2d31"
 async def stored(redis_database, tmp_path):
     """All keys of a store with one of everything, without their prefix, and their values."""
     store = await open_store(redis_database.store_url(tmp_path))
-    await store.append(dataclasses.replace(append(tasks=(task(0),)), due_us=5))
+    await store.append(structs.replace(append(tasks=(task(0),)), due_us=5))
     await store.append_audit(audit())
     await store.put_setting("acme", "name", b"value")
     await store.acquire_lease("sweep", "holder", 1, 2)

@@ -1,8 +1,7 @@
 """One append: stored whole, or refused with nothing of it stored."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from routing_service.storage.store import (
     APPEND_TASKS_MAX,
@@ -59,7 +58,7 @@ async def test_a_change_is_read_back_field_by_field(store, make):
         events=b"\x03",
         answer=b"\x04\x05\x06",
     )
-    append = dataclasses.replace(make.append(), change=change)
+    append = structs.replace(make.append(), change=change)
     await store.append(append)
     assert await store.read_changes(make.key(), limit=10) == [change]
 
@@ -348,7 +347,7 @@ async def test_largest_numbers_are_kept(store, make):
 def test_revision_that_does_not_follow_its_base_is_our_mistake(make):
     """A gap is made impossible where the append is made, not found later."""
     with pytest.raises(AssertionError):
-        dataclasses.replace(make.append(), base_revision=1)
+        structs.replace(make.append(), base_revision=1)
 
 
 async def test_tenants_do_not_see_each_other(store, make):

@@ -1,8 +1,7 @@
 """What is stored beside the changes: the audit, the settings, and the probe."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from routing_service.storage.store import CURSOR_START, AppendRefused, TooLarge
 
@@ -113,7 +112,7 @@ async def test_empty_audit_gives_a_cursor_to_wait_at(store, make):
 async def test_audit_entry_that_no_engine_can_hold_is_refused(store, make, fields):
     """As with appends."""
     with pytest.raises(AppendRefused):
-        await store.append_audit(dataclasses.replace(make.audit(), **fields))
+        await store.append_audit(structs.replace(make.audit(), **fields))
     assert await all_entries(store, "acme", None, 10) == []
 
 

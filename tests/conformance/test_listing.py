@@ -1,9 +1,9 @@
 """What finds everything that a store has: its tenants, their settings, one session's row."""
 
 import asyncio
-import dataclasses
 
 import pytest
+from msgspec import structs
 
 from routing_service.storage.store import CURSOR_START
 
@@ -97,7 +97,7 @@ async def test_one_session_s_row_is_the_one_that_the_list_has(store, make):
 async def test_session_s_row_tells_when_it_falls_due(store, make):
     """As the last append gave it: a copy takes it along."""
     for base, due_us in enumerate([None, 2**62, 5, None]):
-        await store.append(dataclasses.replace(make.append(base=base), due_us=due_us))
+        await store.append(structs.replace(make.append(base=base), due_us=due_us))
         row = await store.find_session(make.key())
         assert row is not None
         assert row.due_us == due_us

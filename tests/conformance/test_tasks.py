@@ -1,8 +1,7 @@
 """Tasks: upserted with the change that touched them, listed in the order they were made."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from routing_service.storage.store import TASKS_START, TaskCursor, TaskTaken
 
@@ -57,7 +56,7 @@ async def test_update_cannot_move_a_task_in_its_list(store, make):
     await store.append(make.append(base=1, tasks=(moved,)))
     listed = await store.list_tasks(make.key(), limit=5)
     assert [task.task_id for task in listed] == ["task-1", "task-2", "task-3"]
-    assert listed[0] == dataclasses.replace(moved, create_us=1)
+    assert listed[0] == structs.replace(moved, create_us=1)
 
 
 async def test_append_without_tasks_leaves_them(store, make):

@@ -1,9 +1,9 @@
 """What is done to sessions when nobody calls: due times, leases, erasing, deleting."""
 
 import asyncio
-import dataclasses
 
 import pytest
+from msgspec import structs
 
 from routing_service.storage.store import (
     CURSOR_START,
@@ -29,9 +29,9 @@ async def test_due_sessions_come_earliest_first(store, make):
     """Of all tenants, and only what has come: due_us = now_us has."""
     for session_id, due_us in [("c", 30), ("a", 10), ("d", 41), ("b", 20), ("e", None)]:
         append = make.append(make.key(session_id))
-        await store.append(dataclasses.replace(append, due_us=due_us))
+        await store.append(structs.replace(append, due_us=due_us))
     other = make.append(make.key("other", tenant="zeta"))
-    await store.append(dataclasses.replace(other, due_us=25))
+    await store.append(structs.replace(other, due_us=25))
     assert await due(store, 9) == []
     assert await due(store, 40) == ["a", "b", "other", "c"]
     assert await due(store, 40, limit=2) == ["a", "b"]
@@ -48,7 +48,7 @@ async def test_due_time_is_replaced_by_each_append(store, make):
         (3, None, []),
         (4, 0, ["chat-1"]),
     ]:
-        await store.append(dataclasses.replace(make.append(base=base), due_us=due_us))
+        await store.append(structs.replace(make.append(base=base), due_us=due_us))
         assert await due(store, 60) == found
 
 
@@ -56,7 +56,7 @@ async def test_due_times_of_a_large_group_are_each_ones_own(store, make):
     """Appends that wait together are written together; new sessions and old ones."""
     for base in range(2):
         appends = [
-            dataclasses.replace(
+            structs.replace(
                 make.append(make.key(f"chat-{n:02}"), base),
                 due_us=(base * 100 + n) if n % 3 else None,
             )
@@ -70,8 +70,8 @@ async def test_due_times_of_a_large_group_are_each_ones_own(store, make):
 
 async def test_refused_append_leaves_the_due_time(store, make):
     """It is part of the change."""
-    await store.append(dataclasses.replace(make.append(), due_us=5))
-    late = dataclasses.replace(make.append(request_id="late"), due_us=None)
+    await store.append(structs.replace(make.append(), due_us=5))
+    late = structs.replace(make.append(request_id="late"), due_us=None)
     with pytest.raises(RevisionConflict):
         await store.append(late)
     assert await due(store, 10) == ["chat-1"]
@@ -81,14 +81,14 @@ async def test_due_time_that_no_engine_can_hold_is_refused(store, make):
     """As with every number."""
     for due_us in (-1, INT_MAX + 1):
         with pytest.raises(AppendRefused):
-            await store.append(dataclasses.replace(make.append(), due_us=due_us))
+            await store.append(structs.replace(make.append(), due_us=due_us))
     assert await store.head_revision(make.key()) == 0
 
 
 async def test_due_times_outlive_the_process(lasting_engine, make):
     """What fell due while nothing ran is found at the start."""
     store = await lasting_engine.open()
-    await store.append(dataclasses.replace(make.append(), due_us=5))
+    await store.append(structs.replace(make.append(), due_us=5))
     await store.close()
     assert await due(await lasting_engine.open(), 5) == ["chat-1"]
 
@@ -192,7 +192,7 @@ async def test_erasing_takes_the_content_and_keeps_the_order(store, make):
     assert await store.erase_before(key, upto, b"blank") == upto - 1
 
     wanted = [
-        dataclasses.replace(change, events=b"blank", answer=b"", fingerprint=b"")
+        structs.replace(change, events=b"blank", answer=b"", fingerprint=b"")
         if change.revision < upto
         else change
         for change in before["changes"]
@@ -201,9 +201,7 @@ async def test_erasing_takes_the_content_and_keeps_the_order(store, make):
     assert found["changes"] == found["requests"] == found["log"] == wanted
     assert found["head"] == before["head"]
     for name in ("tasks", "audit"):
-        assert found[name] == [
-            dataclasses.replace(row, user_id="", data=b"") for row in before[name]
-        ]
+        assert found[name] == [structs.replace(row, user_id="", data=b"") for row in before[name]]
     assert [await everything(store, session) for session in (beside, other)] == kept
     rows, _ = await store.list_sessions("acme", CURSOR_START, 10)
     assert [(row.key, row.user_id) for row in rows] == [(key, ""), (beside, "ana")]
@@ -280,7 +278,7 @@ async def test_deleted_session_leaves_nothing_but_its_audit(store, make):
     """Its ids are free again; the session that takes them is a new one."""
     for session in (make.key(), make.key("chat-2"), make.key(tenant="other")):
         await talk(store, make, session, 3)
-    await store.append(dataclasses.replace(make.append(base=3), due_us=5))
+    await store.append(structs.replace(make.append(base=3), due_us=5))
     kept = [await everything(store, k) for k in (make.key("chat-2"), make.key(tenant="other"))]
 
     await store.delete_session(make.key(), 4)

@@ -6,7 +6,6 @@ must not say it afterwards: every reading RPC, watches, repeats, the store's own
 
 import asyncio
 import base64
-import dataclasses
 import secrets
 from contextlib import AsyncExitStack, suppress
 
@@ -14,6 +13,7 @@ import grpc
 import psycopg
 import pytest
 from google.protobuf import duration_pb2
+from msgspec import structs
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc, dispatch_pb2, item_pb2, turn_pb2
@@ -576,7 +576,7 @@ async def test_session_that_cannot_be_read_does_not_save_the_others(tmp_path):
     sessions = store._tenants["default"].sessions
     sessions["a"].state = b"no state"
     changes = sessions["b"].changes
-    changes[0] = dataclasses.replace(changes[0], events=b"no events")
+    changes[0] = structs.replace(changes[0], events=b"no events")
     async with serving(tmp_path, DESK, shared=store) as service:
         assert (await refusal(erase(service, canary))).reason == "STATE_CORRUPT"
         assert service.observer.failures.pop()

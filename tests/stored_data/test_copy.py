@@ -1,10 +1,10 @@
 """Copying between stores that break, differ, grow and are erased meanwhile."""
 
 import asyncio
-import dataclasses
 import random
 
 import pytest
+from msgspec import structs
 
 from routing_service.storage.event_codec import BLANK_EVENTS
 from routing_service.storage.memory_store import MemoryStore
@@ -46,7 +46,7 @@ async def append(store, key, *, tasks=(), due_us=None, word=b"", user_id="ana", 
 def task(key, name, **fields):
     """Return a task of a session."""
     row = TaskRow(name, key.session_id, "ana", "running", 5, 6, None, b"{}")
-    return dataclasses.replace(row, **fields)
+    return structs.replace(row, **fields)
 
 
 async def filled(seed=0, sessions=40):

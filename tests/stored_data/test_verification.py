@@ -1,12 +1,12 @@
 """What verify finds: each kind of damage by name, and nothing where there is none."""
 
 import asyncio
-import dataclasses
 import json
 import sqlite3
 from contextlib import closing
 
 import pytest
+from msgspec import structs
 
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import Append, AuditEntry, Change, SessionKey, TaskRow
@@ -219,7 +219,7 @@ class Forgetful:
     [
         (lambda _: None, "revision 1: request r of Route is not found by its id"),
         (
-            lambda found: dataclasses.replace(found, revision=found.revision + 4),
+            lambda found: structs.replace(found, revision=found.revision + 4),
             "revision 1: request r of Route is stored as revision 5 too",
         ),
     ],

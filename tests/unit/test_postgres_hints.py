@@ -3,10 +3,10 @@
 import asyncio
 import json
 import time
-from dataclasses import replace
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from routing_service.storage import postgres_hints
