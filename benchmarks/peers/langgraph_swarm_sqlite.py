@@ -1,9 +1,9 @@
 """A peer: LangGraph swarm with its SQLite checkpointer, agents without a model.
 
 Runs in an environment of its own (requirements beside it). Every turn is one invocation of the
-compiled swarm with the conversation's thread id, as its documentation shows; two ways of calling it
-are tried, one after another in one thread, and concurrently with the asynchronous checkpointer, and
-the faster one counts.
+compiled swarm with the conversation's thread id, as its documentation shows: with the asynchronous
+checkpointer where the load has many sessions at once, with the other in one thread where it has one
+after another.
 """
 
 from __future__ import annotations
@@ -95,14 +95,14 @@ async def concurrently(load: Load, path: Path) -> Result:
 
 
 def main() -> None:
-    """Play both ways and tell the faster one."""
+    """Play the load the way that fits it."""
     load = load_from_arguments()
     with tempfile.TemporaryDirectory() as folder:
-        results = [
-            one_after_another(load, Path(folder) / "sync.db"),
-            asyncio.run(concurrently(load, Path(folder) / "async.db")),
-        ]
-    tell(max(results, key=lambda result: result.turns_per_s))
+        path = Path(folder) / "swarm.db"
+        if load.concurrency == 1:
+            tell(one_after_another(load, path))
+        else:
+            tell(asyncio.run(concurrently(load, path)))
 
 
 if __name__ == "__main__":
