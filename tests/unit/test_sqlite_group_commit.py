@@ -6,6 +6,7 @@ import sqlite3
 import threading
 
 import pytest
+from msgspec.structs import force_setattr
 from structlog.testing import capture_logs
 
 from routing_service.storage import sqlite_bulk, sqlite_rows, sqlite_writer
@@ -189,7 +190,7 @@ async def test_poisoned_write_fails_alone_and_leaves_nothing_of_itself(store):
 async def test_value_that_the_driver_cannot_bind_fails_alone(store):
     """Whatever slips through the checks is one caller's affair and no failing disk."""
     poison = append(3, events=b"")
-    object.__setattr__(poison.change, "events", _Unbindable())
+    force_setattr(poison.change, "events", _Unbindable())
     with capture_logs() as logs:
         outcomes = await asyncio.gather(
             *(store.append(poison if n == 3 else append(n)) for n in range(8)),
