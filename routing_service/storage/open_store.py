@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from urllib.parse import unquote
 
 from routing_service.storage.store import Store, StoreError
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Option = int | float | None
 """What an engine's options are made of."""
+
+P = TypeVar("P", bound="_Place")
 
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
 _USER_INFO: Final = re.compile(r"//.*@", re.DOTALL)
@@ -146,16 +148,7 @@ def postgres_place(url: str, options: Mapping[str, Option] = MappingProxyType({}
     """Read a PostgreSQL URL. Raises StoreUrlInvalid, also where the driver is not installed."""
     from routing_service.storage.postgres_url import parse_url  # noqa: PLC0415 - when asked for
 
-    try:
-        place = parse_url(url, options)
-    except ValueError as error:
-        raise StoreUrlInvalid(f'store URL "{without_secrets(url)}" {error}') from None
-    if find_spec("psycopg") is None:
-        raise StoreUrlInvalid(
-            f'store URL "{place.shown}" needs the driver of PostgreSQL; install it with '
-            'pip install "agent-routing-service[postgres]"'
-        )
-    return place
+    return _read_place(parse_url, url, options, _Driver("psycopg", "PostgreSQL", "postgres"))
 
 
 async def _open_redis(url: str, rest: str, options: Mapping[str, Option]) -> Store:
@@ -172,16 +165,7 @@ def redis_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) 
     """Read a Redis URL. Raises StoreUrlInvalid, also where the driver is not installed."""
     from routing_service.storage.redis_url import parse_url  # noqa: PLC0415 - when asked for
 
-    try:
-        place = parse_url(url, options)
-    except ValueError as error:
-        raise StoreUrlInvalid(f'store URL "{without_secrets(url)}" {error}') from None
-    if find_spec("redis") is None:
-        raise StoreUrlInvalid(
-            f'store URL "{place.shown}" needs the driver of Redis; install it with '
-            'pip install "agent-routing-service[redis]"'
-        )
-    return place
+    return _read_place(parse_url, url, options, _Driver("redis", "Redis", "redis"))
 
 
 async def _open_dynamodb(url: str, rest: str, options: Mapping[str, Option]) -> Store:
@@ -198,14 +182,41 @@ def dynamodb_place(url: str, options: Mapping[str, Option] = MappingProxyType({}
     """Read a DynamoDB URL. Raises StoreUrlInvalid, also where the driver is not installed."""
     from routing_service.storage.dynamodb_url import parse_url  # noqa: PLC0415 - when asked for
 
+    return _read_place(parse_url, url, options, _Driver("aiobotocore", "DynamoDB", "dynamodb"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Driver:
+    """What an engine on a server needs installed: a module, whose it is, the extra that has it."""
+
+    module: str
+    engine: str
+    extra: str
+
+
+class _Place(Protocol):
+    """What a URL on a server is read into."""
+
+    @property
+    def shown(self) -> str:
+        """The URL without its secrets."""
+        ...
+
+
+def _read_place(
+    parse_url: Callable[[str, Mapping[str, Option]], P],
+    url: str,
+    options: Mapping[str, Option],
+    driver: _Driver,
+) -> P:
     try:
         place = parse_url(url, options)
     except ValueError as error:
         raise StoreUrlInvalid(f'store URL "{without_secrets(url)}" {error}') from None
-    if find_spec("aiobotocore") is None:
+    if find_spec(driver.module) is None:
         raise StoreUrlInvalid(
-            f'store URL "{place.shown}" needs the driver of DynamoDB; install it with '
-            'pip install "agent-routing-service[dynamodb]"'
+            f'store URL "{place.shown}" needs the driver of {driver.engine}; install it with '
+            f'pip install "agent-routing-service[{driver.extra}]"'
         )
     return place
 
