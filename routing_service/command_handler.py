@@ -941,8 +941,6 @@ def _history_count(call: Call, *, locked: bool) -> int:
 
 def _within_bytes(records: list[TurnRecord]) -> tuple[TurnRecord, ...]:
     """Leave out the oldest turns where all of them would be too much for one answer."""
-    if sum([record.size_bytes for record in records]) <= HISTORY_BYTES_MAX:
-        return tuple(records)
     total = 0
     for place in range(len(records) - 1, -1, -1):
         total += records[place].size_bytes
