@@ -1,0 +1,85 @@
+"""What is asked of a topic detector, and what it answers.
+
+Owns: the question, the verdict and the two protocols between them. Must not know: sessions, stores,
+clocks, thresholds, and what a model is made of.
+Rule: a detector is a pure function of its registry and the question: the same question has the same
+verdict on every replica, and asking changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from routing_service.core.registry import Registry
+
+RECENT_TURNS_MAX: Final = 8
+"""Turns that a question carries: what a message refers back to is rarely further away."""
+
+
+class RecentTurn(msgspec.Struct, frozen=True):
+    """One earlier turn of the session.
+
+    agent_id: who answered, or is to. agent_text: "" while the turn is open. outcome: proceed |
+    follow_up | complete | handoff | failure | approval_needed; "" while it is open.
+    """
+
+    agent_id: str
+    user_text: str
+    agent_text: str = ""
+    outcome: str = ""
+
+
+class TopicQuestion(msgspec.Struct, frozen=True):
+    """A message, and what is known of its session when it comes.
+
+    text: without its command. active_agent_id: "" where nobody is active, as at a first message or
+    after a completion. is_locked: the active agent asked something and waits. recent: oldest first,
+    RECENT_TURNS_MAX at most. earlier_agent_ids: who had the conversation before, in the whole
+    session, the last one last. candidate_ids: whom this user may be given now, besides the active
+    agent.
+    """
+
+    text: str
+    locale: str = ""
+    active_agent_id: str = ""
+    is_locked: bool = False
+    recent: tuple[RecentTurn, ...] = ()
+    earlier_agent_ids: tuple[str, ...] = ()
+    candidate_ids: Collection[str] = ()
+
+
+class TopicVerdict(msgspec.Struct, frozen=True):
+    """For whom a message is, with probabilities that may be taken at their word.
+
+    ranked: agent id and the probability that the message is for it, best first; candidates only, a
+    few at most. stay: that it is for the active agent, 0 where nobody is active. What is left to 1:
+    for none of them (out of scope, small talk), which is the supervisor's.
+    """
+
+    ranked: tuple[tuple[str, float], ...] = ()
+    stay: float = 0.0
+
+
+class TopicDetector(Protocol):
+    """Judges messages for one registry. Immutable, so that threads may share it."""
+
+    def judge(self, question: TopicQuestion) -> TopicVerdict:
+        """Say for whom a message is."""
+        ...
+
+
+class TopicModel(Protocol):
+    """Makes detectors; loaded once in a process. version: as decisions' logs and events name it."""
+
+    @property
+    def version(self) -> str:
+        """Name the model and its parameters."""
+        ...
+
+    def for_registry(self, registry: Registry) -> TopicDetector:
+        """Make the detector of a registry, with all that can be computed before a message comes."""
+        ...
