@@ -1,0 +1,80 @@
+#!/bin/sh
+# Installs the toolchains that the clients of other languages are tested with, where they are
+# missing: Go, a JDK with Maven, Node.js with npm, Chromium. Says what it found.
+#
+#   scripts/toolchains.sh [go|java|node|chromium]...      all of them by default
+#
+# Works on a bare Debian 12 or newer: everything comes from the distribution's own packages, and a Go
+# that those are too old for from the module proxy, which go itself asks and whose checksums it
+# verifies. Needs root, or sudo without a password, only where a package is missing. tests/toolchains.py
+# says what is new enough. Safe to repeat.
+set -eu
+cd "$(dirname "$0")/.."
+
+python=${PYTHON:-.venv/bin/python}
+# grpc-go asks for Go 1.25; Debian 12 has 1.19.
+go_version=1.25.8
+own_go=build/toolchains/go
+
+say() { printf '%s\n' "$*"; }
+fail() {
+    printf 'toolchains: %s\n' "$*" >&2
+    exit 1
+}
+found() { "$python" -m tests.toolchains "$1"; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        sudo -n "$@"
+    else
+        fail "installing packages needs root; as root: $*"
+    fi
+}
+
+listed=
+install_packages() {
+    command -v apt-get >/dev/null ||
+        fail "no apt-get here: install $* (or what this system calls them) by hand"
+    if [ -z "$listed" ]; then
+        as_root apt-get update -qq
+        listed=yes
+    fi
+    say "installing $*"
+    DEBIAN_FRONTEND=noninteractive as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# A toolchain is a module like any other, golang.org/toolchain, which an older Go can download too
+# (from 1.21 on it would do so by itself). A module's files are neither writable nor executable.
+install_go() {
+    command -v go >/dev/null || install_packages golang-go ca-certificates
+    found go >/dev/null && return
+    module="golang.org/toolchain@v0.0.1-go$go_version.$(go env GOOS)-$(go env GOARCH)"
+    say "$(go version) is too old: getting $module"
+    folder=$(go mod download -json "$module" | sed -n 's/^[[:space:]]*"Dir": "\(.*\)",\{0,1\}$/\1/p')
+    [ -n "$folder" ] || fail "go could not download $module"
+    rm -rf "$own_go"
+    mkdir -p "$own_go"
+    cp -R "$folder/." "$own_go"
+    chmod -R u+w "$own_go"
+    chmod +x "$own_go"/bin/* "$own_go"/pkg/tool/*/*
+}
+
+install_missing() {
+    case $1 in
+    go) install_go ;;
+    java) install_packages default-jdk-headless maven ;;
+    # Node.js of other packagers brings npm along, and shuts out Debian's package of it.
+    node) if command -v node >/dev/null; then install_packages npm; else install_packages nodejs npm; fi ;;
+    chromium) install_packages chromium ;;
+    *) fail "\"$1\" is no toolchain: go, java, node or chromium" ;;
+    esac
+}
+
+[ $# -gt 0 ] || set -- go java node chromium
+for name in "$@"; do
+    found "$name" && continue
+    install_missing "$name"
+    found "$name" || fail "$name is still missing, or too old"
+done
