@@ -617,6 +617,9 @@ class RoutingServicer:
             home_agent_id=registry.home_agent_id,
             registry_version=registry.version,
             instructions=instructions,
+            agent_id_by_alias={
+                alias: agent.agent_id for agent in agents for alias in agent.aliases
+            },
         )
         return Answered(response.SerializeToString())
 

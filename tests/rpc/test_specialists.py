@@ -493,3 +493,15 @@ async def test_registry_describes_the_agents(tutor):
     assert math.user_selectable
     assert math.enabled
     assert not cards["motivator"].user_selectable
+
+
+async def test_list_of_agents_says_what_each_alias_stands_for(service):
+    """Frameworks know agents by names of their own; those of agents not listed are left out."""
+    listed = await service.call("ListAgents", routing_service_pb2.ListAgentsRequest())
+    assert dict(listed.agent_id_by_alias) == {"Sales Team": "sales"}
+    assert (await service.chat().set_active("sales team")).agent.agent_id == "sales"
+    chat = await service.chat().with_agent("owner")
+    others = routing_service_pb2.ListAgentsRequest(
+        session_id=chat.session_id, user_id=chat.user_id, from_agent_id="sales team"
+    )
+    assert not (await service.call("ListAgents", others)).agent_id_by_alias

@@ -1290,10 +1290,27 @@ class ListAgentsResponse(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class AgentIdByAliasEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     AGENTS_FIELD_NUMBER: builtins.int
     HOME_AGENT_ID_FIELD_NUMBER: builtins.int
     REGISTRY_VERSION_FIELD_NUMBER: builtins.int
     INSTRUCTIONS_FIELD_NUMBER: builtins.int
+    AGENT_ID_BY_ALIAS_FIELD_NUMBER: builtins.int
     home_agent_id: builtins.str
     """The home agent: the supervisor, or the default agent of a registry without one."""
     registry_version: builtins.str
@@ -1308,6 +1325,12 @@ class ListAgentsResponse(google.protobuf.message.Message):
         locale of the list. Otherwise empty.
         """
 
+    @property
+    def agent_id_by_alias(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """The id of the agent that each alias stands for, of the agents listed: the names by which
+        frameworks know them. Compared in any case, as everywhere. Empty where the registry gives none.
+        """
+
     def __init__(
         self,
         *,
@@ -1315,8 +1338,9 @@ class ListAgentsResponse(google.protobuf.message.Message):
         home_agent_id: builtins.str = ...,
         registry_version: builtins.str = ...,
         instructions: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        agent_id_by_alias: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["agents", b"agents", "home_agent_id", b"home_agent_id", "instructions", b"instructions", "registry_version", b"registry_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id_by_alias", b"agent_id_by_alias", "agents", b"agents", "home_agent_id", b"home_agent_id", "instructions", b"instructions", "registry_version", b"registry_version"]) -> None: ...
 
 Global___ListAgentsResponse: typing_extensions.TypeAlias = ListAgentsResponse
 
