@@ -23,6 +23,7 @@ import structlog
 
 from agent_routing.v1 import admin_service_pb2, error_reason_pb2, routing_service_pb2
 from routing_service.analytics.keeper import StatsKeeper
+from routing_service.auth.open_door import OpenDoor
 from routing_service.channel_options import channel_options
 from routing_service.command_handler import CommandHandler
 from routing_service.config import Settings, SettingsInvalid, missing_agents, without_secrets
@@ -160,6 +161,7 @@ class RoutingServer:
                             clock_us=clock_us,
                         ),
                         observer or NobodyListens(),
+                        sign_in=OpenDoor(),
                         deadline_default_s=settings.deadline_default_s,
                         deadline_max_s=settings.deadline_max_s,
                         draining=draining,

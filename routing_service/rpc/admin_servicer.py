@@ -19,6 +19,7 @@ from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import session_event_pb2
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.analytics.report import read_report
+from routing_service.auth.caller import Caller
 from routing_service.command_handler import HANDOFF_REFUSED, CommandHandler
 from routing_service.core.errors import Reason, RoutingError, Violation, invalid_field
 from routing_service.core.session import SessionState, Task
@@ -38,7 +39,7 @@ from routing_service.rpc.request_checks import (
     FieldChecks,
     parse,
 )
-from routing_service.rpc.routing_servicer import PAGE_BYTES_MAX, Answered, Caller
+from routing_service.rpc.routing_servicer import PAGE_BYTES_MAX, Answered
 from routing_service.rpc.stats_mapping import stats_out
 from routing_service.stickiness import ALL_TENANTS, StickinessSwitch
 from routing_service.storage.event_codec import decode_change, decode_state

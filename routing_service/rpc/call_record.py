@@ -16,7 +16,8 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
 
     code: the gRPC status code's name. error_reason: the ErrorReason, "" for OK. reason: the
     RouteReason of the dispatch. outcome, outcome_status: of a CompleteTurn. refused_rules: the
-    handoff rules that refused, also where that was no error.
+    handoff rules that refused, also where that was no error. credential_problem: why a credential
+    was not accepted, which its bearer is not told. actor: who signed in.
     """
 
     method: str
@@ -25,6 +26,7 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     task_id: str = ""
     request_id: str = ""
     user_id: str = ""
+    actor: str = ""
     agent_id: str = ""
     previous_agent_id: str = ""
     reason: str = ""
@@ -38,6 +40,7 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     replayed: bool = False
     code: str = msgspec.field(default_factory=lambda: "OK")
     error_reason: str = ""
+    credential_problem: str = ""
     duration_ms: float = msgspec.field(default_factory=float)
 
 

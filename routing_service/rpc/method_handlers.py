@@ -7,7 +7,6 @@ an RPC does. Rule: nothing internal leaves here, and a cancelled call is never a
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -15,13 +14,13 @@ from typing import Any, Final, NoReturn, cast
 
 import grpc
 
-from routing_service.core.errors import Reason, RoutingError, Violation
+from routing_service.auth.caller import Caller, Metadata, SignIn, SignInRefused
+from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.admin_servicer import AdminServicer
 from routing_service.rpc.answers_in_order import AnswersInOrder
 from routing_service.rpc.call_record import CallObserver, CallRecord
 from routing_service.rpc.routing_servicer import (
     Answered,
-    Caller,
     RoutingServicer,
     stream_error,
 )
@@ -36,14 +35,10 @@ from routing_service.storage.store import StoreError, StoreUnavailable
 ROUTING_SERVICE: Final = "agent_routing.v1.RoutingService"
 ADMIN_SERVICE: Final = "agent_routing.v1.AdminService"
 
-TENANT_KEY: Final = "agent-routing-tenant"
-DEFAULT_TENANT: Final = "default"
 REPLAYED_KEY: Final = "agent-routing-replayed"
 
 WRITE_S_MAX: Final = 30.0
 """How long a stream's reader may leave gRPC's buffers full before it is let go."""
-
-_TENANT: Final = re.compile(r"[A-Za-z0-9._:@=;+\-]{1,128}\Z")
 
 UnaryMethod = Callable[[Caller, bytes, CallRecord], Awaitable[Answered]]
 StreamMethod = Callable[[Caller, bytes, CallRecord], AsyncGenerator[tuple[bytes, dict[str, str]]]]
@@ -56,12 +51,14 @@ def service_handlers(
     admin: AdminServicer,
     observer: CallObserver,
     *,
+    sign_in: SignIn,
     deadline_default_s: float,
     deadline_max_s: float,
     draining: asyncio.Event,
 ) -> Sequence[grpc.GenericRpcHandler]:
     """Return the handlers of every RPC in the contract.
 
+    sign_in: tells who calls, before anything else of a call is looked at.
     deadline_default_s: the time of a call that comes without a deadline. deadline_max_s: the most
     that any unary call gets. draining: set when the server stops: streams of messages end then.
     """
@@ -76,7 +73,9 @@ def service_handlers(
         "ListTurns": routing.list_turns,
         "ListAgents": routing.list_agents,
     }
-    calls = _Calls(observer, min(deadline_default_s, deadline_max_s), deadline_max_s, draining)
+    calls = _Calls(
+        observer, sign_in, min(deadline_default_s, deadline_max_s), deadline_max_s, draining
+    )
     routing_methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         name: grpc.unary_unary_rpc_method_handler(calls.unary(name, method))
         for name, method in unary.items()
@@ -120,11 +119,13 @@ class _Calls:
     def __init__(
         self,
         observer: CallObserver,
+        sign_in: SignIn,
         deadline_default_s: float,
         deadline_max_s: float,
         draining: asyncio.Event,
     ) -> None:
         self._observer = observer
+        self._sign_in = sign_in
         self._deadline_default_s = deadline_default_s
         self._deadline_max_s = deadline_max_s
         self._draining = draining
@@ -161,7 +162,7 @@ class _Calls:
             record = CallRecord(name)
             start = time.perf_counter()
             try:
-                caller = Caller(_tenant_of(context))
+                caller = await self._caller(context)
                 async with aclosing(method(caller, data, record)) as bodies:
                     async for body, place in bodies:
                         await _write_in_time(context, body, place)
@@ -205,7 +206,7 @@ class _Calls:
             record = CallRecord(name)
             start = time.perf_counter()
             try:
-                caller = Caller(_tenant_of(context))
+                caller = await self._caller(context)
                 stream = AnswersInOrder(
                     lambda data: answer(caller, data), context.write, write_s_max=WRITE_S_MAX
                 )
@@ -232,9 +233,9 @@ class _Calls:
     async def _within_deadline(
         self, name: str, method: UnaryMethod, data: bytes, context: Context, record: CallRecord
     ) -> Answered:
+        caller = await self._caller(context)
         # The stubs know no call without a deadline; there are such calls.
         remaining_s = cast("float | None", context.time_remaining())
-        caller = Caller(_tenant_of(context))
         limit_s = self._deadline_default_s if remaining_s is None else self._deadline_max_s
         if remaining_s is None or remaining_s > limit_s:
             # A caller without a deadline, or in no hurry, must not hold a session for ever.
@@ -246,6 +247,11 @@ class _Calls:
         if remaining_s <= 0:
             raise _too_late(name, 0)
         return await method(caller, data, record)
+
+    async def _caller(self, context: Context) -> Caller:
+        """Return who calls. Raises SignInRefused."""
+        metadata = cast("Metadata", context.invocation_metadata() or ())
+        return await self._sign_in.caller(metadata, context.auth_context)
 
     def _refusal(self, error: BaseException, record: CallRecord) -> RoutingError | None:
         """Return what the caller is told; None where the call is gone and nobody listens."""
@@ -274,6 +280,8 @@ class _Calls:
                 return None
         record.code = code_of(refusal).name
         record.error_reason = refusal.reason.value
+        if isinstance(refusal, SignInRefused):
+            record.credential_problem = refusal.problem
         if refusal.reason is Reason.HANDOFF_REFUSED:
             record.refused_rules = tuple(v.subject for v in refusal.violations)
         return refusal
@@ -281,23 +289,6 @@ class _Calls:
     def _finish(self, record: CallRecord, start: float) -> None:
         record.duration_ms = (time.perf_counter() - start) * 1e3
         self._observer.finished(record)
-
-
-def _tenant_of(context: Context) -> str:
-    """Return the tenant that a caller names, where nobody signs in."""
-    for key, value in context.invocation_metadata() or ():
-        if key == TENANT_KEY:
-            tenant = value if isinstance(value, str) else value.decode("ascii", "replace")
-            if not _TENANT.match(tenant):
-                detail = "is not 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; +"
-                raise RoutingError(
-                    Reason.INVALID_FIELD,
-                    f"metadata {TENANT_KEY} {detail}",
-                    metadata={"field": TENANT_KEY, "fields": "1"},
-                    violations=(Violation(TENANT_KEY, detail),),
-                )
-            return tenant
-    return DEFAULT_TENANT
 
 
 def _shutting_down() -> RoutingError:

@@ -26,6 +26,7 @@ from agent_routing.v1 import (
     routing_service_pb2,
     task_pb2,
 )
+from routing_service.auth.caller import Caller
 from routing_service.command_handler import Call, CommandHandler, Handled, Made, SessionView
 from routing_service.core import commands as cmd
 from routing_service.core.decide import Decided
@@ -114,12 +115,6 @@ RESUME_FINGERPRINT: Final = ("task_id", "decision", "comment")
 _FINGERPRINT_UUIDS: Final = frozenset({"task_id", "turn_request_id"})
 _FINGERPRINT_SETS: Final = frozenset({"entitlements"})
 _FINGERPRINT_BYTES: Final = 16
-
-
-class Caller(msgspec.Struct, frozen=True):
-    """Who calls, as far as signing in tells."""
-
-    tenant: str
 
 
 class Answered(msgspec.Struct, frozen=True):
