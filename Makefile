@@ -95,6 +95,12 @@ landed-check: $(INSTALLED) ## check that the contract is recorded as landed
 		echo "$(LANDED) is not the contract in protos/: run make landed and commit it" >&2; exit 1; }
 	@echo "$(LANDED) is current"
 
+# mkdocs would rather sell the next thing than build: its banner is no warning of ours.
+.PHONY: docs
+docs: $(INSTALLED) ## build the documentation into build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
+
 .PHONY: bench
 bench: $(INSTALLED) ## measure; options: make bench args="--help"
 	@$(BIN)/python -m benchmarks $(args)

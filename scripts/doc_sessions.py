@@ -14,7 +14,7 @@ A page's blocks run in order, in one shell and one Python, in a folder that look
                      compared with what it printed
     a title="NAME"   of any kind: is written to that file
     yaml toml json   without a title: must be well formed; a registry file must pass the check
-    text, mermaid    are shown only
+    text             is shown only
 
 A comment before a block or by itself says what differs:
 
@@ -39,6 +39,7 @@ import os
 import re
 import secrets
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -61,7 +62,7 @@ DOCUMENTED: Final = "127.0.0.1:50051"
 COMMAND_S_MAX: Final = 120
 SERVING_S_MAX: Final = 60
 COLUMNS: Final = "96"
-SHOWN_ONLY: Final = {"text", "mermaid"}
+SHOWN_ONLY: Final = {"text"}
 RUN: Final = {"console", "sh", "python"}
 CHECKED: Final = {"yaml", "toml", "json"}
 # What a page must not find or change: its own data, other builds.
@@ -539,9 +540,18 @@ def commands(body: str) -> list[str]:
     for line in body.splitlines():
         if line.startswith("$ "):
             found.append(line[2:])
-        elif found and (found[-1].count("'") % 2 or found[-1].endswith("\\")):
+        elif found and is_unfinished(found[-1]):
             found[-1] += f"\n{line}"
     return found
+
+
+def is_unfinished(command: str) -> bool:
+    """Tell whether a shell would ask for more: an open quote, a backslash at the end."""
+    try:
+        shlex.split(command, comments=True)
+    except ValueError:
+        return True
+    return False
 
 
 def environment(address: str) -> dict[str, str]:
