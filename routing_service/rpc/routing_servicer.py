@@ -342,7 +342,7 @@ class RoutingServicer:
         previous = decision.previous_agent
         response = routing_service_pb2.ClearActiveAgentResponse(
             session_id=made.call.key.session_id,
-            task_id=state.open_task.task_id if state.open_task else "",
+            task_id=state.task.task_id if state.task else "",
             request_id=made.call.request_id,
             revision=made.revision,
             previous_agent=cards.card(previous, locale) if previous else None,
