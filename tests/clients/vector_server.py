@@ -1,0 +1,170 @@
+"""A real server for the scenario vectors, which the tests of every language start and disturb.
+
+    python tests/clients/vector_server.py
+
+starts `agent-routing serve` with the vectors' registry and a store in memory, and a relay before
+it. It prints one line of JSON, {"address": "127.0.0.1:40001"}, once it answers, and ends when its
+input does. In between it obeys the words on its input, one a line, and answers each with "ok WORD"
+as soon as it holds:
+
+    away          connections are cut, and new ones too, as if nobody were there
+    back          new connections are served again
+    cut           connections are cut; new ones are served
+    lose-request  the next call is cut before the server sees it; once
+    lose-answer   the next call is carried out, and cut before its answer arrives; once
+
+Owns: the relay, and what it does to connections. Must not know: what a call means; it reads the
+heads of HTTP/2 frames, no more. Rule: a standard library alone, so that any Python that has the
+service can run it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).resolve().parents[2]
+REGISTRY = ROOT / "tests" / "clients" / "vectors" / "registry.yaml"
+
+# HTTP/2 (RFC 9113): what a client says first, and the head of every frame: three bytes of length,
+# one of type.
+PREFACE_BYTES = 24
+HEAD_BYTES = 9
+LENGTH_BYTES = 3
+TYPE_AT = 3
+HEADERS_FRAME = 0x1
+
+Side = Literal["request", "answer"]
+
+
+class Relay:
+    """Passes connections on to the server, as long as it is told to."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._is_away = False
+        self._lose: Side | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    def obey(self, word: str) -> None:
+        """Do what a word says. Raises KeyError for one that says nothing."""
+        {
+            "away": self._go_away,
+            "back": self._come_back,
+            "cut": self._cut,
+            "lose-request": lambda: self._lose_next("request"),
+            "lose-answer": lambda: self._lose_next("answer"),
+        }[word]()
+
+    def _go_away(self) -> None:
+        self._is_away = True
+        self._cut()
+
+    def _come_back(self) -> None:
+        self._is_away = False
+
+    def _lose_next(self, side: Side) -> None:
+        self._lose = side
+
+    def _cut(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass one connection on, both ways, until either side ends it."""
+        if self._is_away:
+            writer.transport.abort()
+            return
+        to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        pair = {writer, to_writer}
+        self._writers |= pair
+        try:
+            await asyncio.wait(
+                [
+                    asyncio.ensure_future(self._pass_on(reader, to_writer, "request", pair)),
+                    asyncio.ensure_future(self._pass_on(to_reader, writer, "answer", pair)),
+                ]
+            )
+        finally:
+            self._writers -= pair
+
+    async def _pass_on(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        side: Side,
+        pair: set[asyncio.StreamWriter],
+    ) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            if side == "request":
+                writer.write(await reader.readexactly(PREFACE_BYTES))
+            while not writer.is_closing():
+                head = await reader.readexactly(HEAD_BYTES)
+                body = await reader.readexactly(int.from_bytes(head[:LENGTH_BYTES]))
+                if head[TYPE_AT] == HEADERS_FRAME and self._lose == side:
+                    self._lose = None
+                    break
+                writer.write(head + body)
+                await writer.drain()
+        # One side has ended, or was to be lost: the other ends with it.
+        for each in pair:
+            each.transport.abort()
+
+
+async def start_service() -> tuple[asyncio.subprocess.Process, int]:
+    """Start the service on a free port, and return it with that. Its log goes to stderr."""
+    command = Path(sys.executable).parent / "agent-routing"
+    process = await asyncio.create_subprocess_exec(
+        str(command),
+        *("serve", "--listen", "127.0.0.1:0", "--store", "memory:"),
+        *("--agents", str(REGISTRY), "--log-level", "error"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        # Nobody's own settings make a vector pass or fail.
+        env={name: value for name, value in os.environ.items() if "AGENT_ROUTING" not in name},
+    )
+    assert process.stdout is not None
+    line = (await process.stdout.readline()).decode()
+    if not line.startswith("serving on "):
+        raise SystemExit(f"{command} does not serve: {line!r}; its log is above")
+    return process, int(line.strip().rpartition(":")[2])
+
+
+def say(line: str) -> None:
+    """Print a line that whoever started this waits for."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def main() -> None:
+    """Serve until the input ends."""
+    process, port = await start_service()
+    try:
+        relay = Relay(port)
+        listener = await asyncio.start_server(relay.serve, "127.0.0.1", 0)
+        host, own_port = listener.sockets[0].getsockname()[:2]
+        words = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(words), sys.stdin
+        )
+        say(json.dumps({"address": f"{host}:{own_port}"}))
+        while line := await words.readline():
+            word = line.decode().strip()
+            relay.obey(word)
+            say(f"ok {word}")
+        listener.close()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            # In memory: there is nothing to bring to safety, and nobody to wait for.
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
