@@ -326,10 +326,17 @@ class Registry:
         return self.agents.get(agent_id)
 
     def resolve(self, name: str) -> str | None:
-        """Return the id that an id or alias, in any case, stands for; None if nobody's."""
+        """Return the id that an id or alias, in any case, stands for; None if nobody's.
+
+        A name in ASCII is written in ASCII: some letters of other alphabets fold to it, such as the
+        long s to "s", and look like no other case of it.
+        """
         if name in self.agents:
             return name
-        return self._ids_by_name.get(fold_name(name))
+        folded = fold_name(name)
+        if folded.isascii() and not name.strip().isascii():
+            return None
+        return self._ids_by_name.get(folded)
 
 
 def _index_names(agents: Mapping[str, Agent]) -> Mapping[str, str]:

@@ -58,7 +58,13 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _LOCALE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*\Z")
 _CONTENT_TYPE = re.compile(r"[!-.0-~]+/[!-~][ -~]*\Z")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\s\x00-\x1f\x7f]+\Z")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Control characters, what nobody sees (Unicode's category Cf: zero width, direction, tags), line
+# separators, and what is no character: with them two names could look alike.
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef\ufeff\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
+)
 
 _ID_WORDS = "A-Z a-z 0-9 . _ : - @ = ; +"
 # Of the years that a Timestamp may name: 0001-01-01 to 9999-12-31.
@@ -127,8 +133,8 @@ class FieldChecks:
         """Check a user's id, which is another system's and may hold what it likes."""
         if len(value.encode()) > USER_BYTES_MAX:
             self.refuse(field, f"has more than {USER_BYTES_MAX} bytes; use a shorter id")
-        elif _CONTROL.search(value):
-            self.refuse(field, "has control characters; send the id as signed in")
+        elif _UNSEEN.search(value):
+            self.refuse(field, "has control or invisible characters; send the id as signed in")
 
     def text(self, field: str, value: str, bytes_max: int) -> None:
         """Check words: their size, and that every engine can store them."""
@@ -158,7 +164,7 @@ class FieldChecks:
         if len(distinct) > ENTITLEMENTS_MAX:
             self.refuse(field, f"has {len(distinct)} entries; send at most {ENTITLEMENTS_MAX}")
         for value in distinct[:ENTITLEMENTS_MAX]:
-            if not 0 < len(value) <= ENTITLEMENT_CHARS_MAX or _CONTROL.search(value):
+            if not 0 < len(value) <= ENTITLEMENT_CHARS_MAX or _UNSEEN.search(value):
                 self.refuse(
                     field,
                     f"{_quoted(value)} is not 1-{ENTITLEMENT_CHARS_MAX} printable characters",
@@ -175,7 +181,7 @@ class FieldChecks:
         size = 0
         for key, value in values.items():
             size += len(key.encode()) + len(value.encode())
-            if not 0 < len(key) <= METADATA_KEY_CHARS_MAX or _CONTROL.search(key):
+            if not 0 < len(key) <= METADATA_KEY_CHARS_MAX or _UNSEEN.search(key):
                 self.refuse(
                     field,
                     f"key {_quoted(key)} is not 1-{METADATA_KEY_CHARS_MAX} printable characters",

@@ -179,10 +179,12 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     Example: "ListSessions needs the scope \\"admin\\"".
     """
     ERROR_REASON_OVERLOADED: _ErrorReason.ValueType  # 22
-    """RESOURCE_EXHAUSTED, with RetryInfo. The server, or the tenant's share of it, has more calls
-    than it can answer in time. Nothing was done. Metadata: limit (its name). Remedy: repeat after
-    the delay, with the same request_id. Calls refused before they are read carry no details.
-    Example: "the server has 256 calls waiting; retry after 1 s".
+    """RESOURCE_EXHAUSTED, with RetryInfo. The server has more calls or streams than it can answer in
+    time, or this caller more than its share. Nothing was done. Metadata: limit (its name, such as
+    caller_calls_per_s), value (of that setting). Remedy: repeat after the delay, with the same
+    request_id. Calls refused before they are read carry no details.
+    Example: "this caller sends more than 50 calls a second; repeat after the delay, with the same
+    request_id".
     """
     ERROR_REASON_TOO_LARGE: _ErrorReason.ValueType  # 23
     """RESOURCE_EXHAUSTED. The request, or what it would make of the session, is larger than is ever
@@ -409,10 +411,12 @@ an initiator. Metadata: scope (the one that is missing). Remedy: use a credentia
 Example: "ListSessions needs the scope \\"admin\\"".
 """
 ERROR_REASON_OVERLOADED: ErrorReason.ValueType  # 22
-"""RESOURCE_EXHAUSTED, with RetryInfo. The server, or the tenant's share of it, has more calls
-than it can answer in time. Nothing was done. Metadata: limit (its name). Remedy: repeat after
-the delay, with the same request_id. Calls refused before they are read carry no details.
-Example: "the server has 256 calls waiting; retry after 1 s".
+"""RESOURCE_EXHAUSTED, with RetryInfo. The server has more calls or streams than it can answer in
+time, or this caller more than its share. Nothing was done. Metadata: limit (its name, such as
+caller_calls_per_s), value (of that setting). Remedy: repeat after the delay, with the same
+request_id. Calls refused before they are read carry no details.
+Example: "this caller sends more than 50 calls a second; repeat after the delay, with the same
+request_id".
 """
 ERROR_REASON_TOO_LARGE: ErrorReason.ValueType  # 23
 """RESOURCE_EXHAUSTED. The request, or what it would make of the session, is larger than is ever

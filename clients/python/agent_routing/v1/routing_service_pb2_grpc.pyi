@@ -211,7 +211,7 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     frameworks have them; answers and events have the id.
     task_id, request_id, turn_request_id and suggestion_id are UUIDs in their canonical form of 36
     characters; upper case is taken for lower. A tenant is named by the rule of session_id, a user by
-    1-256 bytes without control characters, such as "auth0|5f7c8ec7".
+    1-256 bytes without control or invisible characters, such as "auth0|5f7c8ec7".
 
     Who. With sign-in, tenant and user come from the credential, and user_id is empty or equal to
     its user, unless it has the scope act_as. Without sign-in user_id is believed, and the tenant is
@@ -439,7 +439,7 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
     frameworks have them; answers and events have the id.
     task_id, request_id, turn_request_id and suggestion_id are UUIDs in their canonical form of 36
     characters; upper case is taken for lower. A tenant is named by the rule of session_id, a user by
-    1-256 bytes without control characters, such as "auth0|5f7c8ec7".
+    1-256 bytes without control or invisible characters, such as "auth0|5f7c8ec7".
 
     Who. With sign-in, tenant and user come from the credential, and user_id is empty or equal to
     its user, unless it has the scope act_as. Without sign-in user_id is believed, and the tenant is
