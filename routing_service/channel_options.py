@@ -49,6 +49,7 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
         ("grpc.server.max_pending_requests", pending_max),
         ("grpc.server.max_pending_requests_hard_limit", pending_max * PENDING_HARD_FACTOR),
+        ("grpc.max_allowed_incoming_connections", settings.connections_max),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_S * _MS_PER_S),
         ("grpc.keepalive_time_ms", int(settings.keepalive_s * _MS_PER_S)),
         ("grpc.keepalive_timeout_ms", int(settings.keepalive_timeout_s * _MS_PER_S)),

@@ -85,6 +85,22 @@ class Settings:
         Choice(("auto", "json", "console")),
         "how log lines look: json, console, or auto (console on a terminal, otherwise json)",
     )
+    log_ids: str = _setting(
+        "plain",
+        Choice(("plain", "hashed")),
+        "how session and user ids stand in the log: plain, or hashed",
+    )
+    log_ids_key_file: str = _setting(
+        "",
+        Words("the path of a file"),
+        "the secret by which ids are hashed, the same on all replicas; without it each process "
+        "has one of its own",
+    )
+    log_error_words: bool = _setting(
+        default=False,
+        form=Switch(),
+        text="log what unexpected errors say, which may quote what somebody said",
+    )
     insecure: bool = _setting(
         default=False,
         form=Switch(),
@@ -122,6 +138,21 @@ class Settings:
         128,
         WholeNumber(1, 100_000),
         "calls waiting to be looked at; from here on some are refused, from twice as many all",
+    )
+    caller_calls_per_s: int = _setting(
+        0,
+        WholeNumber(0, 1_000_000),
+        "calls a second of one caller; what it saved in two seconds may come at once; 0 = no limit",
+    )
+    caller_streams_max: int = _setting(
+        1_000,
+        WholeNumber(0, 1_000_000),
+        "watches and message streams that one caller may have open; 0 = no limit",
+    )
+    connections_max: int = _setting(
+        2_000,
+        WholeNumber(1, 1_000_000),
+        "connections at a time; one more is closed before it is read",
     )
     keepalive_s: float = _setting(
         60.0,

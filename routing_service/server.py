@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from types import ModuleType
 from typing import Final
 
 import grpc
@@ -32,11 +33,13 @@ from routing_service.event_feed import EventFeed
 from routing_service.expiry_sweeper import ExpirySweeper
 from routing_service.ids import new_uuid7
 from routing_service.listen_address import ListenAddress, ListenFailed, check_is_free
+from routing_service.log_privacy import IdHashes, LogKeyInvalid, read_key
 from routing_service.metrics import Metrics
 from routing_service.registry_file import RegistryFileError, check_registry_file
 from routing_service.registry_source import RegistrySource
 from routing_service.rpc.admin_servicer import AdminServicer
 from routing_service.rpc.call_record import CallObserver, CallRecord
+from routing_service.rpc.caller_limits import CallerLimits
 from routing_service.rpc.health import HEALTH_DESCRIPTOR, HealthService, StoreProbe
 from routing_service.rpc.method_handlers import service_handlers
 from routing_service.rpc.reflection import ReflectionService
@@ -45,6 +48,12 @@ from routing_service.stickiness import StickinessSwitch
 from routing_service.storage.open_store import StoreUrlInvalid, open_store
 from routing_service.storage.store import Store, StoreError
 from routing_service.telemetry import CallLog, configure_logging, log_failure
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows.
+    resource = None
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -58,6 +67,9 @@ GC_THRESHOLDS: Final = (20_000, 20, 50)
 """Objects made before Python looks for cycles among them, and how often it looks at older ones. A
 call leaves no cycles, and at the default of 700 looking for them took an eighth of a busy server's
 time."""
+
+DESCRIPTORS_BESIDE: Final = 256
+"""Descriptors that are no caller's: the store's files and connections, logs, gRPC's own."""
 
 _log = structlog.get_logger(__name__)
 
@@ -164,6 +176,9 @@ class RoutingServer:
                         sign_in=OpenDoor(),
                         deadline_default_s=settings.deadline_default_s,
                         deadline_max_s=settings.deadline_max_s,
+                        limits=CallerLimits(
+                            settings.caller_calls_per_s, settings.caller_streams_max
+                        ),
                         draining=draining,
                     ),
                     health.handler(),
@@ -285,7 +300,17 @@ async def serve(settings: Settings, observer: CallObserver | None = None) -> Non
 
 def run(settings: Settings) -> int:
     """Serve in this process until told to stop; return its exit code, errors told on stderr."""
-    configured = configure_logging(settings.log_level, settings.log_format)
+    try:
+        key = read_key(settings.log_ids_key_file)
+    except LogKeyInvalid as error:
+        return _refused(error, EXIT_USAGE)
+    configured = configure_logging(
+        settings.log_level,
+        settings.log_format,
+        hashes=IdHashes(key) if settings.log_ids == "hashed" else None,
+        error_words=settings.log_error_words,
+    )
+    _allow_descriptors(settings.connections_max)
     observer = CallLog(configured, Metrics())
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -303,6 +328,32 @@ def _refused(error: Exception, exit_code: int) -> int:
     for line in str(error).splitlines():
         print(f"error: {line}", file=sys.stderr)  # noqa: T201 - for whoever typed the command
     return exit_code
+
+
+def _allow_descriptors(connections_max: int) -> None:
+    """Ask the system for as many descriptors as connections may need; say so where it refuses.
+
+    Many systems give a process 1,024 unless it asks for more. One that runs out can neither accept
+    a connection nor open its store.
+    """
+    if resource is None:  # Windows has no such limit.
+        return
+    wanted = connections_max + DESCRIPTORS_BESIDE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return
+    given = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (given, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        _log.warning(
+            "descriptors_few",
+            descriptors=soft,
+            wanted=wanted,
+            remedy="raise the limit of open files (ulimit -n, LimitNOFILE), or lower "
+            "connections_max",
+        )
 
 
 def _set_garbage_aside() -> None:

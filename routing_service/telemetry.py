@@ -2,8 +2,8 @@
 
 Owns how lines look and where they go: one JSON object a line on stderr, or something for people on
 a terminal. It must not know what a decision means. Its rule: constant event names with fields,
-never the text of a message and never a token; a line that cannot be written is counted and lost,
-because no call may fail or wait for its log line's sake.
+never the text of a message and never a token (log_privacy.py has how); a line that cannot be
+written is counted and lost, because no call may fail or wait for its log line's sake.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ from typing import Any, Final, TextIO
 import msgspec
 import structlog
 
+from routing_service.log_privacy import NOT_LOGGED, IdHashes, trace_of
 from routing_service.metrics import Metrics
 from routing_service.rpc.call_record import CallRecord
 from routing_service.storage.store import StoreClosed, StoreError, StoreUnavailable, TooLarge
 
 DECISION: Final = "decision"
 CALL_FINISHED: Final = "call_finished"
+CALL_REFUSED: Final = "call_refused"
+"""The audit of those who were not let in: no credentials, no right, or more than they may ask for.
+Each such call has this line and no other."""
+
 INTERNAL_ERROR: Final = "internal_error"
 STORE_FAILED: Final = "store_failed"
 
@@ -35,10 +40,13 @@ READING_METHODS: Final = frozenset(
 )
 """They decide nothing: their lines are at debug, as a screen that polls would fill the log."""
 
+CODES_KEPT_OUT: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
+"""The caller was not let in. The line is a warning, so that an audit needs no other level."""
+
 CODES_LOST: Final = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS"})
 """Work was lost, or may have been: the line is an error."""
 
-CODES_DEGRADED: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"})
+CODES_DEGRADED: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 """The caller has to repeat it: the line is a warning."""
 
 PRIVATE_FIELDS: Final = frozenset(
@@ -55,8 +63,6 @@ PRIVATE_FIELDS: Final = frozenset(
     }
 )
 """Fields that no line carries, whoever adds them: what users and agents say, and what signs in."""
-
-NOT_LOGGED: Final = "[not logged]"
 
 LINE_WAIT_S: Final = 0.005
 """What a kill -9 may cost of the log: the decisions themselves are in the store."""
@@ -127,12 +133,23 @@ class Logging:
     writer: LineWriter
     level: int
     for_people: bool
+    hashes: IdHashes | None = None
+    """None = ids are written as they are."""
 
 
-def configure_logging(level: str, log_format: str, stream: TextIO | None = None) -> Logging:
+def configure_logging(
+    level: str,
+    log_format: str,
+    stream: TextIO | None = None,
+    *,
+    hashes: IdHashes | None = None,
+    error_words: bool = False,
+) -> Logging:
     """Set up structlog, and bring the log lines of libraries there too.
 
-    level, log_format: as in Settings. stream: default stderr, since stdout is for results.
+    level, log_format: as in Settings. stream: default stderr, since stdout is for results. hashes:
+    of ids that name somebody; None = plain. error_words: whether errors are logged with what they
+    say, which may quote what somebody said.
     """
     out = stream or sys.stderr
     writer = LineWriter(out)
@@ -141,13 +158,24 @@ def configure_logging(level: str, log_format: str, stream: TextIO | None = None)
         [
             structlog.dev.ConsoleRenderer(
                 colors=out.isatty(),
-                # The default shows local variables, and so what users said.
-                exception_formatter=structlog.dev.plain_traceback,
             )
         ]
         if for_people
-        else [structlog.processors.format_exc_info, _render_json]
+        else [_render_json]
     )
+
+    def add_trace(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        error = _error_of(event.pop("exc_info", None))
+        if error is not None:
+            # structlog's own shows local variables, and so what users said.
+            event["exception"] = trace_of(error, with_words=error_words)
+        return event
+
+    def hide_ids(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if hashes is not None:
+            hashes.hide_in(event)
+        return event
+
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -155,14 +183,16 @@ def configure_logging(level: str, log_format: str, stream: TextIO | None = None)
             _add_logger_name,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _withhold,
+            add_trace,
+            hide_ids,
             *rendering,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=lambda *names: _StructlogSink(writer, names[0] if names else ""),
         cache_logger_on_first_use=False,
     )
-    _bring_library_lines()
-    return Logging(writer, _LEVELS[level], for_people)
+    _bring_library_lines(error_words=error_words)
+    return Logging(writer, _LEVELS[level], for_people, hashes)
 
 
 class CallLog:
@@ -173,6 +203,7 @@ class CallLog:
         self._writer = configured.writer
         self._level = configured.level
         self._for_people = configured.for_people
+        self._hashes = configured.hashes
         self._metrics = metrics
         self._encode = msgspec.json.Encoder().encode
 
@@ -182,17 +213,30 @@ class CallLog:
         level = _level_of(record)
         if _LEVELS[level] < self._level:
             return
-        event = CALL_FINISHED if record.method in READING_METHODS else DECISION
+        if record.code in CODES_KEPT_OUT:
+            event = CALL_REFUSED
+        else:
+            event = CALL_FINISHED if record.method in READING_METHODS else DECISION
         record.duration_ms = round(record.duration_ms, 3)
         if self._for_people:
             fields = msgspec.to_builtins(record)
             structlog.get_logger(__name__).log(_LEVELS[level], event, **fields)
             return
+        if self._hashes is not None:
+            hide = self._hashes.hide
+            record = msgspec.structs.replace(
+                record,
+                session_id=hide(record.session_id),
+                user_id=hide(record.user_id),
+                actor=hide(record.actor),
+                peer=hide(record.peer),
+            )
         # The record is encoded as it is: a struct of the line's own would cost as much again.
         now = self._encode(datetime.now(UTC))
         head = b'{"timestamp":%b,"level":"%b","event":"%b",' % (now, level.encode(), event.encode())
         line = head + self._encode(record)[1:]
-        if level in {"debug", "info"}:
+        # Who is kept out may try a thousand times a second: those lines are no reason to hurry.
+        if level in {"debug", "info"} or event == CALL_REFUSED:
             self._writer.write_soon(line)
         else:
             self._writer.write(line)
@@ -229,7 +273,7 @@ def _level_of(record: CallRecord) -> str:
         return "debug" if record.method in READING_METHODS else "info"
     if record.code in CODES_LOST:
         return "error"
-    return "warning" if record.code in CODES_DEGRADED else "info"
+    return "warning" if record.code in CODES_DEGRADED | CODES_KEPT_OUT else "info"
 
 
 class _StructlogSink:
@@ -248,22 +292,39 @@ class _StructlogSink:
 class _LibraryLines(logging.Handler):
     """Turns a library's log record into one of our lines."""
 
+    def __init__(self, *, error_words: bool) -> None:
+        # Libraries say at info what only their authors want to know.
+        super().__init__(level=logging.WARNING)
+        self._error_words = error_words
+
     def emit(self, record: logging.LogRecord) -> None:
         try:
             said = record.getMessage()
         except (TypeError, ValueError):  # Its arguments do not fit its format.
             said = str(record.msg)
+        if record.name == "asyncio" and not self._error_words:
+            # What follows shows the task and its error, with all that the error quotes; the trace
+            # has where it came from.
+            said = said.partition("\n")[0]
         structlog.get_logger(record.name).log(
             record.levelno, "library_log", message=said, exc_info=record.exc_info
         )
 
 
-def _bring_library_lines() -> None:
+def _error_of(given: object) -> BaseException | None:
+    """Return the error that a line tells of: itself, what sys.exc_info() returned, or True."""
+    if given is True:
+        given = sys.exc_info()
+    if isinstance(given, tuple):
+        given = given[1] if len(given) > 1 else None
+    return given if isinstance(given, BaseException) else None
+
+
+def _bring_library_lines(*, error_words: bool) -> None:
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _LibraryLines)]:
         root.removeHandler(handler)
-    # Libraries say at info what only their authors want to know.
-    root.addHandler(_LibraryLines(level=logging.WARNING))
+    root.addHandler(_LibraryLines(error_words=error_words))
 
 
 def _add_logger_name(

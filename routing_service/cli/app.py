@@ -26,6 +26,7 @@ from routing_service.cli import (
     handoff,
     health,
     history,
+    log_id,
     migrate,
     purge,
     reload,
@@ -93,6 +94,7 @@ _COMMANDS: Final[tuple[tuple[str, Callable[..., None], str], ...]] = (
     ("restore", backup.restore, backup.RESTORE_EPILOG),
     ("copy", copy.copy, copy.EPILOG),
     ("compact", compact.compact, compact.EPILOG),
+    ("log-id", log_id.log_id, log_id.EPILOG),
 )
 """Name, function, and what its help ends with."""
 

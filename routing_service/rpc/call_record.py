@@ -17,7 +17,8 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     code: the gRPC status code's name. error_reason: the ErrorReason, "" for OK. reason: the
     RouteReason of the dispatch. outcome, outcome_status: of a CompleteTurn. refused_rules: the
     handoff rules that refused, also where that was no error. credential_problem: why a credential
-    was not accepted, which its bearer is not told. actor: who signed in.
+    was not accepted, which its bearer is not told. actor: who signed in. peer: where a call came
+    from, of those that were not let in.
     """
 
     method: str
@@ -27,6 +28,7 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     request_id: str = ""
     user_id: str = ""
     actor: str = ""
+    peer: str = ""
     agent_id: str = ""
     previous_agent_id: str = ""
     reason: str = ""

@@ -19,6 +19,7 @@ from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.admin_servicer import AdminServicer
 from routing_service.rpc.answers_in_order import AnswersInOrder
 from routing_service.rpc.call_record import CallObserver, CallRecord
+from routing_service.rpc.caller_limits import CallerLimits
 from routing_service.rpc.routing_servicer import (
     Answered,
     RoutingServicer,
@@ -40,6 +41,11 @@ REPLAYED_KEY: Final = "agent-routing-replayed"
 WRITE_S_MAX: Final = 30.0
 """How long a stream's reader may leave gRPC's buffers full before it is let go."""
 
+_KEPT_OUT: Final = frozenset(
+    {Reason.UNAUTHENTICATED, Reason.OWNER_MISMATCH, Reason.SCOPE_MISSING, Reason.OVERLOADED}
+)
+"""Refusals whose log line says where the call came from."""
+
 UnaryMethod = Callable[[Caller, bytes, CallRecord], Awaitable[Answered]]
 StreamMethod = Callable[[Caller, bytes, CallRecord], AsyncGenerator[tuple[bytes, dict[str, str]]]]
 """Yields messages, each with the place from which a reader goes on: metadata of its errors."""
@@ -54,13 +60,15 @@ def service_handlers(
     sign_in: SignIn,
     deadline_default_s: float,
     deadline_max_s: float,
+    limits: CallerLimits,
     draining: asyncio.Event,
 ) -> Sequence[grpc.GenericRpcHandler]:
     """Return the handlers of every RPC in the contract.
 
     sign_in: tells who calls, before anything else of a call is looked at.
     deadline_default_s: the time of a call that comes without a deadline. deadline_max_s: the most
-    that any unary call gets. draining: set when the server stops: streams of messages end then.
+    that any unary call gets. limits: what each caller may ask for. draining: set when the server
+    stops: streams of messages end then.
     """
     unary: dict[str, UnaryMethod] = {
         "Route": routing.route,
@@ -74,7 +82,12 @@ def service_handlers(
         "ListAgents": routing.list_agents,
     }
     calls = _Calls(
-        observer, sign_in, min(deadline_default_s, deadline_max_s), deadline_max_s, draining
+        observer,
+        sign_in,
+        deadline_default_s=min(deadline_default_s, deadline_max_s),
+        deadline_max_s=deadline_max_s,
+        limits=limits,
+        draining=draining,
     )
     routing_methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         name: grpc.unary_unary_rpc_method_handler(calls.unary(name, method))
@@ -120,14 +133,17 @@ class _Calls:
         self,
         observer: CallObserver,
         sign_in: SignIn,
+        *,
         deadline_default_s: float,
         deadline_max_s: float,
+        limits: CallerLimits,
         draining: asyncio.Event,
     ) -> None:
         self._observer = observer
         self._sign_in = sign_in
         self._deadline_default_s = deadline_default_s
         self._deadline_max_s = deadline_max_s
+        self._limits = limits
         self._draining = draining
 
     def unary(self, name: str, method: UnaryMethod) -> Callable[[bytes, Context], Awaitable[bytes]]:
@@ -139,7 +155,7 @@ class _Calls:
             try:
                 answered = await self._within_deadline(name, method, data, context, record)
             except BaseException as error:
-                refusal = self._refusal(error, record)
+                refusal = self._refusal(error, record, context)
                 if refusal is None:
                     record.code = "CANCELLED"
                     self._finish(record, start)
@@ -163,11 +179,13 @@ class _Calls:
             start = time.perf_counter()
             try:
                 caller = await self._caller(context)
-                async with aclosing(method(caller, data, record)) as bodies:
-                    async for body, place in bodies:
-                        await _write_in_time(context, body, place)
+                self._admit(caller, context)
+                with self._limits.stream(_limited_as(caller, context)):
+                    async with aclosing(method(caller, data, record)) as bodies:
+                        async for body, place in bodies:
+                            await _write_in_time(context, body, place)
             except BaseException as error:
-                refusal = self._refusal(error, record)
+                refusal = self._refusal(error, record, context)
                 if refusal is None:
                     record.code = "CANCELLED"
                     self._finish(record, start)
@@ -183,16 +201,17 @@ class _Calls:
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
         """Return the handler of RouteStream: many messages, each with an answer of its own."""
 
-        async def answer(caller: Caller, data: bytes) -> bytes:
+        async def answer(caller: Caller, data: bytes, context: Context) -> bytes:
             """Answer one message; what is wrong with it is in its answer."""
             record = CallRecord(name)
             start = time.perf_counter()
             try:
+                self._admit(caller, context)
                 async with asyncio.timeout(self._deadline_default_s):
                     body = (await method(caller, data, record)).body
             except BaseException as error:
                 told = _too_late(name, self._deadline_default_s) if _timed_out(error) else error
-                refusal = self._refusal(told, record)
+                refusal = self._refusal(told, record, context)
                 if refusal is None:
                     record.code = "CANCELLED"
                     self._finish(record, start)
@@ -208,16 +227,19 @@ class _Calls:
             try:
                 caller = await self._caller(context)
                 stream = AnswersInOrder(
-                    lambda data: answer(caller, data), context.write, write_s_max=WRITE_S_MAX
+                    lambda data: answer(caller, data, context),
+                    context.write,
+                    write_s_max=WRITE_S_MAX,
                 )
                 stopping = asyncio.ensure_future(self._draining.wait())
                 stopping.add_done_callback(lambda _: stream.stop_reading())
                 try:
-                    await stream.run(requests)
+                    with self._limits.stream(_limited_as(caller, context)):
+                        await stream.run(requests)
                 finally:
                     stopping.cancel()
             except BaseException as error:
-                refusal = self._refusal(error, record)
+                refusal = self._refusal(error, record, context)
                 if refusal is None:
                     record.code = "CANCELLED"
                     self._finish(record, start)
@@ -236,6 +258,7 @@ class _Calls:
         caller = await self._caller(context)
         # The stubs know no call without a deadline; there are such calls.
         remaining_s = cast("float | None", context.time_remaining())
+        self._admit(caller, context)
         limit_s = self._deadline_default_s if remaining_s is None else self._deadline_max_s
         if remaining_s is None or remaining_s > limit_s:
             # A caller without a deadline, or in no hurry, must not hold a session for ever.
@@ -253,7 +276,14 @@ class _Calls:
         metadata = cast("Metadata", context.invocation_metadata() or ())
         return await self._sign_in.caller(metadata, context.auth_context)
 
-    def _refusal(self, error: BaseException, record: CallRecord) -> RoutingError | None:
+    def _admit(self, caller: Caller, context: Context) -> None:
+        """Hold back a caller that calls too often. Raises OVERLOADED."""
+        if self._limits.limits_calls:
+            self._limits.admit(_limited_as(caller, context))
+
+    def _refusal(
+        self, error: BaseException, record: CallRecord, context: Context
+    ) -> RoutingError | None:
         """Return what the caller is told; None where the call is gone and nobody listens."""
         match error:
             case RoutingError():
@@ -282,6 +312,8 @@ class _Calls:
         record.error_reason = refusal.reason.value
         if isinstance(refusal, SignInRefused):
             record.credential_problem = refusal.problem
+        if refusal.reason in _KEPT_OUT:
+            record.peer = context.peer()
         if refusal.reason is Reason.HANDOFF_REFUSED:
             record.refused_rules = tuple(v.subject for v in refusal.violations)
         return refusal
@@ -289,6 +321,16 @@ class _Calls:
     def _finish(self, record: CallRecord, start: float) -> None:
         record.duration_ms = (time.perf_counter() - start) * 1e3
         self._observer.finished(record)
+
+
+def _limited_as(caller: Caller, context: Context) -> str:
+    """Name whoever has a share of the server: who signed in; where nobody does, a host.
+
+    Without its port, which is another for each connection.
+    """
+    if caller.signed_in:
+        return f"{caller.tenant}/{caller.subject}"
+    return context.peer().rpartition(":")[0]
 
 
 def _shutting_down() -> RoutingError:

@@ -1,9 +1,12 @@
 import asyncio
+import contextlib
 import json
+import resource
 import signal
 import socket
 import sqlite3
 import time
+from pathlib import Path
 
 import grpc
 import pytest
@@ -14,6 +17,7 @@ from routing_service.config import Settings, SettingsInvalid
 from routing_service.examples import EXAMPLES
 from routing_service.ids import new_uuid7
 from routing_service.listen_address import ListenFailed
+from routing_service.log_privacy import IdHashes, read_key
 from routing_service.registry_file import RegistryFileError
 from routing_service.rpc.health import READINESS
 from routing_service.server import RoutingServer
@@ -434,3 +438,57 @@ async def test_a_store_in_use_by_another_server_is_refused(serve_process, run_to
     ran = await run_tool("agent-routing", "serve", f"--agents={TAX}", f"--store={store}")
     assert ran.exit_code == 1
     assert f"is in use by process {server.process.pid}" in ran.err
+
+
+async def test_a_process_asks_for_the_descriptors_that_its_connections_need(serve_process):
+    """Many systems give 1,024 unless one asks; whoever runs out cannot open the store either."""
+    running = await serve_process(connections_max=1_500)
+    limits = await asyncio.to_thread(
+        Path(f"/proc/{running.process.pid}/limits").read_text, encoding="ascii"
+    )
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+    assert int(line.split()[3]) >= 1_756
+
+
+async def test_a_process_whose_descriptors_do_not_suffice_says_so(serve_process):
+    """Before the first caller finds out."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= 1_000_000:
+        pytest.skip("this system gives as many descriptors as can be asked for")
+    running = await serve_process(connections_max=1_000_000)
+    await running.logged("descriptors_few")
+
+
+async def test_a_key_file_that_is_not_there_is_refused(run_tool):
+    """Rather than hashes that nobody can compare, found out when they are needed."""
+    agents = EXAMPLES["tax"].registry_path
+    ran = await run_tool(
+        "agent-routing", "serve", "--agents", agents, "--log-ids-key-file", "none.key"
+    )
+    assert ran.exit_code == 2
+    assert 'error: the key file "none.key" of log_ids cannot be read' in ran.err
+
+
+async def test_a_process_that_hashes_ids_logs_none_of_them(serve_process, tmp_path):
+    """In no line of a whole conversation, of refusals or of its end."""
+    key = tmp_path / "ids.key"
+    key.write_text("0123456789abcdef0123456789abcdef")
+    running = await serve_process(log_ids="hashed", log_ids_key_file=key, log_level="debug")
+    async with grpc.aio.insecure_channel(running.address) as channel:
+        stub = routing_service_pb2_grpc.RoutingServiceStub(channel)
+        for user in ("+34600000001", "+34600000002"):
+            request = routing_service_pb2.RouteRequest(
+                session_id="whatsapp:34600000001", user_id=user, text="my salary is 100"
+            )
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await stub.Route(request, timeout=20)
+    running.send(signal.SIGTERM)
+    await running.end()
+    lines = [json.loads(line) for line in running.text.splitlines()]
+    hashes = IdHashes(read_key(str(key)))
+    calls = [line for line in lines if "session_id" in line]
+    assert {line["session_id"] for line in calls} == {hashes.hide("whatsapp:34600000001")}
+    assert [line["event"] for line in calls] == ["decision", "call_refused"]
+    assert calls[1]["user_id"] == hashes.hide("+34600000002")
+    assert "3460000000" not in running.text
+    assert "salary" not in running.text

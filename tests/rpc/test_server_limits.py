@@ -10,7 +10,7 @@ from routing_service.config import Settings
 from routing_service.examples import EXAMPLES
 from routing_service.server import RoutingServer
 from routing_service.storage.memory_store import MemoryStore
-from tests.rpc.live_service import read_refusal, refusal
+from tests.rpc.live_service import fresh_id, read_refusal, refusal
 
 
 class HeldStore(MemoryStore):
@@ -152,3 +152,112 @@ async def test_a_callers_own_deadline_counts_where_it_is_shorter(held):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await held.Route(message(), timeout=0.2)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+# --- one caller among others ---
+
+
+async def test_a_caller_who_calls_too_often_is_told_when_to_come_back(start_server):
+    """With its own reason, a delay that is true, and a line that says who it was."""
+    server = await start_server(caller_calls_per_s=5)
+    calls = [server.stub.Route(message(f"chat-{n}"), timeout=20) for n in range(40)]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    # Two seconds' worth at once, and what the seconds that it took brought.
+    assert 10 <= len(outcomes) - len(failed) < 40
+    refused = read_refusal(failed[-1])
+    assert tuple(refused) == ("RESOURCE_EXHAUSTED", "OVERLOADED")
+    assert refused.metadata == {"limit": "caller_calls_per_s", "value": "5"}
+    assert 0 < refused.retry_after_s <= 0.2
+    kept_out = [call for call in server.observer.calls if call.code == "RESOURCE_EXHAUSTED"]
+    assert len(kept_out) == len(failed)
+    assert {call.peer.rpartition(":")[0] for call in kept_out} == {"ipv4:127.0.0.1"}
+    # Reads count too; and nothing of a refused call was done.
+    ask = routing_service_pb2.ListAgentsRequest(user_id="ana")
+    codes = Counter()
+    for _ in range(20):
+        try:
+            await server.stub.ListAgents(ask, timeout=20)
+        except grpc.aio.AioRpcError as error:
+            codes[read_refusal(error).reason] += 1
+    assert codes["OVERLOADED"]
+    rows, _ = await server.store.list_sessions("default", b"", 100)
+    assert len(rows) == len(outcomes) - len(failed)
+
+
+async def test_a_message_of_a_stream_counts_as_a_call(start_server):
+    """A stream is no way around the limit, and does not end by it."""
+    server = await start_server(caller_calls_per_s=5)
+    requests = [
+        routing_service_pb2.RouteStreamRequest(route=message(f"chat-{n}", request_id=fresh_id()))
+        for n in range(40)
+    ]
+    answers = [answer async for answer in server.stub.RouteStream(aiter_of(requests), timeout=30)]
+    assert len(answers) == 40
+    refused = [answer for answer in answers if answer.HasField("error")]
+    assert 0 < len(refused) <= 30
+    assert {answer.error.code for answer in refused} == {
+        grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+    }
+
+
+async def aiter_of(values):
+    """Give values one by one."""
+    for value in values:
+        yield value
+
+
+async def test_streams_of_one_caller_are_bounded(start_server):
+    """Each holds memory for as long as its client likes; one that ends makes room."""
+    server = await start_server(caller_streams_max=3)
+    await server.stub.Route(message("watched"), timeout=20)
+    ask = routing_service_pb2.WatchSessionRequest(session_id="watched", user_id="ana")
+    watches = [server.stub.WatchSession(ask, timeout=60) for _ in range(3)]
+    for watch in watches:
+        await watch.read()
+    refused = await refusal(server.stub.WatchSession(ask, timeout=20).read())
+    assert tuple(refused) == ("RESOURCE_EXHAUSTED", "OVERLOADED")
+    assert refused.metadata == {"limit": "caller_streams_max", "value": "3"}
+    assert refused.retry_after_s
+    stream = server.stub.RouteStream(aiter_of([]), timeout=20)
+    assert (await refusal(stream.read())).metadata["limit"] == "caller_streams_max"
+    watches[0].cancel()
+
+    async def watch_again():
+        async with asyncio.timeout(30):
+            while True:
+                watch = server.stub.WatchSession(ask, timeout=60)
+                try:
+                    return await watch.read()
+                except grpc.aio.AioRpcError:
+                    await asyncio.sleep(0.01)
+
+    assert (await watch_again()).HasField("heartbeat")
+    # Calls that are no streams go on.
+    assert (await server.stub.Route(message("watched"), timeout=20)).revision == 2
+
+
+async def test_connections_are_bounded_and_one_that_ends_makes_room(start_server):
+    """A connection costs a descriptor, which the store needs too."""
+    server = await start_server(connections_max=4)
+    await server.stub.Route(message("chat"), timeout=20)  # The fixture's own is the first.
+    ask = routing_service_pb2.ListAgentsRequest(user_id="ana")
+
+    def connect():
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        return grpc.aio.insecure_channel(server.server.address, options)
+
+    channels = [connect() for _ in range(4)]
+    codes = Counter()
+    for channel in channels:
+        try:
+            await routing_service_pb2_grpc.RoutingServiceStub(channel).ListAgents(ask, timeout=20)
+        except grpc.aio.AioRpcError as error:
+            codes[error.code().name] += 1
+    assert codes == {"UNAVAILABLE": 1}
+    for channel in channels:
+        await channel.close()
+    async with connect() as channel:
+        stub = routing_service_pb2_grpc.RoutingServiceStub(channel)
+        answer = await stub.ListAgents(ask, timeout=20, wait_for_ready=True)
+    assert answer.agents

@@ -5,14 +5,42 @@ from pathlib import Path
 
 import pytest
 
+from routing_service import channel_options, event_feed
+from routing_service.config import SETTINGS
+from routing_service.rpc import (
+    admin_servicer,
+    answers_in_order,
+    health,
+    method_handlers,
+    request_checks,
+    routing_servicer,
+    status_errors,
+)
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "clients/python/README.md",
+    "docs/limits.md",
     "docs/proofs.md",
 ]
+
+LIMITS = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (
+        admin_servicer,
+        answers_in_order,
+        channel_options,
+        event_feed,
+        health,
+        method_handlers,
+        request_checks,
+        routing_servicer,
+        status_errors,
+    )
+}
 
 
 def text_of(name):
@@ -35,3 +63,41 @@ def test_relative_links_lead_to_files(name):
     links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text_of(name))
     missing = [link for link in links if not (ROOT / name).parent.joinpath(link).exists()]
     assert not missing
+
+
+def number(written):
+    """Read a number as the tables have it: 1,000 or 32 KiB."""
+    digits, _, unit = written.strip().replace(",", "").partition(" ")
+    return float(digits) * {"": 1, "KiB": 1024}[unit]
+
+
+def test_every_limit_of_the_table_is_the_code_s():
+    """A limit that an operator reads about is the one that holds."""
+    rows = re.findall(
+        r"^\| .* \| ([\d,]+(?: KiB)?) \| `(\w+)\.(\w+)`", text_of("docs/limits.md"), re.MULTILINE
+    )
+    assert len(rows) >= 34
+    for written, module, name in rows:
+        assert number(written) == getattr(LIMITS[module], name), name
+    text = text_of("docs/limits.md")
+    for name, module in LIMITS.items():
+        for limit in re.findall(rf"`{name}\.(\w+)`", text):
+            assert hasattr(module, limit)
+
+
+def test_every_setting_of_the_limits_has_the_default_that_is_written():
+    """And every setting that limits something is there."""
+    rows = re.findall(r"^\| .*? \| `(\w+)` \| ([\d,]+) \|", text_of("docs/limits.md"), re.MULTILINE)
+    for name, written in rows:
+        assert number(written) == SETTINGS[name].default, name
+    limiting = {
+        name for name in SETTINGS if re.search("_max|_per_s$|deadline_|drain_s|keepalive_s$", name)
+    }
+    assert limiting == {name for name, _ in rows}
+
+
+def test_no_field_is_larger_than_the_table_says():
+    """A bound of a request that is added is written down."""
+    bounds = {name for name in vars(request_checks) if re.fullmatch("[A-Z][A-Z_]+_MAX", name)}
+    written = set(re.findall(r"`request_checks\.(\w+)`", text_of("docs/limits.md")))
+    assert bounds == written

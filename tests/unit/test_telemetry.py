@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 import pytest
 import structlog
 
+from routing_service.log_privacy import NOT_LOGGED, IdHashes
 from routing_service.metrics import LATENCY_BOUNDS_S, Metrics
 from routing_service.rpc.call_record import CallRecord
 from routing_service.storage.store import SessionKey, StoreCorrupt, StoreUnavailable, TooLarge
 from routing_service.telemetry import (
-    NOT_LOGGED,
     PRIVATE_FIELDS,
     CallLog,
     configure_logging,
@@ -129,6 +129,9 @@ def test_a_refused_handoff_names_its_rules(screen):
         ("Route", "NOT_FOUND", "info"),
         ("Status", "NOT_FOUND", "info"),
         ("Route", "UNAVAILABLE", "warning"),
+        ("Status", "PERMISSION_DENIED", "warning"),
+        ("Route", "UNAUTHENTICATED", "warning"),
+        ("Route", "RESOURCE_EXHAUSTED", "warning"),
         ("Route", "DEADLINE_EXCEEDED", "warning"),
         ("Route", "DATA_LOSS", "error"),
         ("Status", "INTERNAL", "error"),
@@ -139,6 +142,42 @@ def test_a_line_has_the_level_of_what_was_lost(screen, method, code, level):
     log = CallLog(configure_logging("debug", "json", screen), Metrics())
     log.finished(CallRecord(method, code=code))
     assert screen.lines[0]["level"] == level
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_ids_are_hashed_alike_in_every_line_of_one_key(screen, log_format):
+    """What one person did can be followed, and who it was cannot be told without the key."""
+    hashes = IdHashes(b"k" * 32)
+    configured = configure_logging("debug", log_format, screen, hashes=hashes)
+    log = CallLog(configured, Metrics())
+    log.finished(CallRecord(**RECORD))
+    log.finished(CallRecord(**{**RECORD, "code": "PERMISSION_DENIED", "peer": "ipv4:10.1.2.3:4"}))
+    log_failure(CallRecord(**RECORD), StoreCorrupt('session "chat-42" cannot be read'))
+    structlog.get_logger("x").warning("session_not_swept", session_id="chat-42", error="'chat-42'")
+    assert screen.text.count(hashes.hide("chat-42")) == 6
+    assert hashes.hide("ana") in screen.text
+    for private in ("chat-42", '"ana"', "user_id=ana", "10.1.2.3"):
+        assert private not in screen.text
+    assert RECORD["task_id"] in screen.text
+
+
+def test_a_caller_who_is_kept_out_has_one_line_that_says_so(screen):
+    """The audit: by one name, with who, from where, what and why, at every level but error."""
+    log = CallLog(configure_logging("warning", "json", screen), Metrics())
+    log.finished(
+        CallRecord(
+            "Status",
+            user_id="eve",
+            session_id="chat-42",
+            peer="ipv4:10.1.2.3:4",
+            code="PERMISSION_DENIED",
+            error_reason="OWNER_MISMATCH",
+        )
+    )
+    (line,) = screen.lines
+    assert line["event"] == "call_refused"
+    assert line["peer"] == "ipv4:10.1.2.3:4"
+    assert (line["user_id"], line["error_reason"]) == ("eve", "OWNER_MISMATCH")
 
 
 def test_reads_are_not_logged_by_default_but_counted(screen):
@@ -181,13 +220,15 @@ def test_a_trace_has_no_local_variables(screen, log_format):
         fails()
     except KeyError:
         structlog.get_logger("x").exception("something_failed")
-    assert "KeyError: 16" in screen.text
+    assert f"KeyError: {NOT_LOGGED}" in screen.text
+    assert "in fails" in screen.text
     assert "salary is 100" not in screen.text
 
 
-def test_a_bug_is_logged_whole_under_the_id_that_the_caller_gets(screen):
-    """The caller's id leads to the cause; the cause itself stays here."""
-    configure_logging("info", "json", screen)
+@pytest.mark.parametrize("error_words", [False, True])
+def test_a_bug_is_logged_under_the_id_that_the_caller_gets(screen, error_words):
+    """The caller's id leads to the cause; its words, which may quote anything, if asked for."""
+    configure_logging("info", "json", screen, error_words=error_words)
     error_id = log_failure(CallRecord(**RECORD), ZeroDivisionError("secret cause"))
     (line,) = screen.lines
     assert (line["event"], line["level"], line["error_id"]) == (
@@ -197,7 +238,8 @@ def test_a_bug_is_logged_whole_under_the_id_that_the_caller_gets(screen):
     )
     assert line["session_id"] == "chat-42"
     assert line["request_id"] == RECORD["request_id"]
-    assert "ZeroDivisionError: secret cause" in line["exception"]
+    said = "secret cause" if error_words else NOT_LOGGED
+    assert f"ZeroDivisionError: {said}" in line["exception"]
     assert error_id != log_failure(CallRecord(**RECORD), ZeroDivisionError())
 
 
@@ -231,13 +273,14 @@ def test_libraries_say_warnings_in_our_form_and_no_less(screen):
     assert "OSError: gone" in line["exception"]
 
 
-def test_an_error_that_nobody_awaited_is_logged(screen):
-    """Asyncio says such things through logging alone."""
-    configure_logging("info", "json", screen)
+@pytest.mark.parametrize("error_words", [False, True])
+def test_an_error_that_nobody_awaited_is_logged(screen, error_words):
+    """Asyncio says such things through logging alone, and shows the error in its message too."""
+    configure_logging("info", "json", screen, error_words=error_words)
 
     async def main():
         async def fails():
-            raise ValueError("lost")
+            raise ValueError("lo" + "st")
 
         task = asyncio.create_task(fails())
         await asyncio.sleep(0)
@@ -245,7 +288,10 @@ def test_an_error_that_nobody_awaited_is_logged(screen):
         del task
 
     asyncio.run(main())
-    assert "ValueError: lost" in screen.lines[0]["exception"]
+    (line,) = screen.lines
+    assert line["message"].startswith("Task exception was never retrieved")
+    assert "ValueError: " in line["exception"]
+    assert ("lost" in screen.text) is error_words
 
 
 def test_a_terminal_gets_lines_for_people_and_a_pipe_json():

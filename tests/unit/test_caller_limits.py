@@ -1,0 +1,114 @@
+import pytest
+
+from routing_service.core.errors import Reason, RoutingError
+from routing_service.rpc import caller_limits
+from routing_service.rpc.caller_limits import BURST_S, CallerLimits
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 1_000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    """A clock that a test moves."""
+    return Clock()
+
+
+def passed(limits, caller, calls):
+    """Count how many of so many calls at once are let through, and what the last refusal said."""
+    through, refused = 0, None
+    for _ in range(calls):
+        try:
+            limits.admit(caller)
+        except RoutingError as error:
+            refused = error
+        else:
+            through += 1
+    return through, refused
+
+
+@pytest.mark.parametrize("per_s", [1, 3, 10, 1_000, 1_000_000])
+def test_caller_may_send_two_seconds_worth_at_once_and_no_more(clock, per_s):
+    """A frontend that was idle is not punished for a burst."""
+    limits = CallerLimits(per_s, clock_s=clock)
+    burst = int(per_s * BURST_S)
+    through, refused = passed(limits, "ana", min(burst, 3_000) + 5)
+    assert through == min(burst, 3_000) + (5 if burst > 3_000 else 0)
+    if burst <= 3_000:
+        assert refused.reason is Reason.OVERLOADED
+        assert refused.metadata == {"limit": "caller_calls_per_s", "value": str(per_s)}
+        assert 0 < refused.retry_after_s <= 1 / per_s
+
+
+@pytest.mark.parametrize("per_s", [1, 7, 250])
+def test_caller_who_waits_as_told_is_let_through_at_the_rate(clock, per_s):
+    """What the answer says is true: after the delay the next call passes, and not before."""
+    limits = CallerLimits(per_s, clock_s=clock)
+    passed(limits, "ana", int(per_s * BURST_S))
+    begun_s = clock.now_s
+    for _ in range(50):
+        _, refused = passed(limits, "ana", 1)
+        clock.now_s += refused.retry_after_s * 0.9
+        assert passed(limits, "ana", 1)[0] == 0
+        clock.now_s += refused.retry_after_s * 0.1 + 1e-6
+        assert passed(limits, "ana", 1)[0] == 1
+    assert clock.now_s - begun_s == pytest.approx(50 / per_s, rel=0.01)
+
+
+def test_one_caller_costs_the_others_nothing(clock):
+    """Each has a share of its own."""
+    limits = CallerLimits(10, clock_s=clock)
+    assert passed(limits, "eve", 1_000)[0] == 20
+    assert passed(limits, "ana", 20)[0] == 20
+
+
+def test_refused_calls_do_not_prolong_the_wait(clock):
+    """Who goes on trying is served as soon as who does not."""
+    limits = CallerLimits(10, clock_s=clock)
+    passed(limits, "ana", 10_000)
+    clock.now_s += 0.1001
+    assert passed(limits, "ana", 10)[0] == 1
+
+
+def test_callers_who_owe_nothing_are_forgotten(clock, monkeypatch):
+    """A caller for each connection of the world must not fill the memory."""
+    monkeypatch.setattr(caller_limits, "CALLERS_MAX", 100)
+    limits = CallerLimits(10, clock_s=clock)
+    passed(limits, "debtor", 20)
+    for number in range(1_000):
+        clock.now_s += 0.001
+        limits.admit(f"caller-{number}")
+    assert len(limits._due_s) <= 101
+    # All at once: those seen first are forgotten, rather than nobody.
+    clock.now_s += 1_000
+    for number in range(1_000):
+        limits.admit(f"caller-{number}")
+    assert len(limits._due_s) <= 101
+
+
+def test_nothing_is_counted_where_nothing_is_limited():
+    """The default costs a comparison."""
+    limits = CallerLimits()
+    assert not limits.limits_calls
+    with limits.stream("ana"), limits.stream("ana"):
+        pass
+
+
+def test_streams_are_counted_while_they_are_open():
+    """However they end."""
+    limits = CallerLimits(streams_max=2)
+    with limits.stream("ana"):
+        with pytest.raises(KeyError), limits.stream("ana"):
+            raise KeyError
+        with limits.stream("ana"), limits.stream("ben"):
+            with pytest.raises(RoutingError) as caught, limits.stream("ana"):
+                pass
+            assert caught.value.reason is Reason.OVERLOADED
+            assert caught.value.metadata["limit"] == "caller_streams_max"
+            assert caught.value.retry_after_s
+    assert not limits._streams
