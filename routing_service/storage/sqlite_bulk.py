@@ -39,7 +39,10 @@ def write_together(connection: sqlite3.Connection, appends: Sequence[Append]) ->
     heads = _read_heads(connection, appends)
     owners = _read_task_owners(connection, appends)
     alone = _without_neighbours(appends)
-    session_no_next = 1 + connection.execute(_LAST_SESSION_NO).fetchone()[0]
+    # Every new session takes the next number: no need to know it where there is none.
+    session_no_next = 0
+    if len(heads) < len(appends):
+        session_no_next = 1 + connection.execute(_LAST_SESSION_NO).fetchone()[0]
     written: list[bool] = []
     chosen: list[tuple[int, Append]] = []
     for place, append in enumerate(appends):

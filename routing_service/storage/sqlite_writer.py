@@ -45,6 +45,19 @@ WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 TOGETHER_MIN: Final = 4
 """From so many appends on, writing them together costs less than one by one."""
 
+BUSY_WRITES_MIN: Final = 8
+"""From so many writes at once on, a group waits for company. Below it, and alone, none waits."""
+
+COMPANY_SHARE: Final = 0.5
+"""A group waits until it has this share of what was lately in hand at once, waiting or on its way
+to the disk: the rest are with their callers, who are still being answered."""
+
+IN_HAND_DECAY: Final = 0.9
+"""What is left of that number with each group, so that it follows the load down as well."""
+
+COMPANY_WAIT_S: Final = 0.004
+"""And no longer than this: about two commits' time."""
+
 CHECKPOINT_IDLE_S: Final = 1.0
 """So long without a write, and the log is brought into the file while nobody waits for it."""
 
@@ -99,6 +112,10 @@ class GroupWriter:
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
+        self._in_hand = 0
+        self._in_hand_lately = 0.0
+        self._company: asyncio.Future[None] | None = None
+        self._company_writes = 0
         self._closing = False
         self._checkpoint_due = False
         self._log_to_empty = False
@@ -125,13 +142,22 @@ class GroupWriter:
         waiting = _Waiting(key, size_bytes, write, self._loop.create_future())
         self._waiting.append(waiting)
         self._waiting_bytes += size_bytes
-        self._wake.set()
-        return await waiting.outcome
+        self._in_hand += 1
+        self._in_hand_lately = max(self._in_hand_lately, self._in_hand)
+        if self._company is None:
+            self._wake.set()
+        elif len(self._waiting) >= self._company_writes:
+            _end_wait(self._company)
+        try:
+            return await waiting.outcome
+        finally:
+            self._in_hand -= 1
 
     async def close(self) -> None:
         """Write what waits, then stop. Later writes raise StoreClosed."""
         self._closing = True
         self._wake.set()
+        _end_wait(self._company)
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
@@ -140,6 +166,7 @@ class GroupWriter:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._waiting:
+                    await self._gather_company()
                     await self._write_group(self._take_group())
                 if self._closing:
                     return
@@ -153,6 +180,25 @@ class GroupWriter:
             raise
         finally:
             self._stop_taking()
+
+    async def _gather_company(self) -> None:
+        """Let a group wait for more writes, where many callers write at once.
+
+        Otherwise the disk's pace makes many small groups, and each costs the event loop and the
+        connection's thread the same dozen turns at Python's interpreter lock.
+        """
+        lately = self._in_hand_lately
+        self._in_hand_lately = max(self._in_hand, lately * IN_HAND_DECAY)
+        self._company_writes = min(int(lately * COMPANY_SHARE), self._group_writes_max)
+        if lately < BUSY_WRITES_MIN or len(self._waiting) >= self._company_writes or self._closing:
+            return
+        self._company = self._loop.create_future()
+        timer = self._loop.call_later(COMPANY_WAIT_S, _end_wait, self._company)
+        try:
+            await self._company
+        finally:
+            timer.cancel()
+            self._company = None
 
     def _stop_taking(self) -> None:
         self._closing = True
@@ -288,16 +334,26 @@ def compact(connection: sqlite3.Connection) -> None:
 
 
 def _in_transaction(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:
-    connection.execute("BEGIN IMMEDIATE")
+    # By the two calls of the driver that let go of the interpreter lock once. execute() does it
+    # four times, and the event loop has to hand it back as often.
+    connection.executescript("BEGIN IMMEDIATE")
     try:
         outcomes = _run_together(connection, writes)
-        connection.execute("COMMIT")
+        _commit(connection)
     except BaseException:
         # Some errors end the transaction by themselves.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
     return outcomes
+
+
+def _commit(connection: sqlite3.Connection) -> None:
+    if not connection.in_transaction:
+        # commit() would not mind, and nothing would be on disk.
+        message = "the transaction has ended by itself"
+        raise sqlite3.OperationalError(message)
+    connection.commit()
 
 
 def _run_together(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:
@@ -326,6 +382,11 @@ def _as_store_error(error: Exception) -> Exception:
     told = store_error(error)
     told.__cause__ = error
     return told
+
+
+def _end_wait(company: asyncio.Future[None] | None) -> None:
+    if company is not None and not company.done():
+        company.set_result(None)
 
 
 def _settle(waiting: _Waiting, outcome: Outcome) -> None:

@@ -185,19 +185,25 @@ def _around_transactions(points: Failpoints) -> list[tuple[Any, str, Any]]:
     now = threading.local()
 
     class Connection(sqlite3.Connection):
+        def executescript(self, statements: str) -> sqlite3.Cursor:
+            if getattr(now, "watched", False) and statements.startswith("BEGIN"):
+                points.pass_by("append.begin", _disk_error)
+            return super().executescript(statements)
+
         def execute(self, statement: str, *args: Any) -> sqlite3.Cursor:
             watched = getattr(now, "watched", False)
-            if watched and statement.startswith("BEGIN"):
-                points.pass_by("append.begin", _disk_error)
-            elif watched and statement.startswith(("INSERT", "UPDATE")) and not now.inserted:
+            if watched and statement.startswith(("INSERT", "UPDATE")) and not now.inserted:
                 now.inserted = True
                 points.pass_by("append.insert", _disk_error)
-            elif watched and statement == "COMMIT":
-                points.pass_by("append.commit", _disk_error)
-                done = super().execute(statement, *args)
-                points.pass_by("append.committed", _disk_error)
-                return done
             return super().execute(statement, *args)
+
+        def commit(self) -> None:
+            watched = getattr(now, "watched", False)
+            if watched:
+                points.pass_by("append.commit", _disk_error)
+            super().commit()
+            if watched:
+                points.pass_by("append.committed", _disk_error)
 
     def watched_transaction(connection: Any, writes: Any) -> Any:
         now.watched, now.inserted = any(write.append is not None for write in writes), False

@@ -91,6 +91,51 @@ async def test_append_alone_waits_for_nobody(store, statements):
     assert statements.count("COMMIT") == 3
 
 
+async def test_a_few_at_once_wait_for_nobody(store, monkeypatch):
+    """Below BUSY_WRITES_MIN a group goes as soon as the disk is free."""
+    monkeypatch.setattr(sqlite_writer, "COMPANY_WAIT_S", 600)
+
+    async def appends(number):
+        for base in range(20):
+            await store.append(append(number, base))
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(appends(n) for n in range(sqlite_writer.BUSY_WRITES_MIN - 1)))
+
+
+async def test_where_many_write_a_group_waits_for_company(store, statements):
+    """Their callers come one after the other: without the wait the first of them goes alone."""
+    await asyncio.gather(*(store.append(append(number)) for number in range(64)))
+    statements.clear()
+
+    async def later(number):
+        for _ in range(number):
+            await asyncio.sleep(0)
+        await store.append(append(number, 1))
+
+    await asyncio.gather(*(later(number) for number in range(64)))
+    assert statements.count("COMMIT") <= 4
+
+
+async def test_the_wait_for_company_ends(store, statements):
+    """Who is left alone after a busy time waits for a few milliseconds, and less each time."""
+    await asyncio.gather(*(store.append(append(number)) for number in range(64)))
+    statements.clear()
+    for base in range(1, 40):
+        await store.append(append(1, base))
+    assert statements.count("COMMIT") == 39
+    assert store._writer._in_hand_lately < sqlite_writer.BUSY_WRITES_MIN
+
+
+async def test_closing_ends_the_wait_for_company(store):
+    """Nobody else comes then."""
+    await asyncio.gather(*(store.append(append(number)) for number in range(64)))
+    waiting = asyncio.create_task(store.append(append(1, 1)))
+    await asyncio.sleep(0)
+    await store.close()
+    await waiting
+
+
 async def test_what_waits_during_a_commit_is_the_next_group(store, statements):
     """So the group's size follows the load by itself."""
     gate = await Gate(store).reached()
