@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +25,8 @@ from agent_routing.v1.session_event_pb2 import Change, SessionEvent
 from agent_routing.v1.task_pb2 import Task, TaskStatus
 from routing_service.cli.answers import handoff_line, reason_words, refused_rules
 from routing_service.cli.screen import agent_text, console, time_text, word
+
+BRIEF_ID_CHARACTERS: Final = 20
 
 
 def print_sessions(answer: ListSessionsResponse) -> None:
@@ -64,7 +67,7 @@ def print_change(change: Change, tenant: str, *, with_session: bool) -> None:
     """Print what a change did, a line for each event, at once."""
     out = console()
     for event in change.events:
-        line = _event_line(event, with_session=with_session)
+        line = event_line(event, with_session=with_session)
         if tenant and tenant != "default":
             line.append(f"  tenant {tenant}", style="dim")
         out.print(line, soft_wrap=True)
@@ -77,16 +80,22 @@ def known_kinds() -> list[str]:
 
 
 def _record_line(record: AuditRecord, *, with_session: bool) -> Text:
-    line = _event_line(record.event, with_session=with_session)
+    line = event_line(record.event, with_session=with_session)
     if record.actor:
         line.append(f"  by {record.actor}", style="dim")
     return line
 
 
-def _event_line(event: SessionEvent, *, with_session: bool) -> Text:
-    line = Text(f"{time_text(event.event_time)}  ", style="dim")
+def event_line(event: SessionEvent, *, with_session: bool, is_brief: bool = False) -> Text:
+    """Return an event in words, on one line; brief: the day left out, and the end of a long id."""
+    time, session_id = time_text(event.event_time), event.session_id
+    if is_brief:
+        time = time[len("2026-01-01 ") : -len(" UTC")]
+        if len(session_id) > BRIEF_ID_CHARACTERS:
+            session_id = f"{session_id[: BRIEF_ID_CHARACTERS - 1]}…"
+    line = Text(f"{time}  ", style="dim")
     if with_session:
-        line.append(f"{event.session_id}  ", style="not dim")
+        line.append(f"{session_id}  ", style="not dim")
     line.append(f"{event.revision}  ")
     kind = event.WhichOneof("kind") or "something newer"
     style = "not dim bold red" if kind == "handoff_refused" else "not dim bold"

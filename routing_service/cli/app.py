@@ -39,6 +39,7 @@ from routing_service.cli import (
     status,
     stickiness,
     tasks,
+    top,
     verify,
     watch,
 )
@@ -80,6 +81,7 @@ _COMMANDS: Final[tuple[tuple[str, Callable[..., None], str], ...]] = (
     ("sessions", sessions.sessions, sessions.EPILOG),
     ("events", events.events, events.EPILOG),
     ("watch", watch.watch, watch.EPILOG),
+    ("top", top.top, top.EPILOG),
     ("stats", stats.stats, stats.EPILOG),
     ("stickiness", stickiness.stickiness, stickiness.EPILOG),
     ("reload", reload.reload, reload.EPILOG),

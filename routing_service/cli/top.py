@@ -1,0 +1,143 @@
+"""``agent-routing top``: what goes on now, on a screen that keeps itself up to date."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+)
+
+if TYPE_CHECKING:
+    import threading
+
+    from agent_routing import Admin
+    from routing_service.cli.top_screen import TopState
+
+FRAMES_A_SECOND: Final = 2
+STATS_EVERY_S: Final = 5.0
+"""The totals are read from what is counted in the background; more often would show no more."""
+AWAY_S_MAX: Final = 3600.0
+"""A screen that is left open outlives a restart, an outage, a night shift's coffee."""
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing top
+  agent-routing top --seconds 30
+"""
+
+
+def top(
+    *,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            metavar="N",
+            min=1,
+            max=86_400,
+            show_default=False,
+            help="End after so long, and leave the last screen standing.",
+        ),
+    ] = None,
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+) -> None:
+    """Show what goes on now: messages, agents, refusals, events.
+
+    Until Ctrl-C, or for --seconds. It needs the right to watch all sessions.
+    """
+    import threading  # noqa: PLC0415 - see cli
+    import time  # noqa: PLC0415 - as above
+    from contextlib import ExitStack  # noqa: PLC0415 - as above
+
+    from rich.live import Live  # noqa: PLC0415 - as above
+
+    from routing_service.cli.failure import EXIT_INTERRUPTED  # noqa: PLC0415 - as above
+    from routing_service.cli.screen import console  # noqa: PLC0415 - as above
+    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
+    from routing_service.cli.top_screen import TopState  # noqa: PLC0415 - as above
+
+    state = TopState(target)
+    ended = threading.Event()
+    threads: list[threading.Thread] = []
+    out = console()
+    with ExitStack() as stack:
+        # Last of all, when the client's end has ended what they wait for.
+        stack.callback(_join, threads, timeout)
+        client = stack.enter_context(
+            calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=False))
+        )
+        stack.callback(ended.set)
+        # The first answer decides whether there is anything to show: a typing mistake, a missing
+        # right end here, with words, not on a screen that says nothing.
+        state.totals(client.routing_stats(timeout=timeout), time.time())
+        state.health = "SERVING"
+        for work, words in (
+            (_watch, (client, state, ended)),
+            (_count, (client, state, ended, timeout)),
+        ):
+            threads.append(threading.Thread(target=work, args=words, daemon=True))
+            threads[-1].start()
+        until = None if seconds is None else time.monotonic() + seconds
+        try:
+            with Live(
+                state.screen(time.time(), rows=out.height),
+                console=out,
+                screen=out.is_terminal and seconds is None,
+                auto_refresh=False,
+                transient=False,
+            ) as live:
+                while until is None or time.monotonic() < until:
+                    time.sleep(1 / FRAMES_A_SECOND)
+                    live.update(state.screen(time.time(), rows=out.height), refresh=True)
+        except KeyboardInterrupt:
+            # The way to end it, and no failure of anything.
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _watch(client: Admin, state: TopState, ended: threading.Event) -> None:
+    """Tell the screen of every change, for as long as it is there."""
+    import time  # noqa: PLC0415 - see cli
+
+    from agent_routing import errors  # noqa: PLC0415 - as above
+
+    try:
+        for message in client.watch_events(away_timeout=AWAY_S_MAX):
+            state.changed(message.change, message.tenant, time.time())
+    except errors.RoutingError as error:
+        state.away = str(error)
+    except (RuntimeError, ValueError):
+        # The client was closed in the middle of a wait, which is how it ends.
+        if not ended.is_set():
+            raise
+
+
+def _count(client: Admin, state: TopState, ended: threading.Event, timeout_s: float) -> None:
+    """Bring the totals up to date now and then, and say whether the server answers."""
+    import time  # noqa: PLC0415 - see cli
+
+    from agent_routing import errors  # noqa: PLC0415 - as above
+
+    gone_since = 0.0
+    while not ended.wait(STATS_EVERY_S):
+        try:
+            state.totals(client.routing_stats(timeout=timeout_s), time.time())
+            state.away, gone_since = "", 0.0
+        except errors.RoutingError as error:
+            gone_since = gone_since or time.time()
+            away_s = time.time() - gone_since
+            state.away = f"no answer for {away_s:.0f} s [{error.reason or error.code.name}]"
+
+
+def _join(threads: list[threading.Thread], timeout_s: float) -> None:
+    """Wait for the threads' ends."""
+    for thread in threads:
+        thread.join(timeout_s)

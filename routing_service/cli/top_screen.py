@@ -1,0 +1,183 @@
+"""What ``agent-routing top`` shows: the last minute, folded from the changes as they happen.
+
+Owns the figures and how they look. It must not know how changes or answers were got, nor the time:
+it is told. Its rule: a figure that is not known is left out, never shown as nought.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from agent_routing.v1.admin_service_pb2 import GetRoutingStatsResponse
+from agent_routing.v1.agent_pb2 import Agent
+from agent_routing.v1.route_reason_pb2 import RouteReason
+from agent_routing.v1.session_event_pb2 import Change, SessionEvent
+from routing_service.cli.admin_answers import event_line
+from routing_service.cli.answers import reason_words
+from routing_service.cli.screen import agent_text
+
+WINDOW_S: Final = 60
+"""What "now" means: long enough for a quiet product to show something, short enough to be news."""
+EVENTS_KEPT: Final = 200
+"""The latest events; more than the tallest terminal shows."""
+AGENTS_SHOWN: Final = 20
+BAR_CHARACTERS: Final = 20
+
+_COUNTED: Final = {
+    "message_routed": "messages",
+    "agent_handoff": "handoffs",
+    "command_handled": "commands",
+    "agent_cleared": "cleared",
+    "turn_abandoned": "abandoned",
+    "task_failed": "failed",
+}
+
+_ALARMING: Final = {"refused", "failed", "abandoned"}
+
+
+@dataclass
+class Second:
+    """What happened in one second."""
+
+    at_s: int
+    kinds: Counter[str] = field(default_factory=Counter)
+    agents: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[RouteReason.ValueType] = field(default_factory=Counter)
+
+
+class TopState:
+    """All that the screen is made of; told of changes and answers as they come."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.health = ""
+        self.away = ""
+        self.stats: GetRoutingStatsResponse | None = None
+        # A refusal changes nothing, so no watch tells of it: it is in the totals.
+        self._refusals: deque[tuple[float, int]] = deque()
+        self._agents: dict[str, Agent] = {}
+        self._seconds: deque[Second] = deque()
+        self._events: deque[tuple[SessionEvent, str]] = deque(maxlen=EVENTS_KEPT)
+
+    def changed(self, change: Change, tenant: str, now_s: float) -> None:
+        """Count a change that was just heard of."""
+        second = self._second(int(now_s))
+        for event in change.events:
+            kind = event.WhichOneof("kind") or ""
+            if kind in _COUNTED:
+                second.kinds[_COUNTED[kind]] += 1
+            if kind == "message_routed":
+                agent = event.message_routed.agent
+                self._agents[agent.agent_id] = agent
+                second.agents[agent.agent_id] += 1
+                second.reasons[event.message_routed.reason] += 1
+            self._events.append((event, tenant))
+
+    def totals(self, stats: GetRoutingStatsResponse, now_s: float) -> None:
+        """Take in the totals as they were just read."""
+        self.stats = stats
+        self._refusals.append((now_s, stats.refusals_total))
+        while self._refusals[0][0] <= now_s - WINDOW_S:
+            self._refusals.popleft()
+
+    def refused(self) -> int:
+        """Return how many handoffs were refused in the last minute, as far as was watched."""
+        return self._refusals[-1][1] - self._refusals[0][1] if self._refusals else 0
+
+    def counted(self, kind: str, now_s: float) -> int:
+        """Return how often something happened in the last minute."""
+        return sum(second.kinds[kind] for second in self._recent(now_s))
+
+    def screen(self, now_s: float, *, rows: int) -> RenderableType:
+        """Return what to show on a terminal of so many rows."""
+        minute = list(self._recent(now_s))
+        parts: list[RenderableType] = [self._headline(), self._figures(minute), self._who(minute)]
+        used = 8 + min(AGENTS_SHOWN, sum(1 for _ in self._busy(minute)))
+        parts.append(self._latest(max(3, rows - used - 3)))
+        return Group(*parts)
+
+    def _second(self, at_s: int) -> Second:
+        if not self._seconds or self._seconds[-1].at_s < at_s:
+            self._seconds.append(Second(at_s))
+            while self._seconds[0].at_s <= at_s - WINDOW_S:
+                self._seconds.popleft()
+        return self._seconds[-1]
+
+    def _recent(self, now_s: float) -> list[Second]:
+        return [second for second in self._seconds if second.at_s > now_s - WINDOW_S]
+
+    def _headline(self) -> Text:
+        line = Text(f"agent-routing {self.target}  ", style="bold")
+        if self.away:
+            return line.append(self.away, style="not bold red")
+        line.append(self.health, style="not bold green" if self.health == "SERVING" else "red")
+        if self.stats is not None and not self.stats.stickiness_enabled:
+            line.append("  stickiness is off", style="not bold yellow")
+        return line
+
+    def _figures(self, minute: list[Second]) -> Table:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column()
+        kinds: Counter[str] = Counter()
+        for second in minute:
+            kinds.update(second.kinds)
+        line = Text()
+        kinds["refused"] = self.refused()
+        for index, name in enumerate([*_COUNTED.values(), "refused"]):
+            line.append("  " if index else "")
+            style = "red" if name in _ALARMING and kinds[name] else "bold"
+            line.append(f"{kinds[name]}", style=style).append(f" {name}", style="dim")
+        table.add_row("last minute", line)
+        reasons: Counter[RouteReason.ValueType] = Counter()
+        for second in minute:
+            reasons.update(second.reasons)
+        if reasons:
+            told = (f"{reason_words(reason)} {count}" for reason, count in reasons.most_common(6))
+            table.add_row("why", Text(", ".join(told)))
+        if self.stats is not None:
+            stats = self.stats
+            line = Text(f"{stats.user_messages} messages in {stats.sessions} sessions, ")
+            line.append(f"{stats.supervisor_calls_saved_share:.1%}", style="bold")
+            line.append(f" of supervisor calls saved, {stats.handoffs_total} handoffs, ")
+            line.append(f"{stats.refusals_total} refused, {stats.stuck} stuck")
+            table.add_row("in all", line)
+        return table
+
+    def _busy(self, minute: list[Second]) -> list[tuple[str, int]]:
+        agents: Counter[str] = Counter()
+        for second in minute:
+            agents.update(second.agents)
+        return agents.most_common(AGENTS_SHOWN)
+
+    def _who(self, minute: list[Second]) -> RenderableType:
+        busy = self._busy(minute)
+        if not busy:
+            return Text("no messages in the last minute", style="dim")
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("agent", overflow="ellipsis", no_wrap=True)
+        table.add_column("messages", justify="right")
+        table.add_column("")
+        most = busy[0][1]
+        for agent_id, count in busy:
+            bar = "█" * max(1, round(BAR_CHARACTERS * count / most))
+            table.add_row(agent_text(self._agents[agent_id]), str(count), Text(bar, style="blue"))
+        return table
+
+    def _latest(self, rows: int) -> Panel:
+        lines = []
+        for event, tenant in list(self._events)[-rows:]:
+            line = event_line(event, with_session=True, is_brief=True)
+            if tenant and tenant != "default":
+                line.append(f"  tenant {tenant}", style="dim")
+            line.no_wrap = True
+            line.overflow = "ellipsis"
+            lines.append(line)
+        return Panel(Group(*lines) if lines else Text("none yet", style="dim"), title="events")

@@ -1,0 +1,132 @@
+"""``agent-routing top``: what the screen shows of what happened."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+import uuid
+
+import pytest
+from rich.console import Console
+
+from agent_routing import Admin, outcomes
+from agent_routing.v1 import admin_service_pb2, agent_pb2, route_reason_pb2, session_event_pb2
+from routing_service.cli import main
+from routing_service.cli.embedded_server import server_in_thread
+from routing_service.cli.top_screen import WINDOW_S, TopState
+from routing_service.examples import EXAMPLES
+
+NOW_S = 1_760_000_000.0
+
+
+def routed(agent_id: str, session_id: str = "chat-1") -> session_event_pb2.Change:
+    """Return a change that sends a message to an agent."""
+    event = session_event_pb2.SessionEvent(session_id=session_id, revision=1)
+    event.event_time.FromSeconds(int(NOW_S))
+    event.message_routed.agent.CopyFrom(
+        agent_pb2.Agent(agent_id=agent_id, display_name=agent_id.title())
+    )
+    event.message_routed.reason = route_reason_pb2.ROUTE_REASON_STICKY
+    return session_event_pb2.Change(events=[event])
+
+
+def shown(state: TopState, now_s: float, *, rows: int = 30, columns: int = 100) -> str:
+    """Return the screen as plain text."""
+    out = Console(file=io.StringIO(), width=columns, height=rows, highlight=False)
+    out.print(state.screen(now_s, rows=rows))
+    return out.file.getvalue()
+
+
+def test_top_counts_the_last_minute_alone():
+    """Who looks at 3 am asks what goes on now: what is over must leave the screen."""
+    state = TopState("127.0.0.1:50051")
+    for _ in range(3):
+        state.changed(routed("vat"), "default", NOW_S)
+    state.changed(routed("invoices"), "default", NOW_S + 1)
+    now = shown(state, NOW_S + 2)
+    assert "4 messages" in now
+    assert "sticky 4" in now
+    assert now.index("Vat") < now.index("Invoices")
+    later = shown(state, NOW_S + WINDOW_S + 2)
+    assert "0 messages" in later
+    assert "no messages in the last minute" in later
+
+
+def test_top_says_that_the_server_is_away():
+    """Old figures under a server that is gone would be taken for a quiet night."""
+    state = TopState("127.0.0.1:50051")
+    state.health = "SERVING"
+    assert "SERVING" in shown(state, NOW_S)
+    state.away = "no answer for 12 s [UNAVAILABLE]"
+    assert "no answer for 12 s [UNAVAILABLE]" in shown(state, NOW_S)
+    assert "SERVING" not in shown(state, NOW_S)
+
+
+def test_top_counts_refusals_from_the_totals():
+    """A refusal changes no session, so no watch tells of it."""
+    state = TopState("127.0.0.1:50051")
+    state.totals(admin_service_pb2.GetRoutingStatsResponse(refusals_total=7), NOW_S)
+    assert "0 refused" in shown(state, NOW_S)
+    state.totals(admin_service_pb2.GetRoutingStatsResponse(refusals_total=9), NOW_S + 5)
+    assert "2 refused" in shown(state, NOW_S + 5)
+    state.totals(admin_service_pb2.GetRoutingStatsResponse(refusals_total=9), NOW_S + 100)
+    assert "0 refused" in shown(state, NOW_S + 100)
+
+
+def test_top_fits_a_small_terminal_and_shows_users_words_as_they_are():
+    """A session's id is a stranger's word: never markup, never wider than the screen."""
+    state = TopState("127.0.0.1:50051")
+    for number in range(50):
+        state.changed(routed("vat", f"[red]{number}" + "x" * 100), "acme", NOW_S)
+    lines = shown(state, NOW_S, rows=20, columns=80).splitlines()
+    assert len(lines) <= 20
+    assert max(map(len, lines)) <= 80
+    assert any("[red]49xxxxxxxxxxxx…" in line for line in lines)
+
+
+def test_top_of_a_server(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The whole of it: what is said while it looks on is on the screen that it leaves."""
+    stopped = threading.Event()
+
+    def talk(target: str) -> None:
+        with Admin(target, fallback=None, timeout=30) as client:
+            while not stopped.is_set():
+                name = f"top-{uuid.uuid1(node=1).hex}"  # noqa: TID251 - only has to differ
+                turn = client.route("hola", session_id=name, user_id="ana", channel="web")
+                client.complete_turn(
+                    name, turn.request_id, turn.agent_id, outcomes.handoff("vat"), text="IVA"
+                )
+                stopped.wait(0.05)
+
+    with server_in_thread(EXAMPLES["tax"].registry_path, "memory:") as target:
+        talker = threading.Thread(target=talk, args=(target,))
+        talker.start()
+        monkeypatch.setattr(
+            sys, "argv", ["agent-routing", "top", "--seconds", "4", "--target", target]
+        )
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main()
+        finally:
+            stopped.set()
+            talker.join(30)
+    out, err = capsys.readouterr()
+    assert (ended.value.code, err) == (0, "")
+    assert f"agent-routing {target}" in out
+    assert "SERVING" in out
+    assert "Coordinadora (coordinator)" in out
+    assert "agent handoff" in out
+
+
+def test_top_without_a_server_ends_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """A screen that says nothing for ever would hide a typing mistake."""
+    monkeypatch.setattr(
+        sys, "argv", ["agent-routing", "top", "--target", "127.0.0.1:1", "--timeout", "1"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "no server answers at 127.0.0.1:1" in capsys.readouterr().err
