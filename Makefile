@@ -109,6 +109,10 @@ bench: $(INSTALLED) ## measure; options: make bench args="--help"
 dist: $(INSTALLED) ## build both distributions into dist/ and try the wheels
 	@scripts/dist.sh $(BIN)/python
 
+.PHONY: topics
+topics: $(INSTALLED) ## train the topic model anew, from the corpora in ROUTING_DIALOGUES
+	@$(BIN)/python scripts/train_topics.py $(args)
+
 .PHONY: constraints
 constraints: $(INSTALLED) ## pin the newest versions of all dependencies, to be tested
 	@scripts/constraints.sh $(BIN)/python

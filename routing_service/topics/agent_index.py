@@ -1,0 +1,305 @@
+"""How well a message fits each agent of a registry.
+
+Owns what is computed of a registry once, and the features of message and agent. Must not know the
+dialogue. Rule: an agent is what its name, description and examples say; its id is never read, and
+the order of agents changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from routing_service.topics.word_knowledge import WordKnowledge
+from routing_service.topics.words import stem
+
+FIT_FEATURES: Final = (
+    "examples",  # words shared with the examples, by how many of them have each
+    "examples_alone",  # the same where there is no description
+    "nearest",  # the most similar example
+    "nearest_three",  # the three most similar
+    "description",  # words shared with the description
+    "description_alone",  # the same where there are no examples
+    "name",  # words shared with the name
+    "concepts",  # concepts shared with the examples
+    "concepts_described",  # concepts shared with name and description
+    "concepts_alone",  # the same where there are no examples
+    "sense",  # what the message asks for, among what the examples ask for
+    "sense_described",  # the same of name and description
+    "sense_alone",  # the same of name and description where there are no examples
+    "likelihood",  # of the words under this agent's examples against all agents'
+)
+
+_CLOSE_AGENTS: Final = 8
+"""Agents whose examples are compared one by one: those that fit best as a whole."""
+
+EXAMPLES_MAX: Final = 64
+"""Examples of one agent that are compared, spread evenly over those it has."""
+
+_SENTENCE: Final = re.compile(r"[.;!?\n]+")
+
+_LIKELIHOOD_FLOOR: Final = 0.02
+_SENSE_FLOOR: Final = 0.02
+_SENSE_HELD_FLOOR: Final = 0.02
+"""Keep what was never seen from being impossible."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentText:
+    """What an agent says of itself, in all its languages."""
+
+    agent_id: str
+    names: tuple[str, ...] = ()
+    descriptions: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as agents are compared with it: its words, and how much each tells here."""
+
+    words: tuple[str, ...]
+    weights: tuple[float, ...]
+    length: float
+    senses: tuple[tuple[int, float], ...]
+
+
+class AgentIndex:
+    """The agents of a registry, ready to be compared. Immutable once made."""
+
+    def __init__(self, agents: Sequence[AgentText], knowledge: WordKnowledge) -> None:
+        """Read every text of every agent once."""
+        self._knowledge = knowledge
+        self.agent_ids = tuple(agent.agent_id for agent in agents)
+        self.place = {agent_id: place for place, agent_id in enumerate(self.agent_ids)}
+        examples = [_spread(agent.examples) for agent in agents]
+        example_words = [[knowledge.words(text) for text in texts] for texts in examples]
+        described = [_all_words(agent.descriptions, knowledge) for agent in agents]
+        named = [_all_words(agent.names, knowledge) for agent in agents]
+        self._has_examples = tuple(bool(texts) for texts in examples)
+        self._is_described = tuple(bool(words) for words in described)
+        self._registry_weights = _registry_weights(example_words, described, named)
+        self._shares = _shares(example_words)
+        self._described = _holders(described)
+        self._named = _holders(named)
+        self._average = {
+            word: sum(share for _, share in holders) / max(1, len(agents))
+            for word, holders in self._shares.items()
+        }
+        self._example_index = tuple(self._index_examples(words) for words in example_words)
+        self._senses = _sense_shares(
+            [[knowledge.senses(words) for words in texts] for texts in example_words]
+        )
+        self._senses_described = _sense_shares(
+            [
+                [
+                    knowledge.senses(words)
+                    for text in (*a.descriptions, *a.names)
+                    for words in _parts(text, knowledge)
+                ]
+                for a in agents
+            ]
+        )
+
+    def message(self, text: str) -> Message:
+        """Read a text."""
+        words = self._knowledge.words(text)
+        weights = [self.weight(word) for word in words]
+        squares = sum(
+            weight * weight
+            for word, weight in zip(words, weights, strict=True)
+            if not word.startswith("@")
+        )
+        return Message(
+            tuple(words),
+            tuple(weights),
+            math.sqrt(squares),
+            self._knowledge.senses(words),
+        )
+
+    def weight(self, word: str) -> float:
+        """Return how much a word tells among these agents, from 0 to 1."""
+        return self._knowledge.weight(word) * self._registry_weights.get(word, 1.0)
+
+    def mentions(self, words: Iterable[str]) -> list[float]:
+        """Return how much folded words speak of what each agent is for, from 0 up to about 1."""
+        found = [0.0] * len(self.agent_ids)
+        whole = 0.5
+        for word in dict.fromkeys(map(stem, words)):
+            weight = self.weight(word)
+            whole += weight * weight
+            for place in self._described.get(word, ()):
+                found[place] += weight * weight
+            for place, share in self._shares.get(word, ()):
+                found[place] += weight * weight * share
+        return [value / whole for value in found]
+
+    def fits(self, message: Message) -> list[list[float]]:
+        """Return FIT_FEATURES of each agent, in the order of agent_ids."""
+        count = len(self.agent_ids)
+        examples, described, named = [0.0] * count, [0.0] * count, [0.0] * count
+        concepts, concepts_described = [0.0] * count, [0.0] * count
+        likelihood = [0.0] * count
+        for word, weight in zip(message.words, message.weights, strict=True):
+            if weight <= 0:
+                continue
+            is_concept = word.startswith("@")
+            average = self._average.get(word, 0.0) + _LIKELIHOOD_FLOOR
+            to = concepts if is_concept else examples
+            base = weight * math.log(_LIKELIHOOD_FLOOR / average)
+            for place, share in self._shares.get(word, ()):
+                to[place] += weight * math.sqrt(share)
+                likelihood[place] += weight * math.log((share + _LIKELIHOOD_FLOOR) / average) - base
+            to = concepts_described if is_concept else described
+            for place in self._described.get(word, ()):
+                to[place] += weight
+            for place in self._named.get(word, ()):
+                if is_concept:
+                    concepts_described[place] += weight
+                else:
+                    named[place] += weight
+        # One word that fits is worth more in a short message; the half added keeps it in bounds.
+        scale = 1 / (message.length + 0.5)
+        senses = _sense_fits(message, self._senses, count)
+        senses_described = _sense_fits(message, self._senses_described, count)
+        first = [
+            examples[i] * scale + (described[i] + named[i] + concepts[i]) * scale + 2 * senses[i]
+            for i in range(count)
+        ]
+        close = sorted(range(count), key=first.__getitem__, reverse=True)[:_CLOSE_AGENTS]
+        nearest, three = [0.0] * count, [0.0] * count
+        for place in close:
+            nearest[place], three[place] = self._nearest(message, place)
+        return [
+            [
+                examples[i] * scale,
+                0.0 if self._is_described[i] else examples[i] * scale,
+                nearest[i],
+                three[i],
+                described[i] * scale,
+                0.0 if self._has_examples[i] else described[i] * scale,
+                named[i] * scale,
+                min(concepts[i], 4.0),
+                min(concepts_described[i], 4.0),
+                0.0 if self._has_examples[i] else min(concepts_described[i], 4.0),
+                math.log(senses[i] + _SENSE_FLOOR),
+                math.log(senses_described[i] + _SENSE_FLOOR),
+                0.0 if self._has_examples[i] else math.log(senses_described[i] + _SENSE_FLOOR),
+                likelihood[i] / (2.0 + message.length),
+            ]
+            for i in range(count)
+        ]
+
+    def _nearest(self, message: Message, place: int) -> tuple[float, float]:
+        """Return the similarity of the nearest example of an agent, and of its nearest three."""
+        index = self._example_index[place]
+        similar: dict[int, float] = {}
+        for word, weight in zip(message.words, message.weights, strict=True):
+            for example, share in index.get(word, ()):
+                similar[example] = similar.get(example, 0.0) + weight * share
+        if not similar:
+            return 0.0, 0.0
+        whole = math.sqrt(sum(weight * weight for weight in message.weights))
+        best = sorted(similar.values(), reverse=True)[:3]
+        return best[0] / whole, sum(best) / (3 * whole)
+
+    def _index_examples(
+        self, example_words: list[list[str]]
+    ) -> dict[str, tuple[tuple[int, float], ...]]:
+        """Return by word the examples that have it, with its share of their length."""
+        found: dict[str, list[tuple[int, float]]] = {}
+        for number, words in enumerate(example_words):
+            weights = [self.weight(word) for word in words]
+            length = math.sqrt(sum(weight * weight for weight in weights))
+            for word, weight in zip(words, weights, strict=True):
+                if weight > 0:
+                    found.setdefault(word, []).append((number, weight / length))
+        return {word: tuple(holders) for word, holders in found.items()}
+
+
+def _spread(examples: tuple[str, ...]) -> tuple[str, ...]:
+    """Return EXAMPLES_MAX examples at most, evenly spread over all."""
+    count = len(examples)
+    if count <= EXAMPLES_MAX:
+        return examples
+    return tuple(examples[number * count // EXAMPLES_MAX] for number in range(EXAMPLES_MAX))
+
+
+def _parts(text: str, knowledge: WordKnowledge) -> list[list[str]]:
+    """Return the words of each sentence of a description: each may be another thing it does."""
+    parts = [knowledge.words(part) for part in _SENTENCE.split(text) if part.strip()]
+    return [words for words in parts if words][:EXAMPLES_MAX]
+
+
+def _all_words(texts: Iterable[str], knowledge: WordKnowledge) -> list[str]:
+    return list(dict.fromkeys(word for text in texts for word in knowledge.words(text)))
+
+
+def _registry_weights(
+    example_words: list[list[list[str]]], described: list[list[str]], named: list[list[str]]
+) -> dict[str, float]:
+    """Return how much each word tells agents apart: 1 where one has it, little where all do."""
+    agents: Counter[str] = Counter()
+    for texts, description, name in zip(example_words, described, named, strict=True):
+        # A word of one example among many says less of the agent than one of all of them.
+        held = Counter(word for words in texts for word in words)
+        shares = {word: min(1.0, 3 * count / max(3, len(texts))) for word, count in held.items()}
+        shares.update(dict.fromkeys([*description, *name], 1.0))
+        for word, share in shares.items():
+            agents[word] += share  # type: ignore[assignment]
+    whole = math.log(1 + len(described))
+    return {
+        word: min(1.0, math.log(1 + len(described) / max(1.0, held)) / whole)
+        for word, held in agents.items()
+    }
+
+
+def _shares(example_words: list[list[list[str]]]) -> dict[str, tuple[tuple[int, float], ...]]:
+    """Return by word the agents whose examples have it, and the share of them that do."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for place, texts in enumerate(example_words):
+        counts = Counter(word for words in texts for word in words)
+        for word, count in counts.items():
+            found.setdefault(word, []).append((place, count / (len(texts) + 1)))
+    return {word: tuple(holders) for word, holders in found.items()}
+
+
+def _holders(words_by_agent: list[list[str]]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, list[int]] = {}
+    for place, words in enumerate(words_by_agent):
+        for word in words:
+            found.setdefault(word, []).append(place)
+    return {word: tuple(places) for word, places in found.items()}
+
+
+_Shares = dict[int, tuple[tuple[int, float], ...]]
+
+
+def _sense_shares(senses_by_agent: list[list[tuple[tuple[int, float], ...]]]) -> _Shares:
+    """Return by sense the agents whose texts have it, and how much of it is theirs."""
+    held: dict[int, dict[int, float]] = {}
+    for place, texts in enumerate(senses_by_agent):
+        for senses in texts:
+            for sense, probability in senses:
+                agents = held.setdefault(sense, {})
+                agents[place] = agents.get(place, 0.0) + probability / len(texts)
+    return {
+        sense: tuple(
+            (place, share / (_SENSE_HELD_FLOOR + sum(agents.values())))
+            for place, share in agents.items()
+        )
+        for sense, agents in held.items()
+    }
+
+
+def _sense_fits(message: Message, shares: _Shares, count: int) -> list[float]:
+    """Return how likely what a message asks for is what each agent is asked for."""
+    fits = [0.0] * count
+    for sense, probability in message.senses:
+        for place, share in shares.get(sense, ()):
+            fits[place] += probability * share
+    return fits

@@ -1,0 +1,289 @@
+"""What speaks for staying with an agent, and what for leaving it.
+
+Owns the features of a question about a dialogue. Must not know what they are worth. Rule: agents
+are told apart by how they fit and by what they did in this dialogue, never by who they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from routing_service.topics.agent_index import FIT_FEATURES, AgentIndex, Message
+from routing_service.topics.cues import CUES, cues_of
+from routing_service.topics.topic_detector import RecentTurn, TopicQuestion
+from routing_service.topics.words import split, stem
+
+TARGET_FEATURES: Final = (
+    "fit",  # the score of how message and agent fit
+    "was_last",  # it had the conversation just before
+    "was_earlier",  # it had the conversation at some time
+    "announced",  # the last answer speaks of what this agent is for
+    "announced_accepted",  # the same where the message is a few words of agreement
+    "remembered",  # the message has words of this agent's own turns
+)
+
+_SHOWN_FITS: Final = ("examples", "nearest", "description", "concepts_described", "sense")
+_SHOWN_PLACES: Final = tuple(FIT_FEATURES.index(name) for name in _SHOWN_FITS)
+
+STAY_FEATURES: Final = (
+    "fit_gap",  # the present agent's fit against the best other's
+    "target_gap",  # the same with what the dialogue says of the other
+    "fit_present",
+    "fit_other",
+    "share_present",  # of the probability by fit alone
+    "share_other",
+    "lead",  # of the best other over the second
+    *(f"present_{name}" for name in _SHOWN_FITS),
+    *(f"other_{name}" for name in _SHOWN_FITS),
+    *(f"says_{cue}" for cue in CUES),
+    *(f"begins_{cue}" for cue in CUES),
+    "words",
+    "told",  # how much all words together tell
+    "numbers",
+    "asks",  # a question mark in the message
+    "is_short",
+    "was_asked",  # a question mark in the last answer
+    "was_offered_more",  # "anything else?"
+    "follow_up",
+    "complete",
+    "failure",
+    "is_silent",  # the present agent has not said anything
+    "is_locked",
+    "is_released",  # nobody is active: the present agent is the last that was
+    "turns_held",  # how long the present agent has had the conversation
+    "earlier_agents",
+    "other_was_last",
+    "other_was_earlier",
+    "other_announced",
+    "other_remembered",
+    "present_announced",
+    "present_remembered",
+    "repeats",  # words of the last answer in the message
+    "repeats_self",  # words of the user's last message in the message
+)
+
+OPENING_FEATURES: Final = (
+    "fit_best",
+    "share_best",
+    "lead",
+    *(f"best_{name}" for name in _SHOWN_FITS),
+    *(f"says_{cue}" for cue in CUES),
+    "words",
+    "told",
+    "is_short",
+    "numbers",
+    "fits_nothing",  # no word in common with any agent
+    "known",  # how much of what the words tell is known to some agent
+    "agents",
+)
+
+_SHORT_WORDS: Final = 4
+_BEGINNING_WORDS: Final = 6
+_CUE_MAX: Final = 2
+
+# "Anything else?" and its like.
+_MORE: Final = frozenset(
+    {"else", "further", "additional", "anything", "something", "assist"}
+    | {"mas", "otra", "algo", "mais", "outra"}
+)
+_NUMBER_WORDS: Final = frozenset(
+    {"one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "am", "pm"}
+    | {"uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A question as it is judged. Lists have one entry for each agent of the index.
+
+    present: the place of the agent who has the conversation, or had it last; -1 at an opening.
+    """
+
+    question: TopicQuestion
+    message: Message
+    words: tuple[str, ...]
+    fits: list[list[float]]
+    fit: list[float]
+    present: int
+    is_released: bool
+    targets: list[list[float]]
+    last_words: tuple[str, ...]
+
+
+def read(question: TopicQuestion, index: AgentIndex, fit_weights: Sequence[float]) -> Reading:
+    """Compare a question with every agent."""
+    message = index.message(question.text)
+    fits = index.fits(message)
+    fit = [sum(w * f for w, f in zip(fit_weights, row, strict=True)) for row in fits]
+    present = index.place.get(question.active_agent_id, -1)
+    is_released = False
+    if present < 0 and not question.active_agent_id:
+        for agent_id in reversed(question.earlier_agent_ids):
+            if agent_id in index.place:
+                present, is_released = index.place[agent_id], True
+                break
+    words = tuple(split(question.text))
+    last = question.recent[-1] if question.recent else None
+    last_words = tuple(split(last.agent_text)) if last else ()
+    targets = _targets(question, index, message, words, fit, last_words, present)
+    return Reading(question, message, words, fits, fit, present, is_released, targets, last_words)
+
+
+def _targets(  # noqa: PLR0917 - parts of one reading that is being made
+    question: TopicQuestion,
+    index: AgentIndex,
+    message: Message,
+    words: tuple[str, ...],
+    fit: list[float],
+    last_words: tuple[str, ...],
+    present: int,
+) -> list[list[float]]:
+    """Return TARGET_FEATURES of each agent."""
+    count = len(fit)
+    was_last, was_earlier = [0.0] * count, [0.0] * count
+    others = [
+        index.place[agent_id]
+        for agent_id in question.earlier_agent_ids
+        if index.place.get(agent_id, present) != present
+    ]
+    for place in others:
+        was_earlier[place] = 1.0
+    if others:
+        was_last[others[-1]] = 1.0
+    announced = [0.0] * count
+    accepted = 0.0
+    if last_words:
+        announced = index.mentions(last_words)
+        accepted = float(len(words) <= _SHORT_WORDS and cues_of(list(words))[0] > 0)
+    remembered = _remembered(question.recent, index, message)
+    return [
+        [
+            fit[i],
+            was_last[i],
+            was_earlier[i],
+            announced[i],
+            announced[i] * accepted,
+            remembered.get(i, 0.0),
+        ]
+        for i in range(count)
+    ]
+
+
+def _remembered(
+    recent: Sequence[RecentTurn], index: AgentIndex, message: Message
+) -> dict[int, float]:
+    """Return by place how much of what the message tells was said in that agent's turns."""
+    said: dict[int, set[str]] = {}
+    for turn in recent:
+        place = index.place.get(turn.agent_id)
+        if place is not None:
+            words = said.setdefault(place, set())
+            words.update(map(stem, split(turn.user_text)))
+            words.update(map(stem, split(turn.agent_text)))
+    scale = 1 / (message.length * message.length + 0.5)
+    return {
+        place: scale
+        * sum(
+            weight * weight
+            for word, weight in zip(message.words, message.weights, strict=True)
+            if word in words
+        )
+        for place, words in said.items()
+    }
+
+
+def stay_features(reading: Reading, target_scores: Sequence[float], other: int) -> list[float]:
+    """Return STAY_FEATURES. other: the place of the best other agent, by target_scores."""
+    question, present = reading.question, reading.present
+    shares = softmax(reading.fit)
+    second = max(
+        (score for i, score in enumerate(target_scores) if i not in (present, other)),
+        default=target_scores[other] - 10.0,
+    )
+    words = list(reading.words)
+    last = question.recent[-1] if question.recent else None
+    last_text = last.agent_text if last else ""
+    outcome = last.outcome if last else ""
+    held = 0
+    for turn in reversed(question.recent):
+        if turn.agent_id != (question.active_agent_id or question.earlier_agent_ids[-1]):
+            break
+        held += 1
+    fits = reading.fits
+    return [
+        reading.fit[present] - reading.fit[other],
+        reading.fit[present] - target_scores[other],
+        reading.fit[present],
+        reading.fit[other],
+        shares[present],
+        shares[other],
+        target_scores[other] - second,
+        *(fits[present][place] for place in _SHOWN_PLACES),
+        *(fits[other][place] for place in _SHOWN_PLACES),
+        *(min(count, _CUE_MAX) for count in cues_of(words)),
+        *(min(count, 1) for count in cues_of(words[:_BEGINNING_WORDS])),
+        math.log1p(len(words)),
+        reading.message.length,
+        sum(word.isdigit() or word in _NUMBER_WORDS for word in words) / (1 + len(words)),
+        "?" in question.text,
+        len(words) <= _SHORT_WORDS,
+        "?" in last_text,
+        bool(_MORE.intersection(reading.last_words)) and "?" in last_text,
+        outcome == "follow_up",
+        outcome == "complete",
+        outcome == "failure",
+        not last_text,
+        question.is_locked,
+        reading.is_released,
+        held,
+        len(set(question.earlier_agent_ids)),
+        *(reading.targets[other][i] for i in (1, 2, 3, 5)),
+        *(reading.targets[present][i] for i in (3, 5)),
+        _shared(reading.message, reading.last_words),
+        _shared(reading.message, tuple(split(last.user_text)) if last else ()),
+    ]
+
+
+def opening_features(reading: Reading, best: int, places: Sequence[int]) -> list[float]:
+    """Return OPENING_FEATURES. best: the place of the best agent. places: those that may be it."""
+    words = list(reading.words)
+    shares = softmax(reading.fit)
+    second = max((reading.fit[i] for i in places if i != best), default=reading.fit[best] - 10.0)
+    known = max((row[FIT_FEATURES.index("examples")] for row in reading.fits), default=0.0)
+    described = max((row[FIT_FEATURES.index("description")] for row in reading.fits), default=0.0)
+    return [
+        reading.fit[best],
+        shares[best],
+        reading.fit[best] - second,
+        *(reading.fits[best][place] for place in _SHOWN_PLACES),
+        *(min(count, _CUE_MAX) for count in cues_of(words)),
+        math.log1p(len(words)),
+        reading.message.length,
+        len(words) <= _SHORT_WORDS,
+        sum(word.isdigit() or word in _NUMBER_WORDS for word in words) / (1 + len(words)),
+        known + described <= 0,
+        max(known, described),
+        math.log(len(reading.fit)),
+    ]
+
+
+def _shared(message: Message, words: tuple[str, ...]) -> float:
+    """Return how much of what a message tells stands in other words, from 0 to 1."""
+    held = set(map(stem, words))
+    shared = sum(
+        weight * weight
+        for word, weight in zip(message.words, message.weights, strict=True)
+        if word in held
+    )
+    return shared / (message.length * message.length + 0.5)
+
+
+def softmax(scores: Sequence[float]) -> list[float]:
+    """Return scores as probabilities."""
+    best = max(scores)
+    powers = [math.exp(score - best) for score in scores]
+    whole = sum(powers)
+    return [power / whole for power in powers]

@@ -1,0 +1,117 @@
+"""The trained parameters, as they are in a file.
+
+Owns the form of the file and its checks. Must not know how the numbers are used or made. Rule: a
+file of another form, or of other features than this code has, is refused; it would give verdicts
+that look like any other.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from routing_service.topics.agent_index import FIT_FEATURES
+from routing_service.topics.dialogue_features import (
+    OPENING_FEATURES,
+    STAY_FEATURES,
+    TARGET_FEATURES,
+)
+
+FORMAT: Final = 1
+_FILE: Final = "parameters.json"
+
+
+class ParametersInvalid(Exception):
+    """A file of parameters that cannot be used; the message says why."""
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """A decision tree as lists, one entry a node. The first node is the root.
+
+    feature: what is compared, -1 at a leaf. bound: up to it the way goes left; at a leaf, its
+    value. left, right: where the way goes on, always further down the lists.
+    """
+
+    feature: tuple[int, ...]
+    bound: tuple[float, ...]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+
+
+class Forest(msgspec.Struct, frozen=True):
+    """Trees whose leaves, with the base, add up to the log odds. features: named, in order."""
+
+    features: tuple[str, ...]
+    base: float
+    trees: tuple[Tree, ...]
+
+
+class Parameters(msgspec.Struct, frozen=True):
+    """Everything that was learned. words: by word [weight, sense, leaning, sense, leaning, …]."""
+
+    format: int
+    version: str
+    trained_on: tuple[str, ...]
+    fit: dict[str, float]
+    target: dict[str, float]
+    stay: Forest
+    opening: Forest
+    biases: tuple[float, ...]
+    words: dict[str, tuple[float, ...]]
+
+
+def shipped_parameters() -> bytes:
+    """Return the content of the file that ships."""
+    return files(__package__).joinpath(_FILE).read_bytes()
+
+
+def parse_parameters(content: bytes) -> Parameters:
+    """Read a file of parameters. Raises ParametersInvalid."""
+    try:
+        parameters = msgspec.json.decode(content, type=Parameters)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ParametersInvalid(f"no topic parameters: {error}; make topics writes them") from None
+    if parameters.format != FORMAT:
+        raise ParametersInvalid(
+            f"topic parameters of format {parameters.format}; this release reads format {FORMAT}: "
+            "make topics writes it"
+        )
+    for name, there, wanted in (
+        ("fit", tuple(parameters.fit), FIT_FEATURES),
+        ("target", tuple(parameters.target), TARGET_FEATURES),
+        ("stay", parameters.stay.features, STAY_FEATURES),
+        ("opening", parameters.opening.features, OPENING_FEATURES),
+    ):
+        if there != wanted:
+            raise ParametersInvalid(
+                f"topic parameters whose {name} features are not this release's; "
+                "make topics trains them anew"
+            )
+    for forest in (parameters.stay, parameters.opening):
+        for tree in forest.trees:
+            _check_tree(tree, len(forest.features))
+    senses = len(parameters.biases)
+    for word, (_, *leanings) in parameters.words.items():
+        if len(leanings) % 2 or not all(0 <= sense < senses for sense in leanings[::2]):
+            raise ParametersInvalid(f'topic parameters: the senses of "{word}" are not among them')
+    return parameters
+
+
+def _check_tree(tree: Tree, features: int) -> None:
+    """Refuse a tree that leads nowhere or in a circle."""
+    size = len(tree.feature)
+    lists = (tree.feature, tree.bound, tree.left, tree.right)
+    is_tree = size > 0 and all(len(one) == len(other) for one, other in pairwise(lists))
+    if not is_tree or not all(
+        tree.feature[node] == -1
+        or (
+            0 <= tree.feature[node] < features
+            and node < tree.left[node] < size
+            and node < tree.right[node] < size
+        )
+        for node in range(size)
+    ):
+        raise ParametersInvalid("topic parameters: a tree that leads nowhere")

@@ -1,0 +1,168 @@
+"""The model that ships: word statistics, a few weights and two small forests.
+
+Owns how features become probabilities. Must not know how they were learned. Rule: nothing here
+depends on an agent's id, on the order of agents, on time or on chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from routing_service.core.registry import AgentKind
+from routing_service.topics.agent_index import AgentIndex, AgentText
+from routing_service.topics.concepts import load_concepts
+from routing_service.topics.dialogue_features import (
+    Reading,
+    opening_features,
+    read,
+    softmax,
+    stay_features,
+)
+from routing_service.topics.parameters import Forest, Parameters
+from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
+from routing_service.topics.word_knowledge import WordKnowledge
+
+if TYPE_CHECKING:
+    from routing_service.core.registry import Registry
+
+RANKED_MAX: Final = 5
+"""Agents in a verdict: more are hardly ever above a hundredth."""
+
+_PROBABILITY_DIGITS: Final = 6
+
+
+class TrainedModel:
+    """Makes detectors from parameters. Loaded once in a process."""
+
+    def __init__(
+        self, parameters: Parameters, concepts: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
+        """Take over parameters that have been checked. concepts: those that ship unless given."""
+        self.version = parameters.version
+        self._parameters = parameters
+        self._knowledge = WordKnowledge(
+            weights={word: values[0] for word, values in parameters.words.items()},
+            leanings={
+                word: tuple(
+                    (int(sense), leaning)
+                    for sense, leaning in zip(values[1::2], values[2::2], strict=True)
+                )
+                for word, values in parameters.words.items()
+                if len(values) > 1
+            },
+            biases=parameters.biases,
+            concepts=load_concepts() if concepts is None else concepts,
+        )
+
+    def for_registry(self, registry: Registry) -> TopicDetector:
+        """Make the detector of a registry: of those agents that a conversation may be with."""
+        return self.for_agents(
+            [
+                AgentText(
+                    agent_id=agent.agent_id,
+                    names=tuple(dict.fromkeys(agent.name.values())),
+                    descriptions=tuple(dict.fromkeys(agent.description.values())),
+                    examples=agent.examples,
+                )
+                for agent in registry.agents.values()
+                if agent.kind is AgentKind.SPECIALIST
+            ]
+        )
+
+    def for_agents(self, agents: Sequence[AgentText]) -> TopicDetector:
+        """Make the detector of agents, whose order does not matter."""
+        in_order = sorted(agents, key=lambda agent: agent.agent_id)
+        return TrainedDetector(self._parameters, AgentIndex(in_order, self._knowledge))
+
+
+class TrainedDetector:
+    """The model for one registry."""
+
+    def __init__(self, parameters: Parameters, index: AgentIndex) -> None:
+        """Take over what was computed of a registry."""
+        self._index = index
+        self._fit_weights = tuple(parameters.fit.values())
+        self._target_weights = tuple(parameters.target.values())
+        self._stay = _Trees(parameters.stay)
+        self._opening = _Trees(parameters.opening)
+
+    def judge(self, question: TopicQuestion) -> TopicVerdict:
+        """Say for whom a message is."""
+        index = self._index
+        if not index.agent_ids:
+            return TopicVerdict(stay=1.0 if question.active_agent_id else 0.0)
+        reading = read(question, index, self._fit_weights)
+        shares = self._opening_shares(reading) if reading.present < 0 else self._shares(reading)
+        active = question.active_agent_id
+        candidates = {index.place.get(agent_id, -1) for agent_id in question.candidate_ids}
+        candidates -= {-1, index.place.get(active, -1)}
+        ranked = sorted(
+            ((index.agent_ids[place], shares[place]) for place in candidates),
+            key=lambda entry: (-entry[1], entry[0]),
+        )
+        stay = 0.0
+        if active:
+            # An agent that the registry says nothing of keeps what nobody else is likely to get.
+            stay = shares[reading.present] if reading.present >= 0 else 1.0 - sum(shares)
+        return TopicVerdict(
+            ranked=tuple(
+                (agent_id, round(share, _PROBABILITY_DIGITS))
+                for agent_id, share in ranked[:RANKED_MAX]
+            ),
+            stay=round(max(0.0, stay), _PROBABILITY_DIGITS),
+        )
+
+    def _shares(self, reading: Reading) -> list[float]:
+        """Return each agent's probability where somebody has, or last had, the conversation."""
+        present = reading.present
+        scores = [
+            sum(w * f for w, f in zip(self._target_weights, row, strict=True))
+            for row in reading.targets
+        ]
+        others = [place for place in range(len(scores)) if place != present]
+        shares = [0.0] * len(scores)
+        if not others:
+            shares[present] = 1.0
+            return shares
+        other = max(others, key=scores.__getitem__)
+        shares[present] = stay = self._stay.probability(stay_features(reading, scores, other))
+        for place, share in zip(others, softmax([scores[i] for i in others]), strict=True):
+            shares[place] = (1 - stay) * share
+        return shares
+
+    def _opening_shares(self, reading: Reading) -> list[float]:
+        """Return each agent's probability at the beginning of a conversation."""
+        places = range(len(reading.fit))
+        best = max(places, key=reading.fit.__getitem__)
+        right = self._opening.probability(opening_features(reading, best, places))
+        by_fit = softmax(reading.fit)
+        rest = 1 - by_fit[best]
+        # The others share what the best leaves, but for what is nobody's: out of scope is likelier
+        # where the best is unlikely.
+        left = (1 - right) * right
+        return [
+            right if place == best else left * by_fit[place] / rest if rest > 0 else 0.0
+            for place in places
+        ]
+
+
+class _Trees:
+    """A forest in the form in which it is walked fastest."""
+
+    def __init__(self, forest: Forest) -> None:
+        self._base = forest.base
+        self._trees = tuple(
+            (tree.feature, tree.bound, tree.left, tree.right) for tree in forest.trees
+        )
+
+    def probability(self, row: Sequence[float]) -> float:
+        """Return the probability that goes with a row of features."""
+        odds = self._base
+        for feature, bound, left, right in self._trees:
+            node = 0
+            while (wanted := feature[node]) >= 0:
+                node = left[node] if row[wanted] <= bound[node] else right[node]
+            odds += bound[node]
+        return 1 / (1 + math.exp(-odds))

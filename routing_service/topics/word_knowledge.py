@@ -1,0 +1,71 @@
+"""What the model knows of words before it has seen a registry.
+
+Owns how common a word is, and what messages with it tend to ask for. Must not know agents. Rule: a
+word that was never seen is taken to be rare, and to say nothing of what is asked for.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from routing_service.topics.concepts import with_concepts
+from routing_service.topics.words import stems
+
+_NUMBER: Final = "#"
+_NUMBER_WEIGHT: Final = 0.05
+
+WORDS_MAX: Final = 96
+"""Different words that are compared of one message, the first ones: as long as people write."""
+
+SENSES_KEPT: Final = 6
+"""Senses of a message that are looked at; the next ones are hardly ever above a hundredth."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordKnowledge:
+    """What was learned of words.
+
+    weights: how much a word tells, from 0 (in every message) to 1; absent: 1. senses: things that
+    messages ask for, numbered from 0; leanings: by word, how much it speaks for which of them.
+    biases: by sense, what speaks for it without any word.
+    """
+
+    weights: Mapping[str, float]
+    leanings: Mapping[str, Sequence[tuple[int, float]]]
+    biases: Sequence[float]
+    concepts: Mapping[str, tuple[str, ...]]
+
+    def weight(self, word: str) -> float:
+        """Return how much a word tells; one that is not known tells most."""
+        return self.weights.get(word, _NUMBER_WEIGHT if word == _NUMBER else 1.0)
+
+    def words(self, text: str) -> list[str]:
+        """Return the different words of a text and its concepts, in order, WORDS_MAX at most."""
+        found = dict.fromkeys(with_concepts(stems(text), self.concepts))
+        return list(found)[:WORDS_MAX]
+
+    def senses(self, words: Iterable[str]) -> tuple[tuple[int, float], ...]:
+        """Return the likeliest senses of words and their probabilities, best first.
+
+        Nothing where no word is known: then there is nothing to go by.
+        """
+        known = [
+            (self.weight(word), self.leanings[word]) for word in words if word in self.leanings
+        ]
+        length = math.sqrt(sum(weight * weight for weight, _ in known))
+        if not length:
+            return ()
+        scores = list(self.biases)
+        for weight, leanings in known:
+            share = weight / length
+            for sense, leaning in leanings:
+                scores[sense] += share * leaning
+        best = max(scores)
+        powers = [math.exp(score - best) for score in scores]
+        whole = sum(powers)
+        likeliest = heapq.nlargest(SENSES_KEPT, range(len(powers)), key=powers.__getitem__)
+        return tuple((sense, powers[sense] / whole) for sense in likeliest)

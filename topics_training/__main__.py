@@ -1,0 +1,62 @@
+"""The command: train the parameters that ship, or check that they are what training gives."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+
+from routing_service.topics.parameters import Parameters, shipped_parameters
+from topics_training.corpora import DIALOGUES_VARIABLE, MAY_SHIP, dialogues_folder, load
+from topics_training.train import train
+
+SHIPPED = Path(__file__).parent.parent / "routing_service" / "topics" / "parameters.json"
+
+
+def written(parameters: Parameters) -> bytes:
+    """Return parameters as a file: a line for each tree and word, so that changes can be read."""
+    plain = msgspec.to_builtins(parameters)
+    lines = ["{"]
+    for key, value in plain.items():
+        if key == "words":
+            body = (f"{_json(word)}:{_json(numbers)}" for word, numbers in value.items())
+            lines.append('"words":{\n' + ",\n".join(body) + "\n},")
+        elif isinstance(value, dict) and "trees" in value:
+            trees = ",\n".join(_json(tree) for tree in value["trees"])
+            head = f'"features":{_json(value["features"])},\n"base":{_json(value["base"])}'
+            lines.append(f'"{key}":{{{head},\n"trees":[\n{trees}\n]}},')
+        else:
+            lines.append(f'"{key}":{_json(value)},')
+    lines[-1] = lines[-1].removesuffix(",")
+    return "\n".join([*lines, "}", ""]).encode()
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def main() -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(prog="scripts/train_topics.py", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare with the file that ships")
+    options = parser.parse_args()
+    folder = dialogues_folder()
+    if not (folder / "agents.json").is_file():
+        print(f"{folder} has no agents.json; set {DIALOGUES_VARIABLE} to the folder of dialogues")
+        return 2
+    trained = written(train([load(name) for name in MAY_SHIP]))
+    if not options.check:
+        SHIPPED.write_bytes(trained)
+        print(f"{SHIPPED.name}: {len(trained)} bytes")
+        return 0
+    if trained != shipped_parameters():
+        print(f"{SHIPPED.name} is not what the corpora give: run make topics and commit it")
+        return 1
+    print(f"{SHIPPED.name} is what the corpora give, byte for byte")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

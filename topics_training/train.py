@@ -1,0 +1,329 @@
+"""Training: corpora in, parameters out.
+
+Owns the recipe. Must not know files. Rule: what a model learns to trust, it has learned on agents
+that its word statistics had never seen, on messages that they had not seen, and on registries with
+few examples or none; otherwise it would trust them more than a new registry deserves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+from routing_service.topics.agent_index import FIT_FEATURES, AgentIndex, AgentText
+from routing_service.topics.dialogue_features import (
+    OPENING_FEATURES,
+    STAY_FEATURES,
+    TARGET_FEATURES,
+    Reading,
+    opening_features,
+    read,
+    stay_features,
+)
+from routing_service.topics.evaluation import Session
+from routing_service.topics.parameters import FORMAT, Forest, Parameters, Tree
+from routing_service.topics.topic_detector import TopicQuestion
+from routing_service.topics.word_knowledge import WordKnowledge
+from topics_training import choice_model
+from topics_training.corpora import Corpus, Turn
+from topics_training.knowledge import Text, learn
+from topics_training.registries import mixed, of_intents, thinned
+
+_FOLDS: Final = 2
+_EPISODES: Final = 60
+_VARIANTS: Final = 2
+_DIGITS: Final = 4
+
+Excluded = Collection[tuple[str, str]]
+"""Agents that training must not see, by corpus and id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Word statistics, and the texts that may be used with them: those they have not seen."""
+
+    knowledge: WordKnowledge
+    texts: frozenset[tuple[str, str]]
+
+    def may_use(self, corpus: str, text: str) -> bool:
+        """Tell whether the statistics have not seen a text."""
+        return (corpus, text) in self.texts
+
+
+def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
+    """Return what is learned from corpora, without the agents that are excluded."""
+    texts = labelled_texts(corpora, excluded)
+    parts = _parts(texts)
+    fit = choice_model.fit(list(_fit_groups(corpora, excluded, texts, parts)))
+    questions = list(_questions(corpora, excluded, parts, fit.tolist()))
+    target = choice_model.fit([group for one in questions if (group := one.target_group())])
+    stay: list[tuple[list[float], bool]] = []
+    opening: list[tuple[list[float], bool]] = []
+    for one in questions:
+        if one.reading.present < 0:
+            opening.append(one.opening_row())
+        elif one.owner >= 0:
+            stay.append(one.stay_row(target.tolist()))
+    knowledge = learn(texts)
+    parameters = Parameters(
+        format=FORMAT,
+        version="",
+        trained_on=tuple(corpus.name for corpus in corpora),
+        fit=_named(FIT_FEATURES, fit),
+        target=_named(TARGET_FEATURES, target),
+        stay=_forest(STAY_FEATURES, stay, trees=150),
+        opening=_forest(OPENING_FEATURES, opening, trees=60),
+        biases=tuple(knowledge.biases),
+        words={
+            word: (
+                knowledge.weight(word),
+                *(value for leaning in knowledge.leanings.get(word, ()) for value in leaning),
+            )
+            for word in sorted({*knowledge.weights, *knowledge.leanings})
+        },
+    )
+    digest = hashlib.sha256(msgspec.json.encode(parameters)).hexdigest()
+    return msgspec.structs.replace(parameters, version=f"{FORMAT}-{digest[:10]}")
+
+
+def labelled_texts(corpora: Sequence[Corpus], excluded: Excluded = ()) -> list[Text]:
+    """Return what users say with what it is about: an intent, or else an agent's own turns."""
+    return [
+        Text(turn.text, f"{corpus.name}:{_about(corpus, turn)}", dialogue.language)
+        for corpus in corpora
+        for dialogue in corpus.dialogues
+        for turn in dialogue.turns
+        if turn.speaker == "user"
+        and (turn.agent or corpus.has_intents)
+        and (corpus.name, turn.agent) not in excluded
+    ]
+
+
+def _about(corpus: Corpus, turn: Turn) -> str:
+    if not corpus.has_intents:
+        return str(turn.agent)
+    return turn.acts[0] if turn.acts else "oos"
+
+
+def _parts(texts: Sequence[Text]) -> list[Part]:
+    """Return statistics that lack a half of the intents or of the messages, each half once."""
+    intents = sorted({text.intent for text in texts})
+    random.Random(1).shuffle(intents)
+    parts: list[Part] = []
+    for fold in range(_FOLDS):
+        held = set(intents[fold::_FOLDS])
+        parts.append(_part(texts, [text.intent in held for text in texts]))
+    for fold in range(_FOLDS):
+        chance = random.Random(2)
+        parts.append(_part(texts, [chance.randrange(_FOLDS) == fold for _ in texts]))
+    return parts
+
+
+def _part(texts: Sequence[Text], is_held: Sequence[bool]) -> Part:
+    held = [text for text, out in zip(texts, is_held, strict=True) if out]
+    seen = [text for text, out in zip(texts, is_held, strict=True) if not out]
+    usable = {(text.intent.partition(":")[0], text.text) for text in held}
+    usable -= {(text.intent.partition(":")[0], text.text) for text in seen}
+    return Part(learn(seen, commons=held), frozenset(usable))
+
+
+def _fit_groups(
+    corpora: Sequence[Corpus], excluded: Excluded, texts: Sequence[Text], parts: Sequence[Part]
+) -> Iterator[tuple[list[list[float]], int]]:
+    """Yield messages with how they fit each agent of a registry, and which of them it was for."""
+    requests = {corpus.name: _requests(corpus, excluded) for corpus in corpora}
+    for number, part in enumerate(parts):
+        chance = random.Random(number)
+        pools = []
+        for corpus in corpora:
+            by_intent: dict[str, list[str]] = defaultdict(list)
+            for text in texts:
+                name, _, intent = text.intent.partition(":")
+                usable = name == corpus.name and part.may_use(name, text.text)
+                if corpus.has_intents and usable and intent != "oos":
+                    by_intent[text.intent].append(text.text)
+            if len(by_intent) > 6:
+                pools.append(dict(by_intent))
+        for _ in range(_EPISODES if pools else 0):
+            episode = of_intents(chance, chance.choice(pools), messages_each=4)
+            if len(episode.agents) > 1:
+                index = AgentIndex(episode.agents, part.knowledge)
+                for text, place in episode.messages:
+                    yield index.fits(index.message(text)), place
+        for _ in range(_EPISODES):
+            corpus = chance.choice(corpora)
+            usable = [r for r in requests[corpus.name] if part.may_use(corpus.name, r[0])]
+            batch = chance.sample(usable, min(10, len(usable)))
+            agents = _registry(chance, corpus, corpora, excluded, {owner for _, owner in batch})
+            if len(agents) > 1:
+                index = AgentIndex(agents, part.knowledge)
+                for text, owner in batch:
+                    yield index.fits(index.message(text)), index.place[owner]
+
+
+def _registry(
+    chance: random.Random,
+    corpus: Corpus,
+    corpora: Sequence[Corpus],
+    excluded: Excluded,
+    wanted: set[str],
+) -> tuple[AgentText, ...]:
+    own = [agent for agent in corpus.agents if (corpus.name, agent.agent_id) not in excluded]
+    others = [
+        agent
+        for other in corpora
+        if other is not corpus
+        for agent in other.agents
+        if (other.name, agent.agent_id) not in excluded
+    ]
+    return thinned(chance, mixed(chance, own, others, wanted))
+
+
+def _requests(corpus: Corpus, excluded: Excluded) -> list[tuple[str, str]]:
+    """Return the messages that open a topic, and whose they are."""
+    found: list[tuple[str, str]] = []
+    for dialogue in corpus.dialogues:
+        active = ""
+        for turn in dialogue.turns:
+            if turn.speaker != "user" or not turn.agent or turn.uncertain:
+                continue
+            if turn.agent != active and (corpus.name, turn.agent) not in excluded:
+                found.append((turn.text, turn.agent))
+            active = turn.agent
+    return found
+
+
+@dataclass(slots=True)
+class Asked:
+    """A question of a dialogue, read, with the place of its owner; -1: it is nobody's."""
+
+    reading: Reading
+    owner: int
+
+    def target_group(self) -> tuple[list[list[float]], int] | None:
+        """Return the agents that it could go to, where it does leave the present one."""
+        present = self.reading.present
+        if present < 0 or self.owner in (-1, present):
+            return None
+        places = [i for i in range(len(self.reading.fit)) if i != present]
+        return [self.reading.targets[i] for i in places], places.index(self.owner)
+
+    def stay_row(self, target: Sequence[float]) -> tuple[list[float], bool]:
+        """Return the features of staying, and whether it stays."""
+        present = self.reading.present
+        scores = [
+            sum(w * f for w, f in zip(target, row, strict=True)) for row in self.reading.targets
+        ]
+        others = [i for i in range(len(scores)) if i != present]
+        other = max(others, key=scores.__getitem__)
+        return stay_features(self.reading, scores, other), self.owner == present
+
+    def opening_row(self) -> tuple[list[float], bool]:
+        """Return the features of an opening, and whether the agent that fits best is right."""
+        places = range(len(self.reading.fit))
+        best = max(places, key=self.reading.fit.__getitem__)
+        return opening_features(self.reading, best, places), self.owner == best
+
+
+def _questions(
+    corpora: Sequence[Corpus],
+    excluded: Excluded,
+    parts: Sequence[Part],
+    fit: Sequence[float],
+) -> Iterator[Asked]:
+    """Yield the questions of dialogues, each dialogue with several registries."""
+    for number, part in enumerate(parts):
+        chance = random.Random(100 + number)
+        for corpus in corpora:
+            used = {a.agent_id for a in corpus.agents if (corpus.name, a.agent_id) not in excluded}
+            variants = _VARIANTS if not corpus.has_intents else 12
+            share = 0.5 if not corpus.has_intents else 0.05
+            for variant in range(variants):
+                # Without some agents of the corpus, its single messages may be nobody's.
+                wanted = used if not corpus.has_intents else set()
+                agents = _registry(chance, corpus, corpora, excluded, wanted)
+                if len(agents) < 2:
+                    continue
+                index = AgentIndex(agents, part.knowledge)
+                for dialogue in corpus.dialogues:
+                    if chance.random() >= share:
+                        continue
+                    session = Session(dialogue.language, index.agent_ids, variant % 2 == 1)
+                    for question, owner in _asked(dialogue.turns, session):
+                        active = question.active_agent_id
+                        if {(corpus.name, owner), (corpus.name, active)} & set(excluded):
+                            continue
+                        if corpus.has_intents and not part.may_use(corpus.name, question.text):
+                            continue
+                        yield Asked(read(question, index, fit), index.place.get(owner, -1))
+
+
+def _asked(turns: Sequence[Turn], session: Session) -> Iterator[tuple[TopicQuestion, str]]:
+    """Yield the user's messages with their owners; whoever owned the last one is active."""
+    said = ""
+    for turn in turns:
+        if turn.speaker == "user":
+            said = turn.text
+            if not turn.uncertain:
+                yield session.question(said), turn.agent or ""
+        else:
+            outcome = "proceed"
+            if turn.requires_follow_up:
+                outcome = "follow_up"
+            elif turn.task_complete:
+                outcome = "complete"
+            session.answered(said, turn.agent or "", turn.text, outcome)
+
+
+def _named(names: Sequence[str], weights: Any) -> dict[str, float]:
+    return {name: _short(weight) for name, weight in zip(names, weights, strict=True)}
+
+
+def _short(value: float) -> float:
+    """Return a number with as many digits as are kept: later ones are the machine's, not ours."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _forest(names: tuple[str, ...], rows: Sequence[tuple[list[float], bool]], trees: int) -> Forest:
+    # Bounds between shortened values are short themselves, and the same on every machine.
+    table = np.array([[_short(value) for value in row] for row, _ in rows], dtype=np.float64)
+    model = HistGradientBoostingClassifier(
+        max_iter=trees,
+        learning_rate=0.06,
+        max_leaf_nodes=12,
+        min_samples_leaf=40,
+        l2_regularization=5,
+        random_state=0,
+        early_stopping=False,
+    ).fit(table, [is_so for _, is_so in rows])
+    return Forest(
+        features=names,
+        base=_short(float(np.ravel(model._baseline_prediction)[0])),  # noqa: SLF001
+        trees=tuple(_tree(predictors[0].nodes) for predictors in model._predictors),  # noqa: SLF001
+    )
+
+
+def _tree(nodes: Any) -> Tree:
+    leaf = nodes["is_leaf"].astype(bool)
+    return Tree(
+        feature=tuple(
+            -1 if is_leaf else int(feature)
+            for is_leaf, feature in zip(leaf, nodes["feature_idx"], strict=True)
+        ),
+        bound=tuple(
+            _short(float(value if is_leaf else bound))
+            for is_leaf, value, bound in zip(
+                leaf, nodes["value"], nodes["num_threshold"], strict=True
+            )
+        ),
+        left=tuple(int(node) for node in nodes["left"]),
+        right=tuple(int(node) for node in nodes["right"]),
+    )
