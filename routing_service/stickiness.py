@@ -7,6 +7,7 @@ FOLLOW_S old. The registry's word counts until somebody has switched.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ class StickinessSwitch:
         self._start_value = start_value
         self._monotonic_s = monotonic_s
         self._believed: dict[str, _Believed] = {}
+        self._asking: dict[str, asyncio.Task[bool]] = {}
 
     async def is_enabled(self, tenant: str) -> bool:
         """Say whether agents stick for a tenant, as of at most FOLLOW_S ago."""
@@ -62,10 +64,31 @@ class StickinessSwitch:
         believed = self._believed.get(tenant)
         if believed is not None and now_s < believed.until_s:
             return believed.enabled
-        enabled = await self.read(tenant)
-        if len(self._believed) >= TENANTS_KEPT_MAX:
-            self._believed.clear()
-        self._believed[tenant] = _Believed(enabled, now_s + FOLLOW_S)
+        asking = self._asking.get(tenant)
+        if asking is None:
+            # One asks for all that come meanwhile: under load that would be dozens of reads.
+            reading = self._read_for_all(tenant, now_s, self._believed, self._asking)
+            asking = asyncio.create_task(reading, name="stickiness")
+            # Those who asked may all have left before it fails.
+            asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._asking[tenant] = asking
+        return await asyncio.shield(asking)
+
+    async def _read_for_all(
+        self,
+        tenant: str,
+        now_s: float,
+        believed: dict[str, _Believed],
+        asking: dict[str, asyncio.Task[bool]],
+    ) -> bool:
+        """Read a tenant's word into what is believed: no longer what counts, after a switch."""
+        try:
+            enabled = await self.read(tenant)
+        finally:
+            asking.pop(tenant, None)
+        if len(believed) >= TENANTS_KEPT_MAX:
+            believed.clear()
+        believed[tenant] = _Believed(enabled, now_s + FOLLOW_S)
         return enabled
 
     async def read(self, tenant: str) -> bool:
@@ -100,5 +123,6 @@ class StickinessSwitch:
         latest_us = max((word.time_us for word in words if word), default=0)
         said = Switched(enabled, max(now_us, latest_us + 1), reason)
         await self._store.put_setting(tenant, SETTING, msgspec.json.encode(said))
-        self._believed.clear()
+        self._believed = {}
+        self._asking = {}
         return before != enabled
