@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -545,8 +545,10 @@ class CommandHandler:
         before = hot.state
         dispatch = decided.decision.dispatch
         message = await self._words(call.key, hot, decided.decision)
+        tasks: tuple[TaskRow, ...] = ()
         try:
-            tasks = await self._task_rows(call.key, hot, decided, before)
+            if _may_change_tasks(decided.decision.events):
+                tasks = await self._task_rows(call.key, hot, decided, before)
         except RoutingError:
             # What a repeat brings may no longer fit beside what came since.
             seen = await self._store.find_request(
@@ -557,8 +559,13 @@ class CommandHandler:
                 raise
             return await self._replay(hot, call, seen)
         revision = decided.state.revision
-        turns = await self._told_turns(hot, call.key, decided)
-        status = await self._task_status(call.key, decided)
+        turns = await self._told_turns(hot, call.key, decided) if decided.decision.reply else ()
+        task = decided.state.task
+        if task is not None and task.task_id == decided.decision.task_id:
+            status: TaskStatus | None = task.status
+        else:
+            # The session has another one by now.
+            status = await self._stored_status(call.key, decided.decision.task_id)
         answer = make_answer(Made(call, decided, revision, turns, status))
         change = Change(
             revision=revision,
@@ -575,7 +582,7 @@ class CommandHandler:
             ),
             answer=answer,
         )
-        if before is not None and dispatch is not None:
+        if before is not None and dispatch is not None and hot.fold is None:
             await self._load_fold(call.key, hot)
         append = Append(
             key=call.key,
@@ -606,7 +613,7 @@ class CommandHandler:
             hot.fold = _new_fold()
         if hot.fold is not None:
             hot.fold.apply(revision, decided.now_us, decided.decision.events)
-        history = await self._history(hot, call, dispatch, revision)
+        history = await self._history(hot, call, dispatch, revision) if dispatch else ()
         return Handled(
             answer, revision, replayed=False, message=message, history=history, decided=decided
         )
@@ -712,11 +719,9 @@ class CommandHandler:
         )
 
     async def _history(
-        self, hot: _Hot, call: Call, dispatch: DispatchPlan | None, revision: int
+        self, hot: _Hot, call: Call, dispatch: DispatchPlan, revision: int
     ) -> tuple[TurnRecord, ...]:
         """Return the turns that go along with a dispatch, oldest first."""
-        if dispatch is None:
-            return ()
         count = _history_count(call, locked=dispatch.locked)
         if not count:
             return ()
@@ -725,9 +730,7 @@ class CommandHandler:
         if fold is not None:
             # As far back as the log is looked through: a repeat, or a server that has not seen the
             # session, must send the same turns.
-            after = revision - SCAN_CHANGES_MAX
-            in_reach = [r for r in fold.records if r.position[0] > after and wanted(r)]
-            found = in_reach[-count:]
+            found = fold.latest(count, wanted, after=revision - SCAN_CHANGES_MAX)
             complete = all(record.has_message for record in found)
             enough = len(found) == count or not fold.is_cut
             if complete and enough and (found or not dispatch.locked):
@@ -825,11 +828,8 @@ class CommandHandler:
             )
         return tuple(rows.values())
 
-    async def _task_status(self, key: SessionKey, decided: Decided) -> TaskStatus | None:
-        """Return how the answer's task stands, also where the session has another one by now."""
-        task, task_id = decided.state.task, decided.decision.task_id
-        if task is not None and task.task_id == task_id:
-            return task.status
+    async def _stored_status(self, key: SessionKey, task_id: str) -> TaskStatus | None:
+        """Return how a task stands that is not the session's latest; None for none."""
         row = await self._store.find_task(key.tenant, task_id) if task_id else None
         return TaskStatus(row.status) if row else None
 
@@ -964,6 +964,20 @@ _TASK_EVENTS: Final = (
     ev.TaskResumed,
     ev.MessageRouted,
 )
+
+
+def _may_change_tasks(events: Iterable[ev.Event]) -> bool:
+    """Say whether a change may write a task's row: most do not."""
+    for event in events:
+        match event:
+            case ev.MessageRouted(metadata=metadata, task_expire_us=expire_us):
+                if metadata or expire_us is not None:
+                    return True
+            case ev.TurnCompleted():
+                pass
+            case _:
+                return True
+    return False
 
 
 def _task_id(state: SessionState) -> str:

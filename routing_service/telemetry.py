@@ -13,9 +13,11 @@ import logging
 import secrets
 import sys
 import threading
-from collections.abc import Mapping, MutableMapping
+import time
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, TextIO
 
 import msgspec
@@ -75,6 +77,10 @@ _LEVELS: Final[Mapping[str, int]] = {
 }
 
 
+Line = bytes | Callable[[], bytes]
+"""A line of the log, or what makes it; that must not raise."""
+
+
 class LineWriter:
     """Writes whole lines to a stream, in their order, from any thread.
 
@@ -87,7 +93,7 @@ class LineWriter:
         """Write to a stream, past its text layer."""
         self._bytes = stream.buffer
         self._lock = threading.Lock()
-        self._waiting: list[bytes] = []
+        self._waiting: list[Line] = []
         self.lines_lost = 0
 
     def write(self, line: bytes) -> None:
@@ -96,18 +102,23 @@ class LineWriter:
             self._waiting.append(line)
             self._write_waiting()
 
-    def write_soon(self, line: bytes) -> None:
-        """Write one line within LINE_WAIT_S; at once where no event loop runs."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self.write(line)
-            return
+    def write_soon(self, line: Line) -> None:
+        """Write one line within LINE_WAIT_S; at once where no event loop runs.
+
+        A line that is made when it is written costs less: its call goes on meanwhile, and what is
+        done many times in a row is done faster.
+        """
         with self._lock:
             self._waiting.append(line)
             is_first = len(self._waiting) == 1
-        if is_first:
-            loop.call_later(LINE_WAIT_S, self.flush)
+        if not is_first:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.flush()
+            return
+        loop.call_later(LINE_WAIT_S, self.flush)
 
     def flush(self) -> None:
         """Write the lines that wait."""
@@ -115,9 +126,10 @@ class LineWriter:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
-        lines, self._waiting = self._waiting, []
-        if not lines:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
             return
+        lines = [line if isinstance(line, bytes) else line() for line in waiting]
         try:
             # In one call, so that nothing of another process comes between.
             self._bytes.write(b"\n".join(lines) + b"\n")
@@ -231,15 +243,18 @@ class CallLog:
                 actor=hide(record.actor),
                 peer=hide(record.peer),
             )
-        # The record is encoded as it is: a struct of the line's own would cost as much again.
-        now = self._encode(datetime.now(UTC))
-        head = b'{"timestamp":%b,"level":"%b","event":"%b",' % (now, level.encode(), event.encode())
-        line = head + self._encode(record)[1:]
+        line = partial(self._line, record, level, event, time.time())
         # Who is kept out may try a thousand times a second: those lines are no reason to hurry.
         if level in {"debug", "info"} or event == CALL_REFUSED:
             self._writer.write_soon(line)
         else:
-            self._writer.write(line)
+            self._writer.write(line())
+
+    def _line(self, record: CallRecord, level: str, event: str, time_s: float) -> bytes:
+        # The record is encoded as it is: a struct of the line's own would cost as much again.
+        now = self._encode(datetime.fromtimestamp(time_s, UTC))
+        head = b'{"timestamp":%b,"level":"%b","event":"%b",' % (now, level.encode(), event.encode())
+        return head + self._encode(record)[1:]
 
     def failed(self, record: CallRecord, error: BaseException) -> str:
         """See CallObserver.failed."""

@@ -43,6 +43,17 @@ class Draft:
             used_us=0,
         )
 
+    @classmethod
+    def standing(cls, state: SessionState, registry: Registry) -> Draft:
+        """Return a draft of nothing, to ask about a session as it stands."""
+        draft = cls.__new__(cls)
+        draft.now_us = state.update_us
+        draft.before = draft.state = state
+        draft.registry = registry
+        draft.events = []
+        draft.active_after = []
+        return draft
+
     def add(self, event: Event) -> None:
         """Add what happened, and let it happen."""
         self.events.append(event)

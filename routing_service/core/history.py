@@ -7,7 +7,7 @@ records hold its own words and the user's, nobody else's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -88,12 +88,26 @@ class HistoryFold:
     is_cut: bool = False
     _records: dict[tuple[str, str], TurnRecord] = field(default_factory=dict)
     _messages: dict[int, ev.MessageRouted] = field(default_factory=dict)
+    _message_uses: dict[int, int] = field(default_factory=dict)
     _bytes: int = 0
 
     @property
     def records(self) -> list[TurnRecord]:
         """The turns so far, in the order of their dispatches."""
         return list(self._records.values())
+
+    def latest(
+        self, count: int, wanted: Callable[[TurnRecord], bool], *, after: int
+    ) -> list[TurnRecord]:
+        """Return the newest of the wanted turns, oldest first. after: a revision."""
+        found: list[TurnRecord] = []
+        for record in reversed(self._records.values()):
+            if record.position[0] <= after or len(found) == count:
+                break
+            if wanted(record):
+                found.append(record)
+        found.reverse()
+        return found
 
     def apply(self, revision: int, now_us: int, events: Iterable[ev.Event]) -> None:
         """Fold one change."""
@@ -144,7 +158,7 @@ class HistoryFold:
             return
         if known is not None:
             # It has the request a second time, and its place is where it has it now.
-            self._bytes -= self._records.pop((request_id, event.to_agent)).size_bytes
+            self._take((request_id, event.to_agent))
         message = self._messages.get(event.message_revision)
         self._put(
             TurnRecord(
@@ -206,21 +220,34 @@ class HistoryFold:
     def _put(self, record: TurnRecord) -> None:
         key = (record.request_id, record.agent_id)
         before = self._records.get(key)
-        self._bytes += record.size_bytes - (before.size_bytes if before else 0)
+        self._bytes += record.size_bytes
+        if before is not None:
+            self._bytes -= before.size_bytes
+            self._message_uses[before.message_revision] -= 1
         self._records[key] = record
+        uses = self._message_uses
+        uses[record.message_revision] = uses.get(record.message_revision, 0) + 1
+
+    def _take(self, key: tuple[str, str]) -> None:
+        record = self._records.pop(key)
+        self._bytes -= record.size_bytes
+        self._message_uses[record.message_revision] -= 1
 
     def _trim(self) -> None:
+        """Let go of the oldest, and of messages that no record is about any more."""
         if not self.records_max:
             return
-        while len(self._records) > self.records_max or self._bytes > self.bytes_max > 0:
-            if len(self._records) <= 1:
+        records = self._records
+        while len(records) > self.records_max or self._bytes > self.bytes_max > 0:
+            if len(records) <= 1:
                 break
-            key = next(iter(self._records))
-            self._bytes -= self._records.pop(key).size_bytes
+            key = next(iter(records))
+            revision = records[key].message_revision
+            self._take(key)
             self.is_cut = True
-        kept = {record.message_revision for record in self._records.values()}
-        for revision in [revision for revision in self._messages if revision not in kept]:
-            del self._messages[revision]
+            if not self._message_uses[revision]:
+                del self._message_uses[revision]
+                self._messages.pop(revision, None)
 
 
 def _opened(event: ev.MessageRouted, position: tuple[int, int], now_us: int) -> TurnRecord:

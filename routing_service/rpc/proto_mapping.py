@@ -100,6 +100,7 @@ class AgentCards:
         """Serve one registry."""
         self.registry = registry
         self._cards: dict[tuple[str, str], agent_pb2.Agent] = {}
+        self._bytes: dict[tuple[str, str], bytes] = {}
 
     # Locales come from callers: without a bound they could fill the memory.
     _CARDS_MAX: Final = 10_000
@@ -112,6 +113,16 @@ class AgentCards:
                 self._cards.clear()
             card = self._cards[agent_id, locale] = self._make(agent_id, locale)
         return card
+
+    def card_bytes(self, agent_id: str, locale: str) -> bytes:
+        """Return the same, serialised."""
+        data = self._bytes.get((agent_id, locale))
+        if data is None:
+            if len(self._bytes) >= self._CARDS_MAX:
+                self._bytes.clear()
+            data = self.card(agent_id, locale).SerializeToString()
+            self._bytes[agent_id, locale] = data
+        return data
 
     def _make(self, agent_id: str, locale: str) -> agent_pb2.Agent:
         agent: Agent | None = self.registry.agent(agent_id)

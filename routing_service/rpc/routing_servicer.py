@@ -244,8 +244,12 @@ class RoutingServicer:
             request_id=made.call.request_id,
             revision=made.revision,
         )
+        dispatch = b""
         if decision.dispatch is not None:
-            response.dispatch.CopyFrom(_dispatch_out(made, cards, locale))
+            # Joined as bytes: see _beside.
+            dispatch = _framed(
+                _ROUTE_DISPATCH_TAG, _dispatch_bytes(decision.dispatch, cards, locale)
+            )
             home_id = cards.registry.home_agent_id
             response.supervisor_bypassed = decision.dispatch.agent_id != home_id
         if decision.reply is not None:
@@ -253,7 +257,7 @@ class RoutingServicer:
             response.reply.command = f"/{decision.reply.command}"
             response.reply.text = rendered.text
             response.reply.locale = rendered.locale
-        return response.SerializeToString()
+        return response.SerializeToString() + dispatch
 
     async def set_active_agent(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Carry out a validated handoff."""
@@ -385,13 +389,17 @@ class RoutingServicer:
             if made.task_status
             else task_pb2.TASK_STATUS_UNSPECIFIED,
             text=decision.text,
-            active_agent=cards.card(state.active_id, locale) if state.active else None,
             locked=state.active is not None and state.active.locked,
-            verdicts=pm.verdicts_out(decision.verdicts),
         )
+        if decision.verdicts:
+            response.verdicts.extend(pm.verdicts_out(decision.verdicts))
+        # Joined as bytes: see _beside.
+        body = response.SerializeToString()
+        if state.active is not None:
+            body += _framed(_COMPLETE_ACTIVE_TAG, cards.card_bytes(state.active_id, locale))
         if decision.dispatch is not None:
-            response.next.CopyFrom(_dispatch_out(made, cards, locale))
-        return response.SerializeToString()
+            body += _framed(_COMPLETE_NEXT_TAG, _dispatch_bytes(decision.dispatch, cards, locale))
+        return body
 
     async def resume_task(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Take a person's decision about a paused task."""
@@ -814,9 +822,10 @@ def _fingerprint(request: Message, fields: tuple[str, ...]) -> bytes:
     """Digest the fields that make a repeat the same request."""
     compared = type(request)()
     compared.CopyFrom(request)
-    cleared, uuids, sets = _comparison(request.DESCRIPTOR, fields)
+    cleared, uuids, sets = _comparison(fields, request.DESCRIPTOR)
+    clear = compared.ClearField
     for name in cleared:
-        compared.ClearField(name)
+        clear(name)
     for name in uuids:
         if value := getattr(request, name):
             setattr(compared, name, value.lower())
@@ -831,7 +840,7 @@ def _fingerprint(request: Message, fields: tuple[str, ...]) -> bytes:
 
 @cache
 def _comparison(
-    request: Descriptor, fields: tuple[str, ...]
+    fields: tuple[str, ...], request: Descriptor
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Return the fields of a request that are not compared, and those compared as ids and sets."""
     return (
@@ -848,6 +857,21 @@ def _dispatch_out(made: Made, cards: pm.AgentCards, locale: str) -> dispatch_pb2
     return pm.dispatch_out(plan, "", (), cards, locale)
 
 
+def _dispatch_bytes(plan: cmd.DispatchPlan, cards: pm.AgentCards, locale: str) -> bytes:
+    """Return the same as bytes. The agent's card, most of it, is serialised once for all."""
+    if plan.handoff is not None or plan.resume is not None or plan.consult is not None:
+        return pm.dispatch_out(plan, "", (), cards, locale).SerializeToString()
+    made = dispatch_pb2.Dispatch(
+        request_id=plan.request_id,
+        task_id=plan.task_id,
+        reason=pm.REASONS[plan.reason],
+        reason_detail=plan.reason_detail,
+        locked=plan.locked,
+        previous_agent_id=plan.previous_agent,
+    )
+    return made.SerializeToString() + _framed(_AGENT_TAG, cards.card_bytes(plan.agent_id, locale))
+
+
 def _beside(dispatch_tag: bytes, handled: Handled) -> bytes:
     """Return what belongs into an answer's dispatch and is not stored in it: words and history.
 
@@ -855,15 +879,14 @@ def _beside(dispatch_tag: bytes, handled: Handled) -> bytes:
     the stored answer stays small, and each turn is serialised once however often it goes along.
     Source: the Protocol Buffers encoding guide, "Last One Wins".
     """
-    words = b""
-    if handled.message is not None:
-        words = dispatch_pb2.Dispatch(
-            text=handled.message.text, items=pm.items_out(handled.message.items)
-        ).SerializeToString()
-    parts = words + b"".join(
-        [record.shown[0] if record.shown else _shown(record) for record in handled.history]
-    )
-    return _framed(dispatch_tag, parts) if parts else b""
+    message = handled.message
+    parts = [record.shown[0] if record.shown else _shown(record) for record in handled.history]
+    if message is not None:
+        words = dispatch_pb2.Dispatch(text=message.text)
+        if message.items:
+            words.items.extend(pm.items_out(message.items))
+        parts.insert(0, words.SerializeToString())
+    return _framed(dispatch_tag, b"".join(parts)) if parts else b""
 
 
 def _shown(record: TurnRecord) -> bytes:
@@ -880,7 +903,12 @@ def _tag(message: type[Message], field: str) -> bytes:
 
 
 def _framed(tag: bytes, body: bytes) -> bytes:
-    return tag + _varint(len(body)) + body
+    size = len(body)
+    if size < _VARINT_ONE:
+        return tag + _ONE_BYTE[size] + body
+    if size < _VARINT_TWO:
+        return tag + bytes((size & 0x7F | 0x80, size >> 7)) + body
+    return tag + _varint(size) + body
 
 
 def _varint(number: int) -> bytes:
@@ -893,8 +921,15 @@ def _varint(number: int) -> bytes:
     return bytes(groups)
 
 
+_VARINT_ONE: Final = 1 << 7
+"""From here on a length takes more than one byte."""
+_VARINT_TWO: Final = 1 << 14
+_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(_VARINT_ONE))
+
+_AGENT_TAG: Final = _tag(dispatch_pb2.Dispatch, "agent")
 _HISTORY_TAG: Final = _tag(dispatch_pb2.Dispatch, "history")
 _ROUTE_DISPATCH_TAG: Final = _tag(routing_service_pb2.RouteResponse, "dispatch")
+_COMPLETE_ACTIVE_TAG: Final = _tag(routing_service_pb2.CompleteTurnResponse, "active_agent")
 _COMPLETE_NEXT_TAG: Final = _tag(routing_service_pb2.CompleteTurnResponse, "next")
 
 

@@ -32,12 +32,13 @@ SETTING_BYTES_MAX: Final = 64 * 1024
 def check_append(append: Append) -> None:
     """Refuse an append that some engine could not store."""
     key, change = append.key, append.change
-    texts = f"{change.method}{change.request_id}{change.actor}{append.user_id}"
+    tenant, session_id = key
+    texts = f"{tenant}{session_id}{change.method}{change.request_id}{change.actor}{append.user_id}"
     # Nearly always: together they are as each has to be.
     are_plain = texts.isascii() and len(texts) <= TEXT_BYTES_MAX and "\0" not in texts
-    _check_name("tenant", key.tenant)
-    _check_name("session id", key.session_id)
-    if not are_plain:
+    if not (are_plain and tenant and session_id):
+        _check_name("tenant", tenant)
+        _check_name("session id", session_id)
         _check_text("method", change.method)
         _check_text("request id", change.request_id)
         _check_text("actor", change.actor)
