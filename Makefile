@@ -106,8 +106,8 @@ bench: $(INSTALLED) ## measure; options: make bench args="--help"
 	@$(BIN)/python -m benchmarks $(args)
 
 .PHONY: dist
-dist: $(INSTALLED) ## build both distributions into dist/ and try the wheels
-	@scripts/dist.sh $(BIN)/python
+dist: $(INSTALLED) ## build both distributions into dist/ and try them on oldest and newest versions
+	@$(BIN)/python scripts/dist.py
 
 .PHONY: topics
 topics: $(INSTALLED) ## train the topic model anew, from the corpora in ROUTING_DIALOGUES

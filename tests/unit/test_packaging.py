@@ -50,12 +50,17 @@ def pinned_versions():
     return {canonicalize_name(name): version for name, version in pins}
 
 
-def test_both_distributions_have_one_version():
-    """They are released together, and the service asks for exactly its own client."""
-    assert agent_routing.__version__ == routing_service.__version__
-    assert (
-        f"agent-routing-client=={routing_service.__version__}" in SERVICE["project"]["dependencies"]
+def test_the_version_is_the_same_everywhere():
+    """Both distributions, the clients and the images are released together, under one version."""
+    checked = subprocess.run(
+        [sys.executable, "scripts/set_version.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    assert (checked.returncode, checked.stdout) == (0, "")
+    assert agent_routing.__version__ == routing_service.__version__
 
 
 @pytest.mark.parametrize("requirement", direct_requirements(), ids=str)
