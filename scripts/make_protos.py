@@ -1,5 +1,7 @@
 """Generate clients/python/agent_routing/v1 from protos/, or check that it is current.
 
+Generates the code of the TypeScript client with it, where Node is at hand.
+
 Owns the pinned generators (protos-requirements.txt) and their venv under build/, so that neither
 the service nor its users ever install them. Must not depend on any package of the project's own
 environment: it runs with a bare Python 3.11. The rule: the generated files are a function of the
@@ -108,6 +110,15 @@ def stale(fresh: dict[str, bytes], package: Path) -> list[str]:
     return sorted(name for name in names if present.get(name) != fresh.get(name))
 
 
+def make_typescript() -> int:
+    """Generate the TypeScript client's code too, where there is npm; its own test checks it."""
+    if shutil.which("npm") is None:
+        print("clients/typescript/src/gen is as it was: npm is not installed")
+        return 0
+    script = ROOT / "scripts" / "typescript_client.py"
+    return subprocess.run([sys.executable, str(script), "generate"], check=False).returncode
+
+
 def main() -> int:
     """Generate, or with --check compare and exit with 1 if anything differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -121,7 +132,7 @@ def main() -> int:
         fresh = generated_files(Path(folder) / PACKAGE)
     if not arguments.check:
         write(fresh, package)
-        return 0
+        return make_typescript()
     differing = stale(fresh, package)
     for name in differing:
         print(f"{package.relative_to(ROOT) / name} is not what protos/ generates", file=sys.stderr)

@@ -15,6 +15,9 @@ python=${PYTHON:-.venv/bin/python}
 # grpc-go asks for Go 1.25; Debian 12 has 1.19.
 go_version=1.25.8
 own_go=build/toolchains/go
+# The TypeScript client asks for Node.js 20; Debian 12 has 18.19.
+node_version=22.23.3
+own_node=build/toolchains/node
 
 say() { printf '%s\n' "$*"; }
 fail() {
@@ -61,12 +64,25 @@ install_go() {
     chmod +x "$own_go"/bin/* "$own_go"/pkg/tool/*/*
 }
 
+# Node.js is a package of npm's registry like any other, so an older npm can install it.
+install_node() {
+    # Node.js of other packagers brings npm along, and shuts out Debian's package of it.
+    if ! command -v node >/dev/null; then install_packages nodejs npm
+    elif ! command -v npm >/dev/null; then install_packages npm; fi
+    found node >/dev/null && return
+    case $(uname -m) in x86_64) machine=x64 ;; aarch64 | arm64) machine=arm64 ;; *) machine=$(uname -m) ;; esac
+    say "Node.js $(node --version) is too old: installing $node_version"
+    rm -rf "$own_node"
+    mkdir -p "$own_node"
+    npm install --silent --no-save --no-audit --no-fund --prefix "$own_node" "node-linux-$machine@$node_version"
+    ln -s "node_modules/node-linux-$machine/bin" "$own_node/bin"
+}
+
 install_missing() {
     case $1 in
     go) install_go ;;
     java) install_packages default-jdk-headless maven ;;
-    # Node.js of other packagers brings npm along, and shuts out Debian's package of it.
-    node) if command -v node >/dev/null; then install_packages npm; else install_packages nodejs npm; fi ;;
+    node) install_node ;;
     chromium) install_packages chromium ;;
     *) fail "\"$1\" is no toolchain: go, java, node or chromium" ;;
     esac

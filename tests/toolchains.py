@@ -22,6 +22,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Where scripts/toolchains.sh puts a Go that is newer than the distribution's.
 OWN_GO = ROOT / "build" / "toolchains" / "go" / "bin"
+# Where it puts a Node.js that is newer than the distribution's.
+OWN_NODE = ROOT / "build" / "toolchains" / "node" / "bin"
 # Where its makers say to unpack it; not on everybody's path.
 SYSTEM_GO = Path("/usr/local/go/bin")
 
@@ -138,11 +140,14 @@ def _java() -> Toolchain:
 
 
 def _node() -> Toolchain:
-    node = _program("node")
+    """Node.js of the version that clients/typescript/package.json names, at least."""
+    own = OWN_NODE / "node"
+    node = own if os.access(own, os.X_OK) else _program("node")
     version = _version(node, "--version")
     _new_enough("node", version, NODE_OLDEST)
     programs = {"node": node, "npm": _program("npm"), "npx": _program("npx")}
-    return Toolchain("node", version, programs)
+    # npm, and what it starts, find Node.js on the path.
+    return Toolchain("node", version, programs, {"PATH": _path_with(node.parent)})
 
 
 def _chromium() -> Toolchain:
@@ -159,7 +164,7 @@ def _chromium() -> Toolchain:
 GO_OLDEST = (1, 25)  # What grpc-go asks for; go.mod says the same.
 JAVA_OLDEST = (17,)
 MAVEN_OLDEST = (3, 8)  # Debian 12's.
-NODE_OLDEST = (18, 19)  # Debian 12's.
+NODE_OLDEST = (20, 19)  # What Vite asks for; the client itself runs on every 20.
 CHROMIUM_OLDEST = (120,)
 
 PROBES: Mapping[str, Callable[[], Toolchain]] = {

@@ -1,0 +1,117 @@
+// One call from its first attempt to its answer or error.
+//
+// Owns: time, attempts, credentials, and what is read beside the answer. Must not know: what a
+// request means. Rule: one deadline over all attempts, and the same request on each.
+
+import type { Message } from "@bufbuild/protobuf";
+import type { CallOptions as TransportCallOptions } from "@connectrpc/connect";
+import type { RoutingError } from "./errors.js";
+import { routingError } from "./failure.js";
+import type { KnownAgents } from "./knownAgents.js";
+import type { Replicas, Stub } from "./replicas.js";
+import { type RetryPolicy, type RetryThrottle, waitMs, wasUnanswered } from "./retry.js";
+import { positiveMs, sleep } from "./waiting.js";
+
+/** What a user waits for an agent to be named, before the client decides by itself. */
+export const TIMEOUT_MS_DEFAULT = 5_000;
+
+export const REPLAYED_KEY = "agent-routing-replayed";
+export const TENANT_KEY = "agent-routing-tenant";
+
+/** Returns the token of a call. Called for every attempt: keep a token until it is about to expire. */
+export type TokenSource = () => string | Promise<string>;
+
+/** What there is to know about a call beside its answer. Pass an object as info, read it afterwards. */
+export interface CallInfo {
+  /** How often the request was sent. */
+  attempts?: number;
+  /** Whether the answer is the stored one of an earlier request with this requestId. */
+  replayed?: boolean;
+}
+
+/** What may be said of any one call. */
+export interface CallOptions {
+  /** Time for the call with all its attempts, in milliseconds. Default: the client's. */
+  timeoutMs?: number;
+  /** Gives the call up: it then rejects with the signal's reason. */
+  signal?: AbortSignal;
+  /** Sent with this call alone, such as traceparent. */
+  headers?: Readonly<Record<string, string>>;
+  /** Filled while the call goes on. */
+  info?: CallInfo;
+}
+
+/** What all calls of a client have in common. */
+export interface CallSettings {
+  readonly replicas: Replicas;
+  readonly timeoutMs: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly token: TokenSource | undefined;
+  readonly retry: RetryPolicy;
+  readonly throttle: RetryThrottle;
+  readonly known: KnownAgents | undefined;
+}
+
+/** Returns the headers of one attempt. */
+export async function headersOf(
+  settings: CallSettings,
+  options: CallOptions,
+): Promise<Record<string, string>> {
+  const headers = { ...settings.headers, ...options.headers };
+  if (settings.token !== undefined) headers.authorization = `Bearer ${await settings.token()}`;
+  return headers;
+}
+
+/** Sends a request until it is answered, refused, or out of time or attempts. */
+export async function call<Request extends Message, Answer extends Message>(
+  settings: CallSettings,
+  method: string,
+  request: Request,
+  send: (stub: Stub, request: Request, options: TransportCallOptions) => Promise<Answer>,
+  options: CallOptions,
+): Promise<Answer> {
+  const timeoutMs = positiveMs("timeoutMs", options.timeoutMs ?? settings.timeoutMs);
+  const deadlineMs = performance.now() + timeoutMs;
+  const info = options.info ?? {};
+  const requestId = "requestId" in request ? String(request.requestId) : "";
+  info.replayed = false;
+  for (let attempts = 1; ; attempts++) {
+    info.attempts = attempts;
+    options.signal?.throwIfAborted();
+    const replica = settings.replicas.current();
+    const { target } = replica;
+    const note = (received: Headers) => {
+      info.replayed ||= received.get(REPLAYED_KEY) === "true";
+    };
+    // A token that cannot be had is no failure of the service: it is thrown as it is.
+    const headers = await headersOf(settings, options);
+    let error: RoutingError;
+    try {
+      const answer = await send(replica.stub, request, {
+        // Whole milliseconds: the wire has no others.
+        timeoutMs: Math.max(1, Math.ceil(deadlineMs - performance.now())),
+        ...(options.signal && { signal: options.signal }),
+        headers,
+        onHeader: note,
+        onTrailer: note,
+      });
+      settings.throttle.succeeded();
+      settings.known?.learn(request, answer);
+      return answer;
+    } catch (thrown) {
+      options.signal?.throwIfAborted();
+      settings.replicas.throwIfClosed(thrown);
+      const wasCut = replica.isCut?.() ?? false;
+      error = routingError(thrown, { method, target, requestId, timeoutMs, attempts, wasCut });
+    }
+    if (!wasUnanswered(error)) {
+      if ("sessionId" in request) settings.known?.forget(String(request.sessionId), error);
+      throw error;
+    }
+    settings.replicas.turnFrom(replica);
+    if (!settings.throttle.mayRetry()) throw error;
+    const wait = waitMs(settings.retry, error, attempts, deadlineMs - performance.now());
+    if (wait === undefined) throw error;
+    await sleep(wait, options.signal);
+  }
+}

@@ -1,0 +1,422 @@
+// The client: one method for each RPC that applications call.
+//
+// Owns: the ids that the client makes, and what a caller may say beside a request. Must not know:
+// how bytes travel (index.ts and web.ts choose that), or what makes a call worth repeating. Rule: a
+// method takes the fields of its request, and returns the generated answer; only route() may answer
+// in the service's place.
+
+import { create, type DescMessage, type MessageInitShape } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import {
+  type CallOptions,
+  type CallSettings,
+  call,
+  TENANT_KEY,
+  TIMEOUT_MS_DEFAULT,
+  type TokenSource,
+} from "./call.js";
+import { RoutingError } from "./errors.js";
+import {
+  ClearActiveAgentRequestSchema,
+  type ClearActiveAgentResponse,
+  CompleteTurnRequestSchema,
+  type CompleteTurnResponse,
+  ListAgentsRequestSchema,
+  type ListAgentsResponse,
+  ListTasksRequestSchema,
+  type ListTasksResponse,
+  ListTurnsRequestSchema,
+  type ListTurnsResponse,
+  ResumeTaskRequestSchema,
+  type ResumeTaskResponse,
+  type RouteRequest,
+  RouteRequestSchema,
+  SetActiveAgentRequestSchema,
+  type SetActiveAgentResponse,
+  StatusRequestSchema,
+  type StatusResponse,
+  WatchSessionRequestSchema,
+} from "./gen/agent_routing/v1/routing_service_pb.js";
+import type { Change } from "./gen/agent_routing/v1/session_event_pb.js";
+import type { Task } from "./gen/agent_routing/v1/task_pb.js";
+import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
+import { newUuid7 } from "./ids.js";
+import { type Fallback, KnownAgents } from "./knownAgents.js";
+import type { Outcome } from "./outcomes.js";
+import { type Place, Replicas } from "./replicas.js";
+import { type RetryPolicy, RetryThrottle, retryPolicy } from "./retry.js";
+import { RouteResult } from "./routeResult.js";
+import { RouteStream } from "./routeStream.js";
+import { positiveMs } from "./waiting.js";
+import { AWAY_MS_DEFAULT, watchChanges } from "./watch.js";
+
+/** What holds for all calls of a client, whatever carries them. */
+export interface ClientSettings {
+  /** Where the service has no sign-in. Default: "default". */
+  tenant?: string;
+  /** Sent with every call. */
+  headers?: Readonly<Record<string, string>>;
+  /** Asked for a token for each attempt, which is sent as "authorization: Bearer …". */
+  token?: TokenSource;
+  /** Time for a call with all its attempts. Default 5,000. */
+  timeoutMs?: number;
+  /** How often and when a call that nobody answered is sent again. */
+  retry?: Partial<RetryPolicy>;
+  /** What route() may decide while the service cannot be reached; false: nothing, it throws. */
+  fallback?: Fallback | false;
+  /** Told of what a person may want to know: a message that was routed by the client itself. */
+  onDegraded?: (result: RouteResult) => void;
+}
+
+/** The fields of a request, each of which may be left out where the contract says so. */
+export type Fields<Desc extends DescMessage> = Omit<
+  MessageInitShape<Desc>,
+  "$typeName" | "$unknown"
+>;
+
+/** As Fields, with a revision that may be a number too. */
+type WithRevision<Desc extends DescMessage> = Omit<Fields<Desc>, "expectedRevision"> & {
+  /** Refuse unless the session is there; 0: it is new. Left out: not checked. */
+  expectedRevision?: bigint | number | undefined;
+};
+
+export type RouteFields = WithRevision<typeof RouteRequestSchema>;
+export type SetActiveAgentFields = WithRevision<typeof SetActiveAgentRequestSchema>;
+export type ClearActiveAgentFields = WithRevision<typeof ClearActiveAgentRequestSchema>;
+export type CompleteTurnFields = Omit<Fields<typeof CompleteTurnRequestSchema>, "outcome"> & {
+  /** How the turn ended: made with outcomes. */
+  outcome: Outcome;
+};
+export type WatchFields = {
+  sessionId: string;
+  userId?: string;
+  /** The last revision seen; 0: from the beginning; left out: only what comes from now on. */
+  afterRevision?: bigint | number;
+  /** How long the connection may be silent before a sign of life, 1 s to 5 min. Default 15,000. */
+  heartbeatIntervalMs?: number;
+};
+
+/**
+ * Calls the agent routing service.
+ *
+ * Ids. requestId and sessionId are made (UUIDv7) where they are left out, so that a repeat is the
+ * same request, which the service handles once. Answers are the generated messages; route() wraps
+ * its own in a RouteResult. Errors are RoutingErrors of the reason's class; RangeError and TypeError
+ * say that a value can be sent in no request; a call that is given up rejects with its signal's
+ * reason. Retries: UNAVAILABLE, and calls that an overloaded server refused unread: 4 attempts with
+ * exponential backoff and full jitter, after the delay that the service asks for, within timeoutMs.
+ */
+export class RoutingClient {
+  readonly #settings: CallSettings;
+  readonly #onDegraded: (result: RouteResult) => void;
+
+  /** places: where the service is: any replica, the next one while one does not answer. */
+  constructor(places: readonly Place[], settings: ClientSettings = {}) {
+    const { tenant, headers, token, timeoutMs = TIMEOUT_MS_DEFAULT, fallback = {} } = settings;
+    this.#settings = {
+      replicas: new Replicas(places),
+      timeoutMs: positiveMs("timeoutMs", timeoutMs),
+      headers: { ...(tenant ? { [TENANT_KEY]: tenant } : {}), ...headers },
+      token,
+      retry: retryPolicy(settings.retry),
+      throttle: new RetryThrottle(),
+      known: fallback === false ? undefined : new KnownAgents(fallback),
+    };
+    this.#onDegraded = settings.onDegraded ?? (() => undefined);
+  }
+
+  /** Lets go of the connections; calls on their way reject. A second time nothing happens. */
+  close(): void {
+    this.#settings.replicas.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  /**
+   * Takes a user's message, and returns the agent to send it to, or a reply to show.
+   *
+   * Opens a turn, which completeTurn() ends. While the service cannot be reached the result is the
+   * last agent known of the session, else the supervisor, with degraded set; route the message again
+   * later, with the result's sessionId and requestId, to have it stored.
+   *
+   * Throws InvalidField, UnknownTask, UnknownSuggestion, TaskOpen, TaskClosed, TurnOpen,
+   * SessionErased, OwnerMismatch, RevisionMismatch, RequestIdReused, TooLarge, StateCorrupt;
+   * Unavailable, DeadlineExceeded and Overloaded only where there is nothing to fall back to.
+   */
+  async route(fields: RouteFields, options: CallOptions = {}): Promise<RouteResult> {
+    const request = withRouteIds(routeRequest(fields));
+    const info = options.info ?? {};
+    try {
+      const answer = await call(
+        this.#settings,
+        "Route",
+        request,
+        (stub, sent, more) => stub.routing.route(sent, more),
+        { ...options, info },
+      );
+      return new RouteResult(answer, info.replayed ?? false);
+    } catch (error) {
+      if (!(error instanceof RoutingError)) throw error;
+      const degraded = this.#settings.known?.degradedAnswer(request, error);
+      if (degraded === undefined) throw error;
+      const result = new RouteResult(degraded, false, error);
+      this.#onDegraded(result);
+      return result;
+    }
+  }
+
+  /**
+   * Hands the conversation to an agent, if the rules allow it.
+   *
+   * turnRequestId: the open turn in which it happens, which the target then holds and completes;
+   * left out: only the next message goes there. validateOnly: the answer's verdicts say what each
+   * rule said, and nothing is refused.
+   *
+   * Throws HandoffRefused with every rule that refused, UnknownAgent, UnknownRequest,
+   * UnknownSuggestion, InvalidField, OwnerMismatch, ScopeMissing, SessionErased, RevisionMismatch,
+   * RequestIdReused, TooLarge, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+   */
+  async setActiveAgent(
+    fields: SetActiveAgentFields,
+    options: CallOptions = {},
+  ): Promise<SetActiveAgentResponse> {
+    const request = create(SetActiveAgentRequestSchema, {
+      ...withRevision(fields),
+      requestId: fields.requestId || newUuid7(),
+    });
+    return await call(
+      this.#settings,
+      "SetActiveAgent",
+      request,
+      (stub, sent, more) => stub.routing.setActiveAgent(sent, more),
+      options,
+    );
+  }
+
+  /**
+   * Gives the conversation back to the supervisor, or to a swarm's default agent.
+   *
+   * Clearing what is clear is no error, and changes nothing. Throws UnknownSession, InvalidField,
+   * OwnerMismatch, SessionErased, RevisionMismatch, RequestIdReused, StateCorrupt, Unavailable,
+   * DeadlineExceeded, Overloaded.
+   */
+  async clearActiveAgent(
+    fields: ClearActiveAgentFields,
+    options: CallOptions = {},
+  ): Promise<ClearActiveAgentResponse> {
+    const request = create(ClearActiveAgentRequestSchema, {
+      ...withRevision(fields),
+      requestId: fields.requestId || newUuid7(),
+    });
+    return await call(
+      this.#settings,
+      "ClearActiveAgent",
+      request,
+      (stub, sent, more) => stub.routing.clearActiveAgent(sent, more),
+      options,
+    );
+  }
+
+  /** Returns how a session stands. Changes nothing. */
+  async status(
+    fields: Fields<typeof StatusRequestSchema>,
+    options: CallOptions = {},
+  ): Promise<StatusResponse> {
+    return await call(
+      this.#settings,
+      "Status",
+      create(StatusRequestSchema, fields),
+      (stub, sent, more) => stub.routing.status(sent, more),
+      options,
+    );
+  }
+
+  /**
+   * Reports what an agent answered and how its turn ended; returns where the message goes next.
+   *
+   * Show the answer's text first; then, if next is set, send the message to that agent and complete
+   * it under next's own requestId.
+   *
+   * Throws UnknownRequest (also for a degraded decision, of which the service never heard),
+   * UnknownSession, UnknownAgent, HandoffRefused, RequestNotOpen, InvalidField, OwnerMismatch,
+   * SessionErased, RevisionMismatch, TooLarge, StateCorrupt, Unavailable, DeadlineExceeded,
+   * Overloaded.
+   */
+  async completeTurn(
+    fields: CompleteTurnFields,
+    options: CallOptions = {},
+  ): Promise<CompleteTurnResponse> {
+    return await call(
+      this.#settings,
+      "CompleteTurn",
+      create(CompleteTurnRequestSchema, fields),
+      (stub, sent, more) => stub.routing.completeTurn(sent, more),
+      options,
+    );
+  }
+
+  /**
+   * Approves or rejects what a paused task waits for; returns the dispatch to its agent.
+   *
+   * The first decision wins, and the same one repeated gets the same answer. Throws UnknownTask,
+   * UnknownRequest, UnknownSession, TaskNotPaused, RequestNotOpen, AgentUnavailable and what every
+   * change may throw.
+   */
+  async resumeTask(
+    fields: Fields<typeof ResumeTaskRequestSchema>,
+    options: CallOptions = {},
+  ): Promise<ResumeTaskResponse> {
+    return await call(
+      this.#settings,
+      "ResumeTask",
+      create(ResumeTaskRequestSchema, fields),
+      (stub, sent, more) => stub.routing.resumeTask(sent, more),
+      options,
+    );
+  }
+
+  /** Returns one page of a session's tasks, newest first. */
+  async listTasksPage(
+    fields: Fields<typeof ListTasksRequestSchema>,
+    options: CallOptions = {},
+  ): Promise<ListTasksResponse> {
+    return await call(
+      this.#settings,
+      "ListTasks",
+      create(ListTasksRequestSchema, fields),
+      (stub, sent, more) => stub.routing.listTasks(sent, more),
+      options,
+    );
+  }
+
+  /** Iterates over the tasks of a session; pages are fetched as they are needed. */
+  listTasks(
+    fields: Omit<Fields<typeof ListTasksRequestSchema>, "pageToken">,
+    options: CallOptions = {},
+  ): AsyncGenerator<Task, void, void> {
+    return overPages(
+      (pageToken) => this.listTasksPage({ ...fields, pageToken }, options),
+      (page) => page.tasks,
+    );
+  }
+
+  /** Returns one page of a session's history. It may hold fewer turns than asked for. */
+  async listTurnsPage(
+    fields: Fields<typeof ListTurnsRequestSchema>,
+    options: CallOptions = {},
+  ): Promise<ListTurnsResponse> {
+    return await call(
+      this.#settings,
+      "ListTurns",
+      create(ListTurnsRequestSchema, fields),
+      (stub, sent, more) => stub.routing.listTurns(sent, more),
+      options,
+    );
+  }
+
+  /** Iterates over the history of a session; pages are fetched as they are needed. */
+  listTurns(
+    fields: Omit<Fields<typeof ListTurnsRequestSchema>, "pageToken">,
+    options: CallOptions = {},
+  ): AsyncGenerator<Turn, void, void> {
+    return overPages(
+      (pageToken) => this.listTurnsPage({ ...fields, pageToken }, options),
+      (page) => page.turns,
+    );
+  }
+
+  /** Returns the agents, in the order of the registry, and who the home agent is. */
+  async listAgents(
+    fields: Fields<typeof ListAgentsRequestSchema> = {},
+    options: CallOptions = {},
+  ): Promise<ListAgentsResponse> {
+    return await call(
+      this.#settings,
+      "ListAgents",
+      create(ListAgentsRequestSchema, fields),
+      (stub, sent, more) => stub.routing.listAgents(sent, more),
+      options,
+    );
+  }
+
+  /**
+   * Iterates over the changes of a session as they happen.
+   *
+   * Gives each change exactly once and in order: a lost connection is made again, from the last
+   * revision that was given. Ends with an error only, when the signal is aborted (with its reason),
+   * or when the loop is left. awayMsMax: how long the service may be away before the watch gives up.
+   *
+   * Throws, from the iteration, UnknownSession, InvalidField, OwnerMismatch, SessionErased,
+   * RevisionCompacted, StateCorrupt, and after awayMsMax Unavailable or Overloaded.
+   */
+  watchSession(
+    fields: WatchFields,
+    options: Pick<CallOptions, "signal" | "headers"> & { awayMsMax?: number } = {},
+  ): AsyncGenerator<Change, void, void> {
+    const { heartbeatIntervalMs, afterRevision, ...ids } = fields;
+    const request = create(WatchSessionRequestSchema, {
+      ...ids,
+      ...(afterRevision === undefined ? {} : { afterRevision: BigInt(afterRevision) }),
+      ...(heartbeatIntervalMs === undefined
+        ? {}
+        : { heartbeatInterval: durationFromMs(heartbeatIntervalMs) }),
+    });
+    const awayMsMax = positiveMs("awayMsMax", options.awayMsMax ?? AWAY_MS_DEFAULT);
+    return watchChanges(this.#settings, request, awayMsMax, options);
+  }
+
+  /** Returns a stream for many messages. Close it when it is no longer needed. */
+  stream(): MessageStream {
+    return new MessageStream(this.#settings);
+  }
+}
+
+/** A RouteStream whose messages are given by their fields. */
+export class MessageStream extends RouteStream {
+  constructor(settings: CallSettings) {
+    super(settings, withRouteIds);
+  }
+
+  /** As Client.route(), over this stream; see RouteStream. */
+  async route(
+    fields: RouteFields,
+    options: Omit<CallOptions, "headers"> = {},
+  ): Promise<RouteResult> {
+    return await this.routeRequest(routeRequest(fields), options);
+  }
+}
+
+function routeRequest(fields: RouteFields): RouteRequest {
+  return create(RouteRequestSchema, withRevision(fields));
+}
+
+/** Gives a message its ids: a session of its own only where it names neither session nor task. */
+function withRouteIds(request: RouteRequest): RouteRequest {
+  request.requestId ||= newUuid7();
+  if (request.sessionId === "" && request.taskId === "") request.sessionId = newUuid7();
+  return request;
+}
+
+/** Returns the fields with the revision as the generated messages have it. */
+function withRevision<T extends { expectedRevision?: bigint | number | undefined }>(
+  fields: T,
+): Omit<T, "expectedRevision"> & { expectedRevision?: bigint } {
+  const { expectedRevision, ...others } = fields;
+  return expectedRevision === undefined
+    ? others
+    : { ...others, expectedRevision: BigInt(expectedRevision) };
+}
+
+async function* overPages<Page extends { nextPageToken: string }, Entry>(
+  pageAt: (token: string) => Promise<Page>,
+  entries: (page: Page) => readonly Entry[],
+): AsyncGenerator<Entry, void, void> {
+  let token = "";
+  do {
+    const page = await pageAt(token);
+    yield* entries(page);
+    token = page.nextPageToken;
+  } while (token !== "");
+}

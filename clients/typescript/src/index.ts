@@ -1,0 +1,135 @@
+// The client for Node: gRPC over HTTP/2.
+
+import { connect as connectPlain, isIP, type Socket } from "node:net";
+import { connect as connectSecure } from "node:tls";
+import type { Interceptor } from "@connectrpc/connect";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import { type ClientSettings, RoutingClient } from "./client.js";
+import type { Place } from "./replicas.js";
+
+export * from "./client.js";
+export * from "./common.js";
+
+/** How a connection proves who is there. As in node:tls. */
+export interface TlsOptions {
+  /** Authorities to trust, PEM. Left out: those that Node trusts. */
+  ca?: string | Buffer;
+  /** The client's own certificate and key, PEM, where the service asks for one. */
+  cert?: string | Buffer;
+  key?: string | Buffer;
+  /** The name that the certificate must have, where it is not the target's. */
+  servername?: string;
+}
+
+export interface ClientOptions extends ClientSettings {
+  /** true, or what to trust and show; left out: plain text, for loopback and meshes. */
+  tls?: boolean | TlsOptions;
+  /** Called around every attempt, such as those that carry traces. */
+  interceptors?: Interceptor[];
+  /** A connection with calls on it that was silent for so long is asked. Default 60,000. */
+  keepaliveMs?: number;
+  /** Send tokens over plain text to other machines, where a mesh encrypts. Default false. */
+  allowPlainTextToken?: boolean;
+}
+
+/** The service takes pings of a connection every 30 s at most. */
+const KEEPALIVE_MS = 60_000;
+const KEEPALIVE_TIMEOUT_MS = 20_000;
+
+/** Answers are pages of 1 MiB at most, and histories below it. */
+const READ_BYTES_MAX = 4 * 1024 * 1024;
+
+const LOOPBACK = /^(127\.|localhost$|\[::1\]$)/;
+
+/**
+ * Calls the agent routing service over gRPC.
+ *
+ *   using client = new Client("127.0.0.1:50051");
+ *   const turn = await client.route({ text: "hello", sessionId: "chat-42", userId: "ana" });
+ *
+ * target: "HOST:PORT", or several replicas as an array: any of them serves any session, and a call
+ * that one does not answer goes on with the next.
+ */
+export class Client extends RoutingClient {
+  constructor(target: string | readonly string[], options: ClientOptions = {}) {
+    const targets = typeof target === "string" ? [target] : target;
+    super(
+      targets.map((each) => place(each, options)),
+      options,
+    );
+  }
+}
+
+function place(target: string, options: ClientOptions): Place {
+  const { tls = false, token, allowPlainTextToken = false } = options;
+  const url = urlOf(target, tls !== false);
+  if (token !== undefined && !tls && !allowPlainTextToken && !LOOPBACK.test(url.hostname)) {
+    throw new TypeError(
+      `a token would go to "${target}" in plain text; set tls, or allowPlainTextToken if the ` +
+        "network encrypts",
+    );
+  }
+  const pingIntervalMs = options.keepaliveMs ?? KEEPALIVE_MS;
+  const sockets = new Set<Socket>();
+  const sessionManager = new Http2SessionManager(
+    url,
+    { pingIntervalMs, pingTimeoutMs: KEEPALIVE_TIMEOUT_MS },
+    {
+      createConnection: () => {
+        const socket = tls ? secureSocket(url, tls === true ? {} : tls) : plainSocket(url);
+        sockets.add(socket);
+        socket.once("close", () => sockets.delete(socket));
+        return socket;
+      },
+    },
+  );
+  const transport = createGrpcTransport({
+    baseUrl: url.origin,
+    sessionManager,
+    readMaxBytes: READ_BYTES_MAX,
+    ...(options.interceptors && { interceptors: options.interceptors }),
+  });
+  return {
+    target,
+    transport,
+    isCut: () => sockets.size === 0,
+    // Aborting the session would send an error code, which the service logs as one.
+    close: () => {
+      for (const socket of sockets) socket.destroy();
+    },
+  };
+}
+
+function plainSocket(url: URL): Socket {
+  return connectPlain(Number(url.port || 80), hostOf(url));
+}
+
+function secureSocket(url: URL, given: TlsOptions): Socket {
+  const host = hostOf(url);
+  return connectSecure({
+    host,
+    port: Number(url.port || 443),
+    ALPNProtocols: ["h2"],
+    // Servers are named by names only, never by addresses.
+    ...(isIP(host) === 0 && { servername: host }),
+    ...given,
+  });
+}
+
+/** Returns the host as sockets have it: an IPv6 address without brackets. */
+function hostOf(url: URL): string {
+  return url.hostname.replace(/^\[(.*)\]$/, "$1");
+}
+
+/** Returns the address of a target. Throws TypeError for what is none. */
+function urlOf(target: string, isSecure: boolean): URL {
+  try {
+    const url = new URL(`${isSecure ? "https" : "http"}://${target}`);
+    if (url.host === "" || url.pathname !== "/" || target.includes("/")) throw new TypeError();
+    return url;
+  } catch (error) {
+    throw new TypeError(`"${target}" is no target; give HOST:PORT, such as 127.0.0.1:50051`, {
+      cause: error,
+    });
+  }
+}

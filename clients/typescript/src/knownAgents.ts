@@ -1,0 +1,200 @@
+// Where a message goes while the service cannot be reached.
+//
+// Owns: the last agent known of each session, learnt from answers, and the decision made from it.
+// Must not know: how calls are made. Rule: only a call that nobody decided about falls back; a
+// refusal is a decision and reaches the caller. A degraded decision is never taken for the
+// service's.
+
+import { create, type Message } from "@bufbuild/protobuf";
+import {
+  DeadlineExceeded,
+  Overloaded,
+  type RoutingError,
+  SessionErased,
+  Unavailable,
+  UnknownSession,
+} from "./errors.js";
+import { type Agent, AgentKind, AgentSchema } from "./gen/agent_routing/v1/agent_pb.js";
+import { DispatchSchema } from "./gen/agent_routing/v1/dispatch_pb.js";
+import { RouteReason } from "./gen/agent_routing/v1/route_reason_pb.js";
+import {
+  type ClearActiveAgentResponse,
+  type CompleteTurnResponse,
+  type ListAgentsResponse,
+  type ResumeTaskResponse,
+  type RouteRequest,
+  type RouteResponse,
+  RouteResponseSchema,
+  type SetActiveAgentRequest,
+  type SetActiveAgentResponse,
+  type StatusResponse,
+} from "./gen/agent_routing/v1/routing_service_pb.js";
+
+/** What the client may decide by itself while the service cannot be reached. */
+export interface Fallback {
+  /**
+   * Where messages go of sessions of which no agent is known. Left out: the home agent, as soon as
+   * an answer has named it, and until then route() throws.
+   */
+  readonly supervisorId?: string;
+  /** How many sessions are remembered, those used last. Default 10,000. */
+  readonly sessionsMax?: number;
+}
+
+const SESSIONS_MAX_DEFAULT = 10_000;
+
+/** Commands that may have changed the active agent, when all that came back is a reply. */
+const LEAVING_COMMANDS: ReadonlySet<string> = new Set(["/supervisor", "/reset", "/agent"]);
+
+/** What is known of a session at a revision. agent: undefined: the home agent. */
+interface Known {
+  revision: bigint;
+  agent: Agent | undefined;
+  taskId: string;
+}
+
+/** The last agent known of each session. */
+export class KnownAgents {
+  readonly #sessionsMax: number;
+  #homeId: string;
+  /** By session, the one used last at the end. */
+  readonly #sessions = new Map<string, Known>();
+  readonly #sessionByTask = new Map<string, string>();
+
+  constructor({ supervisorId = "", sessionsMax = SESSIONS_MAX_DEFAULT }: Fallback) {
+    if (!(sessionsMax >= 1)) {
+      throw new RangeError(`sessionsMax is ${sessionsMax}; give 1 or more`);
+    }
+    this.#homeId = supervisorId;
+    this.#sessionsMax = sessionsMax;
+  }
+
+  /** Takes note of what an answer says about its session, or about the home agent. */
+  learn(request: Message, answer: Message): void {
+    switch (answer.$typeName) {
+      case "agent_routing.v1.RouteResponse":
+        if (!(request as RouteRequest).validateOnly) this.#learnRoute(answer as RouteResponse);
+        break;
+      case "agent_routing.v1.CompleteTurnResponse": {
+        const done = answer as CompleteTurnResponse;
+        this.#remember(done, done.next?.agent ?? done.activeAgent);
+        break;
+      }
+      case "agent_routing.v1.SetActiveAgentResponse":
+        if (!(request as SetActiveAgentRequest).validateOnly) {
+          const set = answer as SetActiveAgentResponse;
+          this.#remember(set, set.agent);
+        }
+        break;
+      case "agent_routing.v1.ClearActiveAgentResponse": {
+        const cleared = answer as ClearActiveAgentResponse;
+        this.#homeId = cleared.agent?.agentId || this.#homeId;
+        this.#remember(cleared, undefined);
+        break;
+      }
+      case "agent_routing.v1.StatusResponse": {
+        const status = answer as StatusResponse;
+        const { sessionId, revision } = status;
+        this.#remember(
+          { sessionId, revision, taskId: status.task?.taskId ?? "" },
+          status.nextAgent,
+        );
+        break;
+      }
+      case "agent_routing.v1.ResumeTaskResponse": {
+        const resumed = answer as ResumeTaskResponse;
+        this.#remember(resumed, resumed.dispatch?.agent);
+        break;
+      }
+      case "agent_routing.v1.ListAgentsResponse":
+        this.#homeId = (answer as ListAgentsResponse).homeAgentId || this.#homeId;
+        break;
+      default:
+    }
+  }
+
+  /** Drops a session that the service says is not there (any more). */
+  forget(sessionId: string, error: RoutingError): void {
+    if (error instanceof UnknownSession || error instanceof SessionErased) this.#drop(sessionId);
+  }
+
+  /**
+   * Returns the decision for a message that could not be routed.
+   *
+   * undefined: it is not the client's to make: the failure was a decision, the call a dry run, or
+   * no agent is known at all.
+   */
+  degradedAnswer(request: RouteRequest, error: RoutingError): RouteResponse | undefined {
+    const isDecided = !(
+      error instanceof Unavailable ||
+      error instanceof DeadlineExceeded ||
+      error instanceof Overloaded
+    );
+    if (isDecided || request.validateOnly) return undefined;
+    const sessionId = request.sessionId || (this.#sessionByTask.get(request.taskId) ?? "");
+    const known = this.#sessions.get(sessionId);
+    if (known?.agent === undefined && this.#homeId === "") return undefined;
+    const agent = known?.agent ?? create(AgentSchema, { agentId: this.#homeId });
+    const taskId = request.taskId || (known?.taskId ?? "");
+    return create(RouteResponseSchema, {
+      sessionId,
+      taskId,
+      requestId: request.requestId,
+      dispatch: create(DispatchSchema, {
+        requestId: request.requestId,
+        taskId,
+        agent,
+        reasonDetail: `degraded: ${error.message}`,
+        text: request.text,
+        items: request.items,
+      }),
+      supervisorBypassed: agent.agentId !== this.#homeId,
+    });
+  }
+
+  #learnRoute(answer: RouteResponse): void {
+    const { dispatch } = answer;
+    if (dispatch !== undefined) {
+      const isHome =
+        dispatch.agent?.kind === AgentKind.SUPERVISOR ||
+        dispatch.reason === RouteReason.NO_ACTIVE_AGENT ||
+        dispatch.reason === RouteReason.DEFAULT_AGENT;
+      if (isHome) this.#homeId = dispatch.agent?.agentId || this.#homeId;
+      this.#remember(answer, dispatch.agent);
+    } else if (LEAVING_COMMANDS.has(answer.reply?.command ?? "")) {
+      // The reply does not say who is active now. The home agent can serve whoever it is.
+      this.#remember(answer, undefined);
+    }
+  }
+
+  /** Keeps what is known of a session, unless something newer is. */
+  #remember(
+    at: { sessionId: string; revision: bigint; taskId: string },
+    agent: Agent | undefined,
+  ): void {
+    const known = this.#sessions.get(at.sessionId);
+    this.#sessions.delete(at.sessionId);
+    // Answers of parallel calls arrive in any order, and a replayed one is old.
+    if (known !== undefined && at.revision < known.revision) {
+      this.#sessions.set(at.sessionId, known);
+      return;
+    }
+    if (known !== undefined && known.taskId !== at.taskId) this.#sessionByTask.delete(known.taskId);
+    if (at.taskId !== "") this.#sessionByTask.set(at.taskId, at.sessionId);
+    this.#sessions.set(at.sessionId, {
+      revision: at.revision,
+      agent: agent?.agentId ? agent : undefined,
+      taskId: at.taskId,
+    });
+    if (this.#sessions.size > this.#sessionsMax) {
+      const [oldest] = this.#sessions.keys();
+      if (oldest !== undefined) this.#drop(oldest);
+    }
+  }
+
+  #drop(sessionId: string): void {
+    const known = this.#sessions.get(sessionId);
+    this.#sessions.delete(sessionId);
+    if (known !== undefined) this.#sessionByTask.delete(known.taskId);
+  }
+}

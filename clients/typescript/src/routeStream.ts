@@ -1,0 +1,395 @@
+// A stream of messages, from their sending to their answers, over any number of connections.
+//
+// Owns: which messages wait for an answer, in the order of their sending, and what becomes of them
+// when a connection breaks. Rule: a message is the same request on every connection, and is
+// answered once.
+
+import { create } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { type CallOptions, type CallSettings, headersOf } from "./call.js";
+import { RoutingError, Unavailable } from "./errors.js";
+import { routingError } from "./failure.js";
+import {
+  type RouteRequest,
+  type RouteStreamRequest,
+  RouteStreamRequestSchema,
+  type RouteStreamResponse,
+} from "./gen/agent_routing/v1/routing_service_pb.js";
+import type { Status } from "./gen/google/rpc/status_pb.js";
+import { backoffMs, waitMs, wasUnanswered } from "./retry.js";
+import { RouteResult } from "./routeResult.js";
+import { positiveMs, sleep } from "./waiting.js";
+
+/**
+ * Messages of one stream that wait for answers at a time; more wait to be sent. The service takes as
+ * many from a stream: more on the way would only wait there.
+ */
+const IN_FLIGHT_MAX = 128;
+
+const METHOD = "RouteStream";
+
+/** A message that waits for its answer. */
+interface Waiting {
+  readonly request: RouteRequest;
+  readonly deadlineMs: number;
+  readonly timeoutMs: number;
+  attempts: number;
+  resolve(answer: RouteStreamResponse): void;
+  reject(error: unknown): void;
+}
+
+/** What a connection is to send, as it comes. */
+class Outbox implements AsyncIterable<RouteStreamRequest> {
+  readonly #unsent: RouteStreamRequest[] = [];
+  #wake: (() => void) | undefined;
+  #ended = false;
+
+  push(request: RouteRequest): void {
+    this.#unsent.push(create(RouteStreamRequestSchema, { route: request }));
+    this.#wake?.();
+  }
+
+  end(): void {
+    this.#ended = true;
+    this.#wake?.();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<RouteStreamRequest> {
+    for (;;) {
+      const next = this.#unsent.shift();
+      if (next !== undefined) {
+        yield next;
+      } else if (this.#ended) {
+        return;
+      } else {
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+        this.#wake = undefined;
+      }
+    }
+  }
+}
+
+/**
+ * Messages of many sessions over one stream, made by Client.stream(): for gateways that route
+ * hundreds of messages a second.
+ *
+ * Up to 128 messages are on the way at once, the others wait. Answers arrive as they are ready,
+ * those of one session in the order in which its messages were sent. A connection that breaks is
+ * made again, and what was not answered is sent again under the same request ids, in the same
+ * order. Needs a transport that carries streams both ways: gRPC, not a browser's fetch.
+ */
+export class RouteStream {
+  readonly #settings: CallSettings;
+  readonly #minted: (request: RouteRequest) => RouteRequest;
+  readonly #waiting = new Map<string, Waiting>();
+  readonly #places: (() => void)[] = [];
+  #placesFree = IN_FLIGHT_MAX;
+  #outbox: Outbox | undefined;
+  #stop = new AbortController();
+  #connecting: Promise<void> | undefined;
+  #breaks = 0;
+
+  /** minted: gives a request its ids. */
+  constructor(settings: CallSettings, minted: (request: RouteRequest) => RouteRequest) {
+    this.#settings = settings;
+    this.#minted = minted;
+  }
+
+  /**
+   * As Client.route(), over this stream. timeoutMs: over all connections and attempts, the wait for
+   * one of the 128 places included. A second message under a requestId that is on the way waits for
+   * the first one's answer. A stream does not tell of repeats: replayed is false.
+   */
+  async routeRequest(
+    unminted: RouteRequest,
+    options: Omit<CallOptions, "headers"> = {},
+  ): Promise<RouteResult> {
+    const request = this.#minted(unminted);
+    this.#settings.replicas.current();
+    const timeoutMs = positiveMs("timeoutMs", options.timeoutMs ?? this.#settings.timeoutMs);
+    const deadlineMs = performance.now() + timeoutMs;
+    const late = AbortSignal.timeout(timeoutMs);
+    const signal = options.signal ? AbortSignal.any([options.signal, late]) : late;
+    const info = options.info ?? {};
+    info.replayed = false;
+    let attempts = 0;
+    try {
+      await this.#takePlace(signal);
+      try {
+        for (;;) {
+          const answer = await this.#exchange(request, signal, timeoutMs, deadlineMs, attempts);
+          attempts = answer.attempts;
+          info.attempts = attempts;
+          const { result } = answer.response;
+          if (result.case === "route") {
+            this.#settings.throttle.succeeded();
+            this.#settings.known?.learn(request, result.value);
+            return new RouteResult(result.value, false);
+          }
+          await this.#waitAfter(
+            refused(result.case === "error" ? result.value : undefined),
+            request,
+            { timeoutMs, deadlineMs, attempts },
+            signal,
+          );
+        }
+      } finally {
+        this.#freePlace();
+      }
+    } catch (thrown) {
+      options.signal?.throwIfAborted();
+      const error = late.aborted
+        ? this.#error(
+            new ConnectError("the time is over", Code.DeadlineExceeded),
+            request,
+            timeoutMs,
+            Math.max(1, attempts),
+          )
+        : thrown;
+      if (!(error instanceof RoutingError)) throw error;
+      const degraded = this.#settings.known?.degradedAnswer(request, error);
+      if (degraded === undefined) throw error;
+      return new RouteResult(degraded, false, error);
+    }
+  }
+
+  /** Ends the stream; messages on their way reject. A second time nothing happens. */
+  async close(): Promise<void> {
+    this.#outbox?.end();
+    this.#stop.abort(new Error("the stream is closed; make another one"));
+    for (const waiting of [...this.#waiting.values()]) waiting.reject(this.#stop.signal.reason);
+    await this.#connecting;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #takePlace(signal: AbortSignal): Promise<void> {
+    this.#stop.signal.throwIfAborted();
+    signal.throwIfAborted();
+    if (this.#placesFree > 0) {
+      this.#placesFree--;
+      return;
+    }
+    await new Promise<void>((resolve, reject) => {
+      const take = () => {
+        signal.removeEventListener("abort", leave);
+        resolve();
+      };
+      const leave = () => {
+        const at = this.#places.indexOf(take);
+        if (at >= 0) this.#places.splice(at, 1);
+        reject(signal.reason);
+      };
+      this.#places.push(take);
+      signal.addEventListener("abort", leave, { once: true });
+    });
+  }
+
+  #freePlace(): void {
+    const next = this.#places.shift();
+    if (next === undefined) this.#placesFree++;
+    else next();
+  }
+
+  /** Sends a message and waits for what comes back under its id. */
+  async #exchange(
+    request: RouteRequest,
+    signal: AbortSignal,
+    timeoutMs: number,
+    deadlineMs: number,
+    attempts: number,
+  ): Promise<{ response: RouteStreamResponse; attempts: number }> {
+    while (this.#waiting.has(request.requestId)) await this.#settled(request.requestId, signal);
+    this.#stop.signal.throwIfAborted();
+    return await new Promise((resolve, reject) => {
+      const done = () => {
+        signal.removeEventListener("abort", leave);
+        if (this.#waiting.get(request.requestId) === waiting) {
+          this.#waiting.delete(request.requestId);
+        }
+        for (const tell of this.#afterwards.splice(0)) tell();
+      };
+      const leave = () => waiting.reject(signal.reason);
+      const waiting: Waiting = {
+        request,
+        deadlineMs,
+        timeoutMs,
+        attempts: attempts + 1,
+        resolve: (response) => {
+          done();
+          resolve({ response, attempts: waiting.attempts });
+        },
+        reject: (error) => {
+          done();
+          reject(error);
+        },
+      };
+      signal.addEventListener("abort", leave, { once: true });
+      this.#waiting.set(request.requestId, waiting);
+      this.#outbox?.push(request);
+      this.#connecting ??= this.#connect().finally(() => {
+        this.#connecting = undefined;
+      });
+    });
+  }
+
+  readonly #afterwards: (() => void)[] = [];
+
+  /** Waits until the message under an id has its answer. */
+  async #settled(requestId: string, signal: AbortSignal): Promise<void> {
+    while (this.#waiting.has(requestId)) {
+      signal.throwIfAborted();
+      await new Promise<void>((resolve) => {
+        this.#afterwards.push(resolve);
+        signal.addEventListener("abort", () => resolve(), { once: true });
+      });
+    }
+  }
+
+  /** Keeps a connection for as long as messages wait, and an idle one until it ends. */
+  async #connect(): Promise<void> {
+    while (!this.#stop.signal.aborted && this.#waiting.size > 0) {
+      let headers: Record<string, string>;
+      try {
+        headers = await headersOf(this.#settings, {});
+      } catch (error) {
+        // A token that cannot be had is no failure of the service: it is thrown as it is.
+        for (const waiting of [...this.#waiting.values()]) waiting.reject(error);
+        break;
+      }
+      const failure = await this.#oneConnection(headers);
+      if (this.#stop.signal.aborted) break;
+      const wait = this.#broken(failure);
+      try {
+        await sleep(wait, this.#stop.signal);
+      } catch {
+        break;
+      }
+    }
+  }
+
+  /** Carries messages and answers until the connection ends; returns why, undefined for no reason. */
+  async #oneConnection(headers: Record<string, string>): Promise<unknown> {
+    const replica = this.#settings.replicas.current();
+    const outbox = new Outbox();
+    this.#outbox = outbox;
+    for (const { request } of this.#waiting.values()) outbox.push(request);
+    const stop = new AbortController();
+    try {
+      const stream = replica.stub.routing.routeStream(outbox, {
+        timeoutMs: 0,
+        signal: AbortSignal.any([this.#stop.signal, stop.signal]),
+        headers,
+      });
+      for await (const response of stream) {
+        this.#breaks = 0;
+        this.#waiting.get(response.requestId)?.resolve(response);
+      }
+      return undefined;
+    } catch (failure) {
+      const { isCut, target } = replica;
+      return isCut?.() ? new ConnectError(`"${target}" broke off`, Code.Unavailable) : failure;
+    } finally {
+      this.#outbox = undefined;
+      outbox.end();
+      stop.abort();
+    }
+  }
+
+  /**
+   * Decides what becomes of the messages when a connection ended before their answers, and returns
+   * the milliseconds to wait before the next connection. A message whose attempts or time are over,
+   * or whose stream was refused, gets the error.
+   */
+  #broken(failure: unknown): number {
+    this.#breaks++;
+    const { replicas, retry, throttle } = this.#settings;
+    if (!replicas.isClosed) replicas.turnFrom(replicas.current());
+    const isCalm = this.#waiting.size === 0 || throttle.mayRetry();
+    const backoff = backoffMs(retry, this.#breaks);
+    let wait = backoff;
+    for (const waiting of [...this.#waiting.values()]) {
+      const error = this.#error(failure, waiting.request, waiting.timeoutMs, waiting.attempts);
+      if (error.retryAfterMs !== undefined) wait = backoff + error.retryAfterMs;
+      const mayWait =
+        isCalm &&
+        wasUnanswered(error) &&
+        waiting.attempts < retry.attemptsMax &&
+        performance.now() + wait < waiting.deadlineMs;
+      if (mayWait) waiting.attempts++;
+      else waiting.reject(error);
+    }
+    return wait;
+  }
+
+  /** Waits before a message that was answered with an error is sent again, or throws the error. */
+  async #waitAfter(
+    failure: ConnectError,
+    request: RouteRequest,
+    {
+      timeoutMs,
+      deadlineMs,
+      attempts,
+    }: { timeoutMs: number; deadlineMs: number; attempts: number },
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { known, retry, throttle } = this.#settings;
+    const error = this.#error(failure, request, timeoutMs, attempts);
+    if (!wasUnanswered(error)) {
+      known?.forget(request.sessionId, error);
+      throw error;
+    }
+    if (!throttle.mayRetry()) throw error;
+    const wait = waitMs(retry, error, attempts, deadlineMs - performance.now());
+    if (wait === undefined) throw error;
+    await sleep(wait, signal);
+  }
+
+  #error(
+    failure: unknown,
+    request: RouteRequest,
+    timeoutMs: number,
+    attempts: number,
+  ): RoutingError {
+    this.#settings.replicas.throwIfClosed(failure);
+    const { target } = this.#settings.replicas.current();
+    const { requestId } = request;
+    if (failure === undefined) {
+      // Such as by a proxy that limits how long a connection may last.
+      return new Unavailable(`${METHOD}: "${target}" ended the stream before it answered`, {
+        code: Code.Unavailable,
+        method: METHOD,
+        requestId,
+        attempts,
+      });
+    }
+    return routingError(failure, {
+      method: METHOD,
+      target,
+      requestId,
+      timeoutMs,
+      attempts,
+      wasCut: false,
+    });
+  }
+}
+
+/** Returns the error in an answer, as if a call of its own had ended with it. */
+function refused(status: Status | undefined): ConnectError {
+  if (status === undefined) {
+    return new ConnectError(
+      "the answer is of a kind that this client does not know; update it",
+      Code.Unknown,
+    );
+  }
+  const error = new ConnectError(status.message, status.code as Code);
+  error.details = status.details.map(({ typeUrl, value }) => ({
+    type: typeUrl.slice(typeUrl.lastIndexOf("/") + 1),
+    value,
+  }));
+  return error;
+}

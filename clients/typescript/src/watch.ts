@@ -1,0 +1,85 @@
+// A watch over its connections: where it stands, and whether it goes on.
+//
+// Rule: every change is given to the caller exactly once and in order, over any number of
+// connections.
+
+import { Code } from "@connectrpc/connect";
+import { type CallOptions, type CallSettings, headersOf } from "./call.js";
+import { Overloaded, type RoutingError, Unavailable, WatchTooSlow } from "./errors.js";
+import { routingError } from "./failure.js";
+import type { WatchSessionRequest } from "./gen/agent_routing/v1/routing_service_pb.js";
+import type { Change } from "./gen/agent_routing/v1/session_event_pb.js";
+import { backoffMs } from "./retry.js";
+import { sleep } from "./waiting.js";
+
+/** A watcher runs beside the chat and nobody waits for it: longer than a restart, or an upgrade. */
+export const AWAY_MS_DEFAULT = 60_000;
+
+const METHOD = "WatchSession";
+
+/** Gives a session's changes, over as many connections as it takes. */
+export async function* watchChanges(
+  settings: CallSettings,
+  request: WatchSessionRequest,
+  awayMsMax: number,
+  options: Pick<CallOptions, "signal" | "headers">,
+): AsyncGenerator<Change, void, void> {
+  let awaySinceMs: number | undefined;
+  let attempts = 0;
+  for (;;) {
+    attempts++;
+    const replica = settings.replicas.current();
+    // Ends the stream also where the caller leaves the loop: the service must not go on sending.
+    const stop = new AbortController();
+    const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
+    const headers = await headersOf(settings, options);
+    let error: RoutingError;
+    let isFirst = true;
+    try {
+      const stream = replica.stub.routing.watchSession(request, {
+        timeoutMs: 0,
+        signal,
+        headers,
+      });
+      for await (const { kind } of stream) {
+        [awaySinceMs, attempts] = [undefined, 0];
+        if (kind.case === "change") {
+          request.afterRevision = kind.value.revision;
+          yield kind.value;
+        } else if (kind.case === "heartbeat") {
+          // The first one says where the session is, not how far this stream has come. That is
+          // where the caller begins only if nothing before it was asked for.
+          if (!isFirst || request.afterRevision === undefined) {
+            request.afterRevision = kind.value.revision;
+          }
+        }
+        isFirst = false;
+      }
+      // Such as by a proxy that limits how long a connection may last.
+      error = new Unavailable(
+        `${METHOD}: "${replica.target}" ends each watch as it begins; is there a proxy in between?`,
+        { code: Code.Unavailable, method: METHOD, attempts: Math.max(1, attempts) },
+      );
+    } catch (thrown) {
+      options.signal?.throwIfAborted();
+      settings.replicas.throwIfClosed(thrown);
+      error = routingError(thrown, {
+        method: METHOD,
+        target: replica.target,
+        requestId: "",
+        timeoutMs: awayMsMax,
+        attempts: Math.max(1, attempts),
+        wasCut: replica.isCut?.() ?? false,
+      });
+    } finally {
+      stop.abort();
+    }
+    settings.replicas.turnFrom(replica);
+    awaySinceMs ??= performance.now();
+    const wait = backoffMs(settings.retry, Math.max(1, attempts)) + (error.retryAfterMs ?? 0);
+    const mayComeBack =
+      error instanceof Unavailable || error instanceof Overloaded || error instanceof WatchTooSlow;
+    if (!mayComeBack || performance.now() - awaySinceMs + wait > awayMsMax) throw error;
+    await sleep(wait, options.signal);
+  }
+}

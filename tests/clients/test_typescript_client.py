@@ -1,0 +1,219 @@
+"""The TypeScript client: current, typed, tested, packed, and in step with the other languages'.
+
+Node and npm run it; what the client itself is tested for is in clients/typescript/test.
+"""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from routing_service import __version__
+from tests import toolchains
+from tests.rpc.live_service import serving
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENT = ROOT / "clients" / "typescript"
+SCRIPT = ROOT / "scripts" / "typescript_client.py"
+
+# The first of these tests installs packages and compiles, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="session")
+def node():
+    """Node and npm, or this is skipped."""
+    return toolchains.require("node")
+
+
+def run(node, *command, **options):
+    """Run a program, and return what it printed. Fails with all that it said."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=options.pop("cwd", CLIENT),
+        env=node.environ(NO_COLOR="1"),
+        timeout=500,
+        **options,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def npm_scripts(node, *names):
+    """Run scripts of the client's package.json, with its packages installed."""
+    return run(node, sys.executable, SCRIPT, *names, cwd=ROOT)
+
+
+@pytest.fixture(scope="session")
+def built(node):
+    """The client and its tests, compiled."""
+    npm_scripts(node, "compile")
+    return node
+
+
+def test_generated_code_is_what_the_contract_generates(node):
+    """Whoever changes the contract changes it for every language."""
+    assert "are current" in npm_scripts(node, "generate:check")
+
+
+def test_style_and_types(built):
+    """Strict types are part of what it offers."""
+    npm_scripts(built, "check")
+
+
+def test_its_own_tests(built):
+    """Errors, retries, deadlines, the fallback, watches and streams against a scripted service."""
+    said = run(built, "node", "--test", "--test-timeout=60000", "build/test/client.test.js")
+    assert re.search(r"^# pass [1-9]\d*$", said, re.MULTILINE), said
+    assert "# skipped 0" in said
+
+
+def test_it_plays_every_scenario(built):
+    """The vectors are what keeps the clients of all languages the same."""
+    vectors = ROOT / "tests" / "clients" / "vectors"
+    count = sum(
+        len(json.loads(path.read_text("utf-8"))["scenarios"])
+        for path in vectors.glob("*.json")
+        if path.name != "schema.json"
+    )
+    said = run(built, "node", "build/test/replayVectors.js", sys.executable)
+    assert f"{count} scenarios played, 0 otherwise than they should" in said
+
+
+def test_versions_go_together():
+    """A client is released with the service, and its transports share internals."""
+    package = json.loads((CLIENT / "package.json").read_text("utf-8"))
+    lock = json.loads((CLIENT / "package-lock.json").read_text("utf-8"))
+    assert package["version"] == lock["version"] == __version__
+    connect = {
+        version for name, version in package["dependencies"].items() if name.startswith("@connect")
+    }
+    assert len(connect) == 1
+    assert re.fullmatch(r"\d+\.\d+\.\d+", *connect), "pinned, not a range"
+
+
+def test_the_lockfile_names_no_download_addresses():
+    """Whoever installs it has a registry of their own."""
+    lock = json.loads((CLIENT / "package-lock.json").read_text("utf-8"))
+    places = {entry.get("resolved", "") for entry in lock["packages"].values()}
+    assert places == {"", "examples/browser-chat"}
+    unlocked = [
+        path
+        for path, entry in lock["packages"].items()
+        if "node_modules/" in path and not entry.get("link") and "integrity" not in entry
+    ]
+    assert not unlocked
+
+
+@pytest.fixture(scope="session")
+def packed(built):
+    """A folder in which the package is installed as it would be published.
+
+    Below the client's own, where Node finds what the package depends on; one for each process.
+    """
+    folder = CLIENT / "build" / f"packed-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
+    installed = folder / "node_modules" / "agent-routing-client"
+    installed.mkdir(parents=True, exist_ok=True)
+    said = run(built, "npm", "pack", "--json", "--ignore-scripts", "--pack-destination", folder)
+    [packed] = json.loads(said) if said.lstrip().startswith("[") else json.loads(said).values()
+    with tarfile.open(folder / packed["filename"]) as archive:
+        for member in archive.getmembers():
+            member.name = member.name.removeprefix("package/")
+            archive.extract(member, installed, filter="data")
+    return folder, [file["path"] for file in packed["files"]]
+
+
+def test_the_package_has_what_it_exports_and_nothing_else(built, packed):
+    """What is not in it cannot be imported; what is in it by mistake stays for ever."""
+    folder, files = packed
+    package = json.loads((CLIENT / "package.json").read_text("utf-8"))
+    for entry in package["exports"].values():
+        targets = [entry] if isinstance(entry, str) else entry.values()
+        assert {target.removeprefix("./") for target in targets} <= {*files}
+    assert {"README.md", "LICENSE", "package.json"} <= {*files}
+    assert not [path for path in files if re.match(r"(test|build|examples|node_modules)/", path)]
+    names = [name.replace(".", "agent-routing-client", 1) for name in package["exports"]]
+    imports = "".join(f'await import("{name}");' for name in names if "json" not in name)
+    run(built, "node", "--input-type=module", "-e", imports, cwd=folder)
+
+
+async def test_the_readme_runs_and_says_what_it_shows(built, packed, tmp_path):
+    """Whoever copies it must not be the first to try it."""
+    folder, _files = packed
+    readme = (CLIENT / "README.md").read_text("utf-8")
+    blocks = re.findall(r"^```(ts|text)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    program = "\n".join(block for kind, block in blocks if kind == "ts")
+    shown = "".join(block for kind, block in blocks if kind == "text")
+    async with serving(tmp_path, "tax") as live:
+        path = folder / "readme.mjs"
+        path.write_text(program.replace("127.0.0.1:50051", live.server.address), "utf-8")
+        said = await _run_beside(built, path)
+    assert said == shown
+
+
+STORY = [
+    "hello",
+    "How much VAT do I owe?",
+    "no idea",
+    "12,000",
+    "when is it due?",
+    "/status",
+    "/supervisor",
+    "my wages please",
+]
+
+
+async def test_the_example_chat_tells_a_story(built, tmp_path):
+    """Supervisor, handoff, lock, stickiness, commands and a refusal, as a person sees them."""
+    async with serving(tmp_path, "tax") as live:
+        command = [CLIENT / "build" / "examples" / "chat" / "main.js", "--target"]
+        said = await _run_beside(
+            built, *command, live.server.address, given="".join(f"{line}\n" for line in STORY)
+        )
+    assert [line for line in said.splitlines() if line[:1] in "[>"] == [
+        "> hello",
+        "[Coordinator] no active agent",
+        "> How much VAT do I owe?",
+        "[Coordinator] no active agent",
+        "[VAT specialist] supervisor handoff",
+        "> no idea",
+        "[VAT specialist] follow up lock",
+        "> 12,000",
+        "[VAT specialist] follow up lock",
+        "> when is it due?",
+        "[VAT specialist] sticky",
+        "> /status",
+        "> /supervisor",
+        "> my wages please",
+        "[Coordinator] no active agent",
+    ]
+    assert "  ── Coordinator → VAT specialist ──\n" in said
+    assert "  That makes 2520.00 € of VAT.\n" in said
+    assert "  You are talking to VAT specialist.\n" in said
+    assert "  That needs the premium plan. Can I help with something else?\n" in said
+
+
+async def _run_beside(node, *arguments, given=""):
+    """Run a program while this loop goes on serving it."""
+    process = await asyncio.create_subprocess_exec(
+        str(node.programs["node"]),
+        *map(str, arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=CLIENT,
+        env=node.environ(NO_COLOR="1"),
+    )
+    async with asyncio.timeout(120):
+        said, complaints = await process.communicate(given.encode())
+    assert process.returncode == 0, (said.decode(), complaints.decode())
+    return said.decode()
