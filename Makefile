@@ -81,6 +81,10 @@ protos: $(INSTALLED) ## generate clients/python/agent_routing/v1 from protos/
 protos-check: $(INSTALLED) ## check that the generated code is what protos/ generates
 	@$(BIN)/python scripts/make_protos.py --check
 
+.PHONY: stubs
+stubs: $(INSTALLED) ## generate the contract's code for the other clients; needs their toolchains
+	@$(BIN)/python scripts/make_stubs.py
+
 .PHONY: landed
 landed: $(INSTALLED) ## record the contract as landed; refuses a change that breaks callers
 	@if [ -f $(LANDED) ]; then $(BIN)/buf breaking protos --against $(LANDED); fi

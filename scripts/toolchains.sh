@@ -12,7 +12,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 python=${PYTHON:-.venv/bin/python}
-# grpc-go asks for Go 1.25; Debian 12 has 1.19.
+# clients/go asks for Go 1.24; Debian 12 has 1.19.
 go_version=1.25.8
 own_go=build/toolchains/go
 # The TypeScript client asks for Node.js 20; Debian 12 has 18.19.

@@ -1,0 +1,399 @@
+package agentrouting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/health" // lets round_robin ask replicas whether they are ready
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	v1 "example.com/agent-routing/go/v1"
+)
+
+const (
+	replayedKey = "agent-routing-replayed"
+	tenantKey   = "agent-routing-tenant"
+)
+
+// ErrClosed is the error of calls on a client that is closed.
+var ErrClosed = errors.New("agentrouting: the client is closed; make another one")
+
+// Client calls the agent routing service. Safe for concurrent use.
+type Client struct {
+	target   string
+	settings settings
+	conn     *grpc.ClientConn
+	stub     v1.RoutingServiceClient
+	known    *knownAgents // nil: no fallback
+	throttle throttle
+	closing  context.Context
+	close    context.CancelFunc
+}
+
+// NewClient returns a client of the service at target: "HOST:PORT", or several replicas as
+// "dns:///HOST:PORT", over which calls are spread, sparing those that report themselves not ready.
+// Nothing is opened before the first call. Close it when it is no longer needed.
+func NewClient(target string, options ...Option) (*Client, error) {
+	chosen := settings{
+		timeout:     DefaultTimeout,
+		retry:       DefaultRetry,
+		fallback:    &Fallback{},
+		credentials: insecure.NewCredentials(),
+		logger:      slog.Default(),
+	}
+	for _, option := range options {
+		option(&chosen)
+	}
+	if chosen.timeout <= 0 {
+		return nil, fmt.Errorf("agentrouting: the timeout is %s; give more than zero", chosen.timeout)
+	}
+	if chosen.retry.AttemptsMax < 1 {
+		return nil, fmt.Errorf("agentrouting: AttemptsMax is %d; the first attempt counts: 1 or more", chosen.retry.AttemptsMax)
+	}
+	conn, err := grpc.NewClient(target, dialOptions(target, &chosen)...)
+	if err != nil {
+		return nil, fmt.Errorf("agentrouting: %w", err)
+	}
+	client := &Client{target: target, settings: chosen, conn: conn, stub: v1.NewRoutingServiceClient(conn)}
+	client.closing, client.close = context.WithCancel(context.Background())
+	if chosen.fallback != nil {
+		client.known = newKnownAgents(*chosen.fallback)
+	}
+	return client, nil
+}
+
+// isReplicated tells whether a target names several replicas.
+func isReplicated(target string) bool {
+	scheme, rest, found := strings.Cut(target, ":")
+	return found && (scheme == "dns" || scheme == "unix" && strings.Contains(rest, ","))
+}
+
+// Close ends the client's connections, watches and streams; calls on their way fail.
+func (c *Client) Close() error {
+	if c.closing.Err() != nil {
+		return nil
+	}
+	c.close()
+	return c.conn.Close()
+}
+
+// Conn returns the client's connection, for what the client has no method for, such as the generated
+// AdminService. Calls on it are neither repeated nor given a deadline.
+func (c *Client) Conn() *grpc.ClientConn { return c.conn }
+
+// Turn is where a user's message goes. Show the reply if there is one; then, if there is a dispatch,
+// send its text to its agent and report the answer with CompleteTurn.
+type Turn struct {
+	// RouteResponse is the whole answer of the contract.
+	*v1.RouteResponse
+	// Degraded tells whether the client decided by itself, since the service could not be reached:
+	// nothing is stored, and the service knows nothing of this message until it is routed again, with
+	// the same session_id, request_id and content. Commands in the text were not carried out.
+	Degraded bool
+	// Replayed tells whether this is the stored answer of an earlier call with this request_id.
+	Replayed bool
+	// Err is why the decision is degraded; otherwise nil.
+	Err error
+}
+
+// AgentID returns the agent to send the message to; empty where no agent has to act.
+func (t *Turn) AgentID() string { return t.GetDispatch().GetAgent().GetAgentId() }
+
+// Reason returns why this agent, such as "STICKY": a RouteReason without its prefix.
+func (t *Turn) Reason() string {
+	return strings.TrimPrefix(t.GetDispatch().GetReason().String(), "ROUTE_REASON_")
+}
+
+// Route takes a user's message, and returns the agent to send it to, or a reply to show. It opens a
+// turn, which CompleteTurn ends.
+//
+// session_id and request_id are made where they are left out (session_id not beside a task_id, which
+// finds it). While the service cannot be reached the turn is the last agent known of the session, else
+// the supervisor, with Degraded set, and err is nil.
+func (c *Client) Route(ctx context.Context, request *v1.RouteRequest, options ...CallOption) (*Turn, error) {
+	request = withRouteIDs(request)
+	var info CallInfo
+	answer, err := invoke(ctx, c, "Route", request, c.stub.Route, append(options, withOwnInfo(&info)))
+	return c.turn(request, answer, info.Replayed, err)
+}
+
+// turn returns the answer to a message, or the client's own decision where there is none.
+func (c *Client) turn(request *v1.RouteRequest, answer *v1.RouteResponse, replayed bool, err error) (*Turn, error) {
+	if err == nil {
+		return &Turn{RouteResponse: answer, Replayed: replayed}, nil
+	}
+	failure := asError(err)
+	// Who gave up waiting (and not the deadline) has no use for a decision.
+	if c.known == nil || failure == nil || errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	degraded := c.known.degradedAnswer(request, failure)
+	if degraded == nil {
+		return nil, err
+	}
+	c.settings.logger.Warn("route_degraded", "session_id", degraded.GetSessionId(),
+		"request_id", degraded.GetRequestId(), "agent_id", degraded.GetDispatch().GetAgent().GetAgentId(),
+		"code", failure.Code.String(), "reason", string(failure.Reason), "attempts", failure.Attempts)
+	return &Turn{RouteResponse: degraded, Degraded: true, Err: err}, nil
+}
+
+func withRouteIDs(request *v1.RouteRequest) *v1.RouteRequest {
+	request = proto.Clone(request).(*v1.RouteRequest)
+	if request.GetRequestId() == "" {
+		request.RequestId = NewUUID7()
+	}
+	if request.GetSessionId() == "" && request.GetTaskId() == "" {
+		request.SessionId = NewUUID7()
+	}
+	return request
+}
+
+// SetActiveAgent hands the conversation to an agent, if the rules allow it; otherwise the error is a
+// HandoffRefusedError with every rule that refused. request_id is made where it is left out.
+func (c *Client) SetActiveAgent(ctx context.Context, request *v1.SetActiveAgentRequest, options ...CallOption) (*v1.SetActiveAgentResponse, error) {
+	if request.GetRequestId() == "" {
+		request = proto.Clone(request).(*v1.SetActiveAgentRequest)
+		request.RequestId = NewUUID7()
+	}
+	return invoke(ctx, c, "SetActiveAgent", request, c.stub.SetActiveAgent, options)
+}
+
+// ClearActiveAgent gives the conversation back to the supervisor, or to a swarm's default agent.
+// request_id is made where it is left out.
+func (c *Client) ClearActiveAgent(ctx context.Context, request *v1.ClearActiveAgentRequest, options ...CallOption) (*v1.ClearActiveAgentResponse, error) {
+	if request.GetRequestId() == "" {
+		request = proto.Clone(request).(*v1.ClearActiveAgentRequest)
+		request.RequestId = NewUUID7()
+	}
+	return invoke(ctx, c, "ClearActiveAgent", request, c.stub.ClearActiveAgent, options)
+}
+
+// Status returns how a session stands. It changes nothing.
+func (c *Client) Status(ctx context.Context, request *v1.StatusRequest, options ...CallOption) (*v1.StatusResponse, error) {
+	return invoke(ctx, c, "Status", request, c.stub.Status, options)
+}
+
+// CompleteTurn reports what an agent answered and how its turn ended. Show the answer's text first;
+// then, if next is set, send the message to that agent, and complete it under next's own request_id.
+func (c *Client) CompleteTurn(ctx context.Context, request *v1.CompleteTurnRequest, options ...CallOption) (*v1.CompleteTurnResponse, error) {
+	return invoke(ctx, c, "CompleteTurn", request, c.stub.CompleteTurn, options)
+}
+
+// ResumeTask approves or rejects what a paused task waits for.
+func (c *Client) ResumeTask(ctx context.Context, request *v1.ResumeTaskRequest, options ...CallOption) (*v1.ResumeTaskResponse, error) {
+	return invoke(ctx, c, "ResumeTask", request, c.stub.ResumeTask, options)
+}
+
+// ListTasks returns one page of a session's tasks.
+func (c *Client) ListTasks(ctx context.Context, request *v1.ListTasksRequest, options ...CallOption) (*v1.ListTasksResponse, error) {
+	return invoke(ctx, c, "ListTasks", request, c.stub.ListTasks, options)
+}
+
+// AllTasks goes over all of a session's tasks, page by page as needed. It ends with the first error.
+func (c *Client) AllTasks(ctx context.Context, request *v1.ListTasksRequest, options ...CallOption) iter.Seq2[*v1.Task, error] {
+	return func(yield func(*v1.Task, error) bool) {
+		page := proto.Clone(request).(*v1.ListTasksRequest)
+		for {
+			answer, err := c.ListTasks(ctx, page, options...)
+			if !overPage(answer.GetTasks(), err, yield) || answer.GetNextPageToken() == "" {
+				return
+			}
+			page.PageToken = answer.GetNextPageToken()
+		}
+	}
+}
+
+// ListTurns returns one page of a session's history.
+func (c *Client) ListTurns(ctx context.Context, request *v1.ListTurnsRequest, options ...CallOption) (*v1.ListTurnsResponse, error) {
+	return invoke(ctx, c, "ListTurns", request, c.stub.ListTurns, options)
+}
+
+// AllTurns goes over all of a session's history, page by page as needed. It ends with the first error.
+func (c *Client) AllTurns(ctx context.Context, request *v1.ListTurnsRequest, options ...CallOption) iter.Seq2[*v1.Turn, error] {
+	return func(yield func(*v1.Turn, error) bool) {
+		page := proto.Clone(request).(*v1.ListTurnsRequest)
+		for {
+			answer, err := c.ListTurns(ctx, page, options...)
+			if !overPage(answer.GetTurns(), err, yield) || answer.GetNextPageToken() == "" {
+				return
+			}
+			page.PageToken = answer.GetNextPageToken()
+		}
+	}
+}
+
+// overPage gives a page's entries, or the error in its place. It tells whether to go on.
+func overPage[Entry any](entries []*Entry, err error, yield func(*Entry, error) bool) bool {
+	if err != nil {
+		yield(nil, err)
+		return false
+	}
+	for _, entry := range entries {
+		if !yield(entry, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// ListAgents returns the registry's agents as this caller may see them.
+func (c *Client) ListAgents(ctx context.Context, request *v1.ListAgentsRequest, options ...CallOption) (*v1.ListAgentsResponse, error) {
+	return invoke(ctx, c, "ListAgents", request, c.stub.ListAgents, options)
+}
+
+// call is one call on its way, over all its attempts.
+type call struct {
+	client    *Client
+	method    string
+	requestID string
+	sessionID string
+	deadline  time.Time
+	attempts  int
+}
+
+func (c *Client) newCall(ctx context.Context, method string, request proto.Message) *call {
+	made := &call{client: c, method: method}
+	if named, ok := request.(interface{ GetRequestId() string }); ok {
+		made.requestID = named.GetRequestId()
+	}
+	if named, ok := request.(interface{ GetSessionId() string }); ok {
+		made.sessionID = named.GetSessionId()
+	}
+	made.deadline = time.Now().Add(c.settings.timeout)
+	if deadline, ok := ctx.Deadline(); ok {
+		made.deadline = deadline
+	}
+	return made
+}
+
+func (c *call) isLate() bool { return !time.Now().Before(c.deadline) }
+
+// waitAfter returns how long to wait before the next attempt; false where there is to be none.
+func (c *call) waitAfter(err *RoutingError) (time.Duration, bool) {
+	if !err.wasUnanswered() {
+		if c.client.known != nil {
+			c.client.known.forget(c.sessionID, err)
+		}
+		return 0, false
+	}
+	retry := c.client.settings.retry
+	if !c.client.throttle.mayRetry() || c.attempts >= retry.AttemptsMax {
+		return 0, false
+	}
+	wait := retry.backoff(c.attempts) + err.RetryAfter
+	if !time.Now().Add(wait).Before(c.deadline) {
+		return 0, false
+	}
+	c.client.settings.logger.Debug("call_repeated", "method", c.method, "request_id", c.requestID,
+		"attempt", c.attempts+1, "wait", wait, "code", err.Code.String(), "reason", string(err.Reason))
+	return wait, true
+}
+
+func withOwnInfo(own *CallInfo) CallOption {
+	return func(s *callSettings) {
+		// The caller's, if any, is filled as well.
+		if s.info == nil {
+			s.info = own
+			return
+		}
+		asked := s.info
+		s.info = own
+		s.also = asked
+	}
+}
+
+type method[Request, Answer any] func(context.Context, *Request, ...grpc.CallOption) (*Answer, error)
+
+// invoke makes a call with all its attempts: one deadline over all of them, the same request on each.
+func invoke[Request, Answer any](ctx context.Context, c *Client, name string, request *Request, do method[Request, Answer], options []CallOption) (*Answer, error) {
+	var chosen callSettings
+	for _, option := range options {
+		option(&chosen)
+	}
+	message := any(request).(proto.Message)
+	call := c.newCall(ctx, name, message)
+	limited, cancel := context.WithDeadline(c.outgoing(ctx), call.deadline)
+	defer cancel()
+	for {
+		if c.closing.Err() != nil {
+			return nil, ErrClosed
+		}
+		call.attempts++
+		var trailer metadata.MD
+		answer, err := do(limited, request, grpc.Trailer(&trailer))
+		replayed := len(trailer[replayedKey]) > 0 && trailer[replayedKey][0] == "true"
+		chosen.fill(CallInfo{Attempts: call.attempts, Replayed: err == nil && replayed})
+		if err == nil {
+			c.throttle.succeeded()
+			if c.known != nil {
+				c.known.learn(message, any(answer).(proto.Message))
+			}
+			return answer, nil
+		}
+		if c.closing.Err() != nil {
+			return nil, ErrClosed
+		}
+		failure := callError(ctx, err, call)
+		wait, again := call.waitAfter(failure)
+		if !again {
+			return nil, failure
+		}
+		if err := pause(limited, c.closing, wait); err != nil {
+			return nil, failure
+		}
+	}
+}
+
+// pause waits; its error says that the context is over, or the client closed.
+func pause(ctx, closing context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-closing.Done():
+		return ErrClosed
+	}
+}
+
+// outgoing returns a context with the metadata that every call has.
+func (c *Client) outgoing(ctx context.Context) context.Context {
+	pairs := make([]string, 0, 2+2*len(c.settings.metadata))
+	if c.settings.tenant != "" {
+		pairs = append(pairs, tenantKey, c.settings.tenant)
+	}
+	for _, pair := range c.settings.metadata {
+		pairs = append(pairs, pair[0], pair[1])
+	}
+	return metadata.AppendToOutgoingContext(ctx, pairs...)
+}
+
+func (s *callSettings) fill(info CallInfo) {
+	for _, each := range []*CallInfo{s.info, s.also} {
+		if each != nil {
+			*each = info
+		}
+	}
+}
+
+// deadlineError returns the error of a call whose time is over.
+func (c *call) deadlineError(ctx context.Context) *RoutingError {
+	made := &RoutingError{Code: codes.DeadlineExceeded, Method: c.method, RequestID: c.requestID, Attempts: c.attempts, cause: context.DeadlineExceeded}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		made.Code, made.cause, made.Message = codes.Canceled, context.Canceled, "the caller gave up"
+		return made
+	}
+	withoutDetails(made, c.client.target)
+	return made
+}

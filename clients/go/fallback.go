@@ -1,0 +1,222 @@
+package agentrouting
+
+import (
+	"container/list"
+	"errors"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	v1 "example.com/agent-routing/go/v1"
+)
+
+const (
+	// DefaultFallbackSessions is how many sessions a client remembers: some 4 MB. A session that was
+	// pushed out falls back to the supervisor.
+	DefaultFallbackSessions = 10_000
+	// Different descriptions of agents kept, for all sessions together: agents times locales.
+	agentTextsMax = 1_000
+)
+
+// Fallback says what a client may decide by itself while the service cannot be reached.
+type Fallback struct {
+	// SupervisorID is where messages go of sessions of which no agent is known. Empty: the home
+	// agent, as soon as an answer has named it; until then Route fails.
+	SupervisorID string
+	// SessionsMax is how many sessions are remembered, those used last. 0:
+	// DefaultFallbackSessions.
+	SessionsMax int
+}
+
+// known is what is known of a session at a revision. agent nil: the home agent.
+type known struct {
+	sessionID string
+	revision  int64
+	agent     *v1.Agent
+	taskID    string
+}
+
+// knownAgents has the last agent known of each session, learnt from answers.
+type knownAgents struct {
+	mu            sync.Mutex
+	sessionsMax   int
+	homeID        string
+	sessions      map[string]*list.Element // of *known, those used last at the back
+	order         *list.List
+	sessionByTask map[string]string
+	agents        map[string]*v1.Agent
+}
+
+func newKnownAgents(fallback Fallback) *knownAgents {
+	sessionsMax := fallback.SessionsMax
+	if sessionsMax == 0 {
+		sessionsMax = DefaultFallbackSessions
+	}
+	return &knownAgents{
+		sessionsMax:   sessionsMax,
+		homeID:        fallback.SupervisorID,
+		sessions:      map[string]*list.Element{},
+		order:         list.New(),
+		sessionByTask: map[string]string{},
+		agents:        map[string]*v1.Agent{},
+	}
+}
+
+// learn takes note of what an answer says about its session, or about the home agent.
+func (k *knownAgents) learn(request, answer proto.Message) {
+	if dry, ok := request.(interface{ GetValidateOnly() bool }); ok && dry.GetValidateOnly() {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch answer := answer.(type) {
+	case *v1.RouteResponse:
+		k.learnRoute(answer)
+	case *v1.CompleteTurnResponse:
+		agent := answer.GetActiveAgent()
+		if answer.GetNext() != nil {
+			agent = answer.GetNext().GetAgent()
+		}
+		k.remember(answer.GetSessionId(), answer.GetRevision(), agent, answer.GetTaskId())
+	case *v1.SetActiveAgentResponse:
+		k.remember(answer.GetSessionId(), answer.GetRevision(), answer.GetAgent(), answer.GetTaskId())
+	case *v1.ClearActiveAgentResponse:
+		k.learnHome(answer.GetAgent().GetAgentId())
+		k.remember(answer.GetSessionId(), answer.GetRevision(), nil, answer.GetTaskId())
+	case *v1.StatusResponse:
+		k.remember(answer.GetSessionId(), answer.GetRevision(), answer.GetNextAgent(), answer.GetTask().GetTaskId())
+	case *v1.ResumeTaskResponse:
+		k.remember(answer.GetSessionId(), answer.GetRevision(), answer.GetDispatch().GetAgent(), answer.GetTaskId())
+	case *v1.ListAgentsResponse:
+		k.learnHome(answer.GetHomeAgentId())
+	}
+}
+
+func (k *knownAgents) learnHome(agentID string) {
+	if agentID != "" {
+		k.homeID = agentID
+	}
+}
+
+func (k *knownAgents) learnRoute(answer *v1.RouteResponse) {
+	dispatch := answer.GetDispatch()
+	if dispatch == nil {
+		switch answer.GetReply().GetCommand() {
+		case "/supervisor", "/reset", "/agent":
+			// The reply does not say who is active now. The home agent can serve whoever it is.
+			k.remember(answer.GetSessionId(), answer.GetRevision(), nil, answer.GetTaskId())
+		}
+		return
+	}
+	if dispatch.GetAgent().GetKind() == v1.AgentKind_AGENT_KIND_SUPERVISOR ||
+		dispatch.GetReason() == v1.RouteReason_ROUTE_REASON_NO_ACTIVE_AGENT ||
+		dispatch.GetReason() == v1.RouteReason_ROUTE_REASON_DEFAULT_AGENT {
+		k.learnHome(dispatch.GetAgent().GetAgentId())
+	}
+	k.remember(answer.GetSessionId(), answer.GetRevision(), dispatch.GetAgent(), answer.GetTaskId())
+}
+
+// forget drops a session that the service says is not there (any more).
+func (k *knownAgents) forget(sessionID string, err *RoutingError) {
+	if errors.Is(err, UnknownSession) || errors.Is(err, SessionErased) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if element, ok := k.sessions[sessionID]; ok {
+			k.drop(element)
+		}
+	}
+}
+
+// degradedAnswer returns the decision for a message that could not be routed. nil: it is not the
+// client's to make: the failure was a decision, the call a dry run, or no agent is known at all.
+func (k *knownAgents) degradedAnswer(request *v1.RouteRequest, err *RoutingError) *v1.RouteResponse {
+	if !err.mayFallBack() || request.GetValidateOnly() {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sessionID := request.GetSessionId()
+	if sessionID == "" {
+		sessionID = k.sessionByTask[request.GetTaskId()]
+	}
+	found := &known{}
+	if element, ok := k.sessions[sessionID]; ok {
+		found = element.Value.(*known)
+	}
+	agent := &v1.Agent{AgentId: k.homeID}
+	if found.agent != nil {
+		agent = proto.Clone(found.agent).(*v1.Agent)
+	} else if k.homeID == "" {
+		return nil
+	}
+	taskID := request.GetTaskId()
+	if taskID == "" {
+		taskID = found.taskID
+	}
+	return &v1.RouteResponse{
+		SessionId: sessionID,
+		TaskId:    taskID,
+		RequestId: request.GetRequestId(),
+		Dispatch: &v1.Dispatch{
+			RequestId:    request.GetRequestId(),
+			TaskId:       taskID,
+			Agent:        agent,
+			ReasonDetail: "degraded: " + err.Message,
+			Text:         request.GetText(),
+			Items:        request.GetItems(),
+		},
+		SupervisorBypassed: found.agent != nil && found.agent.GetAgentId() != k.homeID,
+	}
+}
+
+// remember keeps what is known of a session, unless something newer is.
+func (k *knownAgents) remember(sessionID string, revision int64, agent *v1.Agent, taskID string) {
+	element, ok := k.sessions[sessionID]
+	if ok {
+		k.order.MoveToBack(element)
+		before := element.Value.(*known)
+		// Answers of parallel calls arrive in any order, and a replayed one is old.
+		if revision < before.revision {
+			return
+		}
+		if before.taskID != taskID {
+			delete(k.sessionByTask, before.taskID)
+		}
+		element.Value = &known{sessionID, revision, k.shared(agent), taskID}
+	} else {
+		k.sessions[sessionID] = k.order.PushBack(&known{sessionID, revision, k.shared(agent), taskID})
+	}
+	if taskID != "" {
+		k.sessionByTask[taskID] = sessionID
+	}
+	if k.order.Len() > k.sessionsMax {
+		k.drop(k.order.Front())
+	}
+}
+
+func (k *knownAgents) drop(element *list.Element) {
+	gone := k.order.Remove(element).(*known)
+	delete(k.sessions, gone.sessionID)
+	delete(k.sessionByTask, gone.taskID)
+}
+
+// shared returns the one copy of an agent's description: a part of an answer would keep the whole of
+// it in memory, for each session.
+func (k *knownAgents) shared(agent *v1.Agent) *v1.Agent {
+	if agent.GetAgentId() == "" {
+		return nil
+	}
+	key, err := proto.MarshalOptions{Deterministic: true}.Marshal(agent)
+	if err != nil {
+		return nil
+	}
+	found, ok := k.agents[string(key)]
+	if !ok {
+		if len(k.agents) >= agentTextsMax {
+			clear(k.agents)
+		}
+		found = proto.Clone(agent).(*v1.Agent)
+		k.agents[string(key)] = found
+	}
+	return found
+}

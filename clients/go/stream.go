@@ -1,0 +1,341 @@
+package agentrouting
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	v1 "example.com/agent-routing/go/v1"
+)
+
+// streamInFlightMax is how many messages of one stream wait for answers at a time; more wait to be
+// sent. The service takes as many from a stream: more on the way would only wait there.
+const streamInFlightMax = 128
+
+var errStreamEnded = status.Error(codes.Unavailable, "the service ended the stream before it answered")
+
+// RouteStream sends messages of many sessions over one stream. Any number of goroutines may use it;
+// up to 128 of their messages are on the way at once, the others wait. Answers come as they are
+// ready, those of one session in the order in which its messages were sent. A stream that breaks is
+// made again, and what was not answered is sent again, in the same order and under the same request
+// ids: nothing happens twice.
+type RouteStream struct {
+	client *Client
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+	places chan struct{} // one is taken by each message on the way
+	wake   chan struct{} // there is something to send
+
+	mu         sync.Mutex
+	waiting    []*streamed // in the order of their first sending
+	connection int         // counts them: a message is sent once on each
+	breaks     int
+}
+
+// streamed is a message that waits for its answer.
+type streamed struct {
+	call    *call
+	message *v1.RouteStreamRequest
+	sentOn  int
+	answer  chan streamedAnswer // takes one
+}
+
+type streamedAnswer struct {
+	response *v1.RouteResponse
+	err      *RoutingError
+}
+
+// Stream opens a stream of messages. Nothing is sent before its first message. Close it when it is
+// no longer needed; it ends with the client, too.
+func (c *Client) Stream() *RouteStream {
+	stream := &RouteStream{
+		client: c,
+		done:   make(chan struct{}),
+		places: make(chan struct{}, streamInFlightMax),
+		wake:   make(chan struct{}, 1),
+	}
+	stream.ctx, stream.cancel = context.WithCancel(c.closing)
+	go stream.run()
+	return stream
+}
+
+// Close ends the stream; messages that wait for their answers fail with ErrClosed.
+func (s *RouteStream) Close() error {
+	s.cancel()
+	<-s.done
+	return nil
+}
+
+// Route takes a user's message as Client.Route does, and waits for its answer. Replayed is never set:
+// a stream does not tell.
+func (s *RouteStream) Route(ctx context.Context, request *v1.RouteRequest, options ...CallOption) (*Turn, error) {
+	return s.Send(ctx, request, options...).Wait()
+}
+
+// Pending is a message whose answer is on its way.
+type Pending struct {
+	done chan struct{}
+	turn *Turn
+	err  error
+}
+
+// Wait returns the answer, as Client.Route does.
+func (p *Pending) Wait() (*Turn, error) {
+	<-p.done
+	return p.turn, p.err
+}
+
+// Done is closed once there is an answer.
+func (p *Pending) Done() <-chan struct{} { return p.done }
+
+// Send sends a message and does not wait for its answer: messages are sent in the order of the calls.
+// It waits for a place where as many messages as may be are on the way. ctx holds until the answer.
+func (s *RouteStream) Send(ctx context.Context, request *v1.RouteRequest, options ...CallOption) *Pending {
+	var chosen callSettings
+	for _, option := range options {
+		option(&chosen)
+	}
+	request = withRouteIDs(request)
+	call := s.client.newCall(ctx, "RouteStream", request)
+	ctx, cancel := context.WithDeadline(ctx, call.deadline)
+	pending := &Pending{done: make(chan struct{})}
+	message := &streamed{call: call, message: &v1.RouteStreamRequest{Route: request}}
+	failure := s.add(ctx, message)
+	go func() {
+		defer close(pending.done)
+		defer cancel()
+		response, err := s.answer(ctx, message, failure)
+		chosen.fill(CallInfo{Attempts: call.attempts})
+		pending.turn, pending.err = s.client.turn(request, response, false, err)
+	}()
+	return pending
+}
+
+// answer waits for a message's answer, over all its attempts.
+func (s *RouteStream) answer(ctx context.Context, message *streamed, err error) (*v1.RouteResponse, error) {
+	for {
+		if err != nil {
+			return nil, err
+		}
+		answer, failure := s.await(ctx, message)
+		if failure == nil {
+			s.client.throttle.succeeded()
+			if s.client.known != nil {
+				s.client.known.learn(message.message.GetRoute(), answer)
+			}
+			return answer, nil
+		}
+		answered := asError(failure)
+		if answered == nil || answered.status == nil || message.sentOn < 0 {
+			return nil, failure
+		}
+		// What the service could not take for the moment is sent again, behind others.
+		wait, again := message.call.waitAfter(answered)
+		if !again || pause(ctx, s.ctx, wait) != nil {
+			return nil, failure
+		}
+		err = s.add(ctx, message)
+	}
+}
+
+// add has a message sent, once there is a place for it.
+func (s *RouteStream) add(ctx context.Context, message *streamed) error {
+	select {
+	case <-s.ctx.Done():
+		return ErrClosed
+	default:
+	}
+	select {
+	case s.places <- struct{}{}:
+	case <-ctx.Done():
+		return message.call.deadlineError(ctx)
+	case <-s.ctx.Done():
+		return ErrClosed
+	}
+	s.mu.Lock()
+	message.call.attempts++
+	message.sentOn = 0
+	message.answer = make(chan streamedAnswer, 1)
+	s.waiting = append(s.waiting, message)
+	s.mu.Unlock()
+	s.wakeUp()
+	return nil
+}
+
+func (s *RouteStream) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// await waits for the answer to a message that was added.
+func (s *RouteStream) await(ctx context.Context, message *streamed) (*v1.RouteResponse, error) {
+	select {
+	case answer := <-message.answer:
+		if answer.err != nil {
+			return nil, answer.err
+		}
+		return answer.response, nil
+	case <-ctx.Done():
+		s.drop(message)
+		return nil, message.call.deadlineError(ctx)
+	case <-s.done:
+		return nil, ErrClosed
+	}
+}
+
+// drop lets go of a message, and gives its place to another. It tells whether it was waiting still.
+func (s *RouteStream) drop(message *streamed) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dropLocked(message)
+}
+
+func (s *RouteStream) dropLocked(message *streamed) bool {
+	place := slices.Index(s.waiting, message)
+	if place < 0 {
+		return false
+	}
+	s.waiting = slices.Delete(s.waiting, place, place+1)
+	<-s.places
+	return true
+}
+
+// run keeps a connection as long as there are messages.
+func (s *RouteStream) run() {
+	defer close(s.done)
+	for s.ctx.Err() == nil {
+		if s.next(true) == nil {
+			select {
+			case <-s.wake:
+			case <-s.ctx.Done():
+			}
+			continue
+		}
+		err := s.oneConnection()
+		if s.ctx.Err() == nil {
+			_ = pause(s.ctx, s.ctx, s.broken(err))
+		}
+	}
+}
+
+// next returns the first message that was not sent on this connection, nil if there is none.
+// isPeek: it stays unsent.
+func (s *RouteStream) next(isPeek bool) *streamed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, message := range s.waiting {
+		if isPeek || message.sentOn != s.connection {
+			if !isPeek {
+				message.sentOn = s.connection
+			}
+			return message
+		}
+	}
+	return nil
+}
+
+// oneConnection sends what waits and gives out answers, until the connection ends.
+func (s *RouteStream) oneConnection() error {
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.mu.Lock()
+	s.connection++
+	s.mu.Unlock()
+	stream, err := s.client.stub.RouteStream(s.client.outgoing(ctx))
+	if err != nil {
+		cancel()
+		return err
+	}
+	var writing sync.WaitGroup
+	writing.Add(1)
+	// What ends the reading ends the writing, too.
+	defer writing.Wait()
+	defer cancel()
+	go func() {
+		defer writing.Done()
+		for ctx.Err() == nil {
+			message := s.next(false)
+			if message == nil {
+				select {
+				case <-s.wake:
+				case <-ctx.Done():
+				}
+				continue
+			}
+			if stream.Send(message.message) != nil {
+				// Why, the reading side is told.
+				return
+			}
+		}
+	}()
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		s.received(response)
+	}
+}
+
+// received gives an answer to whoever waits for it.
+func (s *RouteStream) received(response *v1.RouteStreamResponse) {
+	s.mu.Lock()
+	s.breaks = 0
+	var found *streamed
+	for _, message := range s.waiting {
+		if message.call.requestID == response.GetRequestId() {
+			found = message
+			break
+		}
+	}
+	s.mu.Unlock()
+	if found == nil || !s.drop(found) {
+		return
+	}
+	if route := response.GetRoute(); route != nil {
+		found.answer <- streamedAnswer{response: route}
+		return
+	}
+	refused := status.New(codes.Unknown, "the answer is of a kind that this client does not know; update it")
+	if response.GetError() != nil {
+		refused = status.FromProto(response.GetError())
+	}
+	found.answer <- streamedAnswer{err: callError(s.ctx, refused.Err(), found.call)}
+}
+
+// broken decides what becomes of the messages when a connection ended before their answers, and
+// returns how long to wait before the next one. A message whose attempts or time are over, or whose
+// stream was refused, gets the error.
+func (s *RouteStream) broken(err error) time.Duration {
+	if errors.Is(err, io.EOF) {
+		err = errStreamEnded
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.breaks++
+	retry := s.client.settings.retry
+	wait := retry.backoff(s.breaks)
+	isCalm := len(s.waiting) == 0 || s.client.throttle.mayRetry()
+	for _, message := range slices.Clone(s.waiting) {
+		failure := callError(s.ctx, err, message.call)
+		wait = max(wait, failure.RetryAfter)
+		again := isCalm && failure.wasUnanswered() && message.call.attempts < retry.AttemptsMax &&
+			time.Now().Add(wait).Before(message.call.deadline)
+		if again {
+			message.call.attempts++
+		} else if s.dropLocked(message) {
+			// Its attempts are counted here already: it is not sent again.
+			message.sentOn = -1
+			message.answer <- streamedAnswer{err: failure}
+		}
+	}
+	return wait
+}
