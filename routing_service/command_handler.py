@@ -47,7 +47,9 @@ from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.history import HistoryFold, TurnRecord
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
+from routing_service.core.route_message import topic_inquiry
 from routing_service.core.session import OpenTurn, SessionState, Task
+from routing_service.core.suggestions import takes_plain_answers
 from routing_service.core.turn_ids import revision_of_child
 from routing_service.core.vocabulary import HandoffMode, OutcomeKind, RouteReason, TaskStatus
 from routing_service.storage.event_codec import (
@@ -73,9 +75,14 @@ from routing_service.storage.store import (
     TaskRow,
     TaskTaken,
 )
+from routing_service.texts import plain_answer
+from routing_service.topic_judge import TopicJudge
 from routing_service.turn_history import COMPLETE_TURN, SCAN_CHANGES_MAX, TurnHistory
 
 HANDOFF_REFUSED: Final = "handoff_refused"
+
+_CHOSEN: Final = frozenset({RouteReason.USER_SELECTED, RouteReason.TOPIC_SWITCH})
+"""Why a message opened its turn with another agent: by a handoff in the same change."""
 
 CONFLICT_ATTEMPTS_MAX: Final = 20
 """Decisions on a session, after the first, before a caller is told ABORTED. A replica that loses
@@ -245,13 +252,15 @@ class CommandHandler:
         cache_sessions_max: int,
         publish: Callable[[SessionKey, Change], None] = lambda _key, _change: None,
         doubt: Callable[[SessionKey], None] = lambda _key: None,
+        topics: TopicJudge | None = None,
     ) -> None:
         """Serve one store.
 
         registry: gives the present one. clock_us: microseconds since 1970. stickiness_enabled: by
         tenant. cache_sessions_max: hot sessions kept; the least recently used go first. publish:
         hears of every change, once it is committed. doubt: hears of a session in which one may have
-        been committed that nobody waited for.
+        been committed that nobody waited for. topics: judges what messages are about; None = nobody
+        does, whatever the registry says.
         """
         self._store = store
         self._registry = registry
@@ -260,6 +269,7 @@ class CommandHandler:
         self._cache_max = cache_sessions_max
         self._publish = publish
         self._doubt = doubt
+        self._topics = topics
         self._hot: OrderedDict[SessionKey, _Hot] = OrderedDict()
         self._turns = TurnHistory(store)
 
@@ -409,7 +419,7 @@ class CommandHandler:
         match event:
             case ev.MessageRouted():
                 plan = replace(plan, previous_agent=event.previous_agent, locked=event.locked)
-                if turn.reason is RouteReason.USER_SELECTED:
+                if turn.reason in _CHOSEN:
                     chosen = await self._turns.selection(key, turn.dispatch_revision)
                     plan = replace(plan, handoff=_plan_of(chosen) if chosen else None)
             case ev.TaskResumed():
@@ -500,6 +510,7 @@ class CommandHandler:
             if call.expected_revision is not None:
                 _check_revision(call, state)
             command = await self._informed(call, state, command)
+            command = await self._with_topic(hot, call, command, registry, now_us)
             decided = decide(state, command, registry, now_us, session_id=call.key.session_id)
         except RoutingError as error:
             # A repeat is no new attempt: its first answer stands, whatever became of the session.
@@ -655,6 +666,58 @@ class CommandHandler:
                 return await self._informed_answer(call.key, state, command)
             case _:
                 return command
+
+    async def _with_topic(
+        self, hot: _Hot, call: Call, command: Command, registry: Registry, now_us: int
+    ) -> Command:
+        """Return a message, or an answer to a suggestion, with what their decision needs to know.
+
+        Of the session as it is believed to be: after a conflict everything is asked anew.
+        """
+        state = hot.state
+        if state is not None and state.suggestion is not None:
+            command, is_answer = await self._with_answer(hot, call.key, state, command, registry)
+            if is_answer:
+                return command
+        if self._topics is None or not registry.topics.is_on:
+            return command
+        if not isinstance(command, RouteMessage):
+            return command
+        asked = topic_inquiry(state, command, registry, now_us, session_id=call.key.session_id)
+        if asked is None:
+            return command
+        # A dispatch reads them anyway, for its history.
+        await self._load_fold(call.key, hot)
+        opinion = self._topics.judge(registry, asked, command.text, state, hot.fold)
+        return command if opinion is None else replace(command, topic=opinion)
+
+    async def _with_answer(
+        self,
+        hot: _Hot,
+        key: SessionKey,
+        state: SessionState,
+        command: Command,
+        registry: Registry,
+    ) -> tuple[Command, bool]:
+        """Return what may answer the open suggestion with what it would accept; and if it does."""
+        offer = state.suggestion
+        assert offer is not None
+        match command:
+            case SetActiveAgent(suggestion_id=suggestion_id):
+                accepts = bool(suggestion_id)
+            case RouteMessage(quick_reply_id=quick_reply_id) if quick_reply_id:
+                accepts = True
+            case RouteMessage(text=text, items=()) if takes_plain_answers(state):
+                says_yes = plain_answer(text, state.locale, registry.default_locale)
+                accepts = bool(says_yes)
+                command = replace(command, says_yes=says_yes)
+            case _:
+                accepts = False
+        if accepts and isinstance(command, RouteMessage | SetActiveAgent):
+            known = hot.fold.message(offer.message_revision) if hot.fold else None
+            message = known or await self._turns.message(key, offer.message_revision)
+            command = replace(command, offered=message)
+        return command, accepts
 
     async def _informed_answer(
         self, key: SessionKey, state: SessionState | None, command: CompleteTurn

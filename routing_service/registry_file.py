@@ -23,6 +23,7 @@ from routing_service.core.registry import (
     TURN_TIMEOUT_DEFAULT_US,
     Agent,
     AgentKind,
+    AgentTopics,
     Limits,
     OnComplete,
     Registry,
@@ -232,9 +233,15 @@ def _build_agent(
         markers=agent.get("markers", False),
         user_selectable=agent.get("user_selectable", False),
         enabled=agent.get("enabled", True),
+        topics=_build_agent_topics(agent.get("topics", {})),
         icon=agent.get("icon", ""),
         color=agent.get("color", ""),
     )
+
+
+def _build_agent_topics(topics: dict[str, Any]) -> AgentTopics:
+    threshold = topics.get("threshold")
+    return AgentTopics(topics.get("mode", ""), None if threshold is None else float(threshold))
 
 
 def _texts(text: str | dict[str, str] | None, default_locale: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Any, cast
 from routing_service.core.registry import (
     Agent,
     AgentKind,
+    AgentTopics,
     OnComplete,
     Registry,
     Sticks,
@@ -36,9 +37,7 @@ def check_sense(document: Document, registry: Registry) -> list[FileProblem]:
     warnings += _warn_cycles(registry, paths, document)
     warnings += _warn_unreachable(registry, paths, document)
     warnings += _warn_locales(registry, paths, document)
-    if registry.topics.mode != "off" or registry.topics.first_message != "supervisor":
-        message = "topics is set, but this release does not detect changes of topic"
-        warnings.append(document.problem(("topics",), message, "expect it to be as off"))
+    warnings += _warn_topics(registry, paths, document)
     return warnings
 
 
@@ -119,18 +118,53 @@ def _warn_cycles(
         done.update(trail)
 
 
+def _warn_topics(
+    registry: Registry, paths: Mapping[str, Path], document: Document
+) -> Iterator[FileProblem]:
+    """Warn of settings of topics that another one makes idle."""
+    topics = registry.topics
+    targets = [a for a in registry.specialists if a.enabled and topics.mode_to(a) != "off"]
+    if not topics.is_on:
+        if topics.first_message == "auto":
+            message = "first_message: auto has no effect while topics are off"
+            remedy = "set mode to suggest or auto"
+            yield document.problem(("topics", "first_message"), message, remedy, on_key=True)
+        for agent in registry.agents.values():
+            if agent.topics != AgentTopics():
+                message = f'topics of agent "{agent.agent_id}" has no effect while topics are off'
+                path = (*paths[agent.agent_id], "topics")
+                yield document.problem(path, message, "set topics.mode for all", on_key=True)
+        return
+    if len(targets) <= 1:
+        message = "topics are on, and there are not two agents that a topic could switch between"
+        yield document.problem(("topics",), message, "add agents, or leave topics out", on_key=True)
+    if topics.lock_threshold is not None and topics.lock_threshold < topics.threshold:
+        message = (
+            f"lock_threshold {topics.lock_threshold:g} is below threshold {topics.threshold:g}, "
+            "which counts for locked agents too"
+        )
+        yield document.problem(("topics", "lock_threshold"), message, "raise it, or leave it off")
+    for agent in registry.agents.values():
+        if agent.kind is not AgentKind.SPECIALIST and agent.topics != AgentTopics():
+            message = (
+                f'topics of agent "{agent.agent_id}" has no effect: no topic brings users to a '
+            )
+            message += agent.kind.value
+            path = (*paths[agent.agent_id], "topics")
+            yield document.problem(path, message, "remove the key", on_key=True)
+
+
 def _warn_unreachable(
     registry: Registry, paths: Mapping[str, Path], document: Document
 ) -> Iterator[FileProblem]:
-    """Warn of agents that no conversation can get to. Topic detection could get to any."""
+    """Warn of agents that no conversation can get to. Topic detection gets to any that it may."""
     if not any(a.enabled for a in registry.specialists):
         message = "there is no enabled specialist to hand a conversation to"
         yield document.problem(("agents",), message, "add one", on_key=True)
-    if registry.topics.mode != "off":
-        return
     reached = _reachable(registry)
     for agent in registry.specialists:
-        if agent.enabled and agent.agent_id not in reached:
+        by_topic = registry.topics.mode_to(agent) != "off"
+        if agent.enabled and agent.agent_id not in reached and not by_topic:
             message = (
                 f'no conversation gets to agent "{agent.agent_id}": nobody who can be reached '
                 "hands over or completes to it, and users cannot select it"

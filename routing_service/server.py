@@ -48,6 +48,9 @@ from routing_service.stickiness import StickinessSwitch
 from routing_service.storage.open_store import StoreUrlInvalid, open_store
 from routing_service.storage.store import Store, StoreError
 from routing_service.telemetry import CallLog, configure_logging, log_failure
+from routing_service.topic_judge import TopicJudge
+from routing_service.topics import load_topic_model
+from routing_service.topics.topic_detector import TopicModel
 
 resource: ModuleType | None
 try:
@@ -115,14 +118,23 @@ class RoutingServer:
         clock_us: Callable[[], int] = system_clock_us,
         store_opener: OpenStore = open_store,
         make_probe: MakeProbe = StoreProbe,
+        load_model: Callable[[], TopicModel] = load_topic_model,
     ) -> RoutingServer:
         """Start serving: registry, store, handler, address, in this order.
 
         observer: hears of each call; None = bugs alone are logged. clock_us: what decisions take
         for the time, microseconds since 1970. make_probe: from the store's probe and what to tell.
+        load_model: of topic detection; called where a registry wants it.
         Raises SettingsInvalid, RegistryFileError, StoreError, ListenFailed; nothing stays open.
         """
-        source = RegistrySource(settings.agents, lambda: _load_registry(settings))
+        topics = TopicJudge(load_model)
+
+        def load() -> Registry:
+            loaded = _load_registry(settings)
+            topics.prepare(loaded)
+            return loaded
+
+        source = RegistrySource(settings.agents, load)
         registry = source.registry
         async with AsyncExitStack() as opened:
             store = await store_opener(settings.store)
@@ -143,6 +155,7 @@ class RoutingServer:
                 cache_sessions_max=settings.cache_sessions_max,
                 publish=feed.publish,
                 doubt=feed.doubt,
+                topics=topics,
             )
             # A store that can be opened and not written fails here, not at the first caller's.
             await store.probe_write()

@@ -30,6 +30,9 @@ SCAN_CHANGES_MAX: Final = 400
 """How far back an agent's recent turns are sought before a dispatch: a bound on one message's cost
 in a session in which the agent was last seen long ago."""
 
+_BY_MESSAGE: Final = frozenset({Initiator.USER, Initiator.TOPIC})
+"""Who hands over beside a user's message: its command, or its topic."""
+
 Wanted = Callable[[TurnRecord], bool]
 
 
@@ -171,9 +174,9 @@ class TurnHistory:
         return None
 
     async def selection(self, key: SessionKey, revision: int) -> ev.AgentHandedOff | None:
-        """Return the handoff by which a user chose the agent that a change gave a request."""
+        """Return the handoff by which a message opened its turn with another agent."""
         for event in await self._events(key, revision):
-            if isinstance(event, ev.AgentHandedOff) and event.initiator is Initiator.USER:
+            if isinstance(event, ev.AgentHandedOff) and event.initiator in _BY_MESSAGE:
                 return event
         return None
 
@@ -224,6 +227,9 @@ class TurnHistory:
                 return KnownTurn(event.root_request_id, event.task_id, event.to_agent)
             if isinstance(event, ev.TaskResumed) and event.child_request_id == request_id:
                 return KnownTurn(event.root_request_id, event.task_id, event.agent_id)
+            if isinstance(event, ev.MessageRouted) and event.request_id == request_id:
+                # A suggestion that was accepted by a handoff opened a turn of its own.
+                return KnownTurn(event.request_id, event.task_id, event.agent_id)
         return None
 
     async def _events(self, key: SessionKey, revision: int) -> list[ev.Event]:

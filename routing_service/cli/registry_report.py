@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from routing_service.cli.screen import console
-from routing_service.core.registry import Agent, AgentKind, OnComplete, Registry
+from routing_service.core.registry import Agent, AgentKind, OnComplete, Registry, Topics
 from routing_service.registry_file import (
     CheckedRegistry,
     RegistryFileError,
@@ -130,6 +130,8 @@ def _print_registry(file: str, registry: Registry) -> None:
         ),
         soft_wrap=True,
     )
+    if registry.topics.is_on:
+        out.print(Text(f"topics: {_topics(registry.topics)}"), soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("agent", "name", "sticks", "when complete", "hands to", "notes"):
         table.add_column(name, overflow="fold", no_wrap=name in ("agent", "sticks"))
@@ -152,7 +154,34 @@ def _cells(agent: Agent, registry: Registry) -> tuple[str, ...]:
     return agent.agent_id, name, agent.sticks.value, completes, hands_to, _notes(agent)
 
 
+def _topics(topics: Topics) -> str:
+    """Say in a line what a registry has topics do."""
+    lock = topics.lock_threshold
+    first = "the agent that they are about" if topics.first_message == "auto" else "the home agent"
+    return "; ".join(
+        (
+            f"{'switched' if topics.mode == 'auto' else 'suggested'} from {topics.threshold:.2f}",
+            "never while an agent waits for an answer"
+            if lock is None
+            else f"from {max(lock, topics.threshold):.2f} while an agent waits for an answer",
+            f"first messages to {first}",
+        )
+    )
+
+
+def _topics_to(agent: Agent) -> str:
+    """Say how topics bring users to an agent, "" where that is as for all."""
+    mode, threshold = agent.topics.mode, agent.topics.threshold
+    if mode == "off":
+        return "no topic brings users"
+    how = {"auto": "topics switch", "suggest": "topics suggest"}.get(mode, "topics")
+    if threshold is not None:
+        return f"{how} from {threshold:.2f}"
+    return how if mode else ""
+
+
 def _notes(agent: Agent) -> str:
+    topics = _topics_to(agent)
     notes = (
         ("disabled", not agent.enabled),
         (agent.kind.value, agent.kind is AgentKind.SYSTEM),
@@ -162,5 +191,6 @@ def _notes(agent: Agent) -> str:
         (f"on {', '.join(sorted(agent.channels or ()))}", agent.channels is not None),
         ("markers", agent.markers),
         ("users may pick it", agent.user_selectable),
+        (topics, bool(topics)),
     )
     return "; ".join(note for note, holds in notes if holds)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from routing_service.core.events import NO_PROFILE, Event, Item, Profile, Step
+from routing_service.core.events import NO_PROFILE, Event, Item, MessageRouted, Profile, Step
 from routing_service.core.slash_commands import ReplySpec
 from routing_service.core.vocabulary import (
     ApprovalDecision,
@@ -22,7 +22,21 @@ from routing_service.core.vocabulary import (
     Initiator,
     OutcomeStatus,
     RouteReason,
+    TopicOutcome,
 )
+
+
+class TopicOpinion(msgspec.Struct, frozen=True):
+    """What topic detection says of a message, for the session as it was when it was asked.
+
+    ranked: agent ids with the probability that the message is for them, best first. stay: that it
+    is for the active agent. model: whose opinion it is. suggestion_id: an unused id.
+    """
+
+    ranked: tuple[tuple[str, float], ...]
+    stay: float
+    model: str
+    suggestion_id: str
 
 
 class RouteMessage(msgspec.Struct, frozen=True):
@@ -31,7 +45,9 @@ class RouteMessage(msgspec.Struct, frozen=True):
     task_id: "" joins the open task or begins new_task_id. new_task_id: an unused id.
     known_task_status: what the store says of a task_id that is not the session's latest; "" = new.
     names_child: the request_id is that of a request which the service itself made in this session.
-    task_expire_us: None leaves it as it is.
+    task_expire_us: None leaves it as it is. quick_reply_id: an option of a suggestion. says_yes:
+    the text is a plain yes (True) or no (False) in the session's language. offered: the message
+    that the open suggestion is about, where it may be accepted. topic: None = nobody was asked.
     """
 
     request_id: str
@@ -46,6 +62,10 @@ class RouteMessage(msgspec.Struct, frozen=True):
     task_expire_us: int | None = None
     literal_text: bool = False
     stickiness_enabled: bool = True
+    quick_reply_id: str = ""
+    says_yes: bool | None = None
+    offered: MessageRouted | None = None
+    topic: TopicOpinion | None = None
 
 
 class SetActiveAgent(msgspec.Struct, frozen=True):
@@ -53,7 +73,8 @@ class SetActiveAgent(msgspec.Struct, frozen=True):
 
     initiator None is read off the source: SUPERVISOR for the home agent, else AGENT.
     turn_known: the turn_request_id was dispatched in this session, though it is open no longer.
-    refusals: handoffs that were refused in this turn before.
+    refusals: handoffs that were refused in this turn before. suggestion_id: the offer that the user
+    takes by it; offered: the message that it is about; new_task_id, child_seed: ids for that.
     """
 
     request_id: str
@@ -69,6 +90,10 @@ class SetActiveAgent(msgspec.Struct, frozen=True):
     mode: HandoffMode = HandoffMode.TRANSFER
     profile: Profile = NO_PROFILE
     stickiness_enabled: bool = True
+    suggestion_id: str = ""
+    offered: MessageRouted | None = None
+    new_task_id: str = ""
+    child_seed: str = ""
 
 
 class ClearActiveAgent(msgspec.Struct, frozen=True):
@@ -240,11 +265,36 @@ class DispatchPlan(msgspec.Struct, frozen=True):
     consult: ConsultPlan | None = None
 
 
+class SuggestionPlan(msgspec.Struct, frozen=True):
+    """An offer to the user as frontends get it, without its words."""
+
+    suggestion_id: str
+    agent_id: str
+    confidence: float
+
+
+class TopicNote(msgspec.Struct, frozen=True):
+    """What became of a message's topic: for the log, and for whoever asks why.
+
+    outcome: one of TopicOutcome. agent_id, confidence: of the agent that it is most likely for, ""
+    where nobody was asked or named. threshold: what that agent would have needed. verdicts: of the
+    handoff rules, where they were asked.
+    """
+
+    outcome: TopicOutcome
+    agent_id: str = ""
+    confidence: float = 0.0
+    threshold: float = 0.0
+    opinion: TopicOpinion | None = None
+    verdicts: tuple[Verdict, ...] = ()
+
+
 class Decision(msgspec.Struct, frozen=True):
     """What follows from a command. No events: nothing is written.
 
     task_id: the task the answer names. status: of a completed turn. text: the agent's, without
-    markers. agent_id: who gets the next message, after a handoff or a clear.
+    markers. agent_id: who gets the next message, after a handoff or a clear. topic: None where
+    topics are off or had no say.
     """
 
     events: tuple[Event, ...] = ()
@@ -257,3 +307,5 @@ class Decision(msgspec.Struct, frozen=True):
     text: str = ""
     agent_id: str = ""
     previous_agent: str = ""
+    suggestion: SuggestionPlan | None = None
+    topic: TopicNote | None = None

@@ -146,7 +146,8 @@ class MessageRouted(
     """A user's message opened a turn and went to an agent.
 
     text: without its command. previous_agent: who got the dispatch before this one.
-    metadata: what the message adds to its task.
+    metadata: what the message adds to its task. confidence, topic_model: how sure which model was
+    that the message is for this agent, where the topic brought it there.
     """
 
     request_id: str
@@ -161,6 +162,8 @@ class MessageRouted(
     reason_detail: str = ""
     metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
     task_expire_us: int | None = None
+    confidence: float = 0.0
+    topic_model: str = ""
 
 
 class CommandHandled(
@@ -226,7 +229,8 @@ class AgentHandedOff(
     request that follows, "" where the same one goes on. dispatches: the turn goes on to to_agent.
     moves: active agent and stack change (not while stickiness is off). activates: to_agent may be
     active (a supervisor may not). message_revision: where the turn's user message is kept.
-    drops_approval: nobody is asked any more for what the task was paused for.
+    drops_approval: nobody is asked any more for what the task was paused for. sends_home: somebody
+    wants the home agent to have the next message, whatever it is about.
     """
 
     from_agent: str
@@ -247,6 +251,7 @@ class AgentHandedOff(
     activates: bool = True
     locked: bool = False
     drops_approval: bool = False
+    sends_home: bool = False
 
 
 class AgentCleared(
@@ -254,12 +259,13 @@ class AgentCleared(
 ):
     """The next message goes to the home agent.
 
-    cause: command | reset | clear | proceed | complete | timeout.
+    cause: command | reset | clear | proceed | complete | timeout. sends_home: as of a handoff.
     """
 
     agent_id: str
     cause: str
     reason: str = ""
+    sends_home: bool = False
 
 
 class LockEngaged(
@@ -282,6 +288,33 @@ class LockReleased(
 
     agent_id: str
     cause: str
+
+
+class SwitchSuggested(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="switch_suggested"
+):
+    """The user was offered another agent, beside the dispatch of a message.
+
+    request_id: of that message, which the same change holds. from_agent: who got it.
+    """
+
+    suggestion_id: str
+    agent_id: str
+    from_agent: str
+    request_id: str
+    confidence: float
+    topic_model: str = ""
+
+
+class SwitchAnswered(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="switch_answered"
+):
+    """The user took the offer of another agent, or not. from_agent: whom they had or keep."""
+
+    suggestion_id: str
+    agent_id: str
+    from_agent: str
+    accepted: bool
 
 
 class TimePassed(
@@ -332,6 +365,8 @@ Event = (
     | LockEngaged
     | LockReleased
     | StickinessExpired
+    | SwitchSuggested
+    | SwitchAnswered
     | TimePassed
     | SessionErased
 )

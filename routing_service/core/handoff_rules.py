@@ -178,15 +178,20 @@ def _user_selectable(attempt: Attempt) -> str:
     return f'agent "{target.agent_id}" cannot be chosen by users'
 
 
+def session_owner(state: SessionState, registry: Registry) -> str:
+    """Return who of those present owns the session in mid-task, "" for nobody."""
+    for tenure in (state.active, *state.stack):
+        agent = registry.agent(tenure.agent_id) if tenure else None
+        if agent is not None and agent.owns_session:
+            return agent.agent_id
+    return ""
+
+
 def _owns_session(attempt: Attempt) -> str:
     if not attempt.mid_task:
         return ""
-    present = (attempt.state.active, *attempt.state.stack)
-    for tenure in present:
-        agent = attempt.registry.agent(tenure.agent_id) if tenure else None
-        if agent is not None and agent.owns_session:
-            return f'agent "{agent.agent_id}" owns the session until its task is done'
-    return ""
+    owner_id = session_owner(attempt.state, attempt.registry)
+    return f'agent "{owner_id}" owns the session until its task is done' if owner_id else ""
 
 
 def _hop_limit(attempt: Attempt) -> str:

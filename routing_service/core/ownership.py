@@ -28,6 +28,9 @@ _HANDOFF_REASONS = {
 }
 
 
+# Clears by which somebody asks for the home agent, rather than an agent being done.
+_ON_REQUEST = frozenset({"command", "reset", "clear"})
+
 # An agent that leaves by one of these has answered its question; the others take the lock away.
 _BY_ANSWER = frozenset({"proceed", "complete"})
 
@@ -104,6 +107,7 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
             activates=not is_home_supervisor,
             locked=_finds_lock(draft.state, move),
             drops_approval=drops_approval,
+            sends_home=is_home and move.moves and not move.dispatches and _topics_count(draft),
         )
     )
     return HandoffPlan(
@@ -115,6 +119,11 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
         context=move.context,
         message=move.message,
     )
+
+
+def _topics_count(draft: Draft) -> bool:
+    """Say whether a topic could take the next message away from the home agent."""
+    return draft.registry.topics.is_on
 
 
 def _finds_lock(state: SessionState, move: Move) -> bool:
@@ -135,7 +144,14 @@ def unlock(draft: Draft, cause: str) -> None:
 def clear(draft: Draft, cause: str, reason: str = "") -> None:
     """Send the next message to the home agent; the task goes on."""
     unlock(draft, "answered" if cause in _BY_ANSWER else cause)
-    draft.add(ev.AgentCleared(agent_id=draft.state.active_id, cause=cause, reason=reason))
+    draft.add(
+        ev.AgentCleared(
+            agent_id=draft.state.active_id,
+            cause=cause,
+            reason=reason,
+            sends_home=cause in _ON_REQUEST and _topics_count(draft),
+        )
+    )
 
 
 def clear_all(draft: Draft, cause: str, reason: str = "") -> None:

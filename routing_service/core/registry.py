@@ -133,6 +133,16 @@ def localised(texts: Mapping[str, str], locale: str, default_locale: str) -> str
 
 
 @dataclass(frozen=True, slots=True)
+class AgentTopics:
+    """How topics bring users to one agent, where that is not as the registry has it for all."""
+
+    # "off" (never), "suggest" or "auto"; "" = as the registry's.
+    mode: str = ""
+    # 0-1; None = the registry's.
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """One agent as the registry describes it. Nothing here changes while a session runs."""
 
@@ -171,6 +181,7 @@ class Agent:
     # Users may choose it by name.
     user_selectable: bool = False
     enabled: bool = True
+    topics: AgentTopics = AgentTopics()
     # For frontends; the service only passes them on.
     icon: str = ""
     color: str = ""
@@ -241,14 +252,29 @@ class Limits:
 class Topics:
     """Whether and how surely a message must be for another agent before anything is done."""
 
-    # "off", "suggest" (offer the switch to the user) or "auto" (make it).
+    # "off" (nothing is detected), "suggest" (offer the switch to the user) or "auto" (make it).
     mode: str = "off"
     # 0-1: the confidence from which a switch is considered.
     threshold: float = 0.8
     # 0-1: the confidence that overrides a lock; None = a lock always holds.
     lock_threshold: float | None = None
-    # Who gets a session's first message: "supervisor", or "auto" for the agent that it is about.
+    # Who gets a message that finds nobody active, a session's first above all: "supervisor", or
+    # "auto" for the agent that it is about.
     first_message: str = "supervisor"
+
+    @property
+    def is_on(self) -> bool:
+        """Say whether messages are judged at all."""
+        return self.mode != "off"
+
+    def mode_to(self, agent: Agent) -> str:
+        """Return how a message that is for an agent may bring its user there."""
+        return agent.topics.mode or self.mode if self.is_on else "off"
+
+    def threshold_to(self, agent: Agent) -> float:
+        """Return the confidence from which a message is taken to be for an agent."""
+        own = agent.topics.threshold
+        return self.threshold if own is None else own
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,9 @@ COUNTED_AGENTS_MAX = 64
 COUNTED_IDS_CHARS_MAX = 512
 OTHER_AGENTS = "other"
 
+# Messages of the user for which an agent that was declined is not offered again.
+SUGGESTION_REST_MESSAGES = 5
+
 # Holders that an open turn remembers. The rules look three back; the rest tells a late answer of an
 # earlier holder from a stranger's. Handoffs by operators and to the home agent have no other bound.
 PATH_MAX = 4
@@ -84,6 +87,27 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     expire_us: int | None = None
 
 
+class OpenSuggestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Another agent that the user was offered and has not answered about.
+
+    message_revision: the change that holds the message which is for that agent; request_id: the
+    root request that it opened.
+    """
+
+    suggestion_id: str
+    agent_id: str
+    message_revision: int
+    request_id: str
+    confidence: float
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """An agent that the user declined, and for how many more messages it is not brought up."""
+
+    agent_id: str
+    messages_left: int
+
+
 class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that routing needs to know of one session.
 
@@ -94,6 +118,8 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     approval, which is not among the open ones.
     used_us: when somebody last called, where the last change was nobody's call; 0 = it was one.
     expired: a time-out sent the session home since its last message. erased: nothing is left of it.
+    sent_home: somebody asked for the home agent since its last message. suggestion: gone with any
+    change of ownership. rests: at most SUGGESTION_REST_MESSAGES, since a message declines one.
     """
 
     session_id: str
@@ -118,6 +144,9 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     used_us: int = 0
     expired: bool = False
     erased: bool = False
+    sent_home: bool = False
+    suggestion: OpenSuggestion | None = None
+    rests: tuple[Rest, ...] = ()
 
     @property
     def last_used_us(self) -> int:
@@ -201,12 +230,16 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             return _complete(state, event)
         case ev.AgentHandedOff():
             return _hand_off(state, event)
-        case ev.AgentCleared() | ev.StickinessExpired():
-            return _cleared(state)
+        case ev.AgentCleared():
+            return _cleared(state, sent_home=event.sends_home)
+        case ev.StickinessExpired():
+            return _cleared(state, sent_home=False)
         case ev.LockEngaged():
             return _lock(state, event)
         case ev.LockReleased():
             return _unlock(state)
+        case ev.SwitchSuggested() | ev.SwitchAnswered():
+            return _evolve_suggestion(state, event)
         case ev.TimePassed():
             return replace(
                 state, used_us=event.last_used_us, expired=state.expired or event.expired
@@ -306,6 +339,15 @@ def _route(state: SessionState, event: ev.MessageRouted) -> SessionState:
         returned=state.returned and not reached,
         task=task,
         expired=False,
+        sent_home=False,
+        rests=_shortened(state.rests) if state.rests else (),
+    )
+
+
+def _shortened(rests: tuple[Rest, ...]) -> tuple[Rest, ...]:
+    """Return the rests after one more message."""
+    return tuple(
+        Rest(rest.agent_id, rest.messages_left - 1) for rest in rests if rest.messages_left > 1
     )
 
 
@@ -431,14 +473,43 @@ def _with_new_owner(state: SessionState, event: ev.AgentHandedOff) -> SessionSta
         returned=returned,
         epoch=state.epoch + 1,
         expired=False,
+        sent_home=event.sends_home,
+        suggestion=None,
     )
 
 
-def _cleared(state: SessionState) -> SessionState:
+def _cleared(state: SessionState, *, sent_home: bool) -> SessionState:
     state = _without_approval(state)
     return replace(
-        state, active=None, stack=(), returned=False, epoch=state.epoch + 1, expired=False
+        state,
+        active=None,
+        stack=(),
+        returned=False,
+        epoch=state.epoch + 1,
+        expired=False,
+        sent_home=sent_home,
+        suggestion=None,
     )
+
+
+def _evolve_suggestion(
+    state: SessionState, event: ev.SwitchSuggested | ev.SwitchAnswered
+) -> SessionState:
+    if isinstance(event, ev.SwitchSuggested):
+        offered = OpenSuggestion(
+            suggestion_id=event.suggestion_id,
+            agent_id=event.agent_id,
+            message_revision=state.revision,
+            request_id=event.request_id,
+            confidence=event.confidence,
+        )
+        return replace(state, suggestion=offered)
+    if event.accepted:
+        return replace(state, suggestion=None)
+    others = tuple(rest for rest in state.rests if rest.agent_id != event.agent_id)
+    declined = Rest(event.agent_id, SUGGESTION_REST_MESSAGES)
+    kept = (*others, declined)[-SUGGESTION_REST_MESSAGES:]
+    return replace(state, suggestion=None, rests=kept)
 
 
 def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:
@@ -454,7 +525,14 @@ def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:
         entered_turn=event.root_request_id,
     )
     return replace(
-        state, active=taken, stack=(), returned=False, epoch=state.epoch + 1, expired=False
+        state,
+        active=taken,
+        stack=(),
+        returned=False,
+        epoch=state.epoch + 1,
+        expired=False,
+        sent_home=False,
+        suggestion=None,
     )
 
 

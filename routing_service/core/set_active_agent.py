@@ -6,20 +6,25 @@ Rule: inside a turn it moves that turn, under the same request id; outside, it s
 
 from __future__ import annotations
 
-from routing_service.core import ownership
-from routing_service.core.commands import Decision, SetActiveAgent
+from msgspec.structs import replace
+
+from routing_service.core import ownership, suggestions
+from routing_service.core.commands import Decision, RouteMessage, SetActiveAgent
 from routing_service.core.draft import Draft
-from routing_service.core.errors import unknown_agent, unknown_request
+from routing_service.core.errors import invalid_field, unknown_agent, unknown_request
 from routing_service.core.handoff_rules import Attempt, judge
 from routing_service.core.refusals import refuse_handoff
-from routing_service.core.session import OpenTurn
+from routing_service.core.route_message import accept_suggestion, is_mid_task
+from routing_service.core.session import OpenSuggestion, OpenTurn
+from routing_service.core.turn_ids import child_request_id
 from routing_service.core.vocabulary import HandoffMode, Initiator
 
 
 def decide_set_active(draft: Draft, command: SetActiveAgent, *, is_new: bool) -> Decision:
     """Decide a handoff. draft: the session, or one that begins with this.
 
-    Raises RoutingError: UNKNOWN_AGENT, UNKNOWN_REQUEST, HANDOFF_REFUSED.
+    Raises RoutingError: UNKNOWN_AGENT, UNKNOWN_REQUEST, HANDOFF_REFUSED, UNKNOWN_SUGGESTION,
+    INVALID_FIELD.
     """
     registry = draft.registry
     target_id = registry.resolve(command.agent_id)
@@ -32,10 +37,15 @@ def decide_set_active(draft: Draft, command: SetActiveAgent, *, is_new: bool) ->
     if not command.turn_request_id:
         # An agent that hands over in its turn was answered in time, whatever the clock says now.
         ownership.expire_ownership(draft)
-    attempt = _attempt(draft, command, turn, target_id)
+    offer = _offer(draft, command, target_id) if command.suggestion_id else None
+    if offer is not None and not command.turn_request_id:
+        return _accept(draft, command, offer)
+    attempt = _attempt(draft, command, turn, target_id, by_topic=offer is not None)
     verdicts = judge(attempt)
     if not all(verdict.allowed for verdict in verdicts):
         raise refuse_handoff(attempt, verdicts)
+    if offer is not None:
+        suggestions.take(draft, offer)
     moves = turn is None or command.stickiness_enabled
     if moves and attempt.mode is not HandoffMode.INTERLUDE:
         # An interrupted agent keeps its lock in its frame; anyone else has let go.
@@ -77,8 +87,47 @@ def _find_turn(draft: Draft, command: SetActiveAgent) -> OpenTurn | None:
     return turn
 
 
+def _offer(draft: Draft, command: SetActiveAgent, target_id: str) -> OpenSuggestion:
+    """Return the suggestion that the user takes by this handoff."""
+    offer = draft.state.suggestion
+    if offer is None or offer.suggestion_id != command.suggestion_id:
+        raise suggestions.unknown_suggestion(draft.state.session_id, command.suggestion_id)
+    if offer.agent_id != target_id:
+        raise invalid_field(
+            "agent_id",
+            f'is "{target_id}", and suggestion "{offer.suggestion_id}" is of '
+            f'"{offer.agent_id}"; name that agent, or leave suggestion_id out',
+        )
+    return offer
+
+
+def _accept(draft: Draft, command: SetActiveAgent, offer: OpenSuggestion) -> Decision:
+    """Accept outside a turn: the message that was asked about opens one, with the new agent."""
+    message = RouteMessage(
+        request_id=child_request_id(command.child_seed, draft.state.revision),
+        text="",
+        new_task_id=command.new_task_id,
+        offered=command.offered,
+    )
+    decision, verdicts = accept_suggestion(
+        draft, message, offer, mid_task=is_mid_task(draft.state), mode=command.mode
+    )
+    assert decision.dispatch is not None
+    return replace(
+        decision,
+        handoff=decision.dispatch.handoff,
+        verdicts=verdicts,
+        agent_id=offer.agent_id,
+    )
+
+
 def _attempt(
-    draft: Draft, command: SetActiveAgent, turn: OpenTurn | None, target_id: str
+    draft: Draft,
+    command: SetActiveAgent,
+    turn: OpenTurn | None,
+    target_id: str,
+    *,
+    by_topic: bool,
 ) -> Attempt:
     registry = draft.registry
     home_id = registry.home_agent_id
@@ -86,7 +135,8 @@ def _attempt(
     present = turn.holder if turn else draft.state.active_id or home_id
     # An operator speaks for no agent: it takes the conversation from whoever has it.
     source = present if command.initiator is Initiator.OPERATOR else claimed or present
-    initiator = command.initiator
+    # Whoever carries the answer to an offer, the topic is what moves the user.
+    initiator = Initiator.TOPIC if by_topic else command.initiator
     if initiator is None:
         initiator = ownership.initiator_of(registry, source)
     elif initiator is Initiator.SUPERVISOR and not claimed and turn is None:

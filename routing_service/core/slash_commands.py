@@ -107,6 +107,7 @@ class ReplySpec:
                  turns of each), none_answered
     help         done
     any          disabled
+    ""           stays (agent_id: whom the user is still with): a suggestion was declined
     """
 
     command: str

@@ -32,6 +32,28 @@ class RouteReason(enum.Enum):
     STICKINESS_DISABLED = "stickiness_disabled"
 
 
+class TopicOutcome(enum.Enum):
+    """What topic detection did with a message.
+
+    Nobody was asked: HOME_FIRST (nobody is active, and first messages are the home agent's),
+    SENT_HOME (somebody has just asked for the home agent), OWNED (in mid-task by an agent that owns
+    the session), LOCKED (the active agent waits for an answer), OTHER_RULE (a line of Route before
+    topics decided). Asked: UNSURE (nobody reaches what it takes), RESTING (declined lately),
+    REFUSED (by a handoff rule), SUGGESTED, SWITCHED.
+    """
+
+    HOME_FIRST = "home_first"
+    SENT_HOME = "sent_home"
+    OWNED = "owned"
+    LOCKED = "locked"
+    OTHER_RULE = "other_rule"
+    UNSURE = "unsure"
+    RESTING = "resting"
+    REFUSED = "refused"
+    SUGGESTED = "suggested"
+    SWITCHED = "switched"
+
+
 class Initiator(enum.Enum):
     """Who asked for a handoff."""
 

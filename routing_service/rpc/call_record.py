@@ -18,7 +18,8 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     RouteReason of the dispatch. outcome, outcome_status: of a CompleteTurn. refused_rules: the
     handoff rules that refused, also where that was no error. credential_problem: why a credential
     was not accepted, which its bearer is not told. actor: who signed in. peer: where a call came
-    from, of those that were not let in.
+    from, of those that were not let in. topic_outcome: what topic detection did with a message that
+    it was asked about; topic_agent_id: its likeliest agent.
     """
 
     method: str
@@ -38,6 +39,10 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     outcome_status: str = ""
     refused_rules: tuple[str, ...] = ()
     supervisor_bypassed: bool = False
+    topic_outcome: str = ""
+    topic_agent_id: str = ""
+    topic_confidence: float = 0.0
+    topic_model: str = ""
     revision: int = 0
     replayed: bool = False
     code: str = msgspec.field(default_factory=lambda: "OK")

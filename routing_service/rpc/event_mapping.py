@@ -13,7 +13,7 @@ import msgspec
 
 from agent_routing.v1 import handoff_pb2, session_event_pb2
 from routing_service.core import events as ev
-from routing_service.core.commands import HandoffPlan
+from routing_service.core.commands import HandoffPlan, SuggestionPlan
 from routing_service.core.vocabulary import Initiator, RouteReason
 from routing_service.rpc import proto_mapping as pm
 from routing_service.storage.event_codec import (
@@ -156,6 +156,8 @@ def _fill(
             _fill_cleared(made, event, cards)
         case ev.LockEngaged() | ev.LockReleased():
             _fill_lock(made, event, cards)
+        case ev.SwitchSuggested() | ev.SwitchAnswered():
+            _fill_switch(made, event, cards)
         case _:
             assert_never(event)
     return True
@@ -247,6 +249,26 @@ def _fill_lock(
             made.lock_released.cause = _LOCK_CAUSES[event.cause]
 
 
+def _fill_switch(
+    made: session_event_pb2.SessionEvent,
+    event: ev.SwitchSuggested | ev.SwitchAnswered,
+    cards: pm.AgentCards,
+) -> None:
+    match event:
+        case ev.SwitchSuggested():
+            plan = SuggestionPlan(event.suggestion_id, event.agent_id, event.confidence)
+            offered = pm.suggestion_out(plan, event.from_agent, cards, "")
+            made.switch_suggested.suggestion.CopyFrom(offered)
+            made.switch_suggested.request_id = event.request_id
+            made.switch_suggested.from_agent_id = event.from_agent
+            made.switch_suggested.topic_model = event.topic_model
+        case ev.SwitchAnswered():
+            made.switch_answered.suggestion_id = event.suggestion_id
+            made.switch_answered.agent.CopyFrom(cards.card(event.agent_id, ""))
+            made.switch_answered.from_agent_id = event.from_agent
+            made.switch_answered.accepted = event.accepted
+
+
 def _fill_routed(
     made: session_event_pb2.MessageRouted, event: ev.MessageRouted, cards: pm.AgentCards
 ) -> None:
@@ -257,6 +279,8 @@ def _fill_routed(
     made.previous_agent_id = event.previous_agent
     made.supervisor_bypassed = event.agent_id != cards.registry.home_agent_id
     made.locked = event.locked
+    made.topic_confidence = event.confidence
+    made.topic_model = event.topic_model
 
 
 def _fill_completed(

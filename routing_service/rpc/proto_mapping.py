@@ -27,6 +27,7 @@ from routing_service.core import events as ev
 from routing_service.core.history import TurnRecord
 from routing_service.core.registry import Agent, AgentKind, Registry
 from routing_service.core.session import SessionState, Task, Tenure
+from routing_service.core.suggestions import stay_option_id
 from routing_service.core.vocabulary import (
     ApprovalDecision,
     ClearScope,
@@ -36,7 +37,9 @@ from routing_service.core.vocabulary import (
     OutcomeStatus,
     RouteReason,
     TaskStatus,
+    TopicOutcome,
 )
+from routing_service.texts.suggestions import render_suggestion
 
 US_PER_S: Final = 1_000_000
 
@@ -85,6 +88,10 @@ TASK_STATUSES: Final = {
 }
 AGENT_KINDS: Final = {
     kind: agent_pb2.AgentKind.Value(f"AGENT_KIND_{kind.name}") for kind in AgentKind
+}
+TOPIC_OUTCOMES: Final = {
+    outcome: routing_service_pb2.TopicOutcome.Value(f"TOPIC_OUTCOME_{outcome.name}")
+    for outcome in TopicOutcome
 }
 CLEAR_SCOPES: Final = {
     clear_scope_pb2.CLEAR_SCOPE_UNSPECIFIED: ClearScope.ACTIVE_AGENT,
@@ -352,6 +359,41 @@ def dispatch_out(
         if plan.consult.answer is not None:
             made.consult.answer = plan.consult.answer
     return made
+
+
+def suggestion_out(
+    plan: cmd.SuggestionPlan, present: str, cards: AgentCards, locale: str
+) -> dispatch_pb2.Suggestion:
+    """Return an offer as the user gets it. present: the agent that the user is with."""
+    words = render_suggestion(plan.agent_id, present, cards.registry, locale)
+    return dispatch_pb2.Suggestion(
+        suggestion_id=plan.suggestion_id,
+        agent=cards.card(plan.agent_id, locale),
+        confidence=plan.confidence,
+        text=words.text,
+        options=[
+            dispatch_pb2.SuggestionOption(id=plan.suggestion_id, label=words.accept_label),
+            dispatch_pb2.SuggestionOption(
+                id=stay_option_id(plan.suggestion_id), label=words.stay_label
+            ),
+        ],
+    )
+
+
+def topic_trace_out(note: cmd.TopicNote) -> routing_service_pb2.TopicTrace:
+    """Return what became of a message's topic, and why."""
+    opinion = note.opinion
+    return routing_service_pb2.TopicTrace(
+        outcome=TOPIC_OUTCOMES[note.outcome],
+        model=opinion.model if opinion else "",
+        candidates=[
+            routing_service_pb2.TopicCandidate(agent_id=agent_id, confidence=confidence)
+            for agent_id, confidence in (opinion.ranked if opinion else ())
+        ],
+        stay=opinion.stay if opinion else 0.0,
+        threshold=note.threshold,
+        verdicts=verdicts_out(note.verdicts),
+    )
 
 
 def turn_out(record: TurnRecord, *, with_steps: bool = True) -> turn_pb2.Turn:

@@ -31,7 +31,6 @@ from routing_service.command_handler import Call, CommandHandler, Handled, Made,
 from routing_service.core import commands as cmd
 from routing_service.core.decide import Decided
 from routing_service.core.errors import (
-    Reason,
     RoutingError,
     invalid_field,
     session_erased,
@@ -112,7 +111,9 @@ COMPLETE_FINGERPRINT: Final = (
     "failure",
 )
 RESUME_FINGERPRINT: Final = ("task_id", "decision", "comment")
-_FINGERPRINT_UUIDS: Final = frozenset({"task_id", "turn_request_id"})
+_FINGERPRINT_UUIDS: Final = frozenset(
+    {"task_id", "turn_request_id", "quick_reply_id", "suggestion_id"}
+)
 _FINGERPRINT_SETS: Final = frozenset({"entitlements"})
 _FINGERPRINT_BYTES: Final = 16
 
@@ -254,9 +255,17 @@ class RoutingServicer:
             response.supervisor_bypassed = decision.dispatch.agent_id != home_id
         if decision.reply is not None:
             rendered = render_reply(decision.reply, cards.registry, locale, made.turns)
-            response.reply.command = f"/{decision.reply.command}"
+            # What answers no command has no name.
+            response.reply.command = f"/{decision.reply.command}" if decision.reply.command else ""
             response.reply.text = rendered.text
             response.reply.locale = rendered.locale
+        if decision.suggestion is not None:
+            present = decision.dispatch.agent_id if decision.dispatch else ""
+            response.suggestion.CopyFrom(
+                pm.suggestion_out(decision.suggestion, present, cards, locale)
+            )
+        if made.call.dry_run and decision.topic is not None:
+            response.topic_trace.CopyFrom(pm.topic_trace_out(decision.topic))
         return response.SerializeToString() + dispatch
 
     async def set_active_agent(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
@@ -281,7 +290,8 @@ class RoutingServicer:
                 raise
             return Answered(self._refused_out(call, refused))
         _describe(record, handled, self._handler.registry)
-        return Answered(handled.answer, handled.replayed)
+        body = handled.answer + _beside(_SET_ACTIVE_DISPATCH_TAG, handled)
+        return Answered(body, handled.replayed)
 
     def _set_active_out(self, made: Made) -> bytes:
         decision = made.decided.decision
@@ -297,6 +307,8 @@ class RoutingServicer:
         )
         if decision.handoff is not None:
             response.handoff.CopyFrom(pm.handoff_out(decision.handoff, cards, locale))
+        if decision.dispatch is not None:
+            response.dispatch.CopyFrom(_dispatch_out(made, cards, locale))
         return response.SerializeToString()
 
     def _refused_out(self, call: Call, refused: HandoffRefused) -> bytes:
@@ -490,6 +502,11 @@ class RoutingServicer:
                     pause_time=pm.timestamp(paused.pause_us),
                 )
             )
+        if state.suggestion is not None:
+            offer = state.suggestion
+            plan = cmd.SuggestionPlan(offer.suggestion_id, offer.agent_id, offer.confidence)
+            present = state.active_id or registry.home_agent_id
+            response.suggestion.CopyFrom(pm.suggestion_out(plan, present, cards, locale))
         for turn in state.open_turns:
             response.open_requests.append(await self._open_request(key, turn, cards, locale))
         return Answered(response.SerializeToString())
@@ -646,16 +663,6 @@ class RoutingServicer:
         return SessionKey(caller.tenant, request.session_id)
 
 
-def not_implemented(method: str, field: str = "") -> RoutingError:
-    """Refuse an RPC, or a field's feature, that this release does not have."""
-    what = f"{method}'s {field}" if field else method
-    return RoutingError(
-        Reason.NOT_IMPLEMENTED,
-        f"this server does not have {what} yet; use a release that does",
-        metadata={"method": method, **({"field": field} if field else {})},
-    )
-
-
 def _route_in(request: routing_service_pb2.RouteRequest) -> tuple[cmd.RouteMessage, str]:
     checks = FieldChecks()
     checks.identifier("session_id", request.session_id)
@@ -665,22 +672,20 @@ def _route_in(request: routing_service_pb2.RouteRequest) -> tuple[cmd.RouteMessa
     checks.text("text", request.text, TEXT_BYTES_MAX)
     if request.items:
         checks.items("items", request.items)
-    elif not request.text:
+    elif not request.text and not request.quick_reply_id:
         checks.refuse("text", "is empty, and there are no items; send one or the other")
     checks.locale("locale", request.locale)
     checks.channel("channel", request.channel)
     entitlements = checks.entitlements("entitlements", request.entitlements)
     checks.metadata("metadata", request.metadata)
     checks.number("history_turns", request.history_turns, HISTORY_TURNS_MIN, HISTORY_TURNS_MAX)
-    checks.uuid("quick_reply_id", request.quick_reply_id)
+    quick_reply_id = checks.uuid("quick_reply_id", request.quick_reply_id)
     expire_us = None
     if request.HasField("task_expire_time"):
         checks.timestamp("task_expire_time", request.task_expire_time)
         expire_us = pm.time_us(request.task_expire_time)
     _check_revision(checks, request)
     checks.done()
-    if request.quick_reply_id:
-        raise not_implemented("Route", "quick_reply_id")
     request_id = request_id or new_uuid7()
     command = cmd.RouteMessage(
         request_id=request_id,
@@ -697,6 +702,7 @@ def _route_in(request: routing_service_pb2.RouteRequest) -> tuple[cmd.RouteMessa
         metadata=dict(request.metadata),
         task_expire_us=expire_us,
         literal_text=request.literal_text,
+        quick_reply_id=quick_reply_id,
     )
     return command, request_id
 
@@ -710,7 +716,7 @@ def _set_active_in(
     checks.agent("agent_id", request.agent_id, registry, required=True)
     request_id = checks.uuid("request_id", request.request_id) or new_uuid7()
     turn_request_id = checks.uuid("turn_request_id", request.turn_request_id)
-    checks.uuid("suggestion_id", request.suggestion_id)
+    suggestion_id = checks.uuid("suggestion_id", request.suggestion_id)
     checks.agent("from_agent_id", request.from_agent_id, registry)
     checks.text("reason", request.reason, REASON_BYTES_MAX)
     checks.text("message", request.message, MESSAGE_BYTES_MAX)
@@ -721,8 +727,6 @@ def _set_active_in(
     checks.word("mode", request.mode, pm.CALLERS_MODES, "TRANSFER or INTERLUDE")
     _check_revision(checks, request)
     checks.done()
-    if request.suggestion_id:
-        raise not_implemented("SetActiveAgent", "suggestion_id")
     return cmd.SetActiveAgent(
         request_id=request_id,
         agent_id=request.agent_id,
@@ -734,6 +738,10 @@ def _set_active_in(
         message=request.message,
         mode=pm.CALLERS_MODES[request.mode],
         profile=Profile(user_id=request.user_id),
+        suggestion_id=suggestion_id,
+        # What accepting it may have to open.
+        new_task_id=new_uuid7() if suggestion_id else "",
+        child_seed=new_uuid7() if suggestion_id else "",
     )
 
 
@@ -930,6 +938,7 @@ _AGENT_TAG: Final = _tag(dispatch_pb2.Dispatch, "agent")
 _HISTORY_TAG: Final = _tag(dispatch_pb2.Dispatch, "history")
 _ROUTE_DISPATCH_TAG: Final = _tag(routing_service_pb2.RouteResponse, "dispatch")
 _COMPLETE_ACTIVE_TAG: Final = _tag(routing_service_pb2.CompleteTurnResponse, "active_agent")
+_SET_ACTIVE_DISPATCH_TAG: Final = _tag(routing_service_pb2.SetActiveAgentResponse, "dispatch")
 _COMPLETE_NEXT_TAG: Final = _tag(routing_service_pb2.CompleteTurnResponse, "next")
 
 
@@ -1051,3 +1060,8 @@ def _describe(record: CallRecord, handled: Handled, registry: Registry) -> None:
         record.agent_id = decision.dispatch.agent_id
         record.previous_agent_id = decision.dispatch.previous_agent
         record.supervisor_bypassed = decision.dispatch.agent_id != registry.home_agent_id
+    if decision.topic is not None and decision.topic.opinion is not None:
+        record.topic_outcome = decision.topic.outcome.value
+        record.topic_agent_id = decision.topic.agent_id
+        record.topic_confidence = round(decision.topic.confidence, 4)
+        record.topic_model = decision.topic.opinion.model

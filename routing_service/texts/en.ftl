@@ -126,3 +126,14 @@ help-foot = Anything else is a message to whoever you are talking to.
 
 command-disabled = { $typed } is not available here.
 command-disabled-help = Type { $help_command } to see what is.
+
+## The offer of another agent
+
+# $agent is the agent that is offered, $present the one that the user is with.
+suggestion-text = This sounds like something for { $agent }. Would you like to switch?
+suggestion-accept = Switch to { $agent }
+suggestion-stay = Stay with { $present }
+suggestion-stays = You stay with { $agent }.
+# Whole messages, case and accents aside, that accept or decline an offer.
+suggestion-yes = yes | yes please | yep | yeah | ok | okay | sure | switch | go ahead | please do
+suggestion-no = no | no thanks | no thank you | nope | stay | not now

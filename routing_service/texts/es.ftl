@@ -118,3 +118,12 @@ help-foot = Todo lo demás es un mensaje para quien te atiende.
 
 command-disabled = { $typed } no está disponible aquí.
 command-disabled-help = Escribe { $help_command } para ver qué lo está.
+
+## La oferta de otro agente
+
+suggestion-text = Esto parece cosa de { $agent }. ¿Quieres cambiar?
+suggestion-accept = Cambiar a { $agent }
+suggestion-stay = Seguir con { $present }
+suggestion-stays = Sigues con { $agent }.
+suggestion-yes = sí | sí por favor | sí gracias | vale | ok | de acuerdo | claro | cambiar | adelante
+suggestion-no = no | no gracias | seguir | ahora no

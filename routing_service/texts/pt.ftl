@@ -118,3 +118,12 @@ help-foot = Todo o resto é uma mensagem para quem está com você.
 
 command-disabled = { $typed } não está disponível aqui.
 command-disabled-help = Digite { $help_command } para ver o que está.
+
+## A oferta de outro agente
+
+suggestion-text = Isto parece ser com { $agent }. Você quer mudar?
+suggestion-accept = Mudar para { $agent }
+suggestion-stay = Continuar com { $present }
+suggestion-stays = Você continua com { $agent }.
+suggestion-yes = sim | sim por favor | sim obrigado | sim obrigada | ok | claro | pode ser | mudar | pode mudar
+suggestion-no = não | não obrigado | não obrigada | continuar | agora não

@@ -1,4 +1,4 @@
-"""The words of a reply to a command.
+"""The words of a reply to a command, or to a suggestion that was declined.
 
 Owns how a ``ReplySpec`` reads in a user's language. It must not know what the command did or why:
 the core has said that in the spec.
@@ -78,6 +78,8 @@ def render_reply(
     writer = _Writer(texts or shipped_texts(), registry, locale or registry.default_locale)
     if reply.variant == "disabled":
         lines = writer.disabled(reply)
+    elif reply.variant == "stays":
+        lines = [writer.say("suggestion-stays", agent=writer.name(reply.agent_id))]
     elif reply.command == "history":
         lines = _history(writer, reply, turns)
     else:

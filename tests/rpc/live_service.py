@@ -39,6 +39,8 @@ from routing_service.server import RoutingServer
 from routing_service.storage.event_codec import decode_events
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import PAGE_ROWS_MAX, AuditEntry, Change, SessionKey, Store
+from routing_service.topics import load_topic_model
+from routing_service.topics.topic_detector import TopicModel
 
 DETAILS_KEY = "grpc-status-details-bin"
 REPLAYED_KEY = "agent-routing-replayed"
@@ -424,12 +426,14 @@ async def serving(
     store: str = "",
     clock: Clock | None = None,
     shared: Store | None = None,
+    model: TopicModel | None = None,
     **settings: Any,
 ) -> AsyncIterator[LiveService]:
     """Run a server until the block ends.
 
     registry: an example's name, or a registry file's text. store: "" = SQLite in the folder, the
-    same file each time. shared: an open store, which stays open.
+    same file each time. shared: an open store, which stays open. model: detects topics; None = the
+    one that comes with the service.
     """
     if registry in EXAMPLES:
         path = EXAMPLES[registry].registry_path
@@ -456,6 +460,7 @@ async def serving(
         observer=observer,
         clock_us=clock,
         store_opener=opener,
+        load_model=(lambda: model) if model else load_topic_model,
     )
     try:
         async with grpc.aio.insecure_channel(server.address) as channel:

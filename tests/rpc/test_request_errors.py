@@ -404,17 +404,18 @@ async def answer_to_nothing(channel, path, method):
     return None
 
 
-async def test_feature_that_is_not_there_yet_is_named(service):
-    """A field is never passed over in silence where the caller counts on it."""
+async def test_suggestion_that_was_never_made_is_unknown(service):
+    """By either way of accepting one; nothing changes."""
     chat = await service.chat().with_agent("sales")
-    for method, field, call in (
-        ("Route", "quick_reply_id", chat.say(quick_reply_id=fresh_id())),
-        ("SetActiveAgent", "suggestion_id", chat.set_active("support", suggestion_id=fresh_id())),
-    ):
-        refused = await refusal(call)
-        assert tuple(refused) == ("UNIMPLEMENTED", "NOT_IMPLEMENTED")
-        assert refused.metadata == {"method": method, "field": field}
-        assert field in refused.message
+    made_up = fresh_id()
+    async with chat.unchanged():
+        for call in (
+            chat.say(quick_reply_id=made_up),
+            chat.set_active("support", suggestion_id=made_up),
+        ):
+            refused = await refusal(call)
+            assert tuple(refused) == ("NOT_FOUND", "UNKNOWN_SUGGESTION")
+            assert refused.metadata == {"session_id": chat.session_id, "suggestion_id": made_up}
 
 
 async def test_unknown_method_is_unimplemented(service):

@@ -22,6 +22,7 @@ from routing_service.core.commands import (
     ResumeTask,
     RouteMessage,
     SetActiveAgent,
+    TopicOpinion,
 )
 from routing_service.core.decide import decide, view
 from routing_service.core.events import Profile
@@ -29,7 +30,7 @@ from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import SECOND_US, Agent, AgentKind, Registry
 from routing_service.core.session import SessionState
 from routing_service.core.vocabulary import ApprovalDecision, ClearScope, HandoffMode, Initiator
-from tests.simulation.never import check_change
+from tests.simulation.never import check_change, check_offer
 
 START_US = 1_700_000_000 * SECOND_US
 SESSION_ID = "chat-1"
@@ -136,8 +137,20 @@ class Conversation:
         literal_text: bool = False,
         expire_s: float | None = None,
         request_id: str = "",
+        about: str = "",
+        confidence: float = 0.95,
+        stay: float | None = None,
+        says_yes: bool | None = None,
     ) -> Decision:
-        """Let the user send a message."""
+        """Let the user send a message.
+
+        about: the agent that topic detection takes it to be for, "" where it has no opinion.
+        says_yes: the text is a plain yes or no.
+        """
+        topic = None
+        if about:
+            left = 1 - confidence if stay is None else stay
+            topic = TopicOpinion(((about, confidence),), left, "test-1", self.fresh_id())
         return self.do(
             RouteMessage(
                 request_id=request_id or self.fresh_id(),
@@ -150,6 +163,31 @@ class Conversation:
                 task_expire_us=None if expire_s is None else self.now_us + int(expire_s * 1e6),
                 literal_text=literal_text,
                 stickiness_enabled=self.stickiness,
+                topic=topic,
+                says_yes=says_yes,
+                offered=self.offered,
+            )
+        )
+
+    @property
+    def offered(self) -> ev.MessageRouted | None:
+        """The message that the open suggestion is about, as the log has it."""
+        if self.state is None or self.state.suggestion is None:
+            return None
+        _, _, events = self.log[self.state.suggestion.message_revision - 1]
+        (message,) = [event for event in events if isinstance(event, ev.MessageRouted)]
+        return message
+
+    def picks(self, option_id: str) -> Decision:
+        """Let the user press one of the buttons of a suggestion."""
+        return self.do(
+            RouteMessage(
+                request_id=self.fresh_id(),
+                text="",
+                new_task_id=self.fresh_id(),
+                stickiness_enabled=self.stickiness,
+                quick_reply_id=option_id,
+                offered=self.offered,
             )
         )
 
@@ -193,6 +231,7 @@ class Conversation:
         mode: HandoffMode = HandoffMode.TRANSFER,
         entitlements: tuple[str, ...] = (),
         channel: str = "",
+        suggestion_id: str = "",
     ) -> Decision:
         """Ask for a handoff by itself; turn: the request that it happens in."""
         return self.do(
@@ -207,6 +246,10 @@ class Conversation:
                 mode=mode,
                 profile=Profile(channel=channel, entitlements=entitlements),
                 stickiness_enabled=self.stickiness,
+                suggestion_id=suggestion_id,
+                offered=self.offered,
+                new_task_id=self.fresh_id(),
+                child_seed=self.fresh_id(),
             )
         )
 
@@ -251,6 +294,7 @@ class Conversation:
             self.refusals[turn] = self.refusals.get(turn, 0) + 1
             raise
         check_change(self.state, command, decided, self.registry)
+        check_offer(command, decided, self.registry)
         self.state = decided.state
         self.last = decision = decided.decision
         if decision.events:

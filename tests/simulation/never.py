@@ -2,7 +2,7 @@
 
 Owns: the invariants of the state machine, written apart from it. Must not know: how a command is
 decided. Rule: everything is read off the states, the command and the events; nothing is asked of
-the functions that are under test, but for evolve itself.
+the functions that are under test, but for evolve itself, and for what an offer is worth.
 """
 
 from __future__ import annotations
@@ -20,10 +20,20 @@ from routing_service.core.commands import (
     RouteMessage,
     SetActiveAgent,
 )
-from routing_service.core.decide import Decided
+from routing_service.core.decide import Decided, decide
 from routing_service.core.registry import Registry
-from routing_service.core.session import SessionState, apply_change
-from routing_service.core.vocabulary import ClearScope, OutcomeStatus, TaskStatus
+from routing_service.core.session import (
+    SUGGESTION_REST_MESSAGES,
+    SessionState,
+    apply_change,
+)
+from routing_service.core.vocabulary import (
+    ClearScope,
+    Initiator,
+    OutcomeStatus,
+    RouteReason,
+    TaskStatus,
+)
 
 COMMANDS_THAT_CHANGE = ("/supervisor", "/reset", "/agent")
 TIMED_CAUSES = frozenset({"timeout", "expired"})
@@ -53,13 +63,16 @@ def check_change(
     _check_locks(before, state, events)
     _check_dispatch(command, decided, registry)
     _check_turns(before, state, events, registry)
+    _check_topics(before, command, decided, registry)
     match command:
         case CompleteTurn():
             _check_answer(before, command, decided)
         case RouteMessage():
             _check_message(before, command, decided)
         case SetActiveAgent():
-            assert not _of(events, ev.CommandHandled, ev.TurnCompleted, ev.MessageRouted)
+            assert not _of(events, ev.CommandHandled, ev.TurnCompleted)
+            takes_offer = bool(command.suggestion_id) and not command.turn_request_id
+            assert bool(_of(events, ev.MessageRouted)) == takes_offer
             assert len(_of(events, ev.AgentHandedOff)) >= 1
             if command.turn_request_id and not command.stickiness_enabled:
                 _check_untouched(before, state, "a handoff in a turn moved while stickiness is off")
@@ -95,6 +108,10 @@ def check_state(state: SessionState) -> None:
         assert 0 <= turn.request_since < len(turn.path)
         assert turn.message_revision <= turn.dispatch_revision <= state.revision
     assert sum(map(state.is_live, state.open_turns)) <= 1, "two turns may move the session"
+    if state.suggestion is not None:
+        assert state.suggestion.message_revision <= state.revision
+        assert state.suggestion.agent_id != state.active_id, "the active agent is suggested"
+    assert len(state.rests) <= SUGGESTION_REST_MESSAGES
     is_paused = state.task is not None and state.task.status is TaskStatus.PAUSED
     assert is_paused == (state.paused is not None), "a pause without a request, or the reverse"
     if state.paused is not None:
@@ -305,7 +322,9 @@ def _check_message(before: SessionState | None, command: RouteMessage, decided: 
     assert not _of(events, ev.TurnCompleted)
     assert len(_of(events, ev.MessageRouted)) == (decision.dispatch is not None)
     assert decision.dispatch is not None or decision.reply is not None, "a message without answer"
-    assert (decision.reply is not None) == bool(_of(events, ev.CommandHandled))
+    declined = [event for event in _of(events, ev.SwitchAnswered) if not event.accepted]
+    is_declined = bool(command.quick_reply_id and declined)
+    assert (decision.reply is not None) == bool(_of(events, ev.CommandHandled) or is_declined)
     if command.literal_text:
         assert decision.reply is None, "a command was parsed from literal text"
     if before is None:
@@ -315,8 +334,121 @@ def _check_message(before: SessionState | None, command: RouteMessage, decided: 
         for event in events
     )
     changes = command.text.strip().lower().startswith(COMMANDS_THAT_CHANGE)
-    if not is_timed and (decision.reply is None or not changes):
+    by_topic = [e for e in _of(events, ev.AgentHandedOff) if e.initiator is Initiator.TOPIC]
+    if not is_timed and not by_topic and (decision.reply is None or not changes):
         _check_untouched(before, decided.state, "a plain message moved the session by itself")
+
+
+def _check_topics(
+    before: SessionState | None, command: Command, decided: Decided, registry: Registry
+) -> None:
+    """Topics move nobody away from an owner, offers end with ownership, and who declined rests."""
+    state, events = decided.state, decided.decision.events
+    switched = [e for e in _of(events, ev.AgentHandedOff) if e.initiator is Initiator.TOPIC]
+    offered = _of(events, ev.SwitchSuggested)
+    accepted = [event for event in _of(events, ev.SwitchAnswered) if event.accepted]
+    if switched or offered:
+        assert isinstance(command, RouteMessage | SetActiveAgent)
+        assert not _has_owner(before, events, registry), "taken away from who owns the session"
+    if switched and not accepted:
+        assert isinstance(command, RouteMessage)
+        assert command.stickiness_enabled
+        assert registry.topics.mode != "off", "a topic switched while topics are off"
+        assert decided.decision.dispatch is not None
+        assert decided.decision.dispatch.reason is RouteReason.TOPIC_SWITCH
+        (handoff,) = switched
+        _check_sure(before, command, handoff.to_agent, events, registry)
+    if offered:
+        assert isinstance(command, RouteMessage)
+        assert state.suggestion is not None
+        _check_sure(before, command, state.suggestion.agent_id, events, registry)
+    if state.suggestion is not None and not offered:
+        assert before is not None
+        assert state.suggestion == before.suggestion
+        assert state.epoch == before.epoch, "a suggestion outlived a change of ownership"
+    if accepted:
+        assert before is not None
+        assert before.suggestion is not None
+        assert [event.suggestion_id for event in accepted] == [before.suggestion.suggestion_id]
+
+
+def _check_sure(
+    before: SessionState | None,
+    command: RouteMessage,
+    agent_id: str,
+    events: tuple[ev.Event, ...],
+    registry: Registry,
+) -> None:
+    assert command.topic is not None, "a topic that nobody detected"
+    confidence = dict(command.topic.ranked)[agent_id]
+    topics, agent = registry.topics, registry.agents[agent_id]
+    assert confidence >= (topics.threshold if (own := agent.topics.threshold) is None else own)
+    assert confidence > command.topic.stay
+    if before is None:
+        return
+    assert agent_id not in {rest.agent_id for rest in before.rests}, "declined, and brought up"
+    assert before.paused is None or _of(events, ev.TaskCancelled, ev.AgentCleared)
+    timed_out = [e for e in _of(events, ev.LockReleased) if e.cause == "timeout"]
+    if before.active is not None and before.active.locked and not timed_out:
+        assert topics.lock_threshold is not None, "a lock was overridden"
+        assert confidence >= topics.lock_threshold
+
+
+def _has_owner(
+    before: SessionState | None, events: tuple[ev.Event, ...], registry: Registry
+) -> bool:
+    """Say whether an agent owns the session in the middle of a task that goes on."""
+    if before is None or before.open_task is None or not before.newest_turn:
+        return False
+    if _of(events, ev.TaskCancelled, ev.StickinessExpired):
+        return False
+    present = _present(before)
+    given_up = {
+        event.agent_id for event in _of(events, ev.LockReleased) if event.cause != "handoff"
+    }
+    owners = {
+        name for name in present if name in registry.agents and registry.agents[name].owns_session
+    }
+    return bool(owners - given_up)
+
+
+def check_offer(command: Command, decided: Decided, registry: Registry) -> None:
+    """Assert that an offer which is accepted at once passes, whichever way it is accepted."""
+    offer = decided.decision.suggestion
+    if offer is None:
+        return
+    (message,) = _of(decided.decision.events, ev.MessageRouted)
+    assert isinstance(message, ev.MessageRouted)
+    assert isinstance(command, RouteMessage)
+    by_button = RouteMessage(
+        offer.suggestion_id,
+        "",
+        offer.suggestion_id,
+        quick_reply_id=offer.suggestion_id,
+        offered=message,
+    )
+    by_handoff = SetActiveAgent(
+        offer.suggestion_id,
+        offer.agent_id,
+        suggestion_id=offer.suggestion_id,
+        offered=message,
+        new_task_id=offer.suggestion_id,
+        child_seed=offer.suggestion_id,
+    )
+    for accepting in (by_button, by_handoff):
+        accepted = decide(
+            decided.state,
+            accepting,
+            registry,
+            decided.now_us,
+            session_id=decided.state.session_id,
+        )
+        check_change(decided.state, accepting, accepted, registry)
+        dispatch = accepted.decision.dispatch
+        assert dispatch is not None
+        assert (dispatch.agent_id, dispatch.text) == (offer.agent_id, message.text)
+        assert dispatch.reason is RouteReason.TOPIC_SWITCH
+        assert accepted.state.active_id == offer.agent_id
 
 
 def _check_untouched(before: SessionState | None, after: SessionState, what: str) -> None:

@@ -16,8 +16,15 @@ from routing_service.core.registry import (
     Agent,
     Limits,
     Registry,
+    Topics,
 )
-from routing_service.core.session import COUNTED_AGENTS_MAX, COUNTED_IDS_CHARS_MAX, OTHER_AGENTS
+from routing_service.core.session import (
+    COUNTED_AGENTS_MAX,
+    COUNTED_IDS_CHARS_MAX,
+    OTHER_AGENTS,
+    SUGGESTION_REST_MESSAGES,
+)
+from routing_service.core.suggestions import stay_option_id
 from routing_service.core.vocabulary import HandoffMode, Initiator
 from routing_service.storage.event_codec import decode_state, encode_state
 from tests.simulation.conversation import Conversation, registry_of
@@ -83,6 +90,12 @@ class Crowd(Conversation):
                 self.hands_to(next(fresh), turn=self.open, initiator=Initiator.OPERATOR)
             self.answers(by=next(fresh))
             yield
+        self.stickiness = True
+        for _ in range(SUGGESTION_REST_MESSAGES):
+            self.says(about=next(fresh))
+            self.picks(stay_option_id(self.state.suggestion.suggestion_id))
+        self.wait(chance.uniform(0, 3)).says(about=next(fresh))
+        yield
         self.answers(AskApproval(), request=self.open)
         self.says()
         yield
@@ -99,7 +112,9 @@ def test_state_stays_small_with_the_longest_ids(seed):
     chance = random.Random(seed)
     agents = names(chance, 400)
     home = names(chance, 1)[0]
-    registry = registry_of(*map(Agent, agents), Agent(home), home=home, limits=WIDEST)
+    topics = Topics("suggest", threshold=0.5, lock_threshold=0.5)
+    everyone = [*map(Agent, agents), Agent(home)]
+    registry = registry_of(*everyone, home=home, limits=WIDEST, topics=topics)
     chat = Crowd(registry, chance=chance)
     largest = 0
     for _ in chat.fill(agents):
@@ -109,6 +124,8 @@ def test_state_stays_small_with_the_longest_ids(seed):
     assert len(chat.state.open_turns) == OPEN_TURNS_MAX
     assert len(chat.stack) == RETURN_DEPTH_MAX
     assert chat.state.paused is not None
+    assert chat.state.suggestion is not None
+    assert len(chat.state.rests) == SUGGESTION_REST_MESSAGES - 2  # Two more messages since.
     print(f"largest state {largest} bytes")  # noqa: T201 - the figure behind the limits
     assert largest <= STATE_BYTES_MAX
 

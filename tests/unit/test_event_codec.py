@@ -70,6 +70,8 @@ EVENTS: list[ev.Event] = [
     ev.AgentCleared("vat", "command", "why"),
     ev.StickinessExpired("vat", 5),
     ev.TimePassed(7, expired=True),
+    ev.SwitchSuggested(CHILD, "payroll", "vat", ROOT, 0.9, "model-1"),
+    ev.SwitchAnswered(CHILD, "payroll", "vat", accepted=True),
     ev.SessionErased("asked for"),
     ev.TurnAbandoned(CHILD, ROOT, "vat", "limit"),
     ev.CommandHandled("status", "active", "/status", "vat"),

@@ -672,7 +672,38 @@ def test_file_that_cannot_be_read_is_a_problem_too(tmp_path, prepare, message):
         ),
         (
             f"topics: {{mode: auto}}\n{SMALL}",
-            "1:topics: topics is set, but this release does not detect changes of topic",
+            (
+                "1:topics: topics are on, and there are not two agents that a topic could switch "
+                "between"
+            ),
+        ),
+        (
+            f"topics: {{first_message: auto}}\n{SMALL}",
+            "1:topics.first_message: first_message: auto has no effect while topics are off",
+        ),
+        (
+            agent_yaml("topics: {threshold: 0.9}"),
+            ('6:agents[1].topics: topics of agent "billing" has no effect while topics are off'),
+        ),
+        (
+            (
+                f"topics: {{mode: auto, threshold: 0.9, lock_threshold: 0.7}}\n{SMALL}"
+                "  - {id: b, name: B, description: B}\n"
+            ),
+            (
+                "1:topics.lock_threshold: lock_threshold 0.7 is below threshold 0.9, which counts "
+                "for locked agents too"
+            ),
+        ),
+        (
+            (
+                f"topics: {{mode: auto}}\n{SMALL}  - {{id: b, name: B, description: B}}\n"
+                "  - {id: s, name: S, kind: system, topics: {mode: auto}}\n"
+            ),
+            (
+                '9:agents[3].topics: topics of agent "s" has no effect: no topic brings users to a '
+                "system"
+            ),
         ),
         (
             f"{SMALL}  - {{id: s, name: S, kind: system, user_selectable: true}}\n",
@@ -699,7 +730,9 @@ def test_what_works_but_is_hardly_meant_is_a_warning(text, warning):
     "text",
     [
         SMALL,
-        # Users, a completion or topic detection get there although nobody hands over to it.
+        # Topics get there although nobody hands over to it; so do users and completions.
+        f"topics: {{mode: suggest}}\n{SMALL}".replace("name: Home", "name: Home, handoff_to: [b]")
+        + "  - {id: b, name: B, description: B, handoff_to: []}\n",
         SMALL.replace("name: Home", "name: Home, handoff_to: []").replace(
             "payments}", "payments, user_selectable: true}"
         ),

@@ -29,7 +29,9 @@ from routing_service.texts import (
     RenderedReply,
     Texts,
     missing_texts,
+    plain_answer,
     render_reply,
+    render_suggestion,
     shipped_texts,
 )
 from routing_service.texts.replies import (
@@ -153,8 +155,11 @@ def test_shipped_texts_lack_nothing():
 
 
 def test_no_text_is_left_that_nothing_says():
-    """Each message of the catalogue is said by some reply of the table below."""
-    said = set(re.findall(r"⟦([\w-]+)⟧", "".join(all_replies(_Echo()))))
+    """Each message of the catalogue is said by some reply of the table below, or by an offer."""
+    offer = render_suggestion("vat", "payroll", REGISTRY, "en", _Echo())
+    offered = [offer.text, offer.accept_label, offer.stay_label]
+    said = set(re.findall(r"⟦([\w-]+)⟧", "".join([*all_replies(_Echo()), *offered])))
+    said |= {"suggestion-yes", "suggestion-no"}  # What users say; see plain_answer.
     assert set(shipped_texts().message_ids("en")) == said
 
 
@@ -196,6 +201,7 @@ def all_specs() -> list[ReplySpec]:
         ReplySpec("history", "done", "", ("vat", "other"), (), (2, 1)),
         ReplySpec("history", "done", "", ("vat",) * (LISTED_MAX + 3), (), (2,) * (LISTED_MAX + 3)),
         ReplySpec("help", "done"),
+        ReplySpec("", "stays", "vat"),
     ]
     return specs + [ReplySpec(command.name, "disabled") for command in SLASH_COMMANDS]
 
@@ -550,3 +556,58 @@ def test_unknown_command_is_our_own_mistake():
     """A row in the table without a reply is noticed by its first use."""
     with pytest.raises(KeyError):
         render_reply(ReplySpec("dance", "done"), REGISTRY, "en")
+
+
+# --- Offers of another agent ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("locale", "text", "accept", "stay"),
+    [
+        (
+            "en-GB",
+            "This sounds like something for VAT specialist. Would you like to switch?",
+            "Switch to VAT specialist",
+            "Stay with Payroll",
+        ),
+        (
+            "es",
+            "Esto parece cosa de Especialista en IVA. ¿Quieres cambiar?",
+            "Cambiar a Especialista en IVA",
+            "Seguir con Nóminas",
+        ),
+        (
+            "pt-BR",
+            "Isto parece ser com VAT specialist. Você quer mudar?",
+            "Mudar para VAT specialist",
+            "Continuar com Payroll",
+        ),
+    ],
+)
+def test_offer_is_in_the_users_language(locale, text, accept, stay):
+    """Text and buttons, with the agents' names in that language where they have one."""
+    offer = render_suggestion("vat", "payroll", REGISTRY, locale)
+    assert (offer.text, offer.accept_label, offer.stay_label) == (text, accept, stay)
+
+
+@pytest.mark.parametrize(
+    ("locale", "text", "answer"),
+    [
+        ("en", "yes", True),
+        ("en", " Yes, please! ", True),
+        ("es", "SÍ", True),
+        ("es-MX", "si, gracias.", True),
+        ("pt", "Não", False),
+        ("en", "no thanks", False),
+        ("", "ok", True),
+        # Words of another language, and words that say more, are somebody's message.
+        ("en", "sí", None),
+        ("en", "yes, and what about my refund?", None),
+        ("en", "no idea", None),
+        ("en", "", None),
+        ("en", "y" * 9_999, None),
+    ],
+)
+def test_plain_yes_and_no_are_known_in_the_sessions_language(locale, text, answer):
+    """Case, accents and punctuation aside; nothing else besides."""
+    assert plain_answer(text, locale) is answer

@@ -551,6 +551,7 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
     PERIODS_FIELD_NUMBER: builtins.int
     HANDOFFS_TOTAL_FIELD_NUMBER: builtins.int
     REFUSALS_TOTAL_FIELD_NUMBER: builtins.int
+    SUGGESTIONS_FIELD_NUMBER: builtins.int
     user_messages: builtins.int
     """Messages of users that were dispatched to an agent."""
     supervisor_calls_saved: builtins.int
@@ -624,6 +625,10 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
         Those without anything are left out. At most 1,100: of a longer span the latest.
         """
 
+    @property
+    def suggestions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SuggestionCount]:
+        """Switches that were suggested to users, and what became of them, in the order of agent ids."""
+
     def __init__(
         self,
         *,
@@ -647,11 +652,50 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
         periods: collections.abc.Iterable[Global___StatsPeriod] | None = ...,
         handoffs_total: builtins.int = ...,
         refusals_total: builtins.int = ...,
+        suggestions: collections.abc.Iterable[Global___SuggestionCount] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["as_of_time", b"as_of_time", "end_time", b"end_time", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agents", b"agents", "as_of_time", b"as_of_time", "commands", b"commands", "end_time", b"end_time", "handoffs", b"handoffs", "handoffs_total", b"handoffs_total", "messages_by_channel", b"messages_by_channel", "periods", b"periods", "ping_pongs", b"ping_pongs", "reasons", b"reasons", "refusals_by_rule", b"refusals_by_rule", "refusals_total", b"refusals_total", "sessions", b"sessions", "start_time", b"start_time", "stickiness_enabled", b"stickiness_enabled", "stuck", b"stuck", "stuck_share", b"stuck_share", "supervisor_calls_saved", b"supervisor_calls_saved", "supervisor_calls_saved_share", b"supervisor_calls_saved_share", "user_messages", b"user_messages"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agents", b"agents", "as_of_time", b"as_of_time", "commands", b"commands", "end_time", b"end_time", "handoffs", b"handoffs", "handoffs_total", b"handoffs_total", "messages_by_channel", b"messages_by_channel", "periods", b"periods", "ping_pongs", b"ping_pongs", "reasons", b"reasons", "refusals_by_rule", b"refusals_by_rule", "refusals_total", b"refusals_total", "sessions", b"sessions", "start_time", b"start_time", "stickiness_enabled", b"stickiness_enabled", "stuck", b"stuck", "stuck_share", b"stuck_share", "suggestions", b"suggestions", "supervisor_calls_saved", b"supervisor_calls_saved", "supervisor_calls_saved_share", b"supervisor_calls_saved_share", "user_messages", b"user_messages"]) -> None: ...
 
 Global___GetRoutingStatsResponse: typing_extensions.TypeAlias = GetRoutingStatsResponse
+
+@typing.final
+class SuggestionCount(google.protobuf.message.Message):
+    """How often users with one agent were offered another."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FROM_AGENT_ID_FIELD_NUMBER: builtins.int
+    TO_AGENT_ID_FIELD_NUMBER: builtins.int
+    OFFERED_FIELD_NUMBER: builtins.int
+    ACCEPTED_FIELD_NUMBER: builtins.int
+    DECLINED_FIELD_NUMBER: builtins.int
+    IGNORED_FIELD_NUMBER: builtins.int
+    from_agent_id: builtins.str
+    """The agent that the user was with."""
+    to_agent_id: builtins.str
+    """The agent that was offered."""
+    offered: builtins.int
+    """Suggestions made."""
+    accepted: builtins.int
+    """Those of them that users accepted, whenever that was."""
+    declined: builtins.int
+    """Those that users declined."""
+    ignored: builtins.int
+    """Those that users did not answer; some of the latest they may answer yet."""
+    def __init__(
+        self,
+        *,
+        from_agent_id: builtins.str = ...,
+        to_agent_id: builtins.str = ...,
+        offered: builtins.int = ...,
+        accepted: builtins.int = ...,
+        declined: builtins.int = ...,
+        ignored: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "declined", b"declined", "from_agent_id", b"from_agent_id", "ignored", b"ignored", "offered", b"offered", "to_agent_id", b"to_agent_id"]) -> None: ...
+
+Global___SuggestionCount: typing_extensions.TypeAlias = SuggestionCount
 
 @typing.final
 class StatsPeriod(google.protobuf.message.Message):

@@ -187,7 +187,9 @@ Global___Consult: typing_extensions.TypeAlias = Consult
 
 @typing.final
 class Reply(google.protobuf.message.Message):
-    """Something to show the user at once, with no agent called: the answer to a command."""
+    """Something to show the user at once, with no agent called: the answer to a command, or to a
+    suggestion that the user declined.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -196,7 +198,8 @@ class Reply(google.protobuf.message.Message):
     LOCALE_FIELD_NUMBER: builtins.int
     command: builtins.str
     """The command that is answered, with its slash and in lower case: "/supervisor", "/reset",
-    "/agents", "/agent", "/status", "/history" or "/help". Clients must cope with others.
+    "/agents", "/agent", "/status", "/history" or "/help". Clients must cope with others. Empty
+    where a declined suggestion is answered.
     """
     text: builtins.str
     """The text to show, in the language of locale."""
@@ -219,8 +222,12 @@ Global___Reply: typing_extensions.TypeAlias = Reply
 class Suggestion(google.protobuf.message.Message):
     """An offer to the user to switch to another agent, made beside an ordinary dispatch.
 
-    Accept it with RouteRequest.quick_reply_id or SetActiveAgentRequest.suggestion_id. It is gone
-    with the next change of the active agent.
+    Accept it with RouteRequest.quick_reply_id or SetActiveAgentRequest.suggestion_id: the message
+    beside which it was made then goes to the suggested agent too. A user who just writes "yes" in
+    the session's language with the next message accepts it as well, unless the active agent waits
+    for an answer or a task for an approval. It is gone when it is answered, when another one is made,
+    and with the next change of the active agent. An agent that was declined is not suggested again
+    for the user's next five messages.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

@@ -31,6 +31,74 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _TopicOutcome:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _TopicOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_TopicOutcome.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    TOPIC_OUTCOME_UNSPECIFIED: _TopicOutcome.ValueType  # 0
+    """Not given."""
+    TOPIC_OUTCOME_HOME_FIRST: _TopicOutcome.ValueType  # 1
+    """Not asked: nobody is active, and the registry gives such messages to the home agent
+    (first_message: supervisor).
+    """
+    TOPIC_OUTCOME_SENT_HOME: _TopicOutcome.ValueType  # 2
+    """Not asked: the session was sent to the home agent, by a command, a clear or a handoff, and this
+    is the first message since.
+    """
+    TOPIC_OUTCOME_OWNED: _TopicOutcome.ValueType  # 3
+    """Not asked: an agent that owns the session is in the middle of a task."""
+    TOPIC_OUTCOME_LOCKED: _TopicOutcome.ValueType  # 4
+    """Not asked: the active agent waits for an answer, and the registry has no lock_threshold."""
+    TOPIC_OUTCOME_OTHER_RULE: _TopicOutcome.ValueType  # 5
+    """Not asked: stickiness is off, the active agent is away, an approval is awaited, or the session
+    has expired.
+    """
+    TOPIC_OUTCOME_UNSURE: _TopicOutcome.ValueType  # 6
+    """Asked, and no agent reached the confidence that it takes."""
+    TOPIC_OUTCOME_RESTING: _TopicOutcome.ValueType  # 7
+    """Asked, but the user declined this agent lately."""
+    TOPIC_OUTCOME_REFUSED: _TopicOutcome.ValueType  # 8
+    """Asked, but a handoff rule forbids the switch; see verdicts."""
+    TOPIC_OUTCOME_SUGGESTED: _TopicOutcome.ValueType  # 9
+    """The switch was suggested to the user."""
+    TOPIC_OUTCOME_SWITCHED: _TopicOutcome.ValueType  # 10
+    """The message went to the first candidate."""
+
+class TopicOutcome(_TopicOutcome, metaclass=_TopicOutcomeEnumTypeWrapper):
+    """What followed from a message's topic."""
+
+TOPIC_OUTCOME_UNSPECIFIED: TopicOutcome.ValueType  # 0
+"""Not given."""
+TOPIC_OUTCOME_HOME_FIRST: TopicOutcome.ValueType  # 1
+"""Not asked: nobody is active, and the registry gives such messages to the home agent
+(first_message: supervisor).
+"""
+TOPIC_OUTCOME_SENT_HOME: TopicOutcome.ValueType  # 2
+"""Not asked: the session was sent to the home agent, by a command, a clear or a handoff, and this
+is the first message since.
+"""
+TOPIC_OUTCOME_OWNED: TopicOutcome.ValueType  # 3
+"""Not asked: an agent that owns the session is in the middle of a task."""
+TOPIC_OUTCOME_LOCKED: TopicOutcome.ValueType  # 4
+"""Not asked: the active agent waits for an answer, and the registry has no lock_threshold."""
+TOPIC_OUTCOME_OTHER_RULE: TopicOutcome.ValueType  # 5
+"""Not asked: stickiness is off, the active agent is away, an approval is awaited, or the session
+has expired.
+"""
+TOPIC_OUTCOME_UNSURE: TopicOutcome.ValueType  # 6
+"""Asked, and no agent reached the confidence that it takes."""
+TOPIC_OUTCOME_RESTING: TopicOutcome.ValueType  # 7
+"""Asked, but the user declined this agent lately."""
+TOPIC_OUTCOME_REFUSED: TopicOutcome.ValueType  # 8
+"""Asked, but a handoff rule forbids the switch; see verdicts."""
+TOPIC_OUTCOME_SUGGESTED: TopicOutcome.ValueType  # 9
+"""The switch was suggested to the user."""
+TOPIC_OUTCOME_SWITCHED: TopicOutcome.ValueType  # 10
+"""The message went to the first candidate."""
+Global___TopicOutcome: typing_extensions.TypeAlias = TopicOutcome
+
 class _TurnOrder:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -132,7 +200,10 @@ class RouteRequest(google.protobuf.message.Message):
     """
     quick_reply_id: builtins.str
     """Id of the SuggestionOption that the user picked. The message that was asked about then goes to
-    the suggested agent, or the offer is declined; text may be what the user saw on the button.
+    the suggested agent, or the offer is declined, which is answered with a reply alone. text and
+    items go nowhere and may be left out: text may be what the user saw on the button. Not open any
+    more: NOT_FOUND, UNKNOWN_SUGGESTION. Refused by a handoff rule, since the session has changed
+    meanwhile: FAILED_PRECONDITION, HANDOFF_REFUSED.
     """
     literal_text: builtins.bool
     """Take the text as it is: no command in it is carried out. Default false."""
@@ -202,6 +273,7 @@ class RouteResponse(google.protobuf.message.Message):
     REPLY_FIELD_NUMBER: builtins.int
     SUGGESTION_FIELD_NUMBER: builtins.int
     SUPERVISOR_BYPASSED_FIELD_NUMBER: builtins.int
+    TOPIC_TRACE_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session: as given, found, or made."""
     task_id: builtins.str
@@ -230,6 +302,12 @@ class RouteResponse(google.protobuf.message.Message):
     def suggestion(self) -> agent_routing.v1.dispatch_pb2.Suggestion:
         """Set when a switch to another agent is offered to the user."""
 
+    @property
+    def topic_trace(self) -> Global___TopicTrace:
+        """Why the message's topic did, or did not, bring it to another agent. Set with validate_only
+        alone, where the registry has topics on and the message is no command.
+        """
+
     def __init__(
         self,
         *,
@@ -241,11 +319,78 @@ class RouteResponse(google.protobuf.message.Message):
         reply: agent_routing.v1.dispatch_pb2.Reply | None = ...,
         suggestion: agent_routing.v1.dispatch_pb2.Suggestion | None = ...,
         supervisor_bypassed: builtins.bool = ...,
+        topic_trace: Global___TopicTrace | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["dispatch", b"dispatch", "reply", b"reply", "suggestion", b"suggestion"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["dispatch", b"dispatch", "reply", b"reply", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "suggestion", b"suggestion", "supervisor_bypassed", b"supervisor_bypassed", "task_id", b"task_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["dispatch", b"dispatch", "reply", b"reply", "suggestion", b"suggestion", "topic_trace", b"topic_trace"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["dispatch", b"dispatch", "reply", b"reply", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "suggestion", b"suggestion", "supervisor_bypassed", b"supervisor_bypassed", "task_id", b"task_id", "topic_trace", b"topic_trace"]) -> None: ...
 
 Global___RouteResponse: typing_extensions.TypeAlias = RouteResponse
+
+@typing.final
+class TopicTrace(google.protobuf.message.Message):
+    """How topic detection saw a message."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    STAY_FIELD_NUMBER: builtins.int
+    THRESHOLD_FIELD_NUMBER: builtins.int
+    VERDICTS_FIELD_NUMBER: builtins.int
+    outcome: Global___TopicOutcome.ValueType
+    """What followed from it."""
+    model: builtins.str
+    """The model that was asked, with its version. Empty where none was."""
+    stay: builtins.float
+    """The probability, 0-1, that it is for the active agent; 0 where none is active. What it and the
+    candidates leave to 1 is for none of them.
+    """
+    threshold: builtins.float
+    """The probability that the first candidate needed. 0 without candidates."""
+    @property
+    def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TopicCandidate]:
+        """The agents that the message may be for, the likeliest first, a few at most."""
+
+    @property
+    def verdicts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.handoff_pb2.Verdict]:
+        """What each handoff rule said of the first candidate. Empty where it did not come to that."""
+
+    def __init__(
+        self,
+        *,
+        outcome: Global___TopicOutcome.ValueType = ...,
+        model: builtins.str = ...,
+        candidates: collections.abc.Iterable[Global___TopicCandidate] | None = ...,
+        stay: builtins.float = ...,
+        threshold: builtins.float = ...,
+        verdicts: collections.abc.Iterable[agent_routing.v1.handoff_pb2.Verdict] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "model", b"model", "outcome", b"outcome", "stay", b"stay", "threshold", b"threshold", "verdicts", b"verdicts"]) -> None: ...
+
+Global___TopicTrace: typing_extensions.TypeAlias = TopicTrace
+
+@typing.final
+class TopicCandidate(google.protobuf.message.Message):
+    """An agent that a message may be for."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    CONFIDENCE_FIELD_NUMBER: builtins.int
+    agent_id: builtins.str
+    """The agent."""
+    confidence: builtins.float
+    """The probability that the message is for it, 0-1."""
+    def __init__(
+        self,
+        *,
+        agent_id: builtins.str = ...,
+        confidence: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "confidence", b"confidence"]) -> None: ...
+
+Global___TopicCandidate: typing_extensions.TypeAlias = TopicCandidate
 
 @typing.final
 class SetActiveAgentRequest(google.protobuf.message.Message):
@@ -301,7 +446,9 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
     """
     suggestion_id: builtins.str
     """The suggestion that the user accepts with this handoff. It must name the same agent. Not open
-    any more: NOT_FOUND, UNKNOWN_SUGGESTION.
+    any more: NOT_FOUND, UNKNOWN_SUGGESTION. The rules are those for a change of topic, whatever
+    initiator is given. Without a turn_request_id the message that was asked about is dispatched to
+    the agent; see dispatch of the response.
     """
     expected_revision: builtins.int
     """The revision at which the caller believes the session to be; another one is ABORTED,
@@ -352,6 +499,7 @@ class SetActiveAgentResponse(google.protobuf.message.Message):
     AGENT_FIELD_NUMBER: builtins.int
     HANDOFF_FIELD_NUMBER: builtins.int
     VERDICTS_FIELD_NUMBER: builtins.int
+    DISPATCH_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session."""
     task_id: builtins.str
@@ -376,6 +524,12 @@ class SetActiveAgentResponse(google.protobuf.message.Message):
         validate_only.
         """
 
+    @property
+    def dispatch(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
+        """The message that the accepted suggestion was about, for the agent. Set with a suggestion_id and
+        no turn_request_id.
+        """
+
     def __init__(
         self,
         *,
@@ -386,9 +540,10 @@ class SetActiveAgentResponse(google.protobuf.message.Message):
         agent: agent_routing.v1.agent_pb2.Agent | None = ...,
         handoff: agent_routing.v1.handoff_pb2.Handoff | None = ...,
         verdicts: collections.abc.Iterable[agent_routing.v1.handoff_pb2.Verdict] | None = ...,
+        dispatch: agent_routing.v1.dispatch_pb2.Dispatch | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent", b"agent", "handoff", b"handoff"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "handoff", b"handoff", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id", "verdicts", b"verdicts"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "dispatch", b"dispatch", "handoff", b"handoff"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "dispatch", b"dispatch", "handoff", b"handoff", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id", "verdicts", b"verdicts"]) -> None: ...
 
 Global___SetActiveAgentResponse: typing_extensions.TypeAlias = SetActiveAgentResponse
 
@@ -542,6 +697,7 @@ class StatusResponse(google.protobuf.message.Message):
     UPDATE_TIME_FIELD_NUMBER: builtins.int
     TURNS_BY_AGENT_FIELD_NUMBER: builtins.int
     PENDING_APPROVAL_FIELD_NUMBER: builtins.int
+    SUGGESTION_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session."""
     revision: builtins.int
@@ -604,6 +760,10 @@ class StatusResponse(google.protobuf.message.Message):
     def pending_approval(self) -> Global___PendingApproval:
         """What a person has to decide before the task goes on. Unset unless the task is paused."""
 
+    @property
+    def suggestion(self) -> agent_routing.v1.dispatch_pb2.Suggestion:
+        """The switch that the user was offered and has not answered. Unset where there is none."""
+
     def __init__(
         self,
         *,
@@ -624,9 +784,10 @@ class StatusResponse(google.protobuf.message.Message):
         update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         turns_by_agent: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         pending_approval: Global___PendingApproval | None = ...,
+        suggestion: agent_routing.v1.dispatch_pb2.Suggestion | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "create_time", b"create_time", "lock_expire_time", b"lock_expire_time", "next_agent", b"next_agent", "pending_approval", b"pending_approval", "task", b"task", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "locale", b"locale", "lock_expire_time", b"lock_expire_time", "locked", b"locked", "next_agent", b"next_agent", "open_requests", b"open_requests", "owner", b"owner", "pending_approval", b"pending_approval", "registry_version", b"registry_version", "return_stack", b"return_stack", "revision", b"revision", "session_id", b"session_id", "task", b"task", "turns_by_agent", b"turns_by_agent", "update_time", b"update_time"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "create_time", b"create_time", "lock_expire_time", b"lock_expire_time", "next_agent", b"next_agent", "pending_approval", b"pending_approval", "suggestion", b"suggestion", "task", b"task", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "locale", b"locale", "lock_expire_time", b"lock_expire_time", "locked", b"locked", "next_agent", b"next_agent", "open_requests", b"open_requests", "owner", b"owner", "pending_approval", b"pending_approval", "registry_version", b"registry_version", "return_stack", b"return_stack", "revision", b"revision", "session_id", b"session_id", "suggestion", b"suggestion", "task", b"task", "turns_by_agent", b"turns_by_agent", "update_time", b"update_time"]) -> None: ...
 
 Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse
 

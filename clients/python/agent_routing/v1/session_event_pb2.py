@@ -31,63 +31,65 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$agent_routing/v1/session_event.proto\x12\x10\x61gent_routing.v1\x1a\x1c\x61gent_routing/v1/agent.proto\x1a\x1f\x61gent_routing/v1/dispatch.proto\x1a\x1e\x61gent_routing/v1/handoff.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1b\x61gent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"^\n\x06\x43hange\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12.\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x1e.agent_routing.v1.SessionEvent\"\x1d\n\tHeartbeat\x12\x10\n\x08revision\x18\x01 \x01(\x03\"\xb0\n\n\x0cSessionEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12.\n\nevent_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12-\n\x0c\x61\x63tive_agent\x18\x06 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x18\n\x10registry_version\x18\x07 \x01(\t\x12\x39\n\x0emessage_routed\x18\x08 \x01(\x0b\x32\x1f.agent_routing.v1.MessageRoutedH\x00\x12\x37\n\ragent_handoff\x18\t \x01(\x0b\x32\x1e.agent_routing.v1.AgentHandoffH\x00\x12\x37\n\ragent_cleared\x18\n \x01(\x0b\x32\x1e.agent_routing.v1.AgentClearedH\x00\x12\x35\n\x0clock_engaged\x18\x0b \x01(\x0b\x32\x1d.agent_routing.v1.LockEngagedH\x00\x12\x37\n\rlock_released\x18\x0c \x01(\x0b\x32\x1e.agent_routing.v1.LockReleasedH\x00\x12\x39\n\x0eturn_completed\x18\r \x01(\x0b\x32\x1f.agent_routing.v1.TurnCompletedH\x00\x12\x39\n\x0eturn_abandoned\x18\x0e \x01(\x0b\x32\x1f.agent_routing.v1.TurnAbandonedH\x00\x12;\n\x0fsession_started\x18\x0f \x01(\x0b\x32 .agent_routing.v1.SessionStartedH\x00\x12;\n\x0f\x63ommand_handled\x18\x10 \x01(\x0b\x32 .agent_routing.v1.CommandHandledH\x00\x12\x39\n\x0esession_erased\x18\x11 \x01(\x0b\x32\x1f.agent_routing.v1.SessionErasedH\x00\x12\x35\n\x0ctask_created\x18\x12 \x01(\x0b\x32\x1d.agent_routing.v1.TaskCreatedH\x00\x12\x33\n\x0btask_paused\x18\x13 \x01(\x0b\x32\x1c.agent_routing.v1.TaskPausedH\x00\x12\x35\n\x0ctask_resumed\x18\x14 \x01(\x0b\x32\x1d.agent_routing.v1.TaskResumedH\x00\x12\x39\n\x0etask_completed\x18\x15 \x01(\x0b\x32\x1f.agent_routing.v1.TaskCompletedH\x00\x12\x33\n\x0btask_failed\x18\x16 \x01(\x0b\x32\x1c.agent_routing.v1.TaskFailedH\x00\x12\x39\n\x0etask_cancelled\x18\x17 \x01(\x0b\x32\x1f.agent_routing.v1.TaskCancelledH\x00\x12\x41\n\x12stickiness_expired\x18\x18 \x01(\x0b\x32#.agent_routing.v1.StickinessExpiredH\x00\x12;\n\x0fhandoff_refused\x18\x19 \x01(\x0b\x32 .agent_routing.v1.HandoffRefusedH\x00\x12=\n\x10switch_suggested\x18\x1a \x01(\x0b\x32!.agent_routing.v1.SwitchSuggestedH\x00\x42\x06\n\x04kind\"@\n\x0eSessionStarted\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0e\n\x06locale\x18\x02 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x03 \x01(\t\"\x0f\n\rSessionErased\"\xd3\x01\n\rMessageRouted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12-\n\x06reason\x18\x04 \x01(\x0e\x32\x1d.agent_routing.v1.RouteReason\x12\x19\n\x11previous_agent_id\x18\x05 \x01(\t\x12\x1b\n\x13supervisor_bypassed\x18\x06 \x01(\x08\x12\x0e\n\x06locked\x18\x07 \x01(\x08\"\xb2\x01\n\x0c\x41gentHandoff\x12*\n\x07handoff\x18\x01 \x01(\x0b\x32\x19.agent_routing.v1.Handoff\x12\x17\n\x0fturn_request_id\x18\x02 \x01(\t\x12\x17\n\x0fnext_request_id\x18\x03 \x01(\t\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\x33\n\x0croute_reason\x18\x05 \x01(\x0e\x32\x1d.agent_routing.v1.RouteReason\"\x81\x01\n\x0c\x41gentCleared\x12/\n\x0eprevious_agent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x30\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32!.agent_routing.v1.AgentClearCause\x12\x0e\n\x06reason\x18\x03 \x01(\t\"f\n\x0bLockEngaged\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"i\n\x0cLockReleased\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x31\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\".agent_routing.v1.LockReleaseCause\"\x94\x02\n\rTurnCompleted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12.\n\x07outcome\x18\x04 \x01(\x0e\x32\x1d.agent_routing.v1.TurnOutcome\x12\x37\n\x0eoutcome_status\x18\x05 \x01(\x0e\x32\x1f.agent_routing.v1.OutcomeStatus\x12\x17\n\x0fnext_request_id\x18\x06 \x01(\t\x12\x34\n\x11response_duration\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"~\n\rTurnAbandoned\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x31\n\x05\x63\x61use\x18\x03 \x01(\x0e\x32\".agent_routing.v1.TurnAbandonCause\"I\n\x0e\x43ommandHandled\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"O\n\x0bTaskCreated\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"i\n\nTaskPaused\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12&\n\x05\x61gent\x18\x04 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"u\n\x0bTaskResumed\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12(\n\x06resume\x18\x03 \x01(\x0b\x32\x18.agent_routing.v1.Resume\x12\x17\n\x0fnext_request_id\x18\x04 \x01(\t\"Y\n\rTaskCompleted\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"V\n\nTaskFailed\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"R\n\rTaskCancelled\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x30\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32!.agent_routing.v1.TaskCancelCause\"m\n\x11StickinessExpired\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x30\n\ridle_duration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x82\x01\n\x0eHandoffRefused\x12*\n\x07handoff\x18\x01 \x01(\x0b\x32\x19.agent_routing.v1.Handoff\x12+\n\x08verdicts\x18\x02 \x03(\x0b\x32\x19.agent_routing.v1.Verdict\x12\x17\n\x0fturn_request_id\x18\x03 \x01(\t\"W\n\x0fSwitchSuggested\x12\x30\n\nsuggestion\x18\x01 \x01(\x0b\x32\x1c.agent_routing.v1.Suggestion\x12\x12\n\nrequest_id\x18\x02 \x01(\t*\xed\x01\n\x0f\x41gentClearCause\x12!\n\x1d\x41GENT_CLEAR_CAUSE_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_COMMAND\x10\x01\x12\x1b\n\x17\x41GENT_CLEAR_CAUSE_RESET\x10\x02\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_CLEARED\x10\x03\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_PROCEED\x10\x04\x12\x1e\n\x1a\x41GENT_CLEAR_CAUSE_COMPLETE\x10\x05\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_TIMEOUT\x10\x06*\x95\x02\n\x10LockReleaseCause\x12\"\n\x1eLOCK_RELEASE_CAUSE_UNSPECIFIED\x10\x00\x12\x1f\n\x1bLOCK_RELEASE_CAUSE_ANSWERED\x10\x01\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_TIMEOUT\x10\x02\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_COMMAND\x10\x03\x12\x1c\n\x18LOCK_RELEASE_CAUSE_RESET\x10\x04\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_CLEARED\x10\x05\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_HANDOFF\x10\x06\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_FAILURE\x10\x07*\xb7\x01\n\x10TurnAbandonCause\x12\"\n\x1eTURN_ABANDON_CAUSE_UNSPECIFIED\x10\x00\x12!\n\x1dTURN_ABANDON_CAUSE_OPEN_TURNS\x10\x01\x12\x1e\n\x1aTURN_ABANDON_CAUSE_TIMEOUT\x10\x02\x12\x1c\n\x18TURN_ABANDON_CAUSE_RESET\x10\x03\x12\x1e\n\x1aTURN_ABANDON_CAUSE_CLEARED\x10\x04*\x8f\x01\n\x0fTaskCancelCause\x12!\n\x1dTASK_CANCEL_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n\x17TASK_CANCEL_CAUSE_RESET\x10\x01\x12\x1d\n\x19TASK_CANCEL_CAUSE_CLEARED\x10\x02\x12\x1d\n\x19TASK_CANCEL_CAUSE_EXPIRED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$agent_routing/v1/session_event.proto\x12\x10\x61gent_routing.v1\x1a\x1c\x61gent_routing/v1/agent.proto\x1a\x1f\x61gent_routing/v1/dispatch.proto\x1a\x1e\x61gent_routing/v1/handoff.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1b\x61gent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"^\n\x06\x43hange\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12.\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x1e.agent_routing.v1.SessionEvent\"\x1d\n\tHeartbeat\x12\x10\n\x08revision\x18\x01 \x01(\x03\"\xed\n\n\x0cSessionEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12.\n\nevent_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12-\n\x0c\x61\x63tive_agent\x18\x06 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x18\n\x10registry_version\x18\x07 \x01(\t\x12\x39\n\x0emessage_routed\x18\x08 \x01(\x0b\x32\x1f.agent_routing.v1.MessageRoutedH\x00\x12\x37\n\ragent_handoff\x18\t \x01(\x0b\x32\x1e.agent_routing.v1.AgentHandoffH\x00\x12\x37\n\ragent_cleared\x18\n \x01(\x0b\x32\x1e.agent_routing.v1.AgentClearedH\x00\x12\x35\n\x0clock_engaged\x18\x0b \x01(\x0b\x32\x1d.agent_routing.v1.LockEngagedH\x00\x12\x37\n\rlock_released\x18\x0c \x01(\x0b\x32\x1e.agent_routing.v1.LockReleasedH\x00\x12\x39\n\x0eturn_completed\x18\r \x01(\x0b\x32\x1f.agent_routing.v1.TurnCompletedH\x00\x12\x39\n\x0eturn_abandoned\x18\x0e \x01(\x0b\x32\x1f.agent_routing.v1.TurnAbandonedH\x00\x12;\n\x0fsession_started\x18\x0f \x01(\x0b\x32 .agent_routing.v1.SessionStartedH\x00\x12;\n\x0f\x63ommand_handled\x18\x10 \x01(\x0b\x32 .agent_routing.v1.CommandHandledH\x00\x12\x39\n\x0esession_erased\x18\x11 \x01(\x0b\x32\x1f.agent_routing.v1.SessionErasedH\x00\x12\x35\n\x0ctask_created\x18\x12 \x01(\x0b\x32\x1d.agent_routing.v1.TaskCreatedH\x00\x12\x33\n\x0btask_paused\x18\x13 \x01(\x0b\x32\x1c.agent_routing.v1.TaskPausedH\x00\x12\x35\n\x0ctask_resumed\x18\x14 \x01(\x0b\x32\x1d.agent_routing.v1.TaskResumedH\x00\x12\x39\n\x0etask_completed\x18\x15 \x01(\x0b\x32\x1f.agent_routing.v1.TaskCompletedH\x00\x12\x33\n\x0btask_failed\x18\x16 \x01(\x0b\x32\x1c.agent_routing.v1.TaskFailedH\x00\x12\x39\n\x0etask_cancelled\x18\x17 \x01(\x0b\x32\x1f.agent_routing.v1.TaskCancelledH\x00\x12\x41\n\x12stickiness_expired\x18\x18 \x01(\x0b\x32#.agent_routing.v1.StickinessExpiredH\x00\x12;\n\x0fhandoff_refused\x18\x19 \x01(\x0b\x32 .agent_routing.v1.HandoffRefusedH\x00\x12=\n\x10switch_suggested\x18\x1a \x01(\x0b\x32!.agent_routing.v1.SwitchSuggestedH\x00\x12;\n\x0fswitch_answered\x18\x1b \x01(\x0b\x32 .agent_routing.v1.SwitchAnsweredH\x00\x42\x06\n\x04kind\"@\n\x0eSessionStarted\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0e\n\x06locale\x18\x02 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x03 \x01(\t\"\x0f\n\rSessionErased\"\x82\x02\n\rMessageRouted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12-\n\x06reason\x18\x04 \x01(\x0e\x32\x1d.agent_routing.v1.RouteReason\x12\x19\n\x11previous_agent_id\x18\x05 \x01(\t\x12\x1b\n\x13supervisor_bypassed\x18\x06 \x01(\x08\x12\x0e\n\x06locked\x18\x07 \x01(\x08\x12\x18\n\x10topic_confidence\x18\x08 \x01(\x01\x12\x13\n\x0btopic_model\x18\t \x01(\t\"\xb2\x01\n\x0c\x41gentHandoff\x12*\n\x07handoff\x18\x01 \x01(\x0b\x32\x19.agent_routing.v1.Handoff\x12\x17\n\x0fturn_request_id\x18\x02 \x01(\t\x12\x17\n\x0fnext_request_id\x18\x03 \x01(\t\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\x33\n\x0croute_reason\x18\x05 \x01(\x0e\x32\x1d.agent_routing.v1.RouteReason\"\x81\x01\n\x0c\x41gentCleared\x12/\n\x0eprevious_agent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x30\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32!.agent_routing.v1.AgentClearCause\x12\x0e\n\x06reason\x18\x03 \x01(\t\"f\n\x0bLockEngaged\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"i\n\x0cLockReleased\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x31\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\".agent_routing.v1.LockReleaseCause\"\x94\x02\n\rTurnCompleted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12.\n\x07outcome\x18\x04 \x01(\x0e\x32\x1d.agent_routing.v1.TurnOutcome\x12\x37\n\x0eoutcome_status\x18\x05 \x01(\x0e\x32\x1f.agent_routing.v1.OutcomeStatus\x12\x17\n\x0fnext_request_id\x18\x06 \x01(\t\x12\x34\n\x11response_duration\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"~\n\rTurnAbandoned\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x31\n\x05\x63\x61use\x18\x03 \x01(\x0e\x32\".agent_routing.v1.TurnAbandonCause\"I\n\x0e\x43ommandHandled\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"O\n\x0bTaskCreated\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"i\n\nTaskPaused\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12&\n\x05\x61gent\x18\x04 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"u\n\x0bTaskResumed\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12(\n\x06resume\x18\x03 \x01(\x0b\x32\x18.agent_routing.v1.Resume\x12\x17\n\x0fnext_request_id\x18\x04 \x01(\t\"Y\n\rTaskCompleted\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"V\n\nTaskFailed\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"R\n\rTaskCancelled\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x30\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32!.agent_routing.v1.TaskCancelCause\"m\n\x11StickinessExpired\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x30\n\ridle_duration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x82\x01\n\x0eHandoffRefused\x12*\n\x07handoff\x18\x01 \x01(\x0b\x32\x19.agent_routing.v1.Handoff\x12+\n\x08verdicts\x18\x02 \x03(\x0b\x32\x19.agent_routing.v1.Verdict\x12\x17\n\x0fturn_request_id\x18\x03 \x01(\t\"\x83\x01\n\x0fSwitchSuggested\x12\x30\n\nsuggestion\x18\x01 \x01(\x0b\x32\x1c.agent_routing.v1.Suggestion\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rfrom_agent_id\x18\x03 \x01(\t\x12\x13\n\x0btopic_model\x18\x04 \x01(\t\"x\n\x0eSwitchAnswered\x12\x15\n\rsuggestion_id\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x15\n\rfrom_agent_id\x18\x03 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\x08*\xed\x01\n\x0f\x41gentClearCause\x12!\n\x1d\x41GENT_CLEAR_CAUSE_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_COMMAND\x10\x01\x12\x1b\n\x17\x41GENT_CLEAR_CAUSE_RESET\x10\x02\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_CLEARED\x10\x03\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_PROCEED\x10\x04\x12\x1e\n\x1a\x41GENT_CLEAR_CAUSE_COMPLETE\x10\x05\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_TIMEOUT\x10\x06*\x95\x02\n\x10LockReleaseCause\x12\"\n\x1eLOCK_RELEASE_CAUSE_UNSPECIFIED\x10\x00\x12\x1f\n\x1bLOCK_RELEASE_CAUSE_ANSWERED\x10\x01\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_TIMEOUT\x10\x02\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_COMMAND\x10\x03\x12\x1c\n\x18LOCK_RELEASE_CAUSE_RESET\x10\x04\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_CLEARED\x10\x05\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_HANDOFF\x10\x06\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_FAILURE\x10\x07*\xb7\x01\n\x10TurnAbandonCause\x12\"\n\x1eTURN_ABANDON_CAUSE_UNSPECIFIED\x10\x00\x12!\n\x1dTURN_ABANDON_CAUSE_OPEN_TURNS\x10\x01\x12\x1e\n\x1aTURN_ABANDON_CAUSE_TIMEOUT\x10\x02\x12\x1c\n\x18TURN_ABANDON_CAUSE_RESET\x10\x03\x12\x1e\n\x1aTURN_ABANDON_CAUSE_CLEARED\x10\x04*\x8f\x01\n\x0fTaskCancelCause\x12!\n\x1dTASK_CANCEL_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n\x17TASK_CANCEL_CAUSE_RESET\x10\x01\x12\x1d\n\x19TASK_CANCEL_CAUSE_CLEARED\x10\x02\x12\x1d\n\x19TASK_CANCEL_CAUSE_EXPIRED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'agent_routing.v1.session_event_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AGENTCLEARCAUSE']._serialized_start=3949
-  _globals['_AGENTCLEARCAUSE']._serialized_end=4186
-  _globals['_LOCKRELEASECAUSE']._serialized_start=4189
-  _globals['_LOCKRELEASECAUSE']._serialized_end=4466
-  _globals['_TURNABANDONCAUSE']._serialized_start=4469
-  _globals['_TURNABANDONCAUSE']._serialized_end=4652
-  _globals['_TASKCANCELCAUSE']._serialized_start=4655
-  _globals['_TASKCANCELCAUSE']._serialized_end=4798
+  _globals['_AGENTCLEARCAUSE']._serialized_start=4224
+  _globals['_AGENTCLEARCAUSE']._serialized_end=4461
+  _globals['_LOCKRELEASECAUSE']._serialized_start=4464
+  _globals['_LOCKRELEASECAUSE']._serialized_end=4741
+  _globals['_TURNABANDONCAUSE']._serialized_start=4744
+  _globals['_TURNABANDONCAUSE']._serialized_end=4927
+  _globals['_TASKCANCELCAUSE']._serialized_start=4930
+  _globals['_TASKCANCELCAUSE']._serialized_end=5073
   _globals['_CHANGE']._serialized_start=284
   _globals['_CHANGE']._serialized_end=378
   _globals['_HEARTBEAT']._serialized_start=380
   _globals['_HEARTBEAT']._serialized_end=409
   _globals['_SESSIONEVENT']._serialized_start=412
-  _globals['_SESSIONEVENT']._serialized_end=1740
-  _globals['_SESSIONSTARTED']._serialized_start=1742
-  _globals['_SESSIONSTARTED']._serialized_end=1806
-  _globals['_SESSIONERASED']._serialized_start=1808
-  _globals['_SESSIONERASED']._serialized_end=1823
-  _globals['_MESSAGEROUTED']._serialized_start=1826
-  _globals['_MESSAGEROUTED']._serialized_end=2037
-  _globals['_AGENTHANDOFF']._serialized_start=2040
-  _globals['_AGENTHANDOFF']._serialized_end=2218
-  _globals['_AGENTCLEARED']._serialized_start=2221
-  _globals['_AGENTCLEARED']._serialized_end=2350
-  _globals['_LOCKENGAGED']._serialized_start=2352
-  _globals['_LOCKENGAGED']._serialized_end=2454
-  _globals['_LOCKRELEASED']._serialized_start=2456
-  _globals['_LOCKRELEASED']._serialized_end=2561
-  _globals['_TURNCOMPLETED']._serialized_start=2564
-  _globals['_TURNCOMPLETED']._serialized_end=2840
-  _globals['_TURNABANDONED']._serialized_start=2842
-  _globals['_TURNABANDONED']._serialized_end=2968
-  _globals['_COMMANDHANDLED']._serialized_start=2970
-  _globals['_COMMANDHANDLED']._serialized_end=3043
-  _globals['_TASKCREATED']._serialized_start=3045
-  _globals['_TASKCREATED']._serialized_end=3124
-  _globals['_TASKPAUSED']._serialized_start=3126
-  _globals['_TASKPAUSED']._serialized_end=3231
-  _globals['_TASKRESUMED']._serialized_start=3233
-  _globals['_TASKRESUMED']._serialized_end=3350
-  _globals['_TASKCOMPLETED']._serialized_start=3352
-  _globals['_TASKCOMPLETED']._serialized_end=3441
-  _globals['_TASKFAILED']._serialized_start=3443
-  _globals['_TASKFAILED']._serialized_end=3529
-  _globals['_TASKCANCELLED']._serialized_start=3531
-  _globals['_TASKCANCELLED']._serialized_end=3613
-  _globals['_STICKINESSEXPIRED']._serialized_start=3615
-  _globals['_STICKINESSEXPIRED']._serialized_end=3724
-  _globals['_HANDOFFREFUSED']._serialized_start=3727
-  _globals['_HANDOFFREFUSED']._serialized_end=3857
-  _globals['_SWITCHSUGGESTED']._serialized_start=3859
-  _globals['_SWITCHSUGGESTED']._serialized_end=3946
+  _globals['_SESSIONEVENT']._serialized_end=1801
+  _globals['_SESSIONSTARTED']._serialized_start=1803
+  _globals['_SESSIONSTARTED']._serialized_end=1867
+  _globals['_SESSIONERASED']._serialized_start=1869
+  _globals['_SESSIONERASED']._serialized_end=1884
+  _globals['_MESSAGEROUTED']._serialized_start=1887
+  _globals['_MESSAGEROUTED']._serialized_end=2145
+  _globals['_AGENTHANDOFF']._serialized_start=2148
+  _globals['_AGENTHANDOFF']._serialized_end=2326
+  _globals['_AGENTCLEARED']._serialized_start=2329
+  _globals['_AGENTCLEARED']._serialized_end=2458
+  _globals['_LOCKENGAGED']._serialized_start=2460
+  _globals['_LOCKENGAGED']._serialized_end=2562
+  _globals['_LOCKRELEASED']._serialized_start=2564
+  _globals['_LOCKRELEASED']._serialized_end=2669
+  _globals['_TURNCOMPLETED']._serialized_start=2672
+  _globals['_TURNCOMPLETED']._serialized_end=2948
+  _globals['_TURNABANDONED']._serialized_start=2950
+  _globals['_TURNABANDONED']._serialized_end=3076
+  _globals['_COMMANDHANDLED']._serialized_start=3078
+  _globals['_COMMANDHANDLED']._serialized_end=3151
+  _globals['_TASKCREATED']._serialized_start=3153
+  _globals['_TASKCREATED']._serialized_end=3232
+  _globals['_TASKPAUSED']._serialized_start=3234
+  _globals['_TASKPAUSED']._serialized_end=3339
+  _globals['_TASKRESUMED']._serialized_start=3341
+  _globals['_TASKRESUMED']._serialized_end=3458
+  _globals['_TASKCOMPLETED']._serialized_start=3460
+  _globals['_TASKCOMPLETED']._serialized_end=3549
+  _globals['_TASKFAILED']._serialized_start=3551
+  _globals['_TASKFAILED']._serialized_end=3637
+  _globals['_TASKCANCELLED']._serialized_start=3639
+  _globals['_TASKCANCELLED']._serialized_end=3721
+  _globals['_STICKINESSEXPIRED']._serialized_start=3723
+  _globals['_STICKINESSEXPIRED']._serialized_end=3832
+  _globals['_HANDOFFREFUSED']._serialized_start=3835
+  _globals['_HANDOFFREFUSED']._serialized_end=3965
+  _globals['_SWITCHSUGGESTED']._serialized_start=3968
+  _globals['_SWITCHSUGGESTED']._serialized_end=4099
+  _globals['_SWITCHANSWERED']._serialized_start=4101
+  _globals['_SWITCHANSWERED']._serialized_end=4221
 # @@protoc_insertion_point(module_scope)

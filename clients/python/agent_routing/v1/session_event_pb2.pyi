@@ -254,6 +254,7 @@ class SessionEvent(google.protobuf.message.Message):
     STICKINESS_EXPIRED_FIELD_NUMBER: builtins.int
     HANDOFF_REFUSED_FIELD_NUMBER: builtins.int
     SWITCH_SUGGESTED_FIELD_NUMBER: builtins.int
+    SWITCH_ANSWERED_FIELD_NUMBER: builtins.int
     event_id: builtins.str
     """Id of the event, unique in the session: the revision and the place in it, such as "18.0"."""
     session_id: builtins.str
@@ -352,6 +353,10 @@ class SessionEvent(google.protobuf.message.Message):
     def switch_suggested(self) -> Global___SwitchSuggested:
         """The user was offered another agent."""
 
+    @property
+    def switch_answered(self) -> Global___SwitchAnswered:
+        """The user accepted or declined such an offer."""
+
     def __init__(
         self,
         *,
@@ -381,10 +386,11 @@ class SessionEvent(google.protobuf.message.Message):
         stickiness_expired: Global___StickinessExpired | None = ...,
         handoff_refused: Global___HandoffRefused | None = ...,
         switch_suggested: Global___SwitchSuggested | None = ...,
+        switch_answered: Global___SwitchAnswered | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "session_erased", b"session_erased", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested"] | None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "session_erased", b"session_erased", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered"] | None: ...
 
 Global___SessionEvent: typing_extensions.TypeAlias = SessionEvent
 
@@ -439,6 +445,8 @@ class MessageRouted(google.protobuf.message.Message):
     PREVIOUS_AGENT_ID_FIELD_NUMBER: builtins.int
     SUPERVISOR_BYPASSED_FIELD_NUMBER: builtins.int
     LOCKED_FIELD_NUMBER: builtins.int
+    TOPIC_CONFIDENCE_FIELD_NUMBER: builtins.int
+    TOPIC_MODEL_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request that the agent has to complete."""
     task_id: builtins.str
@@ -453,6 +461,12 @@ class MessageRouted(google.protobuf.message.Message):
     """Whether an agent got the message with no call of the supervisor."""
     locked: builtins.bool
     """Whether the agent was locked: the message is taken for the answer to what it asked."""
+    topic_confidence: builtins.float
+    """How sure topic detection was that the message is for this agent, 0-1. 0 unless its topic, or a
+    suggestion that the user accepted, brought it there.
+    """
+    topic_model: builtins.str
+    """The model that said so, with its version. Empty unless the topic alone brought it there."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent to which the message went."""
@@ -467,9 +481,11 @@ class MessageRouted(google.protobuf.message.Message):
         previous_agent_id: builtins.str = ...,
         supervisor_bypassed: builtins.bool = ...,
         locked: builtins.bool = ...,
+        topic_confidence: builtins.float = ...,
+        topic_model: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "locked", b"locked", "previous_agent_id", b"previous_agent_id", "reason", b"reason", "request_id", b"request_id", "supervisor_bypassed", b"supervisor_bypassed", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "locked", b"locked", "previous_agent_id", b"previous_agent_id", "reason", b"reason", "request_id", b"request_id", "supervisor_bypassed", b"supervisor_bypassed", "task_id", b"task_id", "topic_confidence", b"topic_confidence", "topic_model", b"topic_model"]) -> None: ...
 
 Global___MessageRouted: typing_extensions.TypeAlias = MessageRouted
 
@@ -933,8 +949,14 @@ class SwitchSuggested(google.protobuf.message.Message):
 
     SUGGESTION_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    FROM_AGENT_ID_FIELD_NUMBER: builtins.int
+    TOPIC_MODEL_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request with which it was offered."""
+    from_agent_id: builtins.str
+    """The agent that got the message."""
+    topic_model: builtins.str
+    """The model that said so, with its version."""
     @property
     def suggestion(self) -> agent_routing.v1.dispatch_pb2.Suggestion:
         """What was offered."""
@@ -944,8 +966,43 @@ class SwitchSuggested(google.protobuf.message.Message):
         *,
         suggestion: agent_routing.v1.dispatch_pb2.Suggestion | None = ...,
         request_id: builtins.str = ...,
+        from_agent_id: builtins.str = ...,
+        topic_model: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["suggestion", b"suggestion"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "suggestion", b"suggestion"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["from_agent_id", b"from_agent_id", "request_id", b"request_id", "suggestion", b"suggestion", "topic_model", b"topic_model"]) -> None: ...
 
 Global___SwitchSuggested: typing_extensions.TypeAlias = SwitchSuggested
+
+@typing.final
+class SwitchAnswered(google.protobuf.message.Message):
+    """The user answered the offer of another agent."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SUGGESTION_ID_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    FROM_AGENT_ID_FIELD_NUMBER: builtins.int
+    ACCEPTED_FIELD_NUMBER: builtins.int
+    suggestion_id: builtins.str
+    """The suggestion."""
+    from_agent_id: builtins.str
+    """The agent that the user was with."""
+    accepted: builtins.bool
+    """Whether the user took the offer. False: they stay."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that was offered."""
+
+    def __init__(
+        self,
+        *,
+        suggestion_id: builtins.str = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        from_agent_id: builtins.str = ...,
+        accepted: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "agent", b"agent", "from_agent_id", b"from_agent_id", "suggestion_id", b"suggestion_id"]) -> None: ...
+
+Global___SwitchAnswered: typing_extensions.TypeAlias = SwitchAnswered
