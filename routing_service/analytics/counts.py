@@ -83,6 +83,25 @@ class PairCounts(msgspec.Struct, omit_defaults=True):
         self.ping_pongs += other.ping_pongs
 
 
+class SuggestionCounts(msgspec.Struct, omit_defaults=True):
+    """What became of the offers of one agent to users who were with another."""
+
+    offered: int = 0
+    accepted: int = 0
+    declined: int = 0
+
+    @property
+    def ignored(self) -> int:
+        """Offers without an answer; of a span in which some were made before it, none too few."""
+        return max(0, self.offered - self.accepted - self.declined)
+
+    def add(self, other: SuggestionCounts) -> None:
+        """Add other figures of the pair to these."""
+        self.offered += other.offered
+        self.accepted += other.accepted
+        self.declined += other.declined
+
+
 class Pair(msgspec.Struct, frozen=True):
     """Who handed to whom, who asked, and how; mode "" where none was applied."""
 
@@ -104,6 +123,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 OTHER_PAIR: Final = Pair(OTHER, OTHER, "", "").name
+OTHER_OFFER: Final = PAIR_SEPARATOR.join((OTHER, OTHER))
 
 
 class Counts(msgspec.Struct, omit_defaults=True):
@@ -112,6 +132,7 @@ class Counts(msgspec.Struct, omit_defaults=True):
     messages: of users, dispatched to an agent; saved: without a call of the supervisor. handoffs:
     by Pair.name. refusals: by rule; refused: each refused handoff once. firsts: for each hour in
     which a session spoke, the hour in which it had spoken before (NEVER: in none), counted.
+    suggestions: by the agent that users were with and the one that was offered.
     """
 
     messages: int = 0
@@ -127,6 +148,7 @@ class Counts(msgspec.Struct, omit_defaults=True):
     agents: dict[str, AgentCounts] = msgspec.field(default_factory=dict)
     channels: Table = msgspec.field(default_factory=dict)
     firsts: dict[int, int] = msgspec.field(default_factory=dict)
+    suggestions: dict[str, SuggestionCounts] = msgspec.field(default_factory=dict)
 
     def agent(self, agent_id: str) -> AgentCounts:
         """Return the figures of an agent, to be added to."""
@@ -137,6 +159,11 @@ class Counts(msgspec.Struct, omit_defaults=True):
         """Return the figures of a pair, to be added to."""
         row = name if name in self.handoffs or len(self.handoffs) < PAIRS_MAX else OTHER_PAIR
         return self.handoffs.setdefault(row, PairCounts())
+
+    def suggestion(self, name: str) -> SuggestionCounts:
+        """Return the figures of an offer's pair, FROM and TO, to be added to."""
+        is_known = name in self.suggestions or len(self.suggestions) < PAIRS_MAX
+        return self.suggestions.setdefault(name if is_known else OTHER_OFFER, SuggestionCounts())
 
     def count_first(self, earlier_hour: int, count: int = 1) -> None:
         """Count sessions that spoke in an hour, by the hour in which they had spoken before.
@@ -162,6 +189,8 @@ class Counts(msgspec.Struct, omit_defaults=True):
         _add_words(self.channels, other.channels, CHANNELS_MAX)
         for name, pair in other.handoffs.items():
             self.pair(name).add(pair)
+        for name, suggestion in other.suggestions.items():
+            self.suggestion(name).add(suggestion)
         for agent_id, agent in other.agents.items():
             self.agent(agent_id).add(agent)
         for hour, count in other.firsts.items():
@@ -176,6 +205,10 @@ class Counts(msgspec.Struct, omit_defaults=True):
         for name in [name for name in pairs if name != OTHER_PAIR][: (len(pairs) + 1) // 2]:
             gone = self.handoffs.pop(name)
             self.handoffs.setdefault(OTHER_PAIR, PairCounts()).add(gone)
+        offers = sorted(self.suggestions, key=lambda name: self.suggestions[name].offered)
+        for name in [name for name in offers if name != OTHER_OFFER][: (len(offers) + 1) // 2]:
+            rare = self.suggestions.pop(name)
+            self.suggestions.setdefault(OTHER_OFFER, SuggestionCounts()).add(rare)
         agents = sorted(self.agents, key=lambda agent_id: self.agents[agent_id].turns)
         for agent_id in [name for name in agents if name != OTHER][: (len(agents) + 1) // 2]:
             quiet = self.agents.pop(agent_id)

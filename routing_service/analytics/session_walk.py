@@ -17,8 +17,10 @@ import msgspec
 from routing_service.analytics.counts import (
     CHANNELS_MAX,
     NEVER,
+    PAIR_SEPARATOR,
     Counts,
     Pair,
+    SuggestionCounts,
     add_word,
 )
 from routing_service.analytics.histogram import bucket_of
@@ -181,6 +183,11 @@ class _Stride:
                 self.here.agent(event.agent_id).abandoned += 1
             case ev.CommandHandled():
                 add_word(self.here.commands, f"/{event.command}")
+            case ev.SwitchSuggested():
+                self._offer(event).offered += 1
+            case ev.SwitchAnswered(accepted=accepted):
+                self._offer(event).accepted += accepted
+                self._offer(event).declined += not accepted
             case ev.AgentCleared():
                 self._leave(by_user=event.cause in ("command", "reset"))
                 self._end_all()
@@ -193,6 +200,9 @@ class _Stride:
                     self._activate(event.agent_id)
             case _:
                 pass
+
+    def _offer(self, event: ev.SwitchSuggested | ev.SwitchAnswered) -> SuggestionCounts:
+        return self.here.suggestion(f"{event.from_agent}{PAIR_SEPARATOR}{event.agent_id}")
 
     def _message(self, event: ev.MessageRouted) -> None:
         counts = self.here

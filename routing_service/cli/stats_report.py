@@ -19,6 +19,7 @@ from agent_routing.v1.admin_service_pb2 import (
     GetRoutingStatsResponse,
     HandoffCount,
     StatsPeriod,
+    SuggestionCount,
 )
 from agent_routing.v1.handoff_pb2 import HandoffMode, Initiator
 from agent_routing.v1.turn_pb2 import TurnOutcome
@@ -43,6 +44,7 @@ def print_stats(stats: GetRoutingStatsResponse) -> None:
             _counts("reason", [(reason_words(r.reason), r.count) for r in stats.reasons]),
         ),
         ("handoffs", _handoffs(stats.handoffs)),
+        ("suggestions", _suggestions(stats.suggestions)),
         ("refusals by rule", _counts("rule", _by_size(stats.refusals_by_rule.items()))),
         ("agents", _agents(stats.agents)),
         ("commands", _counts("command", _by_size(stats.commands.items()))),
@@ -72,6 +74,10 @@ def _summary(stats: GetRoutingStatsResponse) -> Table:
     if stats.ping_pongs:
         handoffs += f", {stats.ping_pongs} back and forth"
     table.add_row("handoffs", handoffs)
+    offered = sum(row.offered for row in stats.suggestions)
+    if offered:
+        accepted = sum(row.accepted for row in stats.suggestions)
+        table.add_row("suggestions", _share(accepted, offered, "offers accepted"))
     activations = sum(agent.activations for agent in stats.agents)
     table.add_row("stuck users", _share(stats.stuck, activations, "times an agent became active"))
     table.add_row("stickiness", "on" if stats.stickiness_enabled else Text("off", style="yellow"))
@@ -112,6 +118,31 @@ def _handoffs(rows: Iterable[HandoffCount]) -> Table:
             _number(row.returned),
             _number(row.ping_pongs),
             Text(_number(row.refused), style="red"),
+        )
+    return table
+
+
+def _suggestions(rows: Iterable[SuggestionCount]) -> Table:
+    table = _table(
+        ("from", ""),
+        ("to", ""),
+        ("offered", "right"),
+        ("", ""),
+        ("accepted", "right"),
+        ("declined", "right"),
+        ("ignored", "right"),
+    )
+    ordered = sorted(rows, key=lambda row: -row.offered)
+    most = max((row.offered for row in ordered), default=0)
+    for row in ordered:
+        table.add_row(
+            Text(row.from_agent_id),
+            Text(row.to_agent_id),
+            str(row.offered),
+            bar(row.offered, most, BAR_CHARACTERS // 3),
+            _number(row.accepted),
+            _number(row.declined),
+            _number(row.ignored),
         )
     return table
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import handoff_pb2
-from routing_service.analytics.counts import AgentCounts, Counts, Pair
+from routing_service.analytics.counts import PAIR_SEPARATOR, AgentCounts, Counts, Pair
 from routing_service.analytics.histogram import Histogram, quantile
 from routing_service.analytics.report import Period, Report
 from routing_service.analytics.session_walk import HOUR_US, RESPONSE_TICK_US
@@ -56,10 +56,24 @@ def stats_out(report: Report, *, stickiness_enabled: bool) -> pb.GetRoutingStats
         periods=[_period(period) for period in report.periods],
         handoffs_total=counts.carried_out,
         refusals_total=counts.refused,
+        suggestions=[_suggestion(name, counts) for name in sorted(counts.suggestions)],
     )
     if report.start_us is not None:
         made.start_time.CopyFrom(pm.timestamp(report.start_us))
     return made
+
+
+def _suggestion(name: str, counts: Counts) -> pb.SuggestionCount:
+    from_agent_id, to_agent_id = name.split(PAIR_SEPARATOR)
+    figures = counts.suggestions[name]
+    return pb.SuggestionCount(
+        from_agent_id=from_agent_id,
+        to_agent_id=to_agent_id,
+        offered=figures.offered,
+        accepted=figures.accepted,
+        declined=figures.declined,
+        ignored=figures.ignored,
+    )
 
 
 def _handoff(name: str, counts: Counts) -> pb.HandoffCount:

@@ -71,6 +71,7 @@ def test_tables_are_bounded_and_lose_no_sum():
     for number in range(1000):
         counts.agent(f"agent-{number}").turns += 1
         counts.pair(Pair(f"a{number}", "b", "agent", "transfer").name).carried_out += 1
+        counts.suggestion(f"a{number}\tb").offered += 1
         add_word(counts.channels, f"channel-{number}", CHANNELS_MAX)
         counts.count_first(number)
     counts.count_first(NEVER)
@@ -78,6 +79,8 @@ def test_tables_are_bounded_and_lose_no_sum():
     assert counts.agents[OTHER].turns == 1000 - AGENTS_MAX
     assert len(counts.handoffs) == PAIRS_MAX + 1
     assert sum(pair.carried_out for pair in counts.handoffs.values()) == 1000
+    assert len(counts.suggestions) == PAIRS_MAX + 1
+    assert sum(pair.offered for pair in counts.suggestions.values()) == 1000
     assert sum(counts.channels.values()) == 1000
     assert len(counts.channels) == CHANNELS_MAX + 1
     assert len(counts.firsts) == FIRSTS_MAX
@@ -99,6 +102,7 @@ def test_largest_figures_fit_into_a_setting():
             agent.responses[bucket_of(rng.randrange(2 ** rng.randrange(37)))] = rng.randrange(10**9)
         for other in names:
             counts.pair(Pair(name, other, "agent", "transfer").name).carried_out += 1
+            counts.suggestion(f"{name}\t{other}").offered += 1
     turns = sum(agent.turns for agent in counts.agents.values())
     handoffs = sum(pair.carried_out for pair in counts.handoffs.values())
     data = encode_figures(Figures(seq=1, counts=counts))
@@ -106,6 +110,8 @@ def test_largest_figures_fit_into_a_setting():
     kept = decode(Figures, data, "figures").counts
     assert sum(agent.turns for agent in kept.agents.values()) == turns
     assert sum(pair.carried_out for pair in kept.handoffs.values()) == handoffs
+    offered = sum(pair.offered for pair in counts.suggestions.values())
+    assert sum(pair.offered for pair in kept.suggestions.values()) == offered == 80 * 80
 
 
 def test_directory_of_many_channels_is_bounded():
