@@ -93,7 +93,7 @@ class TopicJudge:
             active_agent_id=asked.active_agent_id,
             is_locked=asked.is_locked,
             recent=recent_turns(records),
-            earlier_agent_ids=earlier_agents(state, records),
+            earlier_agent_ids=earlier_agents(registry, asked.active_agent_id, state, records),
             candidate_ids=candidates,
         )
         try:
@@ -159,13 +159,21 @@ def recent_turns(records: list[TurnRecord]) -> tuple[RecentTurn, ...]:
     return tuple(_recent(record) for record in reversed(latest))
 
 
-def earlier_agents(state: SessionState | None, records: list[TurnRecord]) -> tuple[str, ...]:
-    """Return who had the conversation before, in the whole session, the last one last."""
+def earlier_agents(
+    registry: Registry, active_id: str, state: SessionState | None, records: list[TurnRecord]
+) -> tuple[str, ...]:
+    """Return who had the conversation before, in the whole session, the last one last.
+
+    Neither the active agent, nor a supervisor: no message is about what it does.
+    """
     counted = state.turns_by_agent if state is not None else {}
     order = dict.fromkeys(agent_id for agent_id in counted if agent_id != OTHER_AGENTS)
     for record in records:
         order.pop(record.agent_id, None)
         order[record.agent_id] = None
+    order.pop(active_id, None)
+    if not registry.is_swarm:
+        order.pop(registry.home_agent_id, None)
     return tuple(order)
 
 

@@ -157,7 +157,23 @@ async def test_question_carries_the_conversation_so_far(tmp_path):
         ("sales", "I need sales", "sales here", "proceed"),
         ("sales", "#support=0.5 maybe", "no, that is mine", "proceed"),
     ]
-    assert asked.earlier_agent_ids == ("front", "sales")
+    # Neither the supervisor nor whom the user is with.
+    assert asked.earlier_agent_ids == ()
+
+
+async def test_question_tells_who_had_the_conversation_before(tmp_path):
+    """In the order in which they last had it."""
+    model = ScriptedModel()
+    async with serving(tmp_path, desk("auto"), model=model) as service:
+        chat = await service.chat().with_agent("sales")
+        for text in ("#support", "#tutor", "#sales"):
+            routed = await chat.say(text)
+            await chat.answer(routed.dispatch, "done", **finish())
+            await chat.set_active(routed.dispatch.agent.agent_id)
+        await chat.say("and?")
+    asked = model.detector.asked[-1]
+    assert asked.active_agent_id == "sales"
+    assert asked.earlier_agent_ids == ("support", "tutor")
 
 
 async def test_question_is_the_same_on_another_replica(tmp_path):
