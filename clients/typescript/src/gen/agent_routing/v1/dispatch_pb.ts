@@ -194,14 +194,16 @@ export const ConsultSchema: GenMessage<Consult> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_dispatch, 2);
 
 /**
- * Something to show the user at once, with no agent called: the answer to a command.
+ * Something to show the user at once, with no agent called: the answer to a command, or to a
+ * suggestion that the user declined.
  *
  * @generated from message agent_routing.v1.Reply
  */
 export type Reply = Message<"agent_routing.v1.Reply"> & {
   /**
    * The command that is answered, with its slash and in lower case: "/supervisor", "/reset",
-   * "/agents", "/agent", "/status", "/history" or "/help". Clients must cope with others.
+   * "/agents", "/agent", "/status", "/history" or "/help". Clients must cope with others. Empty
+   * where a declined suggestion is answered.
    *
    * @generated from field: string command = 1;
    */
@@ -233,8 +235,12 @@ export const ReplySchema: GenMessage<Reply> = /*@__PURE__*/
 /**
  * An offer to the user to switch to another agent, made beside an ordinary dispatch.
  *
- * Accept it with RouteRequest.quick_reply_id or SetActiveAgentRequest.suggestion_id. It is gone
- * with the next change of the active agent.
+ * Accept it with RouteRequest.quick_reply_id or SetActiveAgentRequest.suggestion_id: the message
+ * beside which it was made then goes to the suggested agent too. A user who just writes "yes" in
+ * the session's language with the next message accepts it as well, unless the active agent waits
+ * for an answer or a task for an approval. It is gone when it is answered, when another one is made,
+ * and with the next change of the active agent. An agent that was declined is not suggested again
+ * for the user's next five messages.
  *
  * @generated from message agent_routing.v1.Suggestion
  */

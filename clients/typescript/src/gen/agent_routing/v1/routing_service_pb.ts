@@ -30,7 +30,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/routing_service.proto.
  */
 export const file_agent_routing_v1_routing_service: GenFile = /*@__PURE__*/
-  fileDesc("CiZhZ2VudF9yb3V0aW5nL3YxL3JvdXRpbmdfc2VydmljZS5wcm90bxIQYWdlbnRfcm91dGluZy52MSL9AwoMUm91dGVSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIMCgR0ZXh0GAMgASgJEhIKCnJlcXVlc3RfaWQYBCABKAkSDwoHdGFza19pZBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIOCgZsb2NhbGUYByABKAkSDwoHY2hhbm5lbBgIIAEoCRIVCg1oaXN0b3J5X3R1cm5zGAkgASgFEh4KEWV4cGVjdGVkX3JldmlzaW9uGAogASgDSACIAQESFAoMZW50aXRsZW1lbnRzGAsgAygJEhYKDnF1aWNrX3JlcGx5X2lkGAwgASgJEhQKDGxpdGVyYWxfdGV4dBgNIAEoCBIVCg12YWxpZGF0ZV9vbmx5GA4gASgIEj4KCG1ldGFkYXRhGA8gAygLMiwuYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlcXVlc3QuTWV0YWRhdGFFbnRyeRI0ChB0YXNrX2V4cGlyZV90aW1lGBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBovCg1NZXRhZGF0YUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCFAoSX2V4cGVjdGVkX3JldmlzaW9uIv8BCg1Sb3V0ZVJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSDwoHdGFza19pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhAKCHJldmlzaW9uGAQgASgDEiwKCGRpc3BhdGNoGAUgASgLMhouYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaBImCgVyZXBseRgGIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuUmVwbHkSMAoKc3VnZ2VzdGlvbhgHIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuU3VnZ2VzdGlvbhIbChNzdXBlcnZpc29yX2J5cGFzc2VkGAggASgIIp4DChVTZXRBY3RpdmVBZ2VudFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEhIKCnJlcXVlc3RfaWQYBCABKAkSFwoPdHVybl9yZXF1ZXN0X2lkGAUgASgJEi4KCWluaXRpYXRvchgGIAEoDjIbLmFnZW50X3JvdXRpbmcudjEuSW5pdGlhdG9yEhUKDWZyb21fYWdlbnRfaWQYByABKAkSDgoGcmVhc29uGAggASgJEigKB2NvbnRleHQYCSABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0Eg8KB21lc3NhZ2UYCiABKAkSKwoEbW9kZRgLIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZk1vZGUSFQoNc3VnZ2VzdGlvbl9pZBgMIAEoCRIeChFleHBlY3RlZF9yZXZpc2lvbhgNIAEoA0gAiAEBEhUKDXZhbGlkYXRlX29ubHkYDiABKAhCFAoSX2V4cGVjdGVkX3JldmlzaW9uIuQBChZTZXRBY3RpdmVBZ2VudFJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSDwoHdGFza19pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhAKCHJldmlzaW9uGAQgASgDEiYKBWFnZW50GAUgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIqCgdoYW5kb2ZmGAYgASgLMhkuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmEisKCHZlcmRpY3RzGAcgAygLMhkuYWdlbnRfcm91dGluZy52MS5WZXJkaWN0IsUBChdDbGVhckFjdGl2ZUFnZW50UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRIrCgVzY29wZRgEIAEoDjIcLmFnZW50X3JvdXRpbmcudjEuQ2xlYXJTY29wZRIOCgZyZWFzb24YBSABKAkSHgoRZXhwZWN0ZWRfcmV2aXNpb24YBiABKANIAIgBAUIUChJfZXhwZWN0ZWRfcmV2aXNpb24ivgEKGENsZWFyQWN0aXZlQWdlbnRSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRIQCghyZXZpc2lvbhgEIAEoAxIvCg5wcmV2aW91c19hZ2VudBgFIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSJgoFYWdlbnQYBiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50IjQKDVN0YXR1c1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIsoFCg5TdGF0dXNSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEhAKCHJldmlzaW9uGAIgASgDEi0KDGFjdGl2ZV9hZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSKwoKbmV4dF9hZ2VudBgEIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSDgoGbG9ja2VkGAUgASgIEjQKEGxvY2tfZXhwaXJlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KDHJldHVybl9zdGFjaxgHIAMoCzIXLmFnZW50X3JvdXRpbmcudjEuRnJhbWUSJAoEdGFzaxgIIAEoCzIWLmFnZW50X3JvdXRpbmcudjEuVGFzaxIxCg1vcGVuX3JlcXVlc3RzGAkgAygLMhouYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaBIYChByZWdpc3RyeV92ZXJzaW9uGAogASgJEg4KBmxvY2FsZRgLIAEoCRIPCgdjaGFubmVsGAwgASgJEg0KBW93bmVyGA0gASgJEi8KC2NyZWF0ZV90aW1lGA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgt1cGRhdGVfdGltZRgPIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASSgoOdHVybnNfYnlfYWdlbnQYECADKAsyMi5hZ2VudF9yb3V0aW5nLnYxLlN0YXR1c1Jlc3BvbnNlLlR1cm5zQnlBZ2VudEVudHJ5EjsKEHBlbmRpbmdfYXBwcm92YWwYESABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlBlbmRpbmdBcHByb3ZhbBozChFUdXJuc0J5QWdlbnRFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAU6AjgBIp4BCg9QZW5kaW5nQXBwcm92YWwSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIOCgZwcm9tcHQYBCABKAkSLgoKcGF1c2VfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiowEKBUZyYW1lEiYKBWFnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIOCgZsb2NrZWQYAiABKAgSNAoQbG9ja19leHBpcmVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFwoPdHVybl9yZXF1ZXN0X2lkGAQgASgJEhMKC3R1cm5zX3Rha2VuGAUgASgFIscEChNDb21wbGV0ZVR1cm5SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIMCgR0ZXh0GAQgASgJEg8KB3VzZXJfaWQYBSABKAkSJQoFaXRlbXMYBiADKAsyFi5hZ2VudF9yb3V0aW5nLnYxLkl0ZW0SMwoHcHJvY2VlZBgHIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuUHJvY2VlZE91dGNvbWVIABI2Cglmb2xsb3dfdXAYCCABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLkZvbGxvd1VwT3V0Y29tZUgAEjUKCGNvbXBsZXRlGAkgASgLMiEuYWdlbnRfcm91dGluZy52MS5Db21wbGV0ZU91dGNvbWVIABIzCgdoYW5kb2ZmGAogASgLMiAuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmT3V0Y29tZUgAEkIKD2FwcHJvdmFsX25lZWRlZBgLIAEoCzInLmFnZW50X3JvdXRpbmcudjEuQXBwcm92YWxOZWVkZWRPdXRjb21lSAASMwoHZmFpbHVyZRgMIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuRmFpbHVyZU91dGNvbWVIABIlCgVzdGVwcxgNIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuU3RlcBIaCg1wYXJzZV9tYXJrZXJzGA4gASgISAGIAQFCCQoHb3V0Y29tZUIQCg5fcGFyc2VfbWFya2VycyIQCg5Qcm9jZWVkT3V0Y29tZSI9Cg9Gb2xsb3dVcE91dGNvbWUSKgoHdGltZW91dBgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiIzCg9Db21wbGV0ZU91dGNvbWUSDwoHc3VtbWFyeRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJIpoBCg5IYW5kb2ZmT3V0Y29tZRIQCghhZ2VudF9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSKAoHY29udGV4dBgDIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDwoHbWVzc2FnZRgEIAEoCRIrCgRtb2RlGAUgASgOMh0uYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmTW9kZSInChVBcHByb3ZhbE5lZWRlZE91dGNvbWUSDgoGcHJvbXB0GAEgASgJIiEKDkZhaWx1cmVPdXRjb21lEg8KB21lc3NhZ2UYASABKAki8QIKFENvbXBsZXRlVHVyblJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSDwoHdGFza19pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhAKCHJldmlzaW9uGAQgASgDEjcKDm91dGNvbWVfc3RhdHVzGAUgASgOMh8uYWdlbnRfcm91dGluZy52MS5PdXRjb21lU3RhdHVzEjEKC3Rhc2tfc3RhdHVzGAYgASgOMhwuYWdlbnRfcm91dGluZy52MS5UYXNrU3RhdHVzEgwKBHRleHQYByABKAkSKAoEbmV4dBgIIAEoCzIaLmFnZW50X3JvdXRpbmcudjEuRGlzcGF0Y2gSLQoMYWN0aXZlX2FnZW50GAkgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIOCgZsb2NrZWQYCiABKAgSKwoIdmVyZGljdHMYCyADKAsyGS5hZ2VudF9yb3V0aW5nLnYxLlZlcmRpY3QinAEKEVJlc3VtZVRhc2tSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIPCgd0YXNrX2lkGAMgASgJEhIKCnJlcXVlc3RfaWQYBCABKAkSLAoIZGVjaXNpb24YBSABKA4yGi5hZ2VudF9yb3V0aW5nLnYxLkRlY2lzaW9uEg8KB2NvbW1lbnQYBiABKAkijQEKElJlc3VtZVRhc2tSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRIQCghyZXZpc2lvbhgEIAEoAxIsCghkaXNwYXRjaBgFIAEoCzIaLmFnZW50X3JvdXRpbmcudjEuRGlzcGF0Y2gijgEKEExpc3RUYXNrc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEi4KCHN0YXR1c2VzGAMgAygOMhwuYWdlbnRfcm91dGluZy52MS5UYXNrU3RhdHVzEhEKCXBhZ2Vfc2l6ZRgEIAEoBRISCgpwYWdlX3Rva2VuGAUgASgJIlMKEUxpc3RUYXNrc1Jlc3BvbnNlEiUKBXRhc2tzGAEgAygLMhYuYWdlbnRfcm91dGluZy52MS5UYXNrEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKtAQoQTGlzdFR1cm5zUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSDwoHdGFza19pZBgEIAEoCRIRCglwYWdlX3NpemUYBSABKAUSEgoKcGFnZV90b2tlbhgGIAEoCRIqCgVvcmRlchgHIAEoDjIbLmFnZW50X3JvdXRpbmcudjEuVHVybk9yZGVyIlMKEUxpc3RUdXJuc1Jlc3BvbnNlEiUKBXR1cm5zGAEgAygLMhYuYWdlbnRfcm91dGluZy52MS5UdXJuEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJ9ChFMaXN0QWdlbnRzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSDgoGbG9jYWxlGAMgASgJEhUKDWZyb21fYWdlbnRfaWQYBCABKAkSHAoUaW5jbHVkZV9pbnN0cnVjdGlvbnMYBSABKAgi/QIKEkxpc3RBZ2VudHNSZXNwb25zZRInCgZhZ2VudHMYASADKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EhUKDWhvbWVfYWdlbnRfaWQYAiABKAkSGAoQcmVnaXN0cnlfdmVyc2lvbhgDIAEoCRJMCgxpbnN0cnVjdGlvbnMYBCADKAsyNi5hZ2VudF9yb3V0aW5nLnYxLkxpc3RBZ2VudHNSZXNwb25zZS5JbnN0cnVjdGlvbnNFbnRyeRJTChFhZ2VudF9pZF9ieV9hbGlhcxgFIAMoCzI4LmFnZW50X3JvdXRpbmcudjEuTGlzdEFnZW50c1Jlc3BvbnNlLkFnZW50SWRCeUFsaWFzRW50cnkaMwoRSW5zdHJ1Y3Rpb25zRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARo1ChNBZ2VudElkQnlBbGlhc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEioQEKE1dhdGNoU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEhsKDmFmdGVyX3JldmlzaW9uGAMgASgDSACIAQESNQoSaGVhcnRiZWF0X2ludGVydmFsGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhEKD19hZnRlcl9yZXZpc2lvbiJ8ChRXYXRjaFNlc3Npb25SZXNwb25zZRIqCgZjaGFuZ2UYASABKAsyGC5hZ2VudF9yb3V0aW5nLnYxLkNoYW5nZUgAEjAKCWhlYXJ0YmVhdBgCIAEoCzIbLmFnZW50X3JvdXRpbmcudjEuSGVhcnRiZWF0SABCBgoEa2luZCJDChJSb3V0ZVN0cmVhbVJlcXVlc3QSLQoFcm91dGUYASABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVxdWVzdCKeAQoTUm91dGVTdHJlYW1SZXNwb25zZRISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnNlc3Npb25faWQYAiABKAkSMAoFcm91dGUYAyABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVzcG9uc2VIABIjCgVlcnJvchgEIAEoCzISLmdvb2dsZS5ycGMuU3RhdHVzSABCCAoGcmVzdWx0KmEKCVR1cm5PcmRlchIaChZUVVJOX09SREVSX1VOU1BFQ0lGSUVEEAASGwoXVFVSTl9PUkRFUl9PTERFU1RfRklSU1QQARIbChdUVVJOX09SREVSX05FV0VTVF9GSVJTVBACMvUHCg5Sb3V0aW5nU2VydmljZRJICgVSb3V0ZRIeLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZXF1ZXN0Gh8uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlc3BvbnNlEmMKDlNldEFjdGl2ZUFnZW50EicuYWdlbnRfcm91dGluZy52MS5TZXRBY3RpdmVBZ2VudFJlcXVlc3QaKC5hZ2VudF9yb3V0aW5nLnYxLlNldEFjdGl2ZUFnZW50UmVzcG9uc2USaQoQQ2xlYXJBY3RpdmVBZ2VudBIpLmFnZW50X3JvdXRpbmcudjEuQ2xlYXJBY3RpdmVBZ2VudFJlcXVlc3QaKi5hZ2VudF9yb3V0aW5nLnYxLkNsZWFyQWN0aXZlQWdlbnRSZXNwb25zZRJLCgZTdGF0dXMSHy5hZ2VudF9yb3V0aW5nLnYxLlN0YXR1c1JlcXVlc3QaIC5hZ2VudF9yb3V0aW5nLnYxLlN0YXR1c1Jlc3BvbnNlEl0KDENvbXBsZXRlVHVybhIlLmFnZW50X3JvdXRpbmcudjEuQ29tcGxldGVUdXJuUmVxdWVzdBomLmFnZW50X3JvdXRpbmcudjEuQ29tcGxldGVUdXJuUmVzcG9uc2USVwoKUmVzdW1lVGFzaxIjLmFnZW50X3JvdXRpbmcudjEuUmVzdW1lVGFza1JlcXVlc3QaJC5hZ2VudF9yb3V0aW5nLnYxLlJlc3VtZVRhc2tSZXNwb25zZRJUCglMaXN0VGFza3MSIi5hZ2VudF9yb3V0aW5nLnYxLkxpc3RUYXNrc1JlcXVlc3QaIy5hZ2VudF9yb3V0aW5nLnYxLkxpc3RUYXNrc1Jlc3BvbnNlElQKCUxpc3RUdXJucxIiLmFnZW50X3JvdXRpbmcudjEuTGlzdFR1cm5zUmVxdWVzdBojLmFnZW50X3JvdXRpbmcudjEuTGlzdFR1cm5zUmVzcG9uc2USVwoKTGlzdEFnZW50cxIjLmFnZW50X3JvdXRpbmcudjEuTGlzdEFnZW50c1JlcXVlc3QaJC5hZ2VudF9yb3V0aW5nLnYxLkxpc3RBZ2VudHNSZXNwb25zZRJfCgxXYXRjaFNlc3Npb24SJS5hZ2VudF9yb3V0aW5nLnYxLldhdGNoU2Vzc2lvblJlcXVlc3QaJi5hZ2VudF9yb3V0aW5nLnYxLldhdGNoU2Vzc2lvblJlc3BvbnNlMAESXgoLUm91dGVTdHJlYW0SJC5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlU3RyZWFtUmVxdWVzdBolLmFnZW50X3JvdXRpbmcudjEuUm91dGVTdHJlYW1SZXNwb25zZSgBMAFiBnByb3RvMw", [file_agent_routing_v1_agent, file_agent_routing_v1_clear_scope, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_item, file_agent_routing_v1_session_event, file_agent_routing_v1_task, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_google_rpc_status]);
+  fileDesc("CiZhZ2VudF9yb3V0aW5nL3YxL3JvdXRpbmdfc2VydmljZS5wcm90bxIQYWdlbnRfcm91dGluZy52MSL9AwoMUm91dGVSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIMCgR0ZXh0GAMgASgJEhIKCnJlcXVlc3RfaWQYBCABKAkSDwoHdGFza19pZBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIOCgZsb2NhbGUYByABKAkSDwoHY2hhbm5lbBgIIAEoCRIVCg1oaXN0b3J5X3R1cm5zGAkgASgFEh4KEWV4cGVjdGVkX3JldmlzaW9uGAogASgDSACIAQESFAoMZW50aXRsZW1lbnRzGAsgAygJEhYKDnF1aWNrX3JlcGx5X2lkGAwgASgJEhQKDGxpdGVyYWxfdGV4dBgNIAEoCBIVCg12YWxpZGF0ZV9vbmx5GA4gASgIEj4KCG1ldGFkYXRhGA8gAygLMiwuYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlcXVlc3QuTWV0YWRhdGFFbnRyeRI0ChB0YXNrX2V4cGlyZV90aW1lGBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBovCg1NZXRhZGF0YUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCFAoSX2V4cGVjdGVkX3JldmlzaW9uIrICCg1Sb3V0ZVJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSDwoHdGFza19pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhAKCHJldmlzaW9uGAQgASgDEiwKCGRpc3BhdGNoGAUgASgLMhouYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaBImCgVyZXBseRgGIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuUmVwbHkSMAoKc3VnZ2VzdGlvbhgHIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuU3VnZ2VzdGlvbhIbChNzdXBlcnZpc29yX2J5cGFzc2VkGAggASgIEjEKC3RvcGljX3RyYWNlGAkgASgLMhwuYWdlbnRfcm91dGluZy52MS5Ub3BpY1RyYWNlItABCgpUb3BpY1RyYWNlEi8KB291dGNvbWUYASABKA4yHi5hZ2VudF9yb3V0aW5nLnYxLlRvcGljT3V0Y29tZRINCgVtb2RlbBgCIAEoCRI0CgpjYW5kaWRhdGVzGAMgAygLMiAuYWdlbnRfcm91dGluZy52MS5Ub3BpY0NhbmRpZGF0ZRIMCgRzdGF5GAQgASgBEhEKCXRocmVzaG9sZBgFIAEoARIrCgh2ZXJkaWN0cxgGIAMoCzIZLmFnZW50X3JvdXRpbmcudjEuVmVyZGljdCI2Cg5Ub3BpY0NhbmRpZGF0ZRIQCghhZ2VudF9pZBgBIAEoCRISCgpjb25maWRlbmNlGAIgASgBIp4DChVTZXRBY3RpdmVBZ2VudFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEhIKCnJlcXVlc3RfaWQYBCABKAkSFwoPdHVybl9yZXF1ZXN0X2lkGAUgASgJEi4KCWluaXRpYXRvchgGIAEoDjIbLmFnZW50X3JvdXRpbmcudjEuSW5pdGlhdG9yEhUKDWZyb21fYWdlbnRfaWQYByABKAkSDgoGcmVhc29uGAggASgJEigKB2NvbnRleHQYCSABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0Eg8KB21lc3NhZ2UYCiABKAkSKwoEbW9kZRgLIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZk1vZGUSFQoNc3VnZ2VzdGlvbl9pZBgMIAEoCRIeChFleHBlY3RlZF9yZXZpc2lvbhgNIAEoA0gAiAEBEhUKDXZhbGlkYXRlX29ubHkYDiABKAhCFAoSX2V4cGVjdGVkX3JldmlzaW9uIpICChZTZXRBY3RpdmVBZ2VudFJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSDwoHdGFza19pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhAKCHJldmlzaW9uGAQgASgDEiYKBWFnZW50GAUgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIqCgdoYW5kb2ZmGAYgASgLMhkuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmEisKCHZlcmRpY3RzGAcgAygLMhkuYWdlbnRfcm91dGluZy52MS5WZXJkaWN0EiwKCGRpc3BhdGNoGAggASgLMhouYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaCLFAQoXQ2xlYXJBY3RpdmVBZ2VudFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSKwoFc2NvcGUYBCABKA4yHC5hZ2VudF9yb3V0aW5nLnYxLkNsZWFyU2NvcGUSDgoGcmVhc29uGAUgASgJEh4KEWV4cGVjdGVkX3JldmlzaW9uGAYgASgDSACIAQFCFAoSX2V4cGVjdGVkX3JldmlzaW9uIr4BChhDbGVhckFjdGl2ZUFnZW50UmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSEAoIcmV2aXNpb24YBCABKAMSLwoOcHJldmlvdXNfYWdlbnQYBSABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EiYKBWFnZW50GAYgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudCI0Cg1TdGF0dXNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCSL8BQoOU3RhdHVzUmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIQCghyZXZpc2lvbhgCIAEoAxItCgxhY3RpdmVfYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EisKCm5leHRfYWdlbnQYBCABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBmxvY2tlZBgFIAEoCBI0ChBsb2NrX2V4cGlyZV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBItCgxyZXR1cm5fc3RhY2sYByADKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkZyYW1lEiQKBHRhc2sYCCABKAsyFi5hZ2VudF9yb3V0aW5nLnYxLlRhc2sSMQoNb3Blbl9yZXF1ZXN0cxgJIAMoCzIaLmFnZW50X3JvdXRpbmcudjEuRGlzcGF0Y2gSGAoQcmVnaXN0cnlfdmVyc2lvbhgKIAEoCRIOCgZsb2NhbGUYCyABKAkSDwoHY2hhbm5lbBgMIAEoCRINCgVvd25lchgNIAEoCRIvCgtjcmVhdGVfdGltZRgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLdXBkYXRlX3RpbWUYDyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEkoKDnR1cm5zX2J5X2FnZW50GBAgAygLMjIuYWdlbnRfcm91dGluZy52MS5TdGF0dXNSZXNwb25zZS5UdXJuc0J5QWdlbnRFbnRyeRI7ChBwZW5kaW5nX2FwcHJvdmFsGBEgASgLMiEuYWdlbnRfcm91dGluZy52MS5QZW5kaW5nQXBwcm92YWwSMAoKc3VnZ2VzdGlvbhgSIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuU3VnZ2VzdGlvbhozChFUdXJuc0J5QWdlbnRFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAU6AjgBIp4BCg9QZW5kaW5nQXBwcm92YWwSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIOCgZwcm9tcHQYBCABKAkSLgoKcGF1c2VfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiowEKBUZyYW1lEiYKBWFnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIOCgZsb2NrZWQYAiABKAgSNAoQbG9ja19leHBpcmVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFwoPdHVybl9yZXF1ZXN0X2lkGAQgASgJEhMKC3R1cm5zX3Rha2VuGAUgASgFIscEChNDb21wbGV0ZVR1cm5SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIMCgR0ZXh0GAQgASgJEg8KB3VzZXJfaWQYBSABKAkSJQoFaXRlbXMYBiADKAsyFi5hZ2VudF9yb3V0aW5nLnYxLkl0ZW0SMwoHcHJvY2VlZBgHIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuUHJvY2VlZE91dGNvbWVIABI2Cglmb2xsb3dfdXAYCCABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLkZvbGxvd1VwT3V0Y29tZUgAEjUKCGNvbXBsZXRlGAkgASgLMiEuYWdlbnRfcm91dGluZy52MS5Db21wbGV0ZU91dGNvbWVIABIzCgdoYW5kb2ZmGAogASgLMiAuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmT3V0Y29tZUgAEkIKD2FwcHJvdmFsX25lZWRlZBgLIAEoCzInLmFnZW50X3JvdXRpbmcudjEuQXBwcm92YWxOZWVkZWRPdXRjb21lSAASMwoHZmFpbHVyZRgMIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuRmFpbHVyZU91dGNvbWVIABIlCgVzdGVwcxgNIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuU3RlcBIaCg1wYXJzZV9tYXJrZXJzGA4gASgISAGIAQFCCQoHb3V0Y29tZUIQCg5fcGFyc2VfbWFya2VycyIQCg5Qcm9jZWVkT3V0Y29tZSI9Cg9Gb2xsb3dVcE91dGNvbWUSKgoHdGltZW91dBgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiIzCg9Db21wbGV0ZU91dGNvbWUSDwoHc3VtbWFyeRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJIpoBCg5IYW5kb2ZmT3V0Y29tZRIQCghhZ2VudF9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSKAoHY29udGV4dBgDIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDwoHbWVzc2FnZRgEIAEoCRIrCgRtb2RlGAUgASgOMh0uYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmTW9kZSInChVBcHByb3ZhbE5lZWRlZE91dGNvbWUSDgoGcHJvbXB0GAEgASgJIiEKDkZhaWx1cmVPdXRjb21lEg8KB21lc3NhZ2UYASABKAki8QIKFENvbXBsZXRlVHVyblJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSDwoHdGFza19pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhAKCHJldmlzaW9uGAQgASgDEjcKDm91dGNvbWVfc3RhdHVzGAUgASgOMh8uYWdlbnRfcm91dGluZy52MS5PdXRjb21lU3RhdHVzEjEKC3Rhc2tfc3RhdHVzGAYgASgOMhwuYWdlbnRfcm91dGluZy52MS5UYXNrU3RhdHVzEgwKBHRleHQYByABKAkSKAoEbmV4dBgIIAEoCzIaLmFnZW50X3JvdXRpbmcudjEuRGlzcGF0Y2gSLQoMYWN0aXZlX2FnZW50GAkgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIOCgZsb2NrZWQYCiABKAgSKwoIdmVyZGljdHMYCyADKAsyGS5hZ2VudF9yb3V0aW5nLnYxLlZlcmRpY3QinAEKEVJlc3VtZVRhc2tSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIPCgd0YXNrX2lkGAMgASgJEhIKCnJlcXVlc3RfaWQYBCABKAkSLAoIZGVjaXNpb24YBSABKA4yGi5hZ2VudF9yb3V0aW5nLnYxLkRlY2lzaW9uEg8KB2NvbW1lbnQYBiABKAkijQEKElJlc3VtZVRhc2tSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRIQCghyZXZpc2lvbhgEIAEoAxIsCghkaXNwYXRjaBgFIAEoCzIaLmFnZW50X3JvdXRpbmcudjEuRGlzcGF0Y2gijgEKEExpc3RUYXNrc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEi4KCHN0YXR1c2VzGAMgAygOMhwuYWdlbnRfcm91dGluZy52MS5UYXNrU3RhdHVzEhEKCXBhZ2Vfc2l6ZRgEIAEoBRISCgpwYWdlX3Rva2VuGAUgASgJIlMKEUxpc3RUYXNrc1Jlc3BvbnNlEiUKBXRhc2tzGAEgAygLMhYuYWdlbnRfcm91dGluZy52MS5UYXNrEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKtAQoQTGlzdFR1cm5zUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSDwoHdGFza19pZBgEIAEoCRIRCglwYWdlX3NpemUYBSABKAUSEgoKcGFnZV90b2tlbhgGIAEoCRIqCgVvcmRlchgHIAEoDjIbLmFnZW50X3JvdXRpbmcudjEuVHVybk9yZGVyIlMKEUxpc3RUdXJuc1Jlc3BvbnNlEiUKBXR1cm5zGAEgAygLMhYuYWdlbnRfcm91dGluZy52MS5UdXJuEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJ9ChFMaXN0QWdlbnRzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSDgoGbG9jYWxlGAMgASgJEhUKDWZyb21fYWdlbnRfaWQYBCABKAkSHAoUaW5jbHVkZV9pbnN0cnVjdGlvbnMYBSABKAgi/QIKEkxpc3RBZ2VudHNSZXNwb25zZRInCgZhZ2VudHMYASADKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EhUKDWhvbWVfYWdlbnRfaWQYAiABKAkSGAoQcmVnaXN0cnlfdmVyc2lvbhgDIAEoCRJMCgxpbnN0cnVjdGlvbnMYBCADKAsyNi5hZ2VudF9yb3V0aW5nLnYxLkxpc3RBZ2VudHNSZXNwb25zZS5JbnN0cnVjdGlvbnNFbnRyeRJTChFhZ2VudF9pZF9ieV9hbGlhcxgFIAMoCzI4LmFnZW50X3JvdXRpbmcudjEuTGlzdEFnZW50c1Jlc3BvbnNlLkFnZW50SWRCeUFsaWFzRW50cnkaMwoRSW5zdHJ1Y3Rpb25zRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARo1ChNBZ2VudElkQnlBbGlhc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEioQEKE1dhdGNoU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEhsKDmFmdGVyX3JldmlzaW9uGAMgASgDSACIAQESNQoSaGVhcnRiZWF0X2ludGVydmFsGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhEKD19hZnRlcl9yZXZpc2lvbiJ8ChRXYXRjaFNlc3Npb25SZXNwb25zZRIqCgZjaGFuZ2UYASABKAsyGC5hZ2VudF9yb3V0aW5nLnYxLkNoYW5nZUgAEjAKCWhlYXJ0YmVhdBgCIAEoCzIbLmFnZW50X3JvdXRpbmcudjEuSGVhcnRiZWF0SABCBgoEa2luZCJDChJSb3V0ZVN0cmVhbVJlcXVlc3QSLQoFcm91dGUYASABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVxdWVzdCKeAQoTUm91dGVTdHJlYW1SZXNwb25zZRISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnNlc3Npb25faWQYAiABKAkSMAoFcm91dGUYAyABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVzcG9uc2VIABIjCgVlcnJvchgEIAEoCzISLmdvb2dsZS5ycGMuU3RhdHVzSABCCAoGcmVzdWx0KsICCgxUb3BpY091dGNvbWUSHQoZVE9QSUNfT1VUQ09NRV9VTlNQRUNJRklFRBAAEhwKGFRPUElDX09VVENPTUVfSE9NRV9GSVJTVBABEhsKF1RPUElDX09VVENPTUVfU0VOVF9IT01FEAISFwoTVE9QSUNfT1VUQ09NRV9PV05FRBADEhgKFFRPUElDX09VVENPTUVfTE9DS0VEEAQSHAoYVE9QSUNfT1VUQ09NRV9PVEhFUl9SVUxFEAUSGAoUVE9QSUNfT1VUQ09NRV9VTlNVUkUQBhIZChVUT1BJQ19PVVRDT01FX1JFU1RJTkcQBxIZChVUT1BJQ19PVVRDT01FX1JFRlVTRUQQCBIbChdUT1BJQ19PVVRDT01FX1NVR0dFU1RFRBAJEhoKFlRPUElDX09VVENPTUVfU1dJVENIRUQQCiphCglUdXJuT3JkZXISGgoWVFVSTl9PUkRFUl9VTlNQRUNJRklFRBAAEhsKF1RVUk5fT1JERVJfT0xERVNUX0ZJUlNUEAESGwoXVFVSTl9PUkRFUl9ORVdFU1RfRklSU1QQAjL1BwoOUm91dGluZ1NlcnZpY2USSAoFUm91dGUSHi5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVxdWVzdBofLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZXNwb25zZRJjCg5TZXRBY3RpdmVBZ2VudBInLmFnZW50X3JvdXRpbmcudjEuU2V0QWN0aXZlQWdlbnRSZXF1ZXN0GiguYWdlbnRfcm91dGluZy52MS5TZXRBY3RpdmVBZ2VudFJlc3BvbnNlEmkKEENsZWFyQWN0aXZlQWdlbnQSKS5hZ2VudF9yb3V0aW5nLnYxLkNsZWFyQWN0aXZlQWdlbnRSZXF1ZXN0GiouYWdlbnRfcm91dGluZy52MS5DbGVhckFjdGl2ZUFnZW50UmVzcG9uc2USSwoGU3RhdHVzEh8uYWdlbnRfcm91dGluZy52MS5TdGF0dXNSZXF1ZXN0GiAuYWdlbnRfcm91dGluZy52MS5TdGF0dXNSZXNwb25zZRJdCgxDb21wbGV0ZVR1cm4SJS5hZ2VudF9yb3V0aW5nLnYxLkNvbXBsZXRlVHVyblJlcXVlc3QaJi5hZ2VudF9yb3V0aW5nLnYxLkNvbXBsZXRlVHVyblJlc3BvbnNlElcKClJlc3VtZVRhc2sSIy5hZ2VudF9yb3V0aW5nLnYxLlJlc3VtZVRhc2tSZXF1ZXN0GiQuYWdlbnRfcm91dGluZy52MS5SZXN1bWVUYXNrUmVzcG9uc2USVAoJTGlzdFRhc2tzEiIuYWdlbnRfcm91dGluZy52MS5MaXN0VGFza3NSZXF1ZXN0GiMuYWdlbnRfcm91dGluZy52MS5MaXN0VGFza3NSZXNwb25zZRJUCglMaXN0VHVybnMSIi5hZ2VudF9yb3V0aW5nLnYxLkxpc3RUdXJuc1JlcXVlc3QaIy5hZ2VudF9yb3V0aW5nLnYxLkxpc3RUdXJuc1Jlc3BvbnNlElcKCkxpc3RBZ2VudHMSIy5hZ2VudF9yb3V0aW5nLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GiQuYWdlbnRfcm91dGluZy52MS5MaXN0QWdlbnRzUmVzcG9uc2USXwoMV2F0Y2hTZXNzaW9uEiUuYWdlbnRfcm91dGluZy52MS5XYXRjaFNlc3Npb25SZXF1ZXN0GiYuYWdlbnRfcm91dGluZy52MS5XYXRjaFNlc3Npb25SZXNwb25zZTABEl4KC1JvdXRlU3RyZWFtEiQuYWdlbnRfcm91dGluZy52MS5Sb3V0ZVN0cmVhbVJlcXVlc3QaJS5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlU3RyZWFtUmVzcG9uc2UoATABYgZwcm90bzM", [file_agent_routing_v1_agent, file_agent_routing_v1_clear_scope, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_item, file_agent_routing_v1_session_event, file_agent_routing_v1_task, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_google_rpc_status]);
 
 /**
  * A user's message.
@@ -131,7 +131,10 @@ export type RouteRequest = Message<"agent_routing.v1.RouteRequest"> & {
 
   /**
    * Id of the SuggestionOption that the user picked. The message that was asked about then goes to
-   * the suggested agent, or the offer is declined; text may be what the user saw on the button.
+   * the suggested agent, or the offer is declined, which is answered with a reply alone. text and
+   * items go nowhere and may be left out: text may be what the user saw on the button. Not open any
+   * more: NOT_FOUND, UNKNOWN_SUGGESTION. Refused by a handoff rule, since the session has changed
+   * meanwhile: FAILED_PRECONDITION, HANDOFF_REFUSED.
    *
    * @generated from field: string quick_reply_id = 12;
    */
@@ -239,6 +242,14 @@ export type RouteResponse = Message<"agent_routing.v1.RouteResponse"> & {
    * @generated from field: bool supervisor_bypassed = 8;
    */
   supervisorBypassed: boolean;
+
+  /**
+   * Why the message's topic did, or did not, bring it to another agent. Set with validate_only
+   * alone, where the registry has topics on and the message is no command.
+   *
+   * @generated from field: agent_routing.v1.TopicTrace topic_trace = 9;
+   */
+  topicTrace?: TopicTrace | undefined;
 };
 
 /**
@@ -247,6 +258,91 @@ export type RouteResponse = Message<"agent_routing.v1.RouteResponse"> & {
  */
 export const RouteResponseSchema: GenMessage<RouteResponse> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_routing_service, 1);
+
+/**
+ * How topic detection saw a message.
+ *
+ * @generated from message agent_routing.v1.TopicTrace
+ */
+export type TopicTrace = Message<"agent_routing.v1.TopicTrace"> & {
+  /**
+   * What followed from it.
+   *
+   * @generated from field: agent_routing.v1.TopicOutcome outcome = 1;
+   */
+  outcome: TopicOutcome;
+
+  /**
+   * The model that was asked, with its version. Empty where none was.
+   *
+   * @generated from field: string model = 2;
+   */
+  model: string;
+
+  /**
+   * The agents that the message may be for, the likeliest first, a few at most.
+   *
+   * @generated from field: repeated agent_routing.v1.TopicCandidate candidates = 3;
+   */
+  candidates: TopicCandidate[];
+
+  /**
+   * The probability, 0-1, that it is for the active agent; 0 where none is active. What it and the
+   * candidates leave to 1 is for none of them.
+   *
+   * @generated from field: double stay = 4;
+   */
+  stay: number;
+
+  /**
+   * The probability that the first candidate needed. 0 without candidates.
+   *
+   * @generated from field: double threshold = 5;
+   */
+  threshold: number;
+
+  /**
+   * What each handoff rule said of the first candidate. Empty where it did not come to that.
+   *
+   * @generated from field: repeated agent_routing.v1.Verdict verdicts = 6;
+   */
+  verdicts: Verdict[];
+};
+
+/**
+ * Describes the message agent_routing.v1.TopicTrace.
+ * Use `create(TopicTraceSchema)` to create a new message.
+ */
+export const TopicTraceSchema: GenMessage<TopicTrace> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_routing_service, 2);
+
+/**
+ * An agent that a message may be for.
+ *
+ * @generated from message agent_routing.v1.TopicCandidate
+ */
+export type TopicCandidate = Message<"agent_routing.v1.TopicCandidate"> & {
+  /**
+   * The agent.
+   *
+   * @generated from field: string agent_id = 1;
+   */
+  agentId: string;
+
+  /**
+   * The probability that the message is for it, 0-1.
+   *
+   * @generated from field: double confidence = 2;
+   */
+  confidence: number;
+};
+
+/**
+ * Describes the message agent_routing.v1.TopicCandidate.
+ * Use `create(TopicCandidateSchema)` to create a new message.
+ */
+export const TopicCandidateSchema: GenMessage<TopicCandidate> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_routing_service, 3);
 
 /**
  * A handoff to validate and carry out.
@@ -340,7 +436,9 @@ export type SetActiveAgentRequest = Message<"agent_routing.v1.SetActiveAgentRequ
 
   /**
    * The suggestion that the user accepts with this handoff. It must name the same agent. Not open
-   * any more: NOT_FOUND, UNKNOWN_SUGGESTION.
+   * any more: NOT_FOUND, UNKNOWN_SUGGESTION. The rules are those for a change of topic, whatever
+   * initiator is given. Without a turn_request_id the message that was asked about is dispatched to
+   * the agent; see dispatch of the response.
    *
    * @generated from field: string suggestion_id = 12;
    */
@@ -368,7 +466,7 @@ export type SetActiveAgentRequest = Message<"agent_routing.v1.SetActiveAgentRequ
  * Use `create(SetActiveAgentRequestSchema)` to create a new message.
  */
 export const SetActiveAgentRequestSchema: GenMessage<SetActiveAgentRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 2);
+  messageDesc(file_agent_routing_v1_routing_service, 4);
 
 /**
  * What the handoff did, or with validate_only would do.
@@ -426,6 +524,14 @@ export type SetActiveAgentResponse = Message<"agent_routing.v1.SetActiveAgentRes
    * @generated from field: repeated agent_routing.v1.Verdict verdicts = 7;
    */
   verdicts: Verdict[];
+
+  /**
+   * The message that the accepted suggestion was about, for the agent. Set with a suggestion_id and
+   * no turn_request_id.
+   *
+   * @generated from field: agent_routing.v1.Dispatch dispatch = 8;
+   */
+  dispatch?: Dispatch | undefined;
 };
 
 /**
@@ -433,7 +539,7 @@ export type SetActiveAgentResponse = Message<"agent_routing.v1.SetActiveAgentRes
  * Use `create(SetActiveAgentResponseSchema)` to create a new message.
  */
 export const SetActiveAgentResponseSchema: GenMessage<SetActiveAgentResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 3);
+  messageDesc(file_agent_routing_v1_routing_service, 5);
 
 /**
  * A return to the home agent.
@@ -490,7 +596,7 @@ export type ClearActiveAgentRequest = Message<"agent_routing.v1.ClearActiveAgent
  * Use `create(ClearActiveAgentRequestSchema)` to create a new message.
  */
 export const ClearActiveAgentRequestSchema: GenMessage<ClearActiveAgentRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 4);
+  messageDesc(file_agent_routing_v1_routing_service, 6);
 
 /**
  * What was cleared.
@@ -547,7 +653,7 @@ export type ClearActiveAgentResponse = Message<"agent_routing.v1.ClearActiveAgen
  * Use `create(ClearActiveAgentResponseSchema)` to create a new message.
  */
 export const ClearActiveAgentResponseSchema: GenMessage<ClearActiveAgentResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 5);
+  messageDesc(file_agent_routing_v1_routing_service, 7);
 
 /**
  * Asks how a session stands.
@@ -575,7 +681,7 @@ export type StatusRequest = Message<"agent_routing.v1.StatusRequest"> & {
  * Use `create(StatusRequestSchema)` to create a new message.
  */
 export const StatusRequestSchema: GenMessage<StatusRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 6);
+  messageDesc(file_agent_routing_v1_routing_service, 8);
 
 /**
  * How a session stands at one revision. What time has ended (a lock, an idle agent, a task) is
@@ -706,6 +812,13 @@ export type StatusResponse = Message<"agent_routing.v1.StatusResponse"> & {
    * @generated from field: agent_routing.v1.PendingApproval pending_approval = 17;
    */
   pendingApproval?: PendingApproval | undefined;
+
+  /**
+   * The switch that the user was offered and has not answered. Unset where there is none.
+   *
+   * @generated from field: agent_routing.v1.Suggestion suggestion = 18;
+   */
+  suggestion?: Suggestion | undefined;
 };
 
 /**
@@ -713,7 +826,7 @@ export type StatusResponse = Message<"agent_routing.v1.StatusResponse"> & {
  * Use `create(StatusResponseSchema)` to create a new message.
  */
 export const StatusResponseSchema: GenMessage<StatusResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 7);
+  messageDesc(file_agent_routing_v1_routing_service, 9);
 
 /**
  * A request that waits for an approval: decide it with ResumeTask.
@@ -762,7 +875,7 @@ export type PendingApproval = Message<"agent_routing.v1.PendingApproval"> & {
  * Use `create(PendingApprovalSchema)` to create a new message.
  */
 export const PendingApprovalSchema: GenMessage<PendingApproval> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 8);
+  messageDesc(file_agent_routing_v1_routing_service, 10);
 
 /**
  * An agent that an interlude interrupted, as it will be when it returns.
@@ -812,7 +925,7 @@ export type Frame = Message<"agent_routing.v1.Frame"> & {
  * Use `create(FrameSchema)` to create a new message.
  */
 export const FrameSchema: GenMessage<Frame> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 9);
+  messageDesc(file_agent_routing_v1_routing_service, 11);
 
 /**
  * An agent's answer, and how its turn ended.
@@ -942,7 +1055,7 @@ export type CompleteTurnRequest = Message<"agent_routing.v1.CompleteTurnRequest"
  * Use `create(CompleteTurnRequestSchema)` to create a new message.
  */
 export const CompleteTurnRequestSchema: GenMessage<CompleteTurnRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 10);
+  messageDesc(file_agent_routing_v1_routing_service, 12);
 
 /**
  * Answered. The agent stays active if its registry entry says so (sticks), else it leaves.
@@ -957,7 +1070,7 @@ export type ProceedOutcome = Message<"agent_routing.v1.ProceedOutcome"> & {
  * Use `create(ProceedOutcomeSchema)` to create a new message.
  */
 export const ProceedOutcomeSchema: GenMessage<ProceedOutcome> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 11);
+  messageDesc(file_agent_routing_v1_routing_service, 13);
 
 /**
  * Asked the user something.
@@ -979,7 +1092,7 @@ export type FollowUpOutcome = Message<"agent_routing.v1.FollowUpOutcome"> & {
  * Use `create(FollowUpOutcomeSchema)` to create a new message.
  */
 export const FollowUpOutcomeSchema: GenMessage<FollowUpOutcome> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 12);
+  messageDesc(file_agent_routing_v1_routing_service, 14);
 
 /**
  * Completed what it was there for.
@@ -1008,7 +1121,7 @@ export type CompleteOutcome = Message<"agent_routing.v1.CompleteOutcome"> & {
  * Use `create(CompleteOutcomeSchema)` to create a new message.
  */
 export const CompleteOutcomeSchema: GenMessage<CompleteOutcome> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 13);
+  messageDesc(file_agent_routing_v1_routing_service, 15);
 
 /**
  * Hands over to another agent.
@@ -1058,7 +1171,7 @@ export type HandoffOutcome = Message<"agent_routing.v1.HandoffOutcome"> & {
  * Use `create(HandoffOutcomeSchema)` to create a new message.
  */
 export const HandoffOutcomeSchema: GenMessage<HandoffOutcome> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 14);
+  messageDesc(file_agent_routing_v1_routing_service, 16);
 
 /**
  * Needs an approval before it goes on.
@@ -1079,7 +1192,7 @@ export type ApprovalNeededOutcome = Message<"agent_routing.v1.ApprovalNeededOutc
  * Use `create(ApprovalNeededOutcomeSchema)` to create a new message.
  */
 export const ApprovalNeededOutcomeSchema: GenMessage<ApprovalNeededOutcome> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 15);
+  messageDesc(file_agent_routing_v1_routing_service, 17);
 
 /**
  * Failed, and with it the task.
@@ -1100,7 +1213,7 @@ export type FailureOutcome = Message<"agent_routing.v1.FailureOutcome"> & {
  * Use `create(FailureOutcomeSchema)` to create a new message.
  */
 export const FailureOutcomeSchema: GenMessage<FailureOutcome> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 16);
+  messageDesc(file_agent_routing_v1_routing_service, 18);
 
 /**
  * What became of an answer.
@@ -1193,7 +1306,7 @@ export type CompleteTurnResponse = Message<"agent_routing.v1.CompleteTurnRespons
  * Use `create(CompleteTurnResponseSchema)` to create a new message.
  */
 export const CompleteTurnResponseSchema: GenMessage<CompleteTurnResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 17);
+  messageDesc(file_agent_routing_v1_routing_service, 19);
 
 /**
  * A decision about a paused task.
@@ -1251,7 +1364,7 @@ export type ResumeTaskRequest = Message<"agent_routing.v1.ResumeTaskRequest"> & 
  * Use `create(ResumeTaskRequestSchema)` to create a new message.
  */
 export const ResumeTaskRequestSchema: GenMessage<ResumeTaskRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 18);
+  messageDesc(file_agent_routing_v1_routing_service, 20);
 
 /**
  * How a paused task goes on.
@@ -1301,7 +1414,7 @@ export type ResumeTaskResponse = Message<"agent_routing.v1.ResumeTaskResponse"> 
  * Use `create(ResumeTaskResponseSchema)` to create a new message.
  */
 export const ResumeTaskResponseSchema: GenMessage<ResumeTaskResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 19);
+  messageDesc(file_agent_routing_v1_routing_service, 21);
 
 /**
  * Asks for the tasks of a session.
@@ -1351,7 +1464,7 @@ export type ListTasksRequest = Message<"agent_routing.v1.ListTasksRequest"> & {
  * Use `create(ListTasksRequestSchema)` to create a new message.
  */
 export const ListTasksRequestSchema: GenMessage<ListTasksRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 20);
+  messageDesc(file_agent_routing_v1_routing_service, 22);
 
 /**
  * A page of a session's tasks, oldest first.
@@ -1379,7 +1492,7 @@ export type ListTasksResponse = Message<"agent_routing.v1.ListTasksResponse"> & 
  * Use `create(ListTasksResponseSchema)` to create a new message.
  */
 export const ListTasksResponseSchema: GenMessage<ListTasksResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 21);
+  messageDesc(file_agent_routing_v1_routing_service, 23);
 
 /**
  * Asks for the history of a session.
@@ -1444,7 +1557,7 @@ export type ListTurnsRequest = Message<"agent_routing.v1.ListTurnsRequest"> & {
  * Use `create(ListTurnsRequestSchema)` to create a new message.
  */
 export const ListTurnsRequestSchema: GenMessage<ListTurnsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 22);
+  messageDesc(file_agent_routing_v1_routing_service, 24);
 
 /**
  * A page of a session's history.
@@ -1472,7 +1585,7 @@ export type ListTurnsResponse = Message<"agent_routing.v1.ListTurnsResponse"> & 
  * Use `create(ListTurnsResponseSchema)` to create a new message.
  */
 export const ListTurnsResponseSchema: GenMessage<ListTurnsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 23);
+  messageDesc(file_agent_routing_v1_routing_service, 25);
 
 /**
  * Asks for the agents.
@@ -1526,7 +1639,7 @@ export type ListAgentsRequest = Message<"agent_routing.v1.ListAgentsRequest"> & 
  * Use `create(ListAgentsRequestSchema)` to create a new message.
  */
 export const ListAgentsRequestSchema: GenMessage<ListAgentsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 24);
+  messageDesc(file_agent_routing_v1_routing_service, 26);
 
 /**
  * The agents, in the order of the registry.
@@ -1577,7 +1690,7 @@ export type ListAgentsResponse = Message<"agent_routing.v1.ListAgentsResponse"> 
  * Use `create(ListAgentsResponseSchema)` to create a new message.
  */
 export const ListAgentsResponseSchema: GenMessage<ListAgentsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 25);
+  messageDesc(file_agent_routing_v1_routing_service, 27);
 
 /**
  * Asks for the changes of a session.
@@ -1621,7 +1734,7 @@ export type WatchSessionRequest = Message<"agent_routing.v1.WatchSessionRequest"
  * Use `create(WatchSessionRequestSchema)` to create a new message.
  */
 export const WatchSessionRequestSchema: GenMessage<WatchSessionRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 26);
+  messageDesc(file_agent_routing_v1_routing_service, 28);
 
 /**
  * A change of the session, or a sign of life. The first message is a heartbeat, with the revision
@@ -1659,7 +1772,7 @@ export type WatchSessionResponse = Message<"agent_routing.v1.WatchSessionRespons
  * Use `create(WatchSessionResponseSchema)` to create a new message.
  */
 export const WatchSessionResponseSchema: GenMessage<WatchSessionResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 27);
+  messageDesc(file_agent_routing_v1_routing_service, 29);
 
 /**
  * One message on a stream of messages.
@@ -1680,7 +1793,7 @@ export type RouteStreamRequest = Message<"agent_routing.v1.RouteStreamRequest"> 
  * Use `create(RouteStreamRequestSchema)` to create a new message.
  */
 export const RouteStreamRequestSchema: GenMessage<RouteStreamRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 28);
+  messageDesc(file_agent_routing_v1_routing_service, 30);
 
 /**
  * The answer to one message on a stream of messages.
@@ -1731,7 +1844,100 @@ export type RouteStreamResponse = Message<"agent_routing.v1.RouteStreamResponse"
  * Use `create(RouteStreamResponseSchema)` to create a new message.
  */
 export const RouteStreamResponseSchema: GenMessage<RouteStreamResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_routing_service, 29);
+  messageDesc(file_agent_routing_v1_routing_service, 31);
+
+/**
+ * What followed from a message's topic.
+ *
+ * @generated from enum agent_routing.v1.TopicOutcome
+ */
+export enum TopicOutcome {
+  /**
+   * Not given.
+   *
+   * @generated from enum value: TOPIC_OUTCOME_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Not asked: nobody is active, and the registry gives such messages to the home agent
+   * (first_message: supervisor).
+   *
+   * @generated from enum value: TOPIC_OUTCOME_HOME_FIRST = 1;
+   */
+  HOME_FIRST = 1,
+
+  /**
+   * Not asked: the session was sent to the home agent, by a command, a clear or a handoff, and this
+   * is the first message since.
+   *
+   * @generated from enum value: TOPIC_OUTCOME_SENT_HOME = 2;
+   */
+  SENT_HOME = 2,
+
+  /**
+   * Not asked: an agent that owns the session is in the middle of a task.
+   *
+   * @generated from enum value: TOPIC_OUTCOME_OWNED = 3;
+   */
+  OWNED = 3,
+
+  /**
+   * Not asked: the active agent waits for an answer, and the registry has no lock_threshold.
+   *
+   * @generated from enum value: TOPIC_OUTCOME_LOCKED = 4;
+   */
+  LOCKED = 4,
+
+  /**
+   * Not asked: stickiness is off, the active agent is away, an approval is awaited, or the session
+   * has expired.
+   *
+   * @generated from enum value: TOPIC_OUTCOME_OTHER_RULE = 5;
+   */
+  OTHER_RULE = 5,
+
+  /**
+   * Asked, and no agent reached the confidence that it takes.
+   *
+   * @generated from enum value: TOPIC_OUTCOME_UNSURE = 6;
+   */
+  UNSURE = 6,
+
+  /**
+   * Asked, but the user declined this agent lately.
+   *
+   * @generated from enum value: TOPIC_OUTCOME_RESTING = 7;
+   */
+  RESTING = 7,
+
+  /**
+   * Asked, but a handoff rule forbids the switch; see verdicts.
+   *
+   * @generated from enum value: TOPIC_OUTCOME_REFUSED = 8;
+   */
+  REFUSED = 8,
+
+  /**
+   * The switch was suggested to the user.
+   *
+   * @generated from enum value: TOPIC_OUTCOME_SUGGESTED = 9;
+   */
+  SUGGESTED = 9,
+
+  /**
+   * The message went to the first candidate.
+   *
+   * @generated from enum value: TOPIC_OUTCOME_SWITCHED = 10;
+   */
+  SWITCHED = 10,
+}
+
+/**
+ * Describes the enum agent_routing.v1.TopicOutcome.
+ */
+export const TopicOutcomeSchema: GenEnum<TopicOutcome> = /*@__PURE__*/
+  enumDesc(file_agent_routing_v1_routing_service, 0);
 
 /**
  * The order of turns.
@@ -1765,7 +1971,7 @@ export enum TurnOrder {
  * Describes the enum agent_routing.v1.TurnOrder.
  */
 export const TurnOrderSchema: GenEnum<TurnOrder> = /*@__PURE__*/
-  enumDesc(file_agent_routing_v1_routing_service, 0);
+  enumDesc(file_agent_routing_v1_routing_service, 1);
 
 /**
  * Owns which agent has the conversation.
