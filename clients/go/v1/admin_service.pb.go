@@ -1026,6 +1026,8 @@ type GetRoutingStatsResponse struct {
 	HandoffsTotal int64 `protobuf:"varint,19,opt,name=handoffs_total,json=handoffsTotal,proto3" json:"handoffs_total,omitempty"`
 	// Handoffs that were refused; one counts once, however many rules refused it.
 	RefusalsTotal int64 `protobuf:"varint,20,opt,name=refusals_total,json=refusalsTotal,proto3" json:"refusals_total,omitempty"`
+	// Switches that were suggested to users, and what became of them, in the order of agent ids.
+	Suggestions   []*SuggestionCount `protobuf:"bytes,21,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1200,6 +1202,104 @@ func (x *GetRoutingStatsResponse) GetRefusalsTotal() int64 {
 	return 0
 }
 
+func (x *GetRoutingStatsResponse) GetSuggestions() []*SuggestionCount {
+	if x != nil {
+		return x.Suggestions
+	}
+	return nil
+}
+
+// How often users with one agent were offered another.
+type SuggestionCount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent that the user was with.
+	FromAgentId string `protobuf:"bytes,1,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
+	// The agent that was offered.
+	ToAgentId string `protobuf:"bytes,2,opt,name=to_agent_id,json=toAgentId,proto3" json:"to_agent_id,omitempty"`
+	// Suggestions made.
+	Offered int64 `protobuf:"varint,3,opt,name=offered,proto3" json:"offered,omitempty"`
+	// Those of them that users accepted, whenever that was.
+	Accepted int64 `protobuf:"varint,4,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	// Those that users declined.
+	Declined int64 `protobuf:"varint,5,opt,name=declined,proto3" json:"declined,omitempty"`
+	// Those that users did not answer; some of the latest they may answer yet.
+	Ignored       int64 `protobuf:"varint,6,opt,name=ignored,proto3" json:"ignored,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuggestionCount) Reset() {
+	*x = SuggestionCount{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuggestionCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuggestionCount) ProtoMessage() {}
+
+func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuggestionCount.ProtoReflect.Descriptor instead.
+func (*SuggestionCount) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SuggestionCount) GetFromAgentId() string {
+	if x != nil {
+		return x.FromAgentId
+	}
+	return ""
+}
+
+func (x *SuggestionCount) GetToAgentId() string {
+	if x != nil {
+		return x.ToAgentId
+	}
+	return ""
+}
+
+func (x *SuggestionCount) GetOffered() int64 {
+	if x != nil {
+		return x.Offered
+	}
+	return 0
+}
+
+func (x *SuggestionCount) GetAccepted() int64 {
+	if x != nil {
+		return x.Accepted
+	}
+	return 0
+}
+
+func (x *SuggestionCount) GetDeclined() int64 {
+	if x != nil {
+		return x.Declined
+	}
+	return 0
+}
+
+func (x *SuggestionCount) GetIgnored() int64 {
+	if x != nil {
+		return x.Ignored
+	}
+	return 0
+}
+
 // An hour or a day.
 type StatsPeriod struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1223,7 +1323,7 @@ type StatsPeriod struct {
 
 func (x *StatsPeriod) Reset() {
 	*x = StatsPeriod{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1335,7 @@ func (x *StatsPeriod) String() string {
 func (*StatsPeriod) ProtoMessage() {}
 
 func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1348,7 @@ func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsPeriod.ProtoReflect.Descriptor instead.
 func (*StatsPeriod) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{10}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StatsPeriod) GetStartTime() *timestamppb.Timestamp {
@@ -1313,7 +1413,7 @@ type RouteReasonCount struct {
 
 func (x *RouteReasonCount) Reset() {
 	*x = RouteReasonCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1425,7 @@ func (x *RouteReasonCount) String() string {
 func (*RouteReasonCount) ProtoMessage() {}
 
 func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1438,7 @@ func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteReasonCount.ProtoReflect.Descriptor instead.
 func (*RouteReasonCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RouteReasonCount) GetReason() RouteReason {
@@ -1380,7 +1480,7 @@ type HandoffCount struct {
 
 func (x *HandoffCount) Reset() {
 	*x = HandoffCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1492,7 @@ func (x *HandoffCount) String() string {
 func (*HandoffCount) ProtoMessage() {}
 
 func (x *HandoffCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1505,7 @@ func (x *HandoffCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffCount.ProtoReflect.Descriptor instead.
 func (*HandoffCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HandoffCount) GetFromAgentId() string {
@@ -1501,7 +1601,7 @@ type AgentStats struct {
 
 func (x *AgentStats) Reset() {
 	*x = AgentStats{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1613,7 @@ func (x *AgentStats) String() string {
 func (*AgentStats) ProtoMessage() {}
 
 func (x *AgentStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +1626,7 @@ func (x *AgentStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStats.ProtoReflect.Descriptor instead.
 func (*AgentStats) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentStats) GetAgentId() string {
@@ -1640,7 +1740,7 @@ type TurnOutcomeCount struct {
 
 func (x *TurnOutcomeCount) Reset() {
 	*x = TurnOutcomeCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1752,7 @@ func (x *TurnOutcomeCount) String() string {
 func (*TurnOutcomeCount) ProtoMessage() {}
 
 func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1765,7 @@ func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnOutcomeCount.ProtoReflect.Descriptor instead.
 func (*TurnOutcomeCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{14}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TurnOutcomeCount) GetOutcome() TurnOutcome {
@@ -1699,7 +1799,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1811,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1824,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{15}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EraseUserRequest) GetTenant() string {
@@ -1772,7 +1872,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1884,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1897,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EraseUserResponse) GetSessionsErased() int64 {
@@ -1841,7 +1941,7 @@ type ExportUserRequest struct {
 
 func (x *ExportUserRequest) Reset() {
 	*x = ExportUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1953,7 @@ func (x *ExportUserRequest) String() string {
 func (*ExportUserRequest) ProtoMessage() {}
 
 func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1966,7 @@ func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserRequest.ProtoReflect.Descriptor instead.
 func (*ExportUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExportUserRequest) GetTenant() string {
@@ -1904,7 +2004,7 @@ type ExportUserResponse struct {
 
 func (x *ExportUserResponse) Reset() {
 	*x = ExportUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2016,7 @@ func (x *ExportUserResponse) String() string {
 func (*ExportUserResponse) ProtoMessage() {}
 
 func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2029,7 @@ func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserResponse.ProtoReflect.Descriptor instead.
 func (*ExportUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExportUserResponse) GetSessionId() string {
@@ -2025,7 +2125,7 @@ type ReloadAgentsRequest struct {
 
 func (x *ReloadAgentsRequest) Reset() {
 	*x = ReloadAgentsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2137,7 @@ func (x *ReloadAgentsRequest) String() string {
 func (*ReloadAgentsRequest) ProtoMessage() {}
 
 func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2150,7 @@ func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReloadAgentsRequest) GetValidateOnly() bool {
@@ -2079,7 +2179,7 @@ type ReloadAgentsResponse struct {
 
 func (x *ReloadAgentsResponse) Reset() {
 	*x = ReloadAgentsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2091,7 +2191,7 @@ func (x *ReloadAgentsResponse) String() string {
 func (*ReloadAgentsResponse) ProtoMessage() {}
 
 func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2104,7 +2204,7 @@ func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReloadAgentsResponse) GetRegistryVersion() string {
@@ -2158,7 +2258,7 @@ type SetStickinessRequest struct {
 
 func (x *SetStickinessRequest) Reset() {
 	*x = SetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2270,7 @@ func (x *SetStickinessRequest) String() string {
 func (*SetStickinessRequest) ProtoMessage() {}
 
 func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2283,7 @@ func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*SetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetStickinessRequest) GetTenant() string {
@@ -2222,7 +2322,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2334,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2347,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -2292,7 +2392,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2404,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2417,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -2368,7 +2468,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2480,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2493,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -2498,7 +2598,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"start_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x18\n" +
-	"\achannel\x18\x04 \x01(\tR\achannel\"\xaf\n" +
+	"\achannel\x18\x04 \x01(\tR\achannel\"\xf4\n" +
 	"\n" +
 	"\x17GetRoutingStatsResponse\x128\n" +
 	"\n" +
@@ -2525,7 +2625,8 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x13messages_by_channel\x18\x11 \x03(\v2@.agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntryR\x11messagesByChannel\x127\n" +
 	"\aperiods\x18\x12 \x03(\v2\x1d.agent_routing.v1.StatsPeriodR\aperiods\x12%\n" +
 	"\x0ehandoffs_total\x18\x13 \x01(\x03R\rhandoffsTotal\x12%\n" +
-	"\x0erefusals_total\x18\x14 \x01(\x03R\rrefusalsTotal\x1a;\n" +
+	"\x0erefusals_total\x18\x14 \x01(\x03R\rrefusalsTotal\x12C\n" +
+	"\vsuggestions\x18\x15 \x03(\v2!.agent_routing.v1.SuggestionCountR\vsuggestions\x1a;\n" +
 	"\rCommandsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aA\n" +
@@ -2534,7 +2635,14 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aD\n" +
 	"\x16MessagesByChannelEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xa2\x02\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xc1\x01\n" +
+	"\x0fSuggestionCount\x12\"\n" +
+	"\rfrom_agent_id\x18\x01 \x01(\tR\vfromAgentId\x12\x1e\n" +
+	"\vto_agent_id\x18\x02 \x01(\tR\ttoAgentId\x12\x18\n" +
+	"\aoffered\x18\x03 \x01(\x03R\aoffered\x12\x1a\n" +
+	"\baccepted\x18\x04 \x01(\x03R\baccepted\x12\x1a\n" +
+	"\bdeclined\x18\x05 \x01(\x03R\bdeclined\x12\x18\n" +
+	"\aignored\x18\x06 \x01(\x03R\aignored\"\xa2\x02\n" +
 	"\vStatsPeriod\x129\n" +
 	"\n" +
 	"start_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x121\n" +
@@ -2661,7 +2769,7 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
 	(*ListSessionsRequest)(nil),     // 1: agent_routing.v1.ListSessionsRequest
@@ -2674,106 +2782,108 @@ var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(*WatchEventsResponse)(nil),     // 8: agent_routing.v1.WatchEventsResponse
 	(*GetRoutingStatsRequest)(nil),  // 9: agent_routing.v1.GetRoutingStatsRequest
 	(*GetRoutingStatsResponse)(nil), // 10: agent_routing.v1.GetRoutingStatsResponse
-	(*StatsPeriod)(nil),             // 11: agent_routing.v1.StatsPeriod
-	(*RouteReasonCount)(nil),        // 12: agent_routing.v1.RouteReasonCount
-	(*HandoffCount)(nil),            // 13: agent_routing.v1.HandoffCount
-	(*AgentStats)(nil),              // 14: agent_routing.v1.AgentStats
-	(*TurnOutcomeCount)(nil),        // 15: agent_routing.v1.TurnOutcomeCount
-	(*EraseUserRequest)(nil),        // 16: agent_routing.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 17: agent_routing.v1.EraseUserResponse
-	(*ExportUserRequest)(nil),       // 18: agent_routing.v1.ExportUserRequest
-	(*ExportUserResponse)(nil),      // 19: agent_routing.v1.ExportUserResponse
-	(*ReloadAgentsRequest)(nil),     // 20: agent_routing.v1.ReloadAgentsRequest
-	(*ReloadAgentsResponse)(nil),    // 21: agent_routing.v1.ReloadAgentsResponse
-	(*SetStickinessRequest)(nil),    // 22: agent_routing.v1.SetStickinessRequest
-	(*SetStickinessResponse)(nil),   // 23: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 24: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 25: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 26: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 27: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 28: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 29: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 31: agent_routing.v1.Agent
-	(*SessionEvent)(nil),            // 32: agent_routing.v1.SessionEvent
-	(*durationpb.Duration)(nil),     // 33: google.protobuf.Duration
-	(*Change)(nil),                  // 34: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 35: agent_routing.v1.Heartbeat
-	(RouteReason)(0),                // 36: agent_routing.v1.RouteReason
-	(Initiator)(0),                  // 37: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 38: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 39: agent_routing.v1.TurnOutcome
-	(*Task)(nil),                    // 40: agent_routing.v1.Task
-	(*Turn)(nil),                    // 41: agent_routing.v1.Turn
+	(*SuggestionCount)(nil),         // 11: agent_routing.v1.SuggestionCount
+	(*StatsPeriod)(nil),             // 12: agent_routing.v1.StatsPeriod
+	(*RouteReasonCount)(nil),        // 13: agent_routing.v1.RouteReasonCount
+	(*HandoffCount)(nil),            // 14: agent_routing.v1.HandoffCount
+	(*AgentStats)(nil),              // 15: agent_routing.v1.AgentStats
+	(*TurnOutcomeCount)(nil),        // 16: agent_routing.v1.TurnOutcomeCount
+	(*EraseUserRequest)(nil),        // 17: agent_routing.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 18: agent_routing.v1.EraseUserResponse
+	(*ExportUserRequest)(nil),       // 19: agent_routing.v1.ExportUserRequest
+	(*ExportUserResponse)(nil),      // 20: agent_routing.v1.ExportUserResponse
+	(*ReloadAgentsRequest)(nil),     // 21: agent_routing.v1.ReloadAgentsRequest
+	(*ReloadAgentsResponse)(nil),    // 22: agent_routing.v1.ReloadAgentsResponse
+	(*SetStickinessRequest)(nil),    // 23: agent_routing.v1.SetStickinessRequest
+	(*SetStickinessResponse)(nil),   // 24: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 25: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 26: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 27: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 28: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 29: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 30: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 31: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 32: agent_routing.v1.Agent
+	(*SessionEvent)(nil),            // 33: agent_routing.v1.SessionEvent
+	(*durationpb.Duration)(nil),     // 34: google.protobuf.Duration
+	(*Change)(nil),                  // 35: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 36: agent_routing.v1.Heartbeat
+	(RouteReason)(0),                // 37: agent_routing.v1.RouteReason
+	(Initiator)(0),                  // 38: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 39: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 40: agent_routing.v1.TurnOutcome
+	(*Task)(nil),                    // 41: agent_routing.v1.Task
+	(*Turn)(nil),                    // 42: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	29, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	30, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	30, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	30, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	31, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	31, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
 	3,  // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	31, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	29, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	30, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	30, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
-	30, // 8: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	30, // 9: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	32, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	30, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	31, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	31, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	31, // 8: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	31, // 9: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
 	0,  // 10: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
 	6,  // 11: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	32, // 12: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
-	33, // 13: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	34, // 14: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	35, // 15: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	30, // 16: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	30, // 17: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	30, // 18: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	30, // 19: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	30, // 20: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
-	12, // 21: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	26, // 22: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	13, // 23: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	27, // 24: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	14, // 25: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	28, // 26: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	11, // 27: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
-	30, // 28: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	33, // 29: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	36, // 30: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	37, // 31: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	38, // 32: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
-	15, // 33: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	33, // 34: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	33, // 35: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	39, // 36: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	30, // 37: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
-	3,  // 38: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	40, // 39: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	41, // 40: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
-	6,  // 41: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
-	30, // 42: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	30, // 43: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	1,  // 44: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	4,  // 45: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	7,  // 46: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	9,  // 47: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	16, // 48: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	18, // 49: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	20, // 50: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	22, // 51: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	24, // 52: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	2,  // 53: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	5,  // 54: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	8,  // 55: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	10, // 56: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	17, // 57: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	19, // 58: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	21, // 59: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	23, // 60: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	25, // 61: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	53, // [53:62] is the sub-list for method output_type
-	44, // [44:53] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	33, // 12: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	34, // 13: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	35, // 14: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	36, // 15: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	31, // 16: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	31, // 17: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	31, // 18: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	31, // 19: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	31, // 20: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	13, // 21: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
+	27, // 22: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	14, // 23: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
+	28, // 24: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	15, // 25: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
+	29, // 26: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	12, // 27: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
+	11, // 28: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
+	31, // 29: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	34, // 30: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	37, // 31: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	38, // 32: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	39, // 33: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	16, // 34: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
+	34, // 35: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	34, // 36: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	40, // 37: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	31, // 38: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	3,  // 39: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
+	41, // 40: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	42, // 41: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	6,  // 42: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
+	31, // 43: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	31, // 44: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	1,  // 45: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	4,  // 46: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	7,  // 47: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	9,  // 48: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	17, // 49: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	19, // 50: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	21, // 51: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	23, // 52: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	25, // 53: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	2,  // 54: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	5,  // 55: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	8,  // 56: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	10, // 57: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	18, // 58: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	20, // 59: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	22, // 60: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	24, // 61: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	26, // 62: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	54, // [54:63] is the sub-list for method output_type
+	45, // [45:54] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -2792,20 +2902,20 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*WatchEventsResponse_Change)(nil),
 		(*WatchEventsResponse_Heartbeat)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[18].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[19].OneofWrappers = []any{
 		(*ExportUserResponse_Session)(nil),
 		(*ExportUserResponse_Task)(nil),
 		(*ExportUserResponse_Turn)(nil),
 		(*ExportUserResponse_Record)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[21].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

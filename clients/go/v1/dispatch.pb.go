@@ -350,11 +350,13 @@ func (x *Consult) GetAnswer() string {
 	return ""
 }
 
-// Something to show the user at once, with no agent called: the answer to a command.
+// Something to show the user at once, with no agent called: the answer to a command, or to a
+// suggestion that the user declined.
 type Reply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The command that is answered, with its slash and in lower case: "/supervisor", "/reset",
-	// "/agents", "/agent", "/status", "/history" or "/help". Clients must cope with others.
+	// "/agents", "/agent", "/status", "/history" or "/help". Clients must cope with others. Empty
+	// where a declined suggestion is answered.
 	Command string `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
 	// The text to show, in the language of locale.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
@@ -418,8 +420,12 @@ func (x *Reply) GetLocale() string {
 
 // An offer to the user to switch to another agent, made beside an ordinary dispatch.
 //
-// Accept it with RouteRequest.quick_reply_id or SetActiveAgentRequest.suggestion_id. It is gone
-// with the next change of the active agent.
+// Accept it with RouteRequest.quick_reply_id or SetActiveAgentRequest.suggestion_id: the message
+// beside which it was made then goes to the suggested agent too. A user who just writes "yes" in
+// the session's language with the next message accepts it as well, unless the active agent waits
+// for an answer or a task for an approval. It is gone when it is answered, when another one is made,
+// and with the next change of the active agent. An agent that was declined is not suggested again
+// for the user's next five messages.
 type Suggestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the suggestion, a UUID.

@@ -25,6 +25,94 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What followed from a message's topic.
+type TopicOutcome int32
+
+const (
+	// Not given.
+	TopicOutcome_TOPIC_OUTCOME_UNSPECIFIED TopicOutcome = 0
+	// Not asked: nobody is active, and the registry gives such messages to the home agent
+	// (first_message: supervisor).
+	TopicOutcome_TOPIC_OUTCOME_HOME_FIRST TopicOutcome = 1
+	// Not asked: the session was sent to the home agent, by a command, a clear or a handoff, and this
+	// is the first message since.
+	TopicOutcome_TOPIC_OUTCOME_SENT_HOME TopicOutcome = 2
+	// Not asked: an agent that owns the session is in the middle of a task.
+	TopicOutcome_TOPIC_OUTCOME_OWNED TopicOutcome = 3
+	// Not asked: the active agent waits for an answer, and the registry has no lock_threshold.
+	TopicOutcome_TOPIC_OUTCOME_LOCKED TopicOutcome = 4
+	// Not asked: stickiness is off, the active agent is away, an approval is awaited, or the session
+	// has expired.
+	TopicOutcome_TOPIC_OUTCOME_OTHER_RULE TopicOutcome = 5
+	// Asked, and no agent reached the confidence that it takes.
+	TopicOutcome_TOPIC_OUTCOME_UNSURE TopicOutcome = 6
+	// Asked, but the user declined this agent lately.
+	TopicOutcome_TOPIC_OUTCOME_RESTING TopicOutcome = 7
+	// Asked, but a handoff rule forbids the switch; see verdicts.
+	TopicOutcome_TOPIC_OUTCOME_REFUSED TopicOutcome = 8
+	// The switch was suggested to the user.
+	TopicOutcome_TOPIC_OUTCOME_SUGGESTED TopicOutcome = 9
+	// The message went to the first candidate.
+	TopicOutcome_TOPIC_OUTCOME_SWITCHED TopicOutcome = 10
+)
+
+// Enum value maps for TopicOutcome.
+var (
+	TopicOutcome_name = map[int32]string{
+		0:  "TOPIC_OUTCOME_UNSPECIFIED",
+		1:  "TOPIC_OUTCOME_HOME_FIRST",
+		2:  "TOPIC_OUTCOME_SENT_HOME",
+		3:  "TOPIC_OUTCOME_OWNED",
+		4:  "TOPIC_OUTCOME_LOCKED",
+		5:  "TOPIC_OUTCOME_OTHER_RULE",
+		6:  "TOPIC_OUTCOME_UNSURE",
+		7:  "TOPIC_OUTCOME_RESTING",
+		8:  "TOPIC_OUTCOME_REFUSED",
+		9:  "TOPIC_OUTCOME_SUGGESTED",
+		10: "TOPIC_OUTCOME_SWITCHED",
+	}
+	TopicOutcome_value = map[string]int32{
+		"TOPIC_OUTCOME_UNSPECIFIED": 0,
+		"TOPIC_OUTCOME_HOME_FIRST":  1,
+		"TOPIC_OUTCOME_SENT_HOME":   2,
+		"TOPIC_OUTCOME_OWNED":       3,
+		"TOPIC_OUTCOME_LOCKED":      4,
+		"TOPIC_OUTCOME_OTHER_RULE":  5,
+		"TOPIC_OUTCOME_UNSURE":      6,
+		"TOPIC_OUTCOME_RESTING":     7,
+		"TOPIC_OUTCOME_REFUSED":     8,
+		"TOPIC_OUTCOME_SUGGESTED":   9,
+		"TOPIC_OUTCOME_SWITCHED":    10,
+	}
+)
+
+func (x TopicOutcome) Enum() *TopicOutcome {
+	p := new(TopicOutcome)
+	*p = x
+	return p
+}
+
+func (x TopicOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TopicOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_routing_service_proto_enumTypes[0].Descriptor()
+}
+
+func (TopicOutcome) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_routing_service_proto_enumTypes[0]
+}
+
+func (x TopicOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TopicOutcome.Descriptor instead.
+func (TopicOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{0}
+}
+
 // The order of turns.
 type TurnOrder int32
 
@@ -62,11 +150,11 @@ func (x TurnOrder) String() string {
 }
 
 func (TurnOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_routing_v1_routing_service_proto_enumTypes[0].Descriptor()
+	return file_agent_routing_v1_routing_service_proto_enumTypes[1].Descriptor()
 }
 
 func (TurnOrder) Type() protoreflect.EnumType {
-	return &file_agent_routing_v1_routing_service_proto_enumTypes[0]
+	return &file_agent_routing_v1_routing_service_proto_enumTypes[1]
 }
 
 func (x TurnOrder) Number() protoreflect.EnumNumber {
@@ -75,7 +163,7 @@ func (x TurnOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TurnOrder.Descriptor instead.
 func (TurnOrder) EnumDescriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{0}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{1}
 }
 
 // A user's message.
@@ -118,7 +206,10 @@ type RouteRequest struct {
 	// such as "none".
 	Entitlements []string `protobuf:"bytes,11,rep,name=entitlements,proto3" json:"entitlements,omitempty"`
 	// Id of the SuggestionOption that the user picked. The message that was asked about then goes to
-	// the suggested agent, or the offer is declined; text may be what the user saw on the button.
+	// the suggested agent, or the offer is declined, which is answered with a reply alone. text and
+	// items go nowhere and may be left out: text may be what the user saw on the button. Not open any
+	// more: NOT_FOUND, UNKNOWN_SUGGESTION. Refused by a handoff rule, since the session has changed
+	// meanwhile: FAILED_PRECONDITION, HANDOFF_REFUSED.
 	QuickReplyId string `protobuf:"bytes,12,opt,name=quick_reply_id,json=quickReplyId,proto3" json:"quick_reply_id,omitempty"`
 	// Take the text as it is: no command in it is carried out. Default false.
 	LiteralText bool `protobuf:"varint,13,opt,name=literal_text,json=literalText,proto3" json:"literal_text,omitempty"`
@@ -298,8 +389,11 @@ type RouteResponse struct {
 	// Whether an agent got the message with no call of the supervisor: what stickiness saved.
 	// False without a dispatch, and where the home agent got it.
 	SupervisorBypassed bool `protobuf:"varint,8,opt,name=supervisor_bypassed,json=supervisorBypassed,proto3" json:"supervisor_bypassed,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Why the message's topic did, or did not, bring it to another agent. Set with validate_only
+	// alone, where the registry has topics on and the message is no command.
+	TopicTrace    *TopicTrace `protobuf:"bytes,9,opt,name=topic_trace,json=topicTrace,proto3" json:"topic_trace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RouteResponse) Reset() {
@@ -388,6 +482,160 @@ func (x *RouteResponse) GetSupervisorBypassed() bool {
 	return false
 }
 
+func (x *RouteResponse) GetTopicTrace() *TopicTrace {
+	if x != nil {
+		return x.TopicTrace
+	}
+	return nil
+}
+
+// How topic detection saw a message.
+type TopicTrace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What followed from it.
+	Outcome TopicOutcome `protobuf:"varint,1,opt,name=outcome,proto3,enum=agent_routing.v1.TopicOutcome" json:"outcome,omitempty"`
+	// The model that was asked, with its version. Empty where none was.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// The agents that the message may be for, the likeliest first, a few at most.
+	Candidates []*TopicCandidate `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	// The probability, 0-1, that it is for the active agent; 0 where none is active. What it and the
+	// candidates leave to 1 is for none of them.
+	Stay float64 `protobuf:"fixed64,4,opt,name=stay,proto3" json:"stay,omitempty"`
+	// The probability that the first candidate needed. 0 without candidates.
+	Threshold float64 `protobuf:"fixed64,5,opt,name=threshold,proto3" json:"threshold,omitempty"`
+	// What each handoff rule said of the first candidate. Empty where it did not come to that.
+	Verdicts      []*Verdict `protobuf:"bytes,6,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicTrace) Reset() {
+	*x = TopicTrace{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicTrace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicTrace) ProtoMessage() {}
+
+func (x *TopicTrace) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicTrace.ProtoReflect.Descriptor instead.
+func (*TopicTrace) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TopicTrace) GetOutcome() TopicOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return TopicOutcome_TOPIC_OUTCOME_UNSPECIFIED
+}
+
+func (x *TopicTrace) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *TopicTrace) GetCandidates() []*TopicCandidate {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+func (x *TopicTrace) GetStay() float64 {
+	if x != nil {
+		return x.Stay
+	}
+	return 0
+}
+
+func (x *TopicTrace) GetThreshold() float64 {
+	if x != nil {
+		return x.Threshold
+	}
+	return 0
+}
+
+func (x *TopicTrace) GetVerdicts() []*Verdict {
+	if x != nil {
+		return x.Verdicts
+	}
+	return nil
+}
+
+// An agent that a message may be for.
+type TopicCandidate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The probability that the message is for it, 0-1.
+	Confidence    float64 `protobuf:"fixed64,2,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicCandidate) Reset() {
+	*x = TopicCandidate{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicCandidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicCandidate) ProtoMessage() {}
+
+func (x *TopicCandidate) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicCandidate.ProtoReflect.Descriptor instead.
+func (*TopicCandidate) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TopicCandidate) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *TopicCandidate) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
 // A handoff to validate and carry out.
 type SetActiveAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -421,7 +669,9 @@ type SetActiveAgentRequest struct {
 	// entry says, else TRANSFER. Others are INVALID_FIELD here.
 	Mode HandoffMode `protobuf:"varint,11,opt,name=mode,proto3,enum=agent_routing.v1.HandoffMode" json:"mode,omitempty"`
 	// The suggestion that the user accepts with this handoff. It must name the same agent. Not open
-	// any more: NOT_FOUND, UNKNOWN_SUGGESTION.
+	// any more: NOT_FOUND, UNKNOWN_SUGGESTION. The rules are those for a change of topic, whatever
+	// initiator is given. Without a turn_request_id the message that was asked about is dispatched to
+	// the agent; see dispatch of the response.
 	SuggestionId string `protobuf:"bytes,12,opt,name=suggestion_id,json=suggestionId,proto3" json:"suggestion_id,omitempty"`
 	// The revision at which the caller believes the session to be; another one is ABORTED,
 	// REVISION_MISMATCH. 0: the session is new. Unset: not checked.
@@ -435,7 +685,7 @@ type SetActiveAgentRequest struct {
 
 func (x *SetActiveAgentRequest) Reset() {
 	*x = SetActiveAgentRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[2]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +697,7 @@ func (x *SetActiveAgentRequest) String() string {
 func (*SetActiveAgentRequest) ProtoMessage() {}
 
 func (x *SetActiveAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[2]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +710,7 @@ func (x *SetActiveAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetActiveAgentRequest.ProtoReflect.Descriptor instead.
 func (*SetActiveAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{2}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SetActiveAgentRequest) GetSessionId() string {
@@ -579,14 +829,17 @@ type SetActiveAgentResponse struct {
 	Handoff *Handoff `protobuf:"bytes,6,opt,name=handoff,proto3" json:"handoff,omitempty"`
 	// What each rule said, in the order in which they are evaluated. All are allowed, unless
 	// validate_only.
-	Verdicts      []*Verdict `protobuf:"bytes,7,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	Verdicts []*Verdict `protobuf:"bytes,7,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	// The message that the accepted suggestion was about, for the agent. Set with a suggestion_id and
+	// no turn_request_id.
+	Dispatch      *Dispatch `protobuf:"bytes,8,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetActiveAgentResponse) Reset() {
 	*x = SetActiveAgentResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[3]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +851,7 @@ func (x *SetActiveAgentResponse) String() string {
 func (*SetActiveAgentResponse) ProtoMessage() {}
 
 func (x *SetActiveAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[3]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +864,7 @@ func (x *SetActiveAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetActiveAgentResponse.ProtoReflect.Descriptor instead.
 func (*SetActiveAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{3}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SetActiveAgentResponse) GetSessionId() string {
@@ -663,6 +916,13 @@ func (x *SetActiveAgentResponse) GetVerdicts() []*Verdict {
 	return nil
 }
 
+func (x *SetActiveAgentResponse) GetDispatch() *Dispatch {
+	if x != nil {
+		return x.Dispatch
+	}
+	return nil
+}
+
 // A return to the home agent.
 type ClearActiveAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -685,7 +945,7 @@ type ClearActiveAgentRequest struct {
 
 func (x *ClearActiveAgentRequest) Reset() {
 	*x = ClearActiveAgentRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[4]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -697,7 +957,7 @@ func (x *ClearActiveAgentRequest) String() string {
 func (*ClearActiveAgentRequest) ProtoMessage() {}
 
 func (x *ClearActiveAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[4]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -710,7 +970,7 @@ func (x *ClearActiveAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearActiveAgentRequest.ProtoReflect.Descriptor instead.
 func (*ClearActiveAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{4}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ClearActiveAgentRequest) GetSessionId() string {
@@ -777,7 +1037,7 @@ type ClearActiveAgentResponse struct {
 
 func (x *ClearActiveAgentResponse) Reset() {
 	*x = ClearActiveAgentResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[5]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +1049,7 @@ func (x *ClearActiveAgentResponse) String() string {
 func (*ClearActiveAgentResponse) ProtoMessage() {}
 
 func (x *ClearActiveAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[5]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +1062,7 @@ func (x *ClearActiveAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearActiveAgentResponse.ProtoReflect.Descriptor instead.
 func (*ClearActiveAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{5}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ClearActiveAgentResponse) GetSessionId() string {
@@ -860,7 +1120,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +1132,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +1145,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{6}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StatusRequest) GetSessionId() string {
@@ -944,13 +1204,15 @@ type StatusResponse struct {
 	TurnsByAgent map[string]int32 `protobuf:"bytes,16,rep,name=turns_by_agent,json=turnsByAgent,proto3" json:"turns_by_agent,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// What a person has to decide before the task goes on. Unset unless the task is paused.
 	PendingApproval *PendingApproval `protobuf:"bytes,17,opt,name=pending_approval,json=pendingApproval,proto3" json:"pending_approval,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The switch that the user was offered and has not answered. Unset where there is none.
+	Suggestion    *Suggestion `protobuf:"bytes,18,opt,name=suggestion,proto3" json:"suggestion,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1224,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1237,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{7}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StatusResponse) GetSessionId() string {
@@ -1097,6 +1359,13 @@ func (x *StatusResponse) GetPendingApproval() *PendingApproval {
 	return nil
 }
 
+func (x *StatusResponse) GetSuggestion() *Suggestion {
+	if x != nil {
+		return x.Suggestion
+	}
+	return nil
+}
+
 // A request that waits for an approval: decide it with ResumeTask.
 type PendingApproval struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1116,7 +1385,7 @@ type PendingApproval struct {
 
 func (x *PendingApproval) Reset() {
 	*x = PendingApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1128,7 +1397,7 @@ func (x *PendingApproval) String() string {
 func (*PendingApproval) ProtoMessage() {}
 
 func (x *PendingApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1141,7 +1410,7 @@ func (x *PendingApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingApproval.ProtoReflect.Descriptor instead.
 func (*PendingApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{8}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PendingApproval) GetTaskId() string {
@@ -1199,7 +1468,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1480,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1493,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{9}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Frame) GetAgent() *Agent {
@@ -1303,7 +1572,7 @@ type CompleteTurnRequest struct {
 
 func (x *CompleteTurnRequest) Reset() {
 	*x = CompleteTurnRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1584,7 @@ func (x *CompleteTurnRequest) String() string {
 func (*CompleteTurnRequest) ProtoMessage() {}
 
 func (x *CompleteTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1597,7 @@ func (x *CompleteTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTurnRequest.ProtoReflect.Descriptor instead.
 func (*CompleteTurnRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{10}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CompleteTurnRequest) GetSessionId() string {
@@ -1503,7 +1772,7 @@ type ProceedOutcome struct {
 
 func (x *ProceedOutcome) Reset() {
 	*x = ProceedOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1784,7 @@ func (x *ProceedOutcome) String() string {
 func (*ProceedOutcome) ProtoMessage() {}
 
 func (x *ProceedOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1797,7 @@ func (x *ProceedOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProceedOutcome.ProtoReflect.Descriptor instead.
 func (*ProceedOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{11}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{13}
 }
 
 // Asked the user something.
@@ -1543,7 +1812,7 @@ type FollowUpOutcome struct {
 
 func (x *FollowUpOutcome) Reset() {
 	*x = FollowUpOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1824,7 @@ func (x *FollowUpOutcome) String() string {
 func (*FollowUpOutcome) ProtoMessage() {}
 
 func (x *FollowUpOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1837,7 @@ func (x *FollowUpOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowUpOutcome.ProtoReflect.Descriptor instead.
 func (*FollowUpOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{12}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FollowUpOutcome) GetTimeout() *durationpb.Duration {
@@ -1592,7 +1861,7 @@ type CompleteOutcome struct {
 
 func (x *CompleteOutcome) Reset() {
 	*x = CompleteOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1873,7 @@ func (x *CompleteOutcome) String() string {
 func (*CompleteOutcome) ProtoMessage() {}
 
 func (x *CompleteOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1886,7 @@ func (x *CompleteOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteOutcome.ProtoReflect.Descriptor instead.
 func (*CompleteOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{13}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CompleteOutcome) GetSummary() string {
@@ -1654,7 +1923,7 @@ type HandoffOutcome struct {
 
 func (x *HandoffOutcome) Reset() {
 	*x = HandoffOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1935,7 @@ func (x *HandoffOutcome) String() string {
 func (*HandoffOutcome) ProtoMessage() {}
 
 func (x *HandoffOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1948,7 @@ func (x *HandoffOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffOutcome.ProtoReflect.Descriptor instead.
 func (*HandoffOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{14}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HandoffOutcome) GetAgentId() string {
@@ -1728,7 +1997,7 @@ type ApprovalNeededOutcome struct {
 
 func (x *ApprovalNeededOutcome) Reset() {
 	*x = ApprovalNeededOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +2009,7 @@ func (x *ApprovalNeededOutcome) String() string {
 func (*ApprovalNeededOutcome) ProtoMessage() {}
 
 func (x *ApprovalNeededOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +2022,7 @@ func (x *ApprovalNeededOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalNeededOutcome.ProtoReflect.Descriptor instead.
 func (*ApprovalNeededOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{15}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ApprovalNeededOutcome) GetPrompt() string {
@@ -1774,7 +2043,7 @@ type FailureOutcome struct {
 
 func (x *FailureOutcome) Reset() {
 	*x = FailureOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +2055,7 @@ func (x *FailureOutcome) String() string {
 func (*FailureOutcome) ProtoMessage() {}
 
 func (x *FailureOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +2068,7 @@ func (x *FailureOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailureOutcome.ProtoReflect.Descriptor instead.
 func (*FailureOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{16}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FailureOutcome) GetMessage() string {
@@ -1842,7 +2111,7 @@ type CompleteTurnResponse struct {
 
 func (x *CompleteTurnResponse) Reset() {
 	*x = CompleteTurnResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +2123,7 @@ func (x *CompleteTurnResponse) String() string {
 func (*CompleteTurnResponse) ProtoMessage() {}
 
 func (x *CompleteTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +2136,7 @@ func (x *CompleteTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTurnResponse.ProtoReflect.Descriptor instead.
 func (*CompleteTurnResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CompleteTurnResponse) GetSessionId() string {
@@ -1970,7 +2239,7 @@ type ResumeTaskRequest struct {
 
 func (x *ResumeTaskRequest) Reset() {
 	*x = ResumeTaskRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2251,7 @@ func (x *ResumeTaskRequest) String() string {
 func (*ResumeTaskRequest) ProtoMessage() {}
 
 func (x *ResumeTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2264,7 @@ func (x *ResumeTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeTaskRequest.ProtoReflect.Descriptor instead.
 func (*ResumeTaskRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResumeTaskRequest) GetSessionId() string {
@@ -2060,7 +2329,7 @@ type ResumeTaskResponse struct {
 
 func (x *ResumeTaskResponse) Reset() {
 	*x = ResumeTaskResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2341,7 @@ func (x *ResumeTaskResponse) String() string {
 func (*ResumeTaskResponse) ProtoMessage() {}
 
 func (x *ResumeTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2354,7 @@ func (x *ResumeTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeTaskResponse.ProtoReflect.Descriptor instead.
 func (*ResumeTaskResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResumeTaskResponse) GetSessionId() string {
@@ -2143,7 +2412,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2424,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2437,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListTasksRequest) GetSessionId() string {
@@ -2219,7 +2488,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2500,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2513,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -2286,7 +2555,7 @@ type ListTurnsRequest struct {
 
 func (x *ListTurnsRequest) Reset() {
 	*x = ListTurnsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2567,7 @@ func (x *ListTurnsRequest) String() string {
 func (*ListTurnsRequest) ProtoMessage() {}
 
 func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2580,7 @@ func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsRequest.ProtoReflect.Descriptor instead.
 func (*ListTurnsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListTurnsRequest) GetSessionId() string {
@@ -2376,7 +2645,7 @@ type ListTurnsResponse struct {
 
 func (x *ListTurnsResponse) Reset() {
 	*x = ListTurnsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2657,7 @@ func (x *ListTurnsResponse) String() string {
 func (*ListTurnsResponse) ProtoMessage() {}
 
 func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2670,7 @@ func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsResponse.ProtoReflect.Descriptor instead.
 func (*ListTurnsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListTurnsResponse) GetTurns() []*Turn {
@@ -2442,7 +2711,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2454,7 +2723,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2467,7 +2736,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListAgentsRequest) GetSessionId() string {
@@ -2526,7 +2795,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2538,7 +2807,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2551,7 +2820,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -2608,7 +2877,7 @@ type WatchSessionRequest struct {
 
 func (x *WatchSessionRequest) Reset() {
 	*x = WatchSessionRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2889,7 @@ func (x *WatchSessionRequest) String() string {
 func (*WatchSessionRequest) ProtoMessage() {}
 
 func (x *WatchSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2902,7 @@ func (x *WatchSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionRequest.ProtoReflect.Descriptor instead.
 func (*WatchSessionRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchSessionRequest) GetSessionId() string {
@@ -2681,7 +2950,7 @@ type WatchSessionResponse struct {
 
 func (x *WatchSessionResponse) Reset() {
 	*x = WatchSessionResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2693,7 +2962,7 @@ func (x *WatchSessionResponse) String() string {
 func (*WatchSessionResponse) ProtoMessage() {}
 
 func (x *WatchSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2706,7 +2975,7 @@ func (x *WatchSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionResponse.ProtoReflect.Descriptor instead.
 func (*WatchSessionResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchSessionResponse) GetKind() isWatchSessionResponse_Kind {
@@ -2763,7 +3032,7 @@ type RouteStreamRequest struct {
 
 func (x *RouteStreamRequest) Reset() {
 	*x = RouteStreamRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2775,7 +3044,7 @@ func (x *RouteStreamRequest) String() string {
 func (*RouteStreamRequest) ProtoMessage() {}
 
 func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2788,7 +3057,7 @@ func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamRequest.ProtoReflect.Descriptor instead.
 func (*RouteStreamRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RouteStreamRequest) GetRoute() *RouteRequest {
@@ -2818,7 +3087,7 @@ type RouteStreamResponse struct {
 
 func (x *RouteStreamResponse) Reset() {
 	*x = RouteStreamResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +3099,7 @@ func (x *RouteStreamResponse) String() string {
 func (*RouteStreamResponse) ProtoMessage() {}
 
 func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +3112,7 @@ func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamResponse.ProtoReflect.Descriptor instead.
 func (*RouteStreamResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RouteStreamResponse) GetRequestId() string {
@@ -2931,7 +3200,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x14\n" +
-	"\x12_expected_revision\"\xd8\x02\n" +
+	"\x12_expected_revision\"\x97\x03\n" +
 	"\rRouteResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -2944,7 +3213,24 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
 	"suggestion\x18\a \x01(\v2\x1c.agent_routing.v1.SuggestionR\n" +
 	"suggestion\x12/\n" +
-	"\x13supervisor_bypassed\x18\b \x01(\bR\x12supervisorBypassed\"\xba\x04\n" +
+	"\x13supervisor_bypassed\x18\b \x01(\bR\x12supervisorBypassed\x12=\n" +
+	"\vtopic_trace\x18\t \x01(\v2\x1c.agent_routing.v1.TopicTraceR\n" +
+	"topicTrace\"\x87\x02\n" +
+	"\n" +
+	"TopicTrace\x128\n" +
+	"\aoutcome\x18\x01 \x01(\x0e2\x1e.agent_routing.v1.TopicOutcomeR\aoutcome\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12@\n" +
+	"\n" +
+	"candidates\x18\x03 \x03(\v2 .agent_routing.v1.TopicCandidateR\n" +
+	"candidates\x12\x12\n" +
+	"\x04stay\x18\x04 \x01(\x01R\x04stay\x12\x1c\n" +
+	"\tthreshold\x18\x05 \x01(\x01R\tthreshold\x125\n" +
+	"\bverdicts\x18\x06 \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\"K\n" +
+	"\x0eTopicCandidate\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x02 \x01(\x01R\n" +
+	"confidence\"\xba\x04\n" +
 	"\x15SetActiveAgentRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -2963,7 +3249,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\rsuggestion_id\x18\f \x01(\tR\fsuggestionId\x120\n" +
 	"\x11expected_revision\x18\r \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01\x12#\n" +
 	"\rvalidate_only\x18\x0e \x01(\bR\fvalidateOnlyB\x14\n" +
-	"\x12_expected_revision\"\xa6\x02\n" +
+	"\x12_expected_revision\"\xde\x02\n" +
 	"\x16SetActiveAgentResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -2973,7 +3259,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12-\n" +
 	"\x05agent\x18\x05 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x123\n" +
 	"\ahandoff\x18\x06 \x01(\v2\x19.agent_routing.v1.HandoffR\ahandoff\x125\n" +
-	"\bverdicts\x18\a \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\"\x84\x02\n" +
+	"\bverdicts\x18\a \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\x126\n" +
+	"\bdispatch\x18\b \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\"\x84\x02\n" +
 	"\x17ClearActiveAgentRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -2996,7 +3283,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\rStatusRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
-	"\auser_id\x18\x02 \x01(\tR\x06userId\"\x9c\a\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\"\xda\a\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1a\n" +
@@ -3019,7 +3306,10 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\vupdate_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"updateTime\x12X\n" +
 	"\x0eturns_by_agent\x18\x10 \x03(\v22.agent_routing.v1.StatusResponse.TurnsByAgentEntryR\fturnsByAgent\x12L\n" +
-	"\x10pending_approval\x18\x11 \x01(\v2!.agent_routing.v1.PendingApprovalR\x0fpendingApproval\x1a?\n" +
+	"\x10pending_approval\x18\x11 \x01(\v2!.agent_routing.v1.PendingApprovalR\x0fpendingApproval\x12<\n" +
+	"\n" +
+	"suggestion\x18\x12 \x01(\v2\x1c.agent_routing.v1.SuggestionR\n" +
+	"suggestion\x1a?\n" +
 	"\x11TurnsByAgentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xcb\x01\n" +
@@ -3170,7 +3460,20 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x127\n" +
 	"\x05route\x18\x03 \x01(\v2\x1f.agent_routing.v1.RouteResponseH\x00R\x05route\x12*\n" +
 	"\x05error\x18\x04 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
-	"\x06result*a\n" +
+	"\x06result*\xc2\x02\n" +
+	"\fTopicOutcome\x12\x1d\n" +
+	"\x19TOPIC_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18TOPIC_OUTCOME_HOME_FIRST\x10\x01\x12\x1b\n" +
+	"\x17TOPIC_OUTCOME_SENT_HOME\x10\x02\x12\x17\n" +
+	"\x13TOPIC_OUTCOME_OWNED\x10\x03\x12\x18\n" +
+	"\x14TOPIC_OUTCOME_LOCKED\x10\x04\x12\x1c\n" +
+	"\x18TOPIC_OUTCOME_OTHER_RULE\x10\x05\x12\x18\n" +
+	"\x14TOPIC_OUTCOME_UNSURE\x10\x06\x12\x19\n" +
+	"\x15TOPIC_OUTCOME_RESTING\x10\a\x12\x19\n" +
+	"\x15TOPIC_OUTCOME_REFUSED\x10\b\x12\x1b\n" +
+	"\x17TOPIC_OUTCOME_SUGGESTED\x10\t\x12\x1a\n" +
+	"\x16TOPIC_OUTCOME_SWITCHED\x10\n" +
+	"*a\n" +
 	"\tTurnOrder\x12\x1a\n" +
 	"\x16TURN_ORDER_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17TURN_ORDER_OLDEST_FIRST\x10\x01\x12\x1b\n" +
@@ -3203,155 +3506,164 @@ func file_agent_routing_v1_routing_service_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_routing_service_proto_rawDescData
 }
 
-var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_agent_routing_v1_routing_service_proto_goTypes = []any{
-	(TurnOrder)(0),                   // 0: agent_routing.v1.TurnOrder
-	(*RouteRequest)(nil),             // 1: agent_routing.v1.RouteRequest
-	(*RouteResponse)(nil),            // 2: agent_routing.v1.RouteResponse
-	(*SetActiveAgentRequest)(nil),    // 3: agent_routing.v1.SetActiveAgentRequest
-	(*SetActiveAgentResponse)(nil),   // 4: agent_routing.v1.SetActiveAgentResponse
-	(*ClearActiveAgentRequest)(nil),  // 5: agent_routing.v1.ClearActiveAgentRequest
-	(*ClearActiveAgentResponse)(nil), // 6: agent_routing.v1.ClearActiveAgentResponse
-	(*StatusRequest)(nil),            // 7: agent_routing.v1.StatusRequest
-	(*StatusResponse)(nil),           // 8: agent_routing.v1.StatusResponse
-	(*PendingApproval)(nil),          // 9: agent_routing.v1.PendingApproval
-	(*Frame)(nil),                    // 10: agent_routing.v1.Frame
-	(*CompleteTurnRequest)(nil),      // 11: agent_routing.v1.CompleteTurnRequest
-	(*ProceedOutcome)(nil),           // 12: agent_routing.v1.ProceedOutcome
-	(*FollowUpOutcome)(nil),          // 13: agent_routing.v1.FollowUpOutcome
-	(*CompleteOutcome)(nil),          // 14: agent_routing.v1.CompleteOutcome
-	(*HandoffOutcome)(nil),           // 15: agent_routing.v1.HandoffOutcome
-	(*ApprovalNeededOutcome)(nil),    // 16: agent_routing.v1.ApprovalNeededOutcome
-	(*FailureOutcome)(nil),           // 17: agent_routing.v1.FailureOutcome
-	(*CompleteTurnResponse)(nil),     // 18: agent_routing.v1.CompleteTurnResponse
-	(*ResumeTaskRequest)(nil),        // 19: agent_routing.v1.ResumeTaskRequest
-	(*ResumeTaskResponse)(nil),       // 20: agent_routing.v1.ResumeTaskResponse
-	(*ListTasksRequest)(nil),         // 21: agent_routing.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 22: agent_routing.v1.ListTasksResponse
-	(*ListTurnsRequest)(nil),         // 23: agent_routing.v1.ListTurnsRequest
-	(*ListTurnsResponse)(nil),        // 24: agent_routing.v1.ListTurnsResponse
-	(*ListAgentsRequest)(nil),        // 25: agent_routing.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 26: agent_routing.v1.ListAgentsResponse
-	(*WatchSessionRequest)(nil),      // 27: agent_routing.v1.WatchSessionRequest
-	(*WatchSessionResponse)(nil),     // 28: agent_routing.v1.WatchSessionResponse
-	(*RouteStreamRequest)(nil),       // 29: agent_routing.v1.RouteStreamRequest
-	(*RouteStreamResponse)(nil),      // 30: agent_routing.v1.RouteStreamResponse
-	nil,                              // 31: agent_routing.v1.RouteRequest.MetadataEntry
-	nil,                              // 32: agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	nil,                              // 33: agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	nil,                              // 34: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	(*Item)(nil),                     // 35: agent_routing.v1.Item
-	(*timestamppb.Timestamp)(nil),    // 36: google.protobuf.Timestamp
-	(*Dispatch)(nil),                 // 37: agent_routing.v1.Dispatch
-	(*Reply)(nil),                    // 38: agent_routing.v1.Reply
-	(*Suggestion)(nil),               // 39: agent_routing.v1.Suggestion
-	(Initiator)(0),                   // 40: agent_routing.v1.Initiator
-	(*structpb.Struct)(nil),          // 41: google.protobuf.Struct
-	(HandoffMode)(0),                 // 42: agent_routing.v1.HandoffMode
-	(*Agent)(nil),                    // 43: agent_routing.v1.Agent
-	(*Handoff)(nil),                  // 44: agent_routing.v1.Handoff
-	(*Verdict)(nil),                  // 45: agent_routing.v1.Verdict
-	(ClearScope)(0),                  // 46: agent_routing.v1.ClearScope
-	(*Task)(nil),                     // 47: agent_routing.v1.Task
-	(*Step)(nil),                     // 48: agent_routing.v1.Step
-	(*durationpb.Duration)(nil),      // 49: google.protobuf.Duration
-	(OutcomeStatus)(0),               // 50: agent_routing.v1.OutcomeStatus
-	(TaskStatus)(0),                  // 51: agent_routing.v1.TaskStatus
-	(Decision)(0),                    // 52: agent_routing.v1.Decision
-	(*Turn)(nil),                     // 53: agent_routing.v1.Turn
-	(*Change)(nil),                   // 54: agent_routing.v1.Change
-	(*Heartbeat)(nil),                // 55: agent_routing.v1.Heartbeat
-	(*status.Status)(nil),            // 56: google.rpc.Status
+	(TopicOutcome)(0),                // 0: agent_routing.v1.TopicOutcome
+	(TurnOrder)(0),                   // 1: agent_routing.v1.TurnOrder
+	(*RouteRequest)(nil),             // 2: agent_routing.v1.RouteRequest
+	(*RouteResponse)(nil),            // 3: agent_routing.v1.RouteResponse
+	(*TopicTrace)(nil),               // 4: agent_routing.v1.TopicTrace
+	(*TopicCandidate)(nil),           // 5: agent_routing.v1.TopicCandidate
+	(*SetActiveAgentRequest)(nil),    // 6: agent_routing.v1.SetActiveAgentRequest
+	(*SetActiveAgentResponse)(nil),   // 7: agent_routing.v1.SetActiveAgentResponse
+	(*ClearActiveAgentRequest)(nil),  // 8: agent_routing.v1.ClearActiveAgentRequest
+	(*ClearActiveAgentResponse)(nil), // 9: agent_routing.v1.ClearActiveAgentResponse
+	(*StatusRequest)(nil),            // 10: agent_routing.v1.StatusRequest
+	(*StatusResponse)(nil),           // 11: agent_routing.v1.StatusResponse
+	(*PendingApproval)(nil),          // 12: agent_routing.v1.PendingApproval
+	(*Frame)(nil),                    // 13: agent_routing.v1.Frame
+	(*CompleteTurnRequest)(nil),      // 14: agent_routing.v1.CompleteTurnRequest
+	(*ProceedOutcome)(nil),           // 15: agent_routing.v1.ProceedOutcome
+	(*FollowUpOutcome)(nil),          // 16: agent_routing.v1.FollowUpOutcome
+	(*CompleteOutcome)(nil),          // 17: agent_routing.v1.CompleteOutcome
+	(*HandoffOutcome)(nil),           // 18: agent_routing.v1.HandoffOutcome
+	(*ApprovalNeededOutcome)(nil),    // 19: agent_routing.v1.ApprovalNeededOutcome
+	(*FailureOutcome)(nil),           // 20: agent_routing.v1.FailureOutcome
+	(*CompleteTurnResponse)(nil),     // 21: agent_routing.v1.CompleteTurnResponse
+	(*ResumeTaskRequest)(nil),        // 22: agent_routing.v1.ResumeTaskRequest
+	(*ResumeTaskResponse)(nil),       // 23: agent_routing.v1.ResumeTaskResponse
+	(*ListTasksRequest)(nil),         // 24: agent_routing.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 25: agent_routing.v1.ListTasksResponse
+	(*ListTurnsRequest)(nil),         // 26: agent_routing.v1.ListTurnsRequest
+	(*ListTurnsResponse)(nil),        // 27: agent_routing.v1.ListTurnsResponse
+	(*ListAgentsRequest)(nil),        // 28: agent_routing.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 29: agent_routing.v1.ListAgentsResponse
+	(*WatchSessionRequest)(nil),      // 30: agent_routing.v1.WatchSessionRequest
+	(*WatchSessionResponse)(nil),     // 31: agent_routing.v1.WatchSessionResponse
+	(*RouteStreamRequest)(nil),       // 32: agent_routing.v1.RouteStreamRequest
+	(*RouteStreamResponse)(nil),      // 33: agent_routing.v1.RouteStreamResponse
+	nil,                              // 34: agent_routing.v1.RouteRequest.MetadataEntry
+	nil,                              // 35: agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	nil,                              // 36: agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	nil,                              // 37: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	(*Item)(nil),                     // 38: agent_routing.v1.Item
+	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
+	(*Dispatch)(nil),                 // 40: agent_routing.v1.Dispatch
+	(*Reply)(nil),                    // 41: agent_routing.v1.Reply
+	(*Suggestion)(nil),               // 42: agent_routing.v1.Suggestion
+	(*Verdict)(nil),                  // 43: agent_routing.v1.Verdict
+	(Initiator)(0),                   // 44: agent_routing.v1.Initiator
+	(*structpb.Struct)(nil),          // 45: google.protobuf.Struct
+	(HandoffMode)(0),                 // 46: agent_routing.v1.HandoffMode
+	(*Agent)(nil),                    // 47: agent_routing.v1.Agent
+	(*Handoff)(nil),                  // 48: agent_routing.v1.Handoff
+	(ClearScope)(0),                  // 49: agent_routing.v1.ClearScope
+	(*Task)(nil),                     // 50: agent_routing.v1.Task
+	(*Step)(nil),                     // 51: agent_routing.v1.Step
+	(*durationpb.Duration)(nil),      // 52: google.protobuf.Duration
+	(OutcomeStatus)(0),               // 53: agent_routing.v1.OutcomeStatus
+	(TaskStatus)(0),                  // 54: agent_routing.v1.TaskStatus
+	(Decision)(0),                    // 55: agent_routing.v1.Decision
+	(*Turn)(nil),                     // 56: agent_routing.v1.Turn
+	(*Change)(nil),                   // 57: agent_routing.v1.Change
+	(*Heartbeat)(nil),                // 58: agent_routing.v1.Heartbeat
+	(*status.Status)(nil),            // 59: google.rpc.Status
 }
 var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
-	35, // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
-	31, // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
-	36, // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
-	37, // 3: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	38, // 4: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
-	39, // 5: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	40, // 6: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
-	41, // 7: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
-	42, // 8: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
-	43, // 9: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	44, // 10: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
-	45, // 11: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	46, // 12: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
-	43, // 13: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	43, // 14: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	43, // 15: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
-	43, // 16: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
-	36, // 17: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	10, // 18: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
-	47, // 19: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
-	37, // 20: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
-	36, // 21: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
-	36, // 22: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
-	32, // 23: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	9,  // 24: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	43, // 25: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
-	36, // 26: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
-	43, // 27: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
-	36, // 28: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
-	35, // 29: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
-	12, // 30: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
-	13, // 31: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
-	14, // 32: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
-	15, // 33: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
-	16, // 34: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
-	17, // 35: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
-	48, // 36: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
-	49, // 37: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
-	41, // 38: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
-	42, // 39: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
-	50, // 40: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	51, // 41: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
-	37, // 42: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
-	43, // 43: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
-	45, // 44: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	52, // 45: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
-	37, // 46: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	51, // 47: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
-	47, // 48: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
-	0,  // 49: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
-	53, // 50: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
-	43, // 51: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
-	33, // 52: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	34, // 53: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	49, // 54: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	54, // 55: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
-	55, // 56: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	1,  // 57: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
-	2,  // 58: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
-	56, // 59: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
-	1,  // 60: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	3,  // 61: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	5,  // 62: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	7,  // 63: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	11, // 64: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	19, // 65: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	21, // 66: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	23, // 67: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	25, // 68: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	27, // 69: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	29, // 70: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	2,  // 71: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	4,  // 72: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	6,  // 73: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	8,  // 74: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	18, // 75: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	20, // 76: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	22, // 77: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	24, // 78: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	26, // 79: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	28, // 80: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	30, // 81: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	71, // [71:82] is the sub-list for method output_type
-	60, // [60:71] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	38, // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
+	34, // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
+	39, // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
+	40, // 3: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	41, // 4: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
+	42, // 5: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	4,  // 6: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
+	0,  // 7: agent_routing.v1.TopicTrace.outcome:type_name -> agent_routing.v1.TopicOutcome
+	5,  // 8: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
+	43, // 9: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
+	44, // 10: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
+	45, // 11: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
+	46, // 12: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
+	47, // 13: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	48, // 14: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
+	43, // 15: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	40, // 16: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	49, // 17: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
+	47, // 18: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	47, // 19: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	47, // 20: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
+	47, // 21: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
+	39, // 22: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	13, // 23: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
+	50, // 24: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
+	40, // 25: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
+	39, // 26: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
+	39, // 27: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
+	35, // 28: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	12, // 29: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
+	42, // 30: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	47, // 31: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
+	39, // 32: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
+	47, // 33: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
+	39, // 34: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
+	38, // 35: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
+	15, // 36: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
+	16, // 37: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
+	17, // 38: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
+	18, // 39: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
+	19, // 40: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
+	20, // 41: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
+	51, // 42: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
+	52, // 43: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
+	45, // 44: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
+	46, // 45: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
+	53, // 46: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	54, // 47: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
+	40, // 48: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
+	47, // 49: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
+	43, // 50: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	55, // 51: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
+	40, // 52: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	54, // 53: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
+	50, // 54: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
+	1,  // 55: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
+	56, // 56: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
+	47, // 57: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
+	36, // 58: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	37, // 59: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	52, // 60: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	57, // 61: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
+	58, // 62: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	2,  // 63: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
+	3,  // 64: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
+	59, // 65: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
+	2,  // 66: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	6,  // 67: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	8,  // 68: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	10, // 69: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	14, // 70: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	22, // 71: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	24, // 72: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	26, // 73: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	28, // 74: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	30, // 75: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	32, // 76: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	3,  // 77: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	7,  // 78: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	9,  // 79: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	11, // 80: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	21, // 81: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	23, // 82: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	25, // 83: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	27, // 84: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	29, // 85: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	31, // 86: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	33, // 87: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	77, // [77:88] is the sub-list for method output_type
+	66, // [66:77] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }
@@ -3368,9 +3680,9 @@ func file_agent_routing_v1_routing_service_proto_init() {
 	file_agent_routing_v1_task_proto_init()
 	file_agent_routing_v1_turn_proto_init()
 	file_agent_routing_v1_routing_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[2].OneofWrappers = []any{}
 	file_agent_routing_v1_routing_service_proto_msgTypes[4].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[10].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[12].OneofWrappers = []any{
 		(*CompleteTurnRequest_Proceed)(nil),
 		(*CompleteTurnRequest_FollowUp)(nil),
 		(*CompleteTurnRequest_Complete)(nil),
@@ -3378,12 +3690,12 @@ func file_agent_routing_v1_routing_service_proto_init() {
 		(*CompleteTurnRequest_ApprovalNeeded)(nil),
 		(*CompleteTurnRequest_Failure)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[26].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[27].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[28].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[29].OneofWrappers = []any{
 		(*WatchSessionResponse_Change)(nil),
 		(*WatchSessionResponse_Heartbeat)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[29].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[31].OneofWrappers = []any{
 		(*RouteStreamResponse_Route)(nil),
 		(*RouteStreamResponse_Error)(nil),
 	}
@@ -3392,8 +3704,8 @@ func file_agent_routing_v1_routing_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_routing_service_proto_rawDesc), len(file_agent_routing_v1_routing_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   34,
+			NumEnums:      2,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

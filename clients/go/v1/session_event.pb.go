@@ -438,6 +438,7 @@ type SessionEvent struct {
 	//	*SessionEvent_StickinessExpired
 	//	*SessionEvent_HandoffRefused
 	//	*SessionEvent_SwitchSuggested
+	//	*SessionEvent_SwitchAnswered
 	Kind          isSessionEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -700,6 +701,15 @@ func (x *SessionEvent) GetSwitchSuggested() *SwitchSuggested {
 	return nil
 }
 
+func (x *SessionEvent) GetSwitchAnswered() *SwitchAnswered {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_SwitchAnswered); ok {
+			return x.SwitchAnswered
+		}
+	}
+	return nil
+}
+
 type isSessionEvent_Kind interface {
 	isSessionEvent_Kind()
 }
@@ -800,6 +810,11 @@ type SessionEvent_SwitchSuggested struct {
 	SwitchSuggested *SwitchSuggested `protobuf:"bytes,26,opt,name=switch_suggested,json=switchSuggested,proto3,oneof"`
 }
 
+type SessionEvent_SwitchAnswered struct {
+	// The user accepted or declined such an offer.
+	SwitchAnswered *SwitchAnswered `protobuf:"bytes,27,opt,name=switch_answered,json=switchAnswered,proto3,oneof"`
+}
+
 func (*SessionEvent_MessageRouted) isSessionEvent_Kind() {}
 
 func (*SessionEvent_AgentHandoff) isSessionEvent_Kind() {}
@@ -837,6 +852,8 @@ func (*SessionEvent_StickinessExpired) isSessionEvent_Kind() {}
 func (*SessionEvent_HandoffRefused) isSessionEvent_Kind() {}
 
 func (*SessionEvent_SwitchSuggested) isSessionEvent_Kind() {}
+
+func (*SessionEvent_SwitchAnswered) isSessionEvent_Kind() {}
 
 // The session began.
 type SessionStarted struct {
@@ -956,7 +973,12 @@ type MessageRouted struct {
 	// Whether an agent got the message with no call of the supervisor.
 	SupervisorBypassed bool `protobuf:"varint,6,opt,name=supervisor_bypassed,json=supervisorBypassed,proto3" json:"supervisor_bypassed,omitempty"`
 	// Whether the agent was locked: the message is taken for the answer to what it asked.
-	Locked        bool `protobuf:"varint,7,opt,name=locked,proto3" json:"locked,omitempty"`
+	Locked bool `protobuf:"varint,7,opt,name=locked,proto3" json:"locked,omitempty"`
+	// How sure topic detection was that the message is for this agent, 0-1. 0 unless its topic, or a
+	// suggestion that the user accepted, brought it there.
+	TopicConfidence float64 `protobuf:"fixed64,8,opt,name=topic_confidence,json=topicConfidence,proto3" json:"topic_confidence,omitempty"`
+	// The model that said so, with its version. Empty unless the topic alone brought it there.
+	TopicModel    string `protobuf:"bytes,9,opt,name=topic_model,json=topicModel,proto3" json:"topic_model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1038,6 +1060,20 @@ func (x *MessageRouted) GetLocked() bool {
 		return x.Locked
 	}
 	return false
+}
+
+func (x *MessageRouted) GetTopicConfidence() float64 {
+	if x != nil {
+		return x.TopicConfidence
+	}
+	return 0
+}
+
+func (x *MessageRouted) GetTopicModel() string {
+	if x != nil {
+		return x.TopicModel
+	}
+	return ""
 }
 
 // The conversation changed hands.
@@ -2026,7 +2062,11 @@ type SwitchSuggested struct {
 	// What was offered.
 	Suggestion *Suggestion `protobuf:"bytes,1,opt,name=suggestion,proto3" json:"suggestion,omitempty"`
 	// The request with which it was offered.
-	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The agent that got the message.
+	FromAgentId string `protobuf:"bytes,3,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
+	// The model that said so, with its version.
+	TopicModel    string `protobuf:"bytes,4,opt,name=topic_model,json=topicModel,proto3" json:"topic_model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2075,6 +2115,93 @@ func (x *SwitchSuggested) GetRequestId() string {
 	return ""
 }
 
+func (x *SwitchSuggested) GetFromAgentId() string {
+	if x != nil {
+		return x.FromAgentId
+	}
+	return ""
+}
+
+func (x *SwitchSuggested) GetTopicModel() string {
+	if x != nil {
+		return x.TopicModel
+	}
+	return ""
+}
+
+// The user answered the offer of another agent.
+type SwitchAnswered struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The suggestion.
+	SuggestionId string `protobuf:"bytes,1,opt,name=suggestion_id,json=suggestionId,proto3" json:"suggestion_id,omitempty"`
+	// The agent that was offered.
+	Agent *Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The agent that the user was with.
+	FromAgentId string `protobuf:"bytes,3,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
+	// Whether the user took the offer. False: they stay.
+	Accepted      bool `protobuf:"varint,4,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchAnswered) Reset() {
+	*x = SwitchAnswered{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchAnswered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchAnswered) ProtoMessage() {}
+
+func (x *SwitchAnswered) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchAnswered.ProtoReflect.Descriptor instead.
+func (*SwitchAnswered) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SwitchAnswered) GetSuggestionId() string {
+	if x != nil {
+		return x.SuggestionId
+	}
+	return ""
+}
+
+func (x *SwitchAnswered) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *SwitchAnswered) GetFromAgentId() string {
+	if x != nil {
+		return x.FromAgentId
+	}
+	return ""
+}
+
+func (x *SwitchAnswered) GetAccepted() bool {
+	if x != nil {
+		return x.Accepted
+	}
+	return false
+}
+
 var File_agent_routing_v1_session_event_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_session_event_proto_rawDesc = "" +
@@ -2086,7 +2213,7 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x126\n" +
 	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\x99\r\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xe6\r\n" +
 	"\fSessionEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -2119,13 +2246,14 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x0etask_cancelled\x18\x17 \x01(\v2\x1f.agent_routing.v1.TaskCancelledH\x00R\rtaskCancelled\x12T\n" +
 	"\x12stickiness_expired\x18\x18 \x01(\v2#.agent_routing.v1.StickinessExpiredH\x00R\x11stickinessExpired\x12K\n" +
 	"\x0fhandoff_refused\x18\x19 \x01(\v2 .agent_routing.v1.HandoffRefusedH\x00R\x0ehandoffRefused\x12N\n" +
-	"\x10switch_suggested\x18\x1a \x01(\v2!.agent_routing.v1.SwitchSuggestedH\x00R\x0fswitchSuggestedB\x06\n" +
+	"\x10switch_suggested\x18\x1a \x01(\v2!.agent_routing.v1.SwitchSuggestedH\x00R\x0fswitchSuggested\x12K\n" +
+	"\x0fswitch_answered\x18\x1b \x01(\v2 .agent_routing.v1.SwitchAnsweredH\x00R\x0eswitchAnsweredB\x06\n" +
 	"\x04kind\"X\n" +
 	"\x0eSessionStarted\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
 	"\x06locale\x18\x02 \x01(\tR\x06locale\x12\x18\n" +
 	"\achannel\x18\x03 \x01(\tR\achannel\"\x0f\n" +
-	"\rSessionErased\"\xa2\x02\n" +
+	"\rSessionErased\"\xee\x02\n" +
 	"\rMessageRouted\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
@@ -2134,7 +2262,10 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\x0e2\x1d.agent_routing.v1.RouteReasonR\x06reason\x12*\n" +
 	"\x11previous_agent_id\x18\x05 \x01(\tR\x0fpreviousAgentId\x12/\n" +
 	"\x13supervisor_bypassed\x18\x06 \x01(\bR\x12supervisorBypassed\x12\x16\n" +
-	"\x06locked\x18\a \x01(\bR\x06locked\"\xee\x01\n" +
+	"\x06locked\x18\a \x01(\bR\x06locked\x12)\n" +
+	"\x10topic_confidence\x18\b \x01(\x01R\x0ftopicConfidence\x12\x1f\n" +
+	"\vtopic_model\x18\t \x01(\tR\n" +
+	"topicModel\"\xee\x01\n" +
 	"\fAgentHandoff\x123\n" +
 	"\ahandoff\x18\x01 \x01(\v2\x19.agent_routing.v1.HandoffR\ahandoff\x12&\n" +
 	"\x0fturn_request_id\x18\x02 \x01(\tR\rturnRequestId\x12&\n" +
@@ -2204,13 +2335,21 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x0eHandoffRefused\x123\n" +
 	"\ahandoff\x18\x01 \x01(\v2\x19.agent_routing.v1.HandoffR\ahandoff\x125\n" +
 	"\bverdicts\x18\x02 \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\x12&\n" +
-	"\x0fturn_request_id\x18\x03 \x01(\tR\rturnRequestId\"n\n" +
+	"\x0fturn_request_id\x18\x03 \x01(\tR\rturnRequestId\"\xb3\x01\n" +
 	"\x0fSwitchSuggested\x12<\n" +
 	"\n" +
 	"suggestion\x18\x01 \x01(\v2\x1c.agent_routing.v1.SuggestionR\n" +
 	"suggestion\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId*\xed\x01\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\"\n" +
+	"\rfrom_agent_id\x18\x03 \x01(\tR\vfromAgentId\x12\x1f\n" +
+	"\vtopic_model\x18\x04 \x01(\tR\n" +
+	"topicModel\"\xa4\x01\n" +
+	"\x0eSwitchAnswered\x12#\n" +
+	"\rsuggestion_id\x18\x01 \x01(\tR\fsuggestionId\x12-\n" +
+	"\x05agent\x18\x02 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\"\n" +
+	"\rfrom_agent_id\x18\x03 \x01(\tR\vfromAgentId\x12\x1a\n" +
+	"\baccepted\x18\x04 \x01(\bR\baccepted*\xed\x01\n" +
 	"\x0fAgentClearCause\x12!\n" +
 	"\x1dAGENT_CLEAR_CAUSE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19AGENT_CLEAR_CAUSE_COMMAND\x10\x01\x12\x1b\n" +
@@ -2254,7 +2393,7 @@ func file_agent_routing_v1_session_event_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(AgentClearCause)(0),          // 0: agent_routing.v1.AgentClearCause
 	(LockReleaseCause)(0),         // 1: agent_routing.v1.LockReleaseCause
@@ -2282,21 +2421,22 @@ var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(*StickinessExpired)(nil),     // 23: agent_routing.v1.StickinessExpired
 	(*HandoffRefused)(nil),        // 24: agent_routing.v1.HandoffRefused
 	(*SwitchSuggested)(nil),       // 25: agent_routing.v1.SwitchSuggested
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*Agent)(nil),                 // 27: agent_routing.v1.Agent
-	(RouteReason)(0),              // 28: agent_routing.v1.RouteReason
-	(*Handoff)(nil),               // 29: agent_routing.v1.Handoff
-	(TurnOutcome)(0),              // 30: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),            // 31: agent_routing.v1.OutcomeStatus
-	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
-	(*Resume)(nil),                // 33: agent_routing.v1.Resume
-	(*Verdict)(nil),               // 34: agent_routing.v1.Verdict
-	(*Suggestion)(nil),            // 35: agent_routing.v1.Suggestion
+	(*SwitchAnswered)(nil),        // 26: agent_routing.v1.SwitchAnswered
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*Agent)(nil),                 // 28: agent_routing.v1.Agent
+	(RouteReason)(0),              // 29: agent_routing.v1.RouteReason
+	(*Handoff)(nil),               // 30: agent_routing.v1.Handoff
+	(TurnOutcome)(0),              // 31: agent_routing.v1.TurnOutcome
+	(OutcomeStatus)(0),            // 32: agent_routing.v1.OutcomeStatus
+	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
+	(*Resume)(nil),                // 34: agent_routing.v1.Resume
+	(*Verdict)(nil),               // 35: agent_routing.v1.Verdict
+	(*Suggestion)(nil),            // 36: agent_routing.v1.Suggestion
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	6,  // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	26, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	27, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	27, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	28, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
 	9,  // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
 	10, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
 	11, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
@@ -2316,39 +2456,41 @@ var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	23, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
 	24, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
 	25, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
-	27, // 22: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	28, // 23: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	29, // 24: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	28, // 25: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	27, // 26: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 27: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	27, // 28: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	26, // 29: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	27, // 30: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 31: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	27, // 32: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	30, // 33: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	31, // 34: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	32, // 35: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	27, // 36: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 37: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	27, // 38: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	26, // 39: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	27, // 40: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	33, // 41: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	27, // 42: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	27, // 43: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	3,  // 44: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	27, // 45: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	32, // 46: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	29, // 47: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	34, // 48: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	35, // 49: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	26, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
+	28, // 23: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	29, // 24: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	30, // 25: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	29, // 26: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	28, // 27: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 28: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	28, // 29: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	27, // 30: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	28, // 31: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 32: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	28, // 33: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	31, // 34: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	32, // 35: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	33, // 36: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	28, // 37: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 38: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	28, // 39: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	27, // 40: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	28, // 41: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	34, // 42: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	28, // 43: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	28, // 44: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	3,  // 45: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	28, // 46: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	33, // 47: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	30, // 48: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	35, // 49: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	36, // 50: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	28, // 51: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }
@@ -2381,6 +2523,7 @@ func file_agent_routing_v1_session_event_proto_init() {
 		(*SessionEvent_StickinessExpired)(nil),
 		(*SessionEvent_HandoffRefused)(nil),
 		(*SessionEvent_SwitchSuggested)(nil),
+		(*SessionEvent_SwitchAnswered)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2388,7 +2531,7 @@ func file_agent_routing_v1_session_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_session_event_proto_rawDesc), len(file_agent_routing_v1_session_event_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
