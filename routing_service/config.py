@@ -35,7 +35,14 @@ VARIABLE_PREFIX: Final = "AGENT_ROUTING_"
 CONFIG_VARIABLE: Final = f"{VARIABLE_PREFIX}CONFIG"
 """Names the configuration file where no flag does."""
 
-OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, f"{VARIABLE_PREFIX}TARGET"})
+OTHER_VARIABLES: Final = frozenset(
+    {
+        CONFIG_VARIABLE,
+        f"{VARIABLE_PREFIX}PROFILES",
+        f"{VARIABLE_PREFIX}TARGET",
+        f"{VARIABLE_PREFIX}TENANT",
+    }
+)
 """Variables that are no settings of a server: TARGET is where the commands find one."""
 
 CONFIG_BYTES_MAX: Final = 1024 * 1024

@@ -10,7 +10,9 @@ runs, so that help and completion cost no more than they must.
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 from routing_service.cli.failure import CommandFailed
 
@@ -20,8 +22,24 @@ def main() -> None:
     from routing_service.cli.app import app  # noqa: PLC0415 - failures to import it are told below
 
     try:
+        words = _with_profile(sys.argv[1:])
         # However it was started: completion and usage go by the name.
-        app(prog_name="agent-routing")
+        app(words, prog_name="agent-routing")
     except CommandFailed as failed:
         failed.show()
         sys.exit(failed.exit_code)
+
+
+def _with_profile(argv: list[str]) -> list[str]:
+    """Return the words without --profile, whose values are in the environment from here on."""
+    from routing_service.cli.profiles import FLAG, apply_profile, taken_from  # noqa: PLC0415 - cheap
+
+    if not any(word.startswith(FLAG) for word in argv):
+        return argv
+    words, name = taken_from(argv)
+    if name:
+        from routing_service.config import OTHER_VARIABLES, SETTINGS  # noqa: PLC0415 - as above
+
+        known = OTHER_VARIABLES.union(setting.variable for setting in SETTINGS.values())
+        apply_profile(name, os.environ, known, Path.home())
+    return words

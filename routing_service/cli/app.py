@@ -50,6 +50,10 @@ A first conversation:
   agent-routing serve --agents FILE                serve your own
   agent-routing route chat-1 "hello" --user ana    send a message
   agent-routing status chat-1                      see who has it now
+
+\b
+Of another server, by a name in ~/.config/agent-routing/profiles.toml:
+  agent-routing status chat-1 --profile staging
 """
 
 app: Final = typer.Typer(

@@ -42,7 +42,12 @@ UserOption = Annotated[
 TenantOption = Annotated[
     str,
     typer.Option(
-        "--tenant", metavar="ID", show_default=False, help="The tenant, if not the default one."
+        "--tenant",
+        metavar="ID",
+        envvar="AGENT_ROUTING_TENANT",
+        show_default=False,
+        show_envvar=False,
+        help="The tenant, if not the default one.",
     ),
 ]
 TimeoutOption = Annotated[
