@@ -46,7 +46,7 @@ def test_profile_without_a_name_or_with_two_is_refused(argv):
     [
         ("[other]\n", r'no profile "staging"; it has: other'),
         ('staging = "x"\n', r"staging is no table"),
-        ('[staging]\ntargets = "x"\n', r'unknown key "traget"; keys are insecure, target, tenant'),
+        ('[staging]\ntargets = "x"\n', r'unknown key "targets"; keys are insecure, target, tenant'),
         ("[staging]\ntarget = [1]\n", r"target is not one value"),
         ("[staging\n", r"is no TOML file"),
     ],
