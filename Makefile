@@ -22,7 +22,7 @@ LANDED := protos/landed.binpb
 
 .PHONY: help
 help: ## list these targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
 
 .PHONY: install
 install: $(INSTALLED) ## make .venv: both distributions, editable, and the tools
@@ -40,6 +40,12 @@ run: $(INSTALLED) ## serve the tax example on 127.0.0.1:50051, sessions in var/r
 .PHONY: test
 test: $(INSTALLED) ## run the tests on all cores; more options: make test args="-k sticky"
 	@$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(args)
+
+# Frameworks pin what others of them cannot live with. Some alone: make test-integrations
+# frameworks="langgraph google-adk"
+.PHONY: test-integrations
+test-integrations: $(INSTALLED) ## test the adapters of agent frameworks, each in its own environment
+	@scripts/integrations.sh $(VENV) $(frameworks)
 
 .PHONY: torture
 torture: $(INSTALLED) ## run the long tests: kills, faults, load; prints their figures

@@ -1,0 +1,189 @@
+"""What a model reads: its tools, why a transfer was refused, what led to the message.
+
+Owns: the words, and the limits of what a model writes. Must not know: frameworks, calls. Rule:
+English, as tool names and framework prompts are; what users read comes from the service, in
+their language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agent_routing.v1.agent_pb2 import Agent
+from agent_routing.v1.dispatch_pb2 import DECISION_APPROVE, Dispatch
+from agent_routing.v1.turn_pb2 import Turn
+
+TRANSFER: Final = "transfer_to_agent"
+ASK: Final = "ask_user"
+COMPLETE: Final = "complete_task"
+
+TEXT_BYTES_MAX: Final = 32 * 1024
+"""Of an answer, by the contract."""
+
+MESSAGE_BYTES_MAX: Final = 4 * 1024
+"""Of a summary, and of words for the user on the way, by the contract."""
+
+REASON_BYTES_MAX: Final = 1024
+"""Of a handoff's reason, by the contract."""
+
+CONTEXT_BYTES_MAX: Final = 15 * 1024
+"""Of a handoff's context, which the contract bounds to 16 KiB with its framing."""
+
+ASK_DESCRIPTION: Final = (
+    "Ends your turn with a question for the user. The user's next message comes to you, whatever"
+    " it says. Use it whenever you need an answer before you can go on."
+)
+COMPLETE_DESCRIPTION: Final = (
+    "Ends your turn, and your part: the user has what they came to you for. Do not use it after"
+    " every answer."
+)
+TOOLS_NOTE: Final = (
+    f"In this program a turn ends with follow_up when you call {ASK}, with complete when you call"
+    f" {COMPLETE}, with a handoff when you call {TRANSFER} (or a transfer tool of your own), and"
+    " with proceed when you simply answer. Consulting another agent is not possible here."
+)
+TOO_LATE: Final = "not carried out: the conversation has been handed over"
+NOBODY: Final = "Hands the conversation over. At the moment there is nobody to hand it to."
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A text that a tool takes."""
+
+    name: str
+    description: str
+    required: bool = True
+    one_of: tuple[str, ...] = ()
+
+
+ASK_PARAMETERS: Final = (Parameter("question", "The question, in the user's language."),)
+COMPLETE_PARAMETERS: Final = (
+    Parameter("answer", "Your last words to the user, in the user's language."),
+    Parameter("summary", "What was done, for whoever comes next. May be empty.", required=False),
+)
+
+
+def transfer_parameters(target_names: Iterable[str]) -> tuple[Parameter, ...]:
+    """Return what transfer_to_agent takes. target_names: to choose from; none: any text."""
+    return (
+        Parameter("agent_id", "Whom to hand over to.", one_of=tuple(target_names)),
+        Parameter("reason", "Why, in a few words."),
+        Parameter("context", "What the other agent needs to know.", required=False),
+        Parameter("message", "Words for the user on the way.", required=False),
+        Parameter(
+            "mode",
+            "interlude: you get the conversation back when the other agent is done. Otherwise"
+            " leave it out.",
+            required=False,
+            one_of=("", "interlude"),
+        ),
+    )
+
+
+def json_schema(parameters: Iterable[Parameter], *, strict: bool = False) -> dict[str, Any]:
+    """Return the JSON schema of a tool's arguments. strict: every one must be given, as OpenAI's
+    strict mode has it; the optional ones may then be empty.
+    """  # noqa: D205 - one sentence
+    chosen = tuple(parameters)
+    properties: dict[str, Any] = {}
+    for each in chosen:
+        properties[each.name] = {"type": "string", "description": each.description}
+        if each.one_of:
+            properties[each.name]["enum"] = list(each.one_of)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [each.name for each in chosen if strict or each.required],
+        "additionalProperties": False,
+    }
+
+
+def describe_transfer(targets: Iterable[tuple[str, Agent]]) -> str:
+    """Return the description of transfer_to_agent. targets: name in the program, and the agent."""
+    lines = [
+        f"- {name}: {agent.description or agent.display_name or agent.agent_id}"
+        for name, agent in targets
+    ]
+    if not lines:
+        return NOBODY
+    return "\n".join(("Hands the conversation to one of these agents:", *lines))
+
+
+def describe_refusal(message: str) -> str:
+    """Return what a model reads when its transfer was refused."""
+    return (
+        f"The transfer was refused: {message}. Do not try the same again: answer the user"
+        " yourself, or choose another agent."
+    )
+
+
+def past_messages(
+    turns: Iterable[Turn], agent_id: str, names: dict[str, str]
+) -> list[tuple[str, str]]:
+    """Return past turns as (role, text), role being "user" or "assistant".
+
+    agent_id: whose words are the assistant's; those of others are told as context.
+    """
+    messages: list[tuple[str, str]] = []
+    for turn in turns:
+        if turn.user_text:
+            messages.append(("user", turn.user_text))
+        if not turn.agent_text:
+            continue
+        if turn.agent_id == agent_id:
+            messages.append(("assistant", turn.agent_text))
+        else:
+            name = names.get(turn.agent_id, turn.agent_id)
+            messages.append(("user", f"For context: agent {name} answered: {turn.agent_text}"))
+    return messages
+
+
+def note_of_dispatch(dispatch: Dispatch, names: dict[str, str]) -> str:
+    """Return what an agent must know of how the message came to it. Empty if nothing."""
+    parts: list[str] = []
+    if dispatch.HasField("handoff"):
+        handoff = dispatch.handoff
+        giver = getattr(handoff, "from").agent_id
+        parts.append(
+            note_of_handoff(
+                names.get(giver, giver),
+                handoff.reason,
+                str(handoff.context["context"]) if "context" in handoff.context else "",
+            )
+        )
+    if dispatch.HasField("resume"):
+        approved = dispatch.resume.decision == DECISION_APPROVE
+        decided = "approved" if approved else "rejected"
+        parts.append(f"For context: your request for approval was {decided}.")
+        if dispatch.resume.comment:
+            parts.append(f"Comment: {dispatch.resume.comment}")
+    if dispatch.HasField("consult"):
+        consult = dispatch.consult
+        if consult.HasField("answer"):
+            parts.append(f"For context: you asked: {consult.question}")
+            parts.append(f"The answer: {consult.answer or 'none'}")
+        else:
+            asker = names.get(consult.asker.agent_id, consult.asker.agent_id)
+            parts.append(f"Agent {asker} asks you, not the user: {consult.question}")
+    return "\n".join(parts)
+
+
+def note_of_handoff(giver_name: str, reason: str, context: str) -> str:
+    """Return what an agent must know of a handoff to it."""
+    parts = [f"For context: agent {giver_name} has handed the conversation to you."]
+    if reason:
+        parts.append(f"Reason: {reason}")
+    if context:
+        parts.append(f"What you need to know: {context}")
+    return "\n".join(parts)
+
+
+def cut(text: str, bytes_max: int) -> str:
+    """Return a text that fits: whole, or its beginning with a mark that it goes on."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= bytes_max:
+        return data.decode()
+    mark = " […]"
+    return data[: bytes_max - len(mark.encode())].decode("utf-8", "ignore") + mark

@@ -1,0 +1,342 @@
+"""OpenAI Agents SDK: agents whose handoffs the service decides and remembers.
+
+Owns: what the SDK's agents are given for a run: tools, instructions, handoffs, past turns. Must
+not know: the order of calls (routed_turn has it). Rule: the program's own agents are never
+changed; each run has copies.
+
+    routed = RoutedAgents(client, [coordinator, vat])
+    run = await routed.run("How much VAT do I owe?", session_id="chat-42", user_id="ana")
+    print(run.text)
+
+An agent's own handoffs stay as they are, each asked of the service first; an agent that has none
+gets transfer_to_agent, for those whom the registry lets it hand to.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, Final
+
+from agents import (
+    Agent,
+    FunctionTool,
+    FunctionToolResult,
+    Handoff,
+    HandoffInputData,
+    ItemHelpers,
+    RunContextWrapper,
+    Runner,
+    ToolsToFinalOutputResult,
+    handoff,
+)
+from agents.items import MessageOutputItem
+
+from agent_routing.integrations import agent_tools, steps
+from agent_routing.integrations.agent_tools import ASK, COMPLETE, TRANSFER
+from agent_routing.integrations.routed_runs import CameTo, RoutedRuns
+from agent_routing.integrations.routed_turn import AgentView, RoutedTurn, Said
+from agent_routing.integrations.steps import AnyClient, Segment
+
+_ENDING_TOOLS: Final = frozenset({ASK, COMPLETE})
+
+
+class RoutedAgents(RoutedRuns):
+    """Runs agents of the SDK, each message at the agent that the service names.
+
+    client: of the service; methods ending in _sync need a blocking one. agents: all of the
+    program's, each named as in the registry, by id or alias. run_options: for Runner.run() and the
+    like, such as run_config, context, hooks or max_turns.
+    """
+
+    def __init__(
+        self,
+        client: AnyClient,
+        agents: Iterable[Agent[Any]],
+        *,
+        run_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._agents = {agent.name: agent for agent in agents}
+        super().__init__(client, self._agents)
+        self._run_options = dict(run_options or {})
+
+    async def _segment(self, segment: Segment) -> Said:
+        prepared = _Prepared(self._client, self._agents, segment.turn)
+        result = await Runner.run(
+            prepared.agent(segment.name), await prepared.first_input(), **self._run_options
+        )
+        return _said(result, segment.turn)
+
+    def _segment_blocking(self, segment: Segment) -> Said:
+        prepared = _Prepared(self._client, self._agents, segment.turn)
+        past = steps.do_blocking(self._client, segment.turn.past())
+        result = Runner.run_sync(
+            prepared.agent(segment.name), prepared.input(past), **self._run_options
+        )
+        return _said(result, segment.turn)
+
+    async def _streamed(self, segment: Segment, came_to: CameTo) -> AsyncIterator[Any]:
+        prepared = _Prepared(self._client, self._agents, segment.turn)
+        result = Runner.run_streamed(
+            prepared.agent(segment.name), await prepared.first_input(), **self._run_options
+        )
+        async for event in result.stream_events():
+            yield event
+        came_to(_said(result, segment.turn))
+
+
+class _Prepared:
+    """The copies of a program's agents for one run."""
+
+    def __init__(
+        self, client: AnyClient, agents: Mapping[str, Agent[Any]], turn: RoutedTurn
+    ) -> None:
+        self._client = client
+        self._originals = agents
+        self._turn = turn
+        self._copies: dict[str, Agent[Any]] = {}
+
+    def agent(self, name: str) -> Agent[Any]:
+        """Return the copy of an agent, by its name in the program."""
+        if name not in self._copies:
+            original = self._originals[name]
+            self._copies[name] = original.clone(
+                instructions=self._instructions(original),
+                tools=[*original.tools, *self._tools(name)],
+                handoffs=self._handoffs(original),
+                tool_use_behavior=self._tool_use(original),
+            )
+        return self._copies[name]
+
+    async def first_input(self) -> list[Any]:
+        """Return the input of a run."""
+        return self.input(await steps.do(self._client, self._turn.past()))
+
+    def input(self, past: Iterable[tuple[str, str]]) -> list[Any]:
+        """Return an input: past turns, what led here, and the user's message."""
+        items = [{"role": role, "content": text} for role, text in past]
+        if self._turn.note:
+            items.append({"role": "user", "content": self._turn.note})
+        items.append({"role": "user", "content": self._turn.user_text})
+        return items
+
+    def _instructions(self, original: Agent[Any]) -> Callable[..., Any]:
+        """Return the agent's own instructions, followed by those of the registry."""
+
+        async def instructions(context: RunContextWrapper[Any], agent: Agent[Any]) -> str:
+            own = original.instructions
+            if callable(own):
+                made = own(context, agent)
+                own = await made if inspect.isawaitable(made) else made
+            view = await self.view()
+            return f"{own}\n\n{view.instructions}" if own else view.instructions
+
+        return instructions
+
+    def _tools(self, agent_name: str) -> list[FunctionTool]:
+        """Return an agent's ask_user and complete_task."""
+
+        async def ask(_context: object, arguments: str) -> str:
+            return self._turn.ask(agent_name, _read(arguments).get("question", ""))
+
+        async def complete(_context: object, arguments: str) -> str:
+            given = _read(arguments)
+            answer, summary = given.get("answer", ""), given.get("summary", "")
+            return self._turn.complete(agent_name, answer, summary)
+
+        return [
+            FunctionTool(
+                name=name,
+                description=description,
+                params_json_schema=agent_tools.json_schema(parameters, strict=True),
+                on_invoke_tool=invoke,
+            )
+            for name, description, parameters, invoke in (
+                (ASK, agent_tools.ASK_DESCRIPTION, agent_tools.ASK_PARAMETERS, ask),
+                (
+                    COMPLETE,
+                    agent_tools.COMPLETE_DESCRIPTION,
+                    agent_tools.COMPLETE_PARAMETERS,
+                    complete,
+                ),
+            )
+        ]
+
+    def _tool_use(self, original: Agent[Any]) -> Callable[..., Any]:
+        """Return what ends a run: ask_user and complete_task, or else what the agent says."""
+
+        async def final_output(
+            context: RunContextWrapper[Any], results: list[FunctionToolResult]
+        ) -> ToolsToFinalOutputResult:
+            if any(result.tool.name in _ENDING_TOOLS for result in results):
+                return ToolsToFinalOutputResult(
+                    is_final_output=True, final_output=self._turn.tool_text
+                )
+            behavior = original.tool_use_behavior
+            if callable(behavior):
+                made = behavior(context, results)
+                return await made if inspect.isawaitable(made) else made
+            if behavior == "stop_on_first_tool":
+                return ToolsToFinalOutputResult(
+                    is_final_output=True, final_output=results[0].output
+                )
+            if isinstance(behavior, dict):
+                for result in results:
+                    if result.tool.name in behavior.get("stop_at_tool_names", ()):
+                        return ToolsToFinalOutputResult(
+                            is_final_output=True, final_output=result.output
+                        )
+            return ToolsToFinalOutputResult(is_final_output=False)
+
+        return final_output
+
+    def _handoffs(self, original: Agent[Any]) -> list[Any]:
+        """Return the agent's own handoffs, tracked, or else transfer_to_agent."""
+        own = [each if isinstance(each, Handoff) else handoff(each) for each in original.handoffs]
+        if not own:
+            return [_Transfer(self, original.name)]
+        return [_Tracked(self, original.name, each) for each in own]
+
+    async def move(
+        self, from_name: str, to_name: str, given: Mapping[str, str]
+    ) -> tuple[Agent[Any], str | None]:
+        """Hand over; return who goes on, and what the model reads if that is refused."""
+        words = {key: given.get(key, "") for key in ("reason", "context", "message", "mode")}
+        refusal = await steps.do(
+            self._client, self._turn.hand_over(to_name, from_name=from_name, **words)
+        )
+        if refusal is not None:
+            return self.agent(from_name), refusal
+        name = self._turn.program.names.by_id[self._turn.holder_id]
+        return self.agent(name), None
+
+    async def view(self) -> AgentView:
+        """Return what the agent that holds the turn sees."""
+        return await steps.do(self._client, self._turn.view())
+
+    async def input_after(self, data: HandoffInputData) -> HandoffInputData:
+        """Give the agent that was handed to its own past, and no other agent's words."""
+        return data.clone(
+            input_history=tuple(await self.first_input()), pre_handoff_items=(), input_items=()
+        )
+
+
+class _Tracked(Handoff[Any, Any]):
+    """A handoff of the program's own, which the service is asked about."""
+
+    def __init__(self, prepared: _Prepared, from_name: str, own: Handoff[Any, Any]) -> None:
+        super().__init__(
+            tool_name=own.tool_name,
+            tool_description=own.tool_description,
+            input_json_schema=own.input_json_schema,
+            on_invoke_handoff=self._invoke,
+            agent_name=own.agent_name,
+            input_filter=self._input,
+            nest_handoff_history=False,
+            strict_json_schema=own.strict_json_schema,
+            is_enabled=own.is_enabled,
+        )
+        self._prepared = prepared
+        self._from_name = from_name
+        self._own = own
+        self._refusal: str | None = None
+
+    async def _invoke(self, context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
+        # Asked first: what the handoff does beside naming its target must not happen in vain.
+        agent, self._refusal = await self._prepared.move(
+            self._from_name, self._own.agent_name, _read(arguments)
+        )
+        if self._refusal is None:
+            await self._own.on_invoke_handoff(context, arguments)
+        return agent
+
+    async def _input(self, data: HandoffInputData) -> HandoffInputData:
+        if self._refusal is not None:
+            return data
+        if self._own.input_filter is not None:
+            filtered = self._own.input_filter(data)
+            return await filtered if inspect.isawaitable(filtered) else filtered
+        return await self._prepared.input_after(data)
+
+    def get_transfer_message(self, agent: Any) -> str:
+        """Return what the model reads of the handoff: that it happened, or why it did not."""
+        return self._refusal or super().get_transfer_message(agent)
+
+
+class _Transfer(Handoff[Any, Any]):
+    """transfer_to_agent: one tool for all whom an agent may hand to."""
+
+    def __init__(self, prepared: _Prepared, from_name: str) -> None:
+        super().__init__(
+            tool_name=TRANSFER,
+            tool_description=agent_tools.NOBODY,
+            input_json_schema=agent_tools.json_schema(
+                agent_tools.transfer_parameters(()), strict=True
+            ),
+            on_invoke_handoff=self._invoke,
+            agent_name="",
+            input_filter=self._input,
+            nest_handoff_history=False,
+            is_enabled=self._offer,
+        )
+        self._prepared = prepared
+        self._from_name = from_name
+        self._refusal: str | None = None
+
+    async def _offer(self, _context: RunContextWrapper[Any], _agent: object) -> bool:
+        """Take over whom the agent may hand to at the moment; the SDK asks before each call."""
+        view = await self._prepared.view()
+        self.tool_description = agent_tools.describe_transfer(view.targets)
+        self.input_json_schema = agent_tools.json_schema(
+            agent_tools.transfer_parameters(view.target_names), strict=True
+        )
+        return bool(view.targets)
+
+    async def _invoke(self, _context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
+        given = _read(arguments)
+        agent, self._refusal = await self._prepared.move(
+            self._from_name, given.get("agent_id", ""), given
+        )
+        return agent
+
+    async def _input(self, data: HandoffInputData) -> HandoffInputData:
+        return data if self._refusal is not None else await self._prepared.input_after(data)
+
+    def get_transfer_message(self, agent: Any) -> str:
+        """Return what the model reads of the handoff: that it happened, or why it did not."""
+        return self._refusal or super().get_transfer_message(agent)
+
+
+def _said(result: Any, turn: RoutedTurn) -> Said:
+    """Return what a run came to."""
+    if not turn.is_ended:
+        output = result.final_output
+        return Said(output if isinstance(output, str) else _as_text(output), result)
+    # A tool ended the run; what the model wrote beside calling it is for the user, too.
+    texts: list[str] = []
+    for item in reversed(result.new_items):
+        if isinstance(item, MessageOutputItem):
+            texts.append(ItemHelpers.text_message_output(item))
+        elif item.type == "tool_call_output_item" and texts:
+            break
+    return Said("\n\n".join(reversed(texts)), result)
+
+
+def _as_text(output: Any) -> str:
+    """Return a structured output as text."""
+    if output is None:
+        return ""
+    dump = getattr(output, "model_dump_json", None)
+    return str(dump()) if dump is not None else json.dumps(output, default=str)
+
+
+def _read(arguments: str) -> dict[str, str]:
+    """Return a tool call's arguments; a model may write what is no JSON object."""
+    try:
+        read = json.loads(arguments or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(read, dict):
+        return {}
+    return {key: "" if value is None else str(value) for key, value in read.items()}

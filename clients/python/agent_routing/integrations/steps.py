@@ -1,0 +1,185 @@
+"""Calls and runs as plain values, so that one order of steps serves threads and asyncio alike.
+
+Owns: how a sequence of steps is carried out, blocking or not. Must not know: what is called, or
+why. Rule: a sequence is a generator; it yields a Call or a Segment, and is sent what came of it,
+or is thrown what it raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from agent_routing.aio import AsyncClient
+from agent_routing.client import Client
+
+if TYPE_CHECKING:
+    from agent_routing.integrations.routed_turn import RoutedTurn
+
+AnyClient: TypeAlias = Client | AsyncClient
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the service. method: of the client. arguments: its keyword arguments."""
+
+    method: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of the framework's own loop, for one dispatch.
+
+    name: of the agent to begin with, as the program has it. turn: the open turn. Comes to a Said.
+    """
+
+    name: str
+    turn: RoutedTurn
+
+
+Calls: TypeAlias = Generator[Call, Any, T]
+"""A sequence of calls that returns a T."""
+
+Steps: TypeAlias = Generator[Call | Segment, Any, T]
+"""A sequence of calls and runs that returns a T."""
+
+
+def is_blocking(client: AnyClient) -> bool:
+    """Tell which of the two clients it is."""
+    return isinstance(client, Client)
+
+
+def do_blocking(client: AnyClient, calls: Calls[T]) -> T:
+    """Carry out calls in this thread. Raises TypeError for an AsyncClient."""
+    return run_blocking(client, calls, _no_segment)
+
+
+async def do(client: AnyClient, calls: Calls[T]) -> T:
+    """Carry out calls in this event loop; those of a Client in threads beside it."""
+    return await run(client, calls, _no_segment)
+
+
+def run_blocking(client: AnyClient, steps: Steps[T], run_segment: Callable[[Segment], object]) -> T:
+    """Carry out calls and runs in this thread. Raises TypeError for an AsyncClient."""
+    outcome = _Outcome(steps)
+    while (step := outcome.next_step()) is not None:
+        try:
+            if isinstance(step, Segment):
+                outcome.value = run_segment(step)
+            else:
+                outcome.value = _call_blocking(client, step)
+        except Exception as error:  # noqa: BLE001 - thrown into the steps, which decide
+            outcome.error = error
+    return outcome.returned
+
+
+async def run(
+    client: AnyClient, steps: Steps[T], run_segment: Callable[[Segment], Awaitable[object]]
+) -> T:
+    """Carry out calls and runs in this event loop."""
+    outcome = _Outcome(steps)
+    while (step := outcome.next_step()) is not None:
+        try:
+            if isinstance(step, Segment):
+                outcome.value = await run_segment(step)
+            else:
+                outcome.value = await _call(client, step)
+        except Exception as error:  # noqa: BLE001 - thrown into the steps, which decide
+            outcome.error = error
+    return outcome.returned
+
+
+def stream_blocking(
+    client: AnyClient,
+    steps: Steps[T],
+    stream_segment: Callable[[Segment, Callable[[object], None]], Iterator[Any]],
+    returned: Callable[[T], None],
+) -> Iterator[Any]:
+    """Carry out calls and runs, and yield what the runs yield.
+
+    stream_segment: yields a run's events, and calls its second argument with what came of the run.
+    returned: is called with what the steps return.
+    """
+    outcome = _Outcome(steps)
+    while (step := outcome.next_step()) is not None:
+        try:
+            if isinstance(step, Segment):
+                yield from stream_segment(step, outcome.take)
+            else:
+                outcome.value = _call_blocking(client, step)
+        except Exception as error:  # noqa: BLE001 - thrown into the steps, which decide
+            outcome.error = error
+    returned(outcome.returned)
+
+
+async def stream(
+    client: AnyClient,
+    steps: Steps[T],
+    stream_segment: Callable[[Segment, Callable[[object], None]], AsyncIterator[Any]],
+    returned: Callable[[T], None],
+) -> AsyncIterator[Any]:
+    """Carry out calls and runs in this event loop, and yield what the runs yield.
+
+    The arguments are those of stream_blocking().
+    """
+    outcome = _Outcome(steps)
+    while (step := outcome.next_step()) is not None:
+        try:
+            if isinstance(step, Segment):
+                async for event in stream_segment(step, outcome.take):
+                    yield event
+            else:
+                outcome.value = await _call(client, step)
+        except Exception as error:  # noqa: BLE001 - thrown into the steps, which decide
+            outcome.error = error
+    returned(outcome.returned)
+
+
+class _Outcome(Generic[T]):
+    """Where a sequence stands: what the last step came to, and what it all returned."""
+
+    def __init__(self, steps: Steps[T]) -> None:
+        self.value: object = None
+        self.error: Exception | None = None
+        self.returned: T
+        self._steps = steps
+
+    def take(self, value: object) -> None:
+        """Keep what a step came to."""
+        self.value = value
+
+    def next_step(self) -> Call | Segment | None:
+        """Hand over what the last step came to; return the next one, None at the end."""
+        value, error = self.value, self.error
+        self.value = self.error = None
+        try:
+            step = self._steps.send(value) if error is None else self._steps.throw(error)
+        except StopIteration as end:
+            self.returned = end.value
+            return None
+        return step
+
+
+def _call_blocking(client: AnyClient, call: Call) -> object:
+    if not isinstance(client, Client):
+        raise TypeError(
+            "an AsyncClient cannot be called without its event loop; give an agent_routing.Client,"
+            " or use the asynchronous method"
+        )
+    return getattr(client, call.method)(**call.arguments)
+
+
+async def _call(client: AnyClient, call: Call) -> object:
+    method = getattr(client, call.method)
+    if isinstance(client, Client):
+        return await asyncio.to_thread(method, **call.arguments)
+    return await method(**call.arguments)
+
+
+def _no_segment(step: Segment) -> Any:
+    raise AssertionError(f"{step} among calls alone")

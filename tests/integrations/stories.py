@@ -1,0 +1,431 @@
+"""What every adapter must do, told once: each test module runs these with its own framework.
+
+Owns: the stories, and the rules that stand in for models. Must not know: any framework. Rule: a
+test module imports all test functions of this one, and gives them a fixture `program`: a Program of
+its framework.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from agent_routing import Client, content, errors
+from agent_routing.v1.task_pb2 import TASK_STATUS_COMPLETED, TASK_STATUS_FAILED
+from clients.python.examples.tax_talk import CallTool, Say
+from tests.integrations.tax_server import ROOT
+
+ANA = {"user_id": "ana", "locale": "en"}
+QUESTION = "What did you sell?"
+REQUEST_ID = "0198a6c0-0000-7000-8000-000000000001"
+
+
+@dataclasses.dataclass
+class Seen:
+    """What a model was given. messages: (role, text). tools: description by name."""
+
+    agent_id: str
+    system: str
+    messages: list[tuple[str, str]]
+    tools: Mapping[str, str]
+    tool_output: str
+
+    @property
+    def user_text(self) -> str:
+        """The last thing said by the user, or told in their place."""
+        return [text for role, text in self.messages if role == "user"][-1]
+
+
+Rule = Callable[[Seen], Any]
+
+
+class Script:
+    """Rules for all agents, and everything that they were given."""
+
+    def __init__(self, **rules: Rule) -> None:
+        self.rules = RULES | rules
+        self.seen: list[Seen] = []
+
+    def reply(self, seen: Seen) -> Any:
+        """Answer in an agent's place."""
+        self.seen.append(seen)
+        return self.rules[seen.agent_id](seen)
+
+    def of(self, agent_id: str) -> list[Seen]:
+        """Return what an agent's model was given, call by call."""
+        return [seen for seen in self.seen if seen.agent_id == agent_id]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A framework's program. example: its runnable example. names: what it calls each agent.
+
+    make: returns RoutedRuns for a client and a script.
+    """
+
+    example: str
+    names: Mapping[str, str]
+    make: Callable[[Any, Script], Any]
+
+
+def transfer(agent_id: str, **words: str) -> CallTool:
+    """Call transfer_to_agent."""
+    return CallTool("transfer_to_agent", {"agent_id": agent_id, "reason": "asked for", **words})
+
+
+def _coordinate(seen: Seen) -> Any:
+    if seen.tool_output:
+        return Say(f"read: {seen.tool_output}")
+    for word, agent_id in (("invoice", "invoices"), ("payroll", "payroll"), ("vat", "vat")):
+        if word in seen.user_text.lower():
+            return transfer(agent_id, message=f"I bring in {agent_id}.")
+    if "fractions" in seen.user_text:
+        return transfer("lesson")
+    return Say("hello from the coordinator")
+
+
+def _invoice(seen: Seen) -> Any:
+    if "vat" in seen.user_text.lower():
+        return transfer("vat", context="invoice F-1023")
+    return Say("the secret of the invoice desk")
+
+
+def _vat(seen: Seen) -> Any:
+    if found := re.search(r"\d+", seen.user_text):
+        given = {"answer": f"You owe 21 % of {found[0]}.", "summary": "worked out"}
+        return CallTool("complete_task", given)
+    return CallTool("ask_user", {"question": QUESTION}, text="Let us see.")
+
+
+RULES: dict[str, Rule] = {
+    "coordinator": _coordinate,
+    "vat": _vat,
+    "invoices": _invoice,
+    "payroll": lambda _seen: Say("two were paid"),
+    "lesson": lambda _seen: CallTool("complete_task", {"answer": "One half.", "summary": ""}),
+    "assessor": lambda _seen: Say("What is one half of one half?"),
+}
+
+
+def _when_back(say: Callable[[], Any]) -> Any:
+    """Say something until the service hears it: connections are made again after a while."""
+    for _ in range(30):
+        if not (run := say()).degraded:
+            return run
+    raise AssertionError("the service did not come back")
+
+
+async def test_all_handoffs_of_a_run_are_followed(program, either_client, client, session):
+    """Two in one message, with no call in any agent's own code; the last one holds the turn."""
+    routed = program.make(either_client, Script())
+    run = await routed.run("Is there VAT on my invoice?", session_id=session, **ANA)
+    assert (run.agent_id, run.locked, run.degraded) == ("vat", True, False)
+    assert run.text == f"I bring in invoices.\n\nLet us see.\n\n{QUESTION}"
+    assert [(each.agent_id, each.text) for each in run.shown] == [
+        ("coordinator", "I bring in invoices."),
+        ("vat", f"Let us see.\n\n{QUESTION}"),
+    ]
+    turns = list(client.list_turns(session, user_id="ana"))
+    assert [turn.agent_id for turn in turns] == ["coordinator", "invoices", "vat"]
+    assert [turn.from_agent_id for turn in turns] == ["", "coordinator", "invoices"]
+    assert len({turn.request_id for turn in turns}) == 1
+    assert client.status(session, user_id="ana").active_agent.agent_id == "vat"
+
+
+async def test_question_locks_and_the_answer_comes_back(program, either_client, client, session):
+    """Whatever the user says next, the agent that asked gets it; its completion lets go."""
+    script = Script()
+    routed = program.make(either_client, script)
+    asked = await routed.run("How much VAT?", session_id=session, **ANA)
+    assert client.status(session, user_id="ana").locked
+    assert asked.reason == "NO_ACTIVE_AGENT"
+    answered = await routed.run("payroll 500", session_id=session, **ANA)
+    assert (answered.agent_id, answered.reason) == ("vat", "FOLLOW_UP_LOCK")
+    assert (answered.text, answered.locked) == ("You owe 21 % of 500.", False)
+    assert len(script.of("coordinator")) == 1
+    status = client.status(session, user_id="ana")
+    assert status.next_agent.agent_id == "coordinator"
+    assert status.task.status == TASK_STATUS_COMPLETED
+
+
+async def test_refused_handoff_is_read_by_the_model(program, either_client, client, session):
+    """It gets the rule's own words as the tool's answer, and the turn stays its own."""
+    script = Script()
+    routed = program.make(either_client, script)
+    run = await routed.run("run payroll", session_id=session, **ANA)
+    first, second = script.of("coordinator")
+    assert first.tool_output == ""
+    assert "plan:premium" in second.tool_output
+    assert "Do not try the same again" in second.tool_output
+    assert run.agent_id == "coordinator"
+    assert run.text.startswith("read: ")
+    assert script.of("payroll") == []
+    assert not client.status(session, user_id="ana").HasField("active_agent")
+    paid = await routed.run(
+        "run payroll", session_id=f"{session}-yes", entitlements=["plan:premium"], **ANA
+    )
+    assert (paid.agent_id, paid.shown[-1].text) == ("payroll", "two were paid")
+
+
+async def test_agent_that_nobody_has_is_refused_in_words(program, client, session):
+    """A model may make up a name; the run goes on."""
+    script = Script(
+        coordinator=lambda seen: Say(seen.tool_output) if seen.tool_output else transfer("biling")
+    )
+    run = await program.make(client, script).run("hello", session_id=session, **ANA)
+    assert "biling" in run.text
+    assert run.agent_id == "coordinator"
+
+
+async def test_transfer_tool_lists_whom_the_agent_may_hand_to(program, either_client, session):
+    """As the registry describes them in the user's language, for this user and at this moment."""
+    script = Script()
+    routed = program.make(either_client, script)
+    await routed.run("hello", session_id=session, **ANA)
+    await routed.run(
+        "hola",
+        session_id=f"{session}-rich",
+        user_id="ana",
+        locale="es",
+        entitlements=["plan:premium"],
+    )
+    plain, rich = (seen.tools["transfer_to_agent"] for seen in script.of("coordinator"))
+    assert f"- {program.names['vat']}: How much VAT is due." in plain
+    assert program.names["payroll"] not in plain
+    assert f"- {program.names['vat']}: Cuánto IVA hay que pagar." in rich
+    assert f"- {program.names['payroll']}: Payslips." in rich
+    assert {"ask_user", "complete_task"} <= script.seen[0].tools.keys()
+
+
+async def test_agents_get_their_instructions_behind_their_own(program, either_client, session):
+    """When to complete, whom to hand to and how: from the registry, in the session's language."""
+    script = Script()
+    routed = program.make(either_client, script)
+    await routed.run("Is there VAT on my invoice?", session_id=session, **ANA)
+    for seen in script.seen:
+        assert f"I am {seen.agent_id}." in seen.system
+        assert f"(agent id {seen.agent_id})" in seen.system
+        assert "when you call complete_task" in seen.system
+
+
+async def test_agent_sees_its_own_past_and_nobody_elses_words(program, either_client, session):
+    """The coordinator sees all; a specialist what it took part in, and why it was handed to."""
+    script = Script()
+    routed = program.make(either_client, script)
+    await routed.run("Where is my invoice?", session_id=session, **ANA)
+    await routed.run("/supervisor and now VAT", session_id=session, **ANA)
+    await routed.run("700", session_id=session, **ANA)
+    await routed.run("thanks", session_id=session, **ANA)
+    first, second = script.of("vat")
+    assert "the secret of the invoice desk" not in str(first.messages)
+    assert ("user", "and now VAT") in first.messages
+    assert f"agent {program.names['coordinator']} has handed" in str(first.messages)
+    assert "Reason: asked for" in str(first.messages)
+    assert "the secret of the invoice desk" not in str(second.messages)
+    assert ("assistant", f"Let us see.\n\n{QUESTION}") in second.messages
+    assert second.messages[-1] == ("user", "700")
+    last = script.of("coordinator")[-1]
+    assert "the secret of the invoice desk" in str(last.messages)
+    assert "You owe 21 % of 700." in str(last.messages)
+
+
+async def test_completed_part_goes_on_to_the_next_agent_by_itself(program, either_client, session):
+    """The registry names who follows; both are heard in one message, with the words between."""
+    run = await program.make(either_client, Script()).run("fractions", session_id=session, **ANA)
+    assert [(each.agent_id, each.text) for each in run.shown] == [
+        ("lesson", "One half."),
+        ("lesson", "Great work!"),
+        ("assessor", "What is one half of one half?"),
+    ]
+    assert len(run.results) == 2
+
+
+async def test_command_is_answered_without_any_model(program, either_client, session):
+    """And an agent of another program is named, for whoever runs it."""
+    script = Script()
+    routed = program.make(either_client, script)
+    status = await routed.run("/status", session_id=session, **ANA)
+    assert "Coordinator" in status.text
+    assert status.agent_id == ""
+    chosen = await routed.run("/agent elsewhere go on", session_id=session, **ANA)
+    assert (chosen.next.agent.agent_id, chosen.next.text) == ("elsewhere", "go on")
+    assert script.seen == []
+
+
+async def test_run_that_died_is_gone_on_with(program, either_client, client, session):
+    """At the agent that holds the turn; once it is answered, the same answer and no model."""
+    script = Script()
+    routed = program.make(either_client, script)
+    said = {"session_id": session, "request_id": REQUEST_ID, **ANA}
+    client.route("VAT?", **said)
+    client.set_active_agent(session, "vat", user_id="ana", turn_request_id=REQUEST_ID)
+    first = await routed.run("VAT?", **said)
+    assert (first.agent_id, first.locked) == ("vat", True)
+    assert [seen.agent_id for seen in script.seen] == ["vat"]
+    again = await routed.run("VAT?", **said)
+    assert (again.agent_id, again.text) == ("vat", first.text)
+    assert len(script.seen) == 1
+
+
+async def test_texts_among_the_items_of_a_message_are_read(program, client, session):
+    """A message may be nothing else."""
+    script = Script()
+    items = [content.text_item("how much"), content.text_item("VAT is it?")]
+    run = await program.make(client, script).run(session_id=session, items=items, **ANA)
+    assert run.agent_id == "vat"
+    assert script.seen[0].user_text == "how much\n\nVAT is it?"
+
+
+async def test_dispatch_of_a_frontend_is_answered(program, either_client, client, session):
+    """Where another process routes, the runtime gets the dispatch alone."""
+    turn = client.route("VAT?", session_id=session, **ANA)
+    routed = program.make(either_client, Script())
+    run = await routed.answer(turn.session_id, turn.dispatch, user_id="ana")
+    assert (run.agent_id, run.locked) == ("vat", True)
+
+
+async def test_program_with_an_agent_that_the_registry_lacks_is_told_so(program, client, session):
+    """Before anything runs, with the names that there are."""
+    routed = program.make(client, Script(biling=lambda _seen: Say("never heard")))
+    with pytest.raises(LookupError, match=r"no agent 'biling', .*: coordinator, vat, invoices"):
+        await routed.run("hello", session_id=session, **ANA)
+    with pytest.raises(errors.UnknownSession):
+        client.status(session, user_id="ana")
+
+
+async def test_failing_model_ends_the_turn_as_failed(program, either_client, client, session):
+    """The error is the caller's; the service hears that it happened, not what was said."""
+
+    def fail(_seen):
+        raise ConnectionError("no model under ana's secret address")
+
+    routed = program.make(either_client, Script(invoices=fail))
+    with pytest.raises(ConnectionError):
+        await routed.run("Where is my invoice?", session_id=session, **ANA)
+    status = client.status(session, user_id="ana")
+    assert status.task.status == TASK_STATUS_FAILED
+    assert status.active_agent.agent_id == "invoices"
+    assert len(status.open_requests) == 0
+
+
+async def test_streamed_run_is_followed_like_any_other(program, either_client, client, session):
+    """Events come as the framework makes them; what it came to is there at the end."""
+    stream = program.make(either_client, Script()).stream(
+        "Is there VAT on my invoice?", session_id=session, **ANA
+    )
+    events = [event async for event in stream]
+    assert len(events) >= 3
+    assert (stream.run.agent_id, stream.run.locked) == ("vat", True)
+    assert stream.run.text.endswith(QUESTION)
+    turns = [turn.agent_id for turn in client.list_turns(session, user_id="ana")]
+    assert turns == ["coordinator", "invoices", "vat"]
+
+
+def test_blocking_run_is_followed_like_any_other(program, client, session):
+    """In a thread without an event loop; an AsyncClient says that it cannot."""
+    routed = program.make(client, Script())
+    run = routed.run_sync("Is there VAT on my invoice?", session_id=session, **ANA)
+    assert (run.agent_id, run.locked) == ("vat", True)
+    assert routed.run_sync("500", session_id=session, **ANA).text == "You owe 21 % of 500."
+    refused = routed.run_sync("run payroll", session_id=session, **ANA)
+    assert "plan:premium" in refused.text
+
+
+async def test_conversations_at_once_do_not_meet(program, either_client, session):
+    """One adapter serves many users: each run has its own turn."""
+    routed = program.make(either_client, Script())
+    texts = ["VAT?", "Where is my invoice?", "hello", "Is there VAT on my invoice?"] * 3
+    runs = await asyncio.gather(
+        *(routed.run(text, session_id=f"{session}-{n}", **ANA) for n, text in enumerate(texts))
+    )
+    assert [run.agent_id for run in runs] == ["vat", "invoices", "coordinator", "vat"] * 3
+    assert [run.session_id for run in runs] == [f"{session}-{n}" for n in range(len(texts))]
+
+
+# Each process imports its framework, which takes seconds of a busy machine.
+@pytest.mark.timeout(300)
+def test_chat_goes_on_after_a_restart_of_both_processes(program, server):
+    """Killed, both of them; the stored agent gets the next message, with its question open."""
+
+    def say(*messages: str) -> list[str]:
+        command = [sys.executable, program.example, "--address", server.address]
+        command += ["--session", "restarted", *messages]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return [line for line in done.stdout.splitlines() if "(" in line]
+
+    (first,) = say("Is there VAT on my invoice?")
+    assert first.startswith("vat (NO_ACTIVE_AGENT): ")
+    server.kill()
+    server.start()
+    assert say("10,000 euros", "Where is my invoice?") == [
+        "vat (FOLLOW_UP_LOCK): You owe 2,100.00 euros.",
+        "invoices (NO_ACTIVE_AGENT): Invoice F-1023 was paid on Monday.",
+    ]
+    server.kill()
+    server.start()
+    assert say("And now?") == ["invoices (STICKY): Invoice F-1023 was paid on Monday."]
+
+
+def test_chat_goes_on_while_the_service_is_away(program, server):
+    """At the agent last known, with the past last known; the run says that it is degraded."""
+    script = Script()
+    with Client(server.address, timeout=2) as client:
+        routed = program.make(client, script)
+        routed.run_sync("Where is my invoice?", session_id="away", **ANA)
+        server.kill()
+        sticky = routed.run_sync("and now?", session_id="away", **ANA)
+        assert (sticky.agent_id, sticky.degraded) == ("invoices", True)
+        assert isinstance(sticky.error, errors.RoutingError)
+        assert ("assistant", "the secret of the invoice desk") in script.seen[-1].messages
+        handed = routed.run_sync("and the VAT?", session_id="away", **ANA)
+        assert (handed.agent_id, handed.degraded) == ("vat", True)
+        assert handed.text == f"Let us see.\n\n{QUESTION}"
+        again = routed.run_sync("300", session_id="away", **ANA)
+        assert (again.agent_id, again.text) == ("vat", "You owe 21 % of 300.")
+        server.start()
+        back = _when_back(lambda: routed.run_sync("Where is it?", session_id="away", **ANA))
+        # What was decided without the service is not the service's.
+        assert (back.agent_id, back.reason, back.degraded) == ("invoices", "STICKY", False)
+
+
+def test_service_that_goes_away_within_a_run_loses_no_answer(program, server):
+    """The handoff goes ahead, the user sees the text, and the run is marked."""
+    script = Script()
+
+    def kill_then_hand_over(seen):
+        if not seen.tool_output:
+            server.kill()
+        return _coordinate(seen)
+
+    script.rules["coordinator"] = kill_then_hand_over
+    with Client(server.address, timeout=2) as client:
+        routed = program.make(client, script)
+        run = routed.run_sync("VAT?", session_id="cut", **ANA)
+    assert (run.agent_id, run.degraded, run.answers) == ("vat", True, [])
+    assert run.text.endswith(QUESTION)
+
+
+def test_threads_may_share_an_adapter(program, client, session):
+    """A web server has many."""
+    routed = program.make(client, Script())
+    texts: dict[int, str] = {}
+
+    def talk(number: int) -> None:
+        routed.run_sync("VAT?", session_id=f"{session}-{number}", **ANA)
+        texts[number] = routed.run_sync(str(number), session_id=f"{session}-{number}", **ANA).text
+
+    threads = [threading.Thread(target=talk, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert texts == {number: f"You owe 21 % of {number}." for number in range(6)}

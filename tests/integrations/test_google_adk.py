@@ -1,0 +1,175 @@
+"""Google ADK's own run loop, with the service behind it."""
+
+import pytest
+
+pytest.importorskip("google.adk", reason="needs google-adk: make test-integrations")
+
+from google.adk.agents import LlmAgent
+from google.adk.models import BaseLlm, LlmResponse
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
+from google.adk.tools import ToolContext
+from google.genai import types
+
+from agent_routing.integrations.google_adk import REQUEST_KEY, RoutedRunner
+from clients.python.examples.tax_talk import CallTool
+from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
+from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen
+
+# ADK's names are identifiers.
+NAMES = {agent_id: agent_id for agent_id in RULES} | {"vat": "iva"}
+
+
+class RuleModel(BaseLlm):
+    """Answers as a script has it, and shows it what ADK gave to the model."""
+
+    agent_id: str
+    script: object
+
+    async def generate_content_async(self, llm_request, stream=False):  # noqa: FBT002 - ADK's
+        roles = {"user": "user", "model": "assistant"}
+        last = llm_request.contents[-1].parts[-1].function_response
+        declared = [
+            each
+            for tool in llm_request.config.tools or []
+            for each in tool.function_declarations or []
+        ]
+        assert len({each.name for each in declared}) == len(declared)
+        seen = Seen(
+            agent_id=self.agent_id,
+            system=llm_request.config.system_instruction or "",
+            messages=[
+                (roles[content.role], "".join(part.text or "" for part in content.parts))
+                for content in llm_request.contents
+                if any(part.text for part in content.parts)
+            ],
+            tools={each.name: each.description for each in declared},
+            tool_output=str(last.response) if last else "",
+        )
+        reply = self.script.reply(seen)
+        parts = [types.Part(text=reply.text)] if reply.text else []
+        if stream and parts:
+            begun = types.Content(role="model", parts=[types.Part(text=reply.text[:3])])
+            yield LlmResponse(content=begun, partial=True)
+        if isinstance(reply, CallTool):
+            call = types.FunctionCall(name=reply.name, args=dict(reply.arguments))
+            parts.append(types.Part(function_call=call))
+        yield LlmResponse(content=types.Content(role="model", parts=parts))
+
+
+def tree_of(script, **more):
+    """Return a tree with an agent for each rule, the coordinator on top."""
+    agents = [
+        LlmAgent(
+            name=NAMES.get(agent_id, agent_id),
+            instruction=f"I am {agent_id}.",
+            model=RuleModel(model="rule", agent_id=agent_id, script=script),
+            **more.get(agent_id, {}),
+        )
+        for agent_id in script.rules
+        if agent_id != "coordinator"
+    ]
+    return LlmAgent(
+        name="coordinator",
+        instruction="I am coordinator.",
+        model=RuleModel(model="rule", agent_id="coordinator", script=script),
+        sub_agents=agents,
+        **more.get("coordinator", {}),
+    )
+
+
+def runner_of(root):
+    """Return ADK's runner."""
+    return Runner(agent=root, app_name="tax", session_service=InMemorySessionService())
+
+
+@pytest.fixture
+def program():
+    """A tree of ADK's agents."""
+    return Program(
+        example="clients/python/examples/google_adk_chat.py",
+        names=NAMES,
+        make=lambda client, script: RoutedRunner(client, runner_of(tree_of(script))),
+    )
+
+
+async def test_tools_of_the_program_that_transfer_are_tracked(either_client, client, session):
+    """Whatever they are called; a refused one comes back as an error that the model reads."""
+
+    def bring_in(name: str, tool_context: ToolContext) -> dict:
+        """Bring in somebody."""
+        tool_context.actions.transfer_to_agent = name
+        return {"result": "done"}
+
+    script = Script(
+        coordinator=lambda seen: (
+            Say(seen.tool_output)
+            if seen.tool_output
+            else CallTool("bring_in", {"name": seen.user_text})
+        )
+    )
+    root = tree_of(script, coordinator={"tools": [bring_in]})
+    routed = RoutedRunner(either_client, runner_of(root))
+    refused = await routed.run("payroll", session_id=session, **ANA)
+    assert "plan:premium" in refused.text
+    handed = await routed.run("iva", session_id=session, **ANA)
+    assert handed.agent_id == "vat"
+    assert client.status(session, user_id="ana").active_agent.agent_id == "vat"
+
+
+async def test_agent_out_of_reach_in_the_tree_is_refused_in_words(client, session):
+    """ADK would break off the run; the model reads why and answers."""
+    script = Script(
+        invoices=lambda seen: Say(seen.tool_output) if seen.tool_output else transfer("payroll")
+    )
+    root = tree_of(script, invoices={"disallow_transfer_to_peers": True})
+    run = await RoutedRunner(client, runner_of(root)).run(
+        "Where is my invoice?", session_id=session, **ANA
+    )
+    assert run.agent_id == "invoices"
+    assert 'you cannot reach agent "payroll"' in run.text
+
+
+async def test_agent_at_which_adk_cannot_begin_is_named(client, session):
+    """ADK would begin at the root in silence: the wrong agent."""
+    root = tree_of(Script(), vat={"disallow_transfer_to_parent": True})
+    routed = RoutedRunner(client, runner_of(root))
+    client.set_active_agent(session, "vat", user_id="ana")
+    with pytest.raises(ValueError, match="'iva' has disallow_transfer_to_parent"):
+        await routed.run("VAT?", session_id=session, **ANA)
+
+
+async def test_events_carry_the_request_and_begin_with_the_stored_agent(client, session):
+    """ADK's own session is one of the product's records; it leads back to the service's."""
+    runner = runner_of(tree_of(Script()))
+    routed = RoutedRunner(client, runner)
+    await routed.run("Where is my invoice?", session_id=session, **ANA)
+    stream = routed.stream("and now?", session_id=session, **ANA)
+    events = [event async for event in stream]
+    assert {event.author for event in events} == {"invoices"}
+    newest = list(client.list_turns(session, user_id="ana"))[-1]
+    assert {event.custom_metadata[REQUEST_KEY] for event in events} == {newest.request_id}
+
+
+def test_blocking_stream_is_followed_like_any_other(client, session):
+    """ADK runs it in a thread of its own."""
+    stream = RoutedRunner(client, runner_of(tree_of(Script()))).stream_sync(
+        "VAT?", session_id=session, **ANA
+    )
+    assert len(list(stream)) >= 3
+    assert (stream.run.agent_id, stream.run.locked) == ("vat", True)
+
+
+async def test_runs_started_elsewhere_are_left_alone(client, session):
+    """The runner may serve others; the plugin changes nothing for them."""
+    script = Script()
+    runner = runner_of(tree_of(script))
+    RoutedRunner(client, runner)
+    await runner.session_service.create_session(app_name="tax", user_id="ben", session_id=session)
+    message = types.Content(role="user", parts=[types.Part(text="hello")])
+    events = [
+        event
+        async for event in runner.run_async(user_id="ben", session_id=session, new_message=message)
+    ]
+    assert events[-1].content.parts[0].text == "hello from the coordinator"
+    assert "ask_user" not in script.seen[0].tools

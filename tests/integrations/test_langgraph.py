@@ -1,0 +1,178 @@
+"""LangGraph's own run loop, with the service behind it."""
+
+import itertools
+
+import pytest
+
+pytest.importorskip("langgraph", reason="needs langgraph: make test-integrations")
+
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph_swarm import create_handoff_tool, create_swarm
+
+from agent_routing.integrations.langgraph import RoutedGraph, RoutingMiddleware
+from clients.python.examples.tax_talk import CallTool
+from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
+from tests.integrations.stories import ANA, QUESTION, RULES, Program, Say, Script, Seen
+
+NAMES = {agent_id: agent_id for agent_id in RULES} | {
+    "coordinator": "Tax Coordinator",
+    "vat": "VAT Specialist",
+}
+_call_numbers = itertools.count(1)
+
+
+class RuleModel(BaseChatModel):
+    """Answers as a script has it, and shows it what the agent gave to the model."""
+
+    agent_id: str
+    script: object
+
+    @property
+    def _llm_type(self):
+        return "rule"
+
+    def bind_tools(self, tools, **kwargs):
+        return self.bind(tools=tools, **kwargs)
+
+    def _generate(self, messages, *_args, tools=(), **_kwargs):
+        last = messages[-1]
+        roles = {HumanMessage: "user", AIMessage: "assistant"}
+        seen = Seen(
+            agent_id=self.agent_id,
+            system="".join(m.text for m in messages if isinstance(m, SystemMessage)),
+            messages=[(roles[type(m)], m.text) for m in messages if type(m) in roles],
+            tools={tool.name: tool.description for tool in tools},
+            tool_output=last.text if isinstance(last, ToolMessage) else "",
+        )
+        if isinstance(last, ToolMessage):
+            # Providers want a result for each call, and a call for each result.
+            assert any(isinstance(m, AIMessage) and m.tool_calls for m in messages)
+        reply = self.script.reply(seen)
+        replies = reply if isinstance(reply, list) else [reply]
+        message = AIMessage(replies[0].text)
+        message.tool_calls = [
+            {
+                "name": each.name,
+                "args": dict(each.arguments),
+                "id": f"c{next(_call_numbers)}",
+                "type": "tool_call",
+            }
+            for each in replies
+            if isinstance(each, CallTool)
+        ]
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def graph_of(script, *, tools=None, checkpointer=None):
+    """Return a swarm with an agent for each rule."""
+    given = tools or {}
+    agents = [
+        create_agent(
+            RuleModel(agent_id=agent_id, script=script),
+            tools=given.get(agent_id, []),
+            name=NAMES.get(agent_id, agent_id),
+            system_prompt=f"I am {agent_id}.",
+            middleware=[RoutingMiddleware(transfer=agent_id not in given)],
+        )
+        for agent_id in script.rules
+    ]
+    swarm = create_swarm(agents, default_active_agent=NAMES["coordinator"])
+    return swarm.compile(checkpointer=checkpointer)
+
+
+@pytest.fixture
+def program():
+    """A swarm of LangChain's agents."""
+    return Program(
+        example="clients/python/examples/langgraph_chat.py",
+        names=NAMES,
+        make=lambda client, script: RoutedGraph(client, graph_of(script)),
+    )
+
+
+@pytest.mark.parametrize("target", ["payroll", "vat"])
+async def test_handoff_tools_of_the_program_are_tracked(either_client, client, session, target):
+    """Those of langgraph-swarm, for one: refused ones are an error that the model reads."""
+    script = Script(
+        coordinator=lambda seen: (
+            Say(seen.tool_output)
+            if seen.tool_output
+            else CallTool(f"transfer_to_{NAMES[target].lower().replace(' ', '_')}", {})
+        )
+    )
+    tools = {"coordinator": [create_handoff_tool(agent_name=NAMES[target])]}
+    run = await RoutedGraph(either_client, graph_of(script, tools=tools)).run(
+        "please", session_id=session, **ANA
+    )
+    assert "transfer_to_agent" not in script.of("coordinator")[0].tools
+    if target == "payroll":
+        assert "plan:premium" in run.text
+    else:
+        assert run.agent_id == "vat"
+        assert client.status(session, user_id="ana").active_agent.agent_id == "vat"
+
+
+def test_two_transfers_at_once_are_one(client, session):
+    """The service takes the first; the graph goes on with one agent, whichever it was."""
+    pair = [
+        CallTool("transfer_to_agent", {"agent_id": agent_id, "reason": "both"})
+        for agent_id in ("vat", "invoices")
+    ]
+    script = Script(coordinator=lambda seen: Say("no") if seen.tool_output else pair)
+    run = RoutedGraph(client, graph_of(script)).run_sync("both", session_id=session, **ANA)
+    turns = list(client.list_turns(session, user_id="ana"))
+    assert [turn.agent_id for turn in turns] == ["coordinator", run.agent_id]
+    assert turns[-1].agent_text == run.text
+
+
+def test_question_beside_a_transfer_locks_nobody(client, session):
+    """Both are carried out at once, in any order; whoever has handed over asks nothing any more."""
+    pair = [
+        CallTool("transfer_to_agent", {"agent_id": "invoices", "reason": "both"}),
+        CallTool("ask_user", {"question": "Or shall I?"}),
+    ]
+    script = Script(coordinator=lambda _: pair, invoices=lambda _: Say("here it is"))
+    run = RoutedGraph(client, graph_of(script)).run_sync("both", session_id=session, **ANA)
+    assert (run.agent_id, run.text, run.locked) == ("invoices", "here it is", False)
+
+
+def test_graph_with_a_checkpointer_shows_agents_the_services_history(client, session):
+    """The thread keeps everything; what an agent sees is still its own past, each turn once."""
+    script = Script()
+    graph = graph_of(script, checkpointer=InMemorySaver())
+    routed = RoutedGraph(client, graph)
+    routed.run_sync("VAT?", session_id=session, **ANA)
+    routed.run_sync("500", session_id=session, **ANA)
+    texts = [text for _, text in script.of("vat")[-1].messages]
+    assert texts == ["VAT?", f"Let us see.\n\n{QUESTION}", "500"]
+    state = graph.get_state({"configurable": {"thread_id": session}})
+    assert [m.text for m in state.values["messages"] if isinstance(m, HumanMessage)] == [
+        "VAT?",
+        "500",
+    ]
+
+
+def test_blocking_stream_gives_the_chunks_that_were_asked_for(client, session):
+    """In the form of the graph's own stream()."""
+    routed = RoutedGraph(client, graph_of(Script()))
+    stream = routed.stream_sync(
+        "VAT?", options={"stream_mode": "updates", "subgraphs": False}, session_id=session, **ANA
+    )
+    chunks = list(stream)
+    assert [set(chunk) for chunk in chunks] == [{NAMES["coordinator"]}, {NAMES["vat"]}]
+    assert (stream.run.agent_id, stream.run.locked) == ("vat", True)
+
+
+def test_outside_a_routed_run_the_middleware_does_nothing():
+    """A graph can still be run by itself; its tools say that nobody routes."""
+    script = Script(
+        coordinator=lambda seen: (
+            Say(seen.tool_output) if seen.tool_output else CallTool("transfer_to_agent", {})
+        )
+    )
+    state = graph_of(script).invoke({"messages": [HumanMessage("hello")]})
+    assert "no conversation is being routed" in state["messages"][-1].text
