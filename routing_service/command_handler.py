@@ -119,7 +119,8 @@ class Call(msgspec.Struct, frozen=True):
     actor: the agent for CompleteTurn, else "". user_id: as signed in or believed; "" = an agent
     runtime or operator, which must_be_owner excludes. expected_revision: None = any.
     history_turns: past turns to send along; 0 = the default, -1 = none unless locked. dry_run: only
-    decide; nothing is written, audited or used up.
+    decide; nothing is written, audited or used up. explains_topic: the answer says what became of
+    the message's topic.
     """
 
     key: SessionKey
@@ -132,6 +133,7 @@ class Call(msgspec.Struct, frozen=True):
     expected_revision: int | None = None
     history_turns: int = 0
     dry_run: bool = False
+    explains_topic: bool = False
 
 
 class Made(msgspec.Struct, frozen=True):

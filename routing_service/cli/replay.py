@@ -16,8 +16,11 @@ from routing_service.replay.choices import (
     CONCURRENCY_DEFAULT,
     CONCURRENCY_MAX,
     PATIENCE_DEFAULT_S,
+    TOPIC_THRESHOLD_DEFAULT,
+    FirstMessage,
     Policy,
     Switch,
+    TopicMode,
 )
 
 EPILOG: Final = """\b
@@ -35,6 +38,10 @@ Figures (shares are from 0 to 1):
   first_dispatch_right    user turns that Route sent straight to their owner
   misrouted               user turns that Route sent to another agent
   stuck_turns             user turns that ended with another agent
+  switch_precision        of the switches by topic (in suggest mode: offers), those
+                          to the owner; switch_recall: of those that were due
+  false_switches_per_1000 switches away from the owner, per 1,000 scored turns
+  calibration_error       how far off the probabilities of topic detection are
   decisions_digest        equal for runs that decided alike
 
 \b
@@ -42,6 +49,7 @@ Examples:
   agent-routing replay sgd.jsonl.gz --corpus sgd --policy sticky
   agent-routing replay mine.jsonl --agents agents.yaml --json
   agent-routing replay mine.jsonl --agents new.yaml --compare agents.yaml
+  agent-routing replay sgd.jsonl.gz --corpus sgd --topics auto --switch agent
   zcat *.gz | agent-routing replay - --target 127.0.0.1:50051 --limit 100
 """
 
@@ -103,6 +111,41 @@ def replay(
             "supervisor, which hands it on. agent: straight on to its owner. stuck: nothing.",
         ),
     ] = Switch.SUPERVISOR,
+    topics: Annotated[
+        TopicMode | None,
+        typer.Option(
+            "--topics",
+            show_default=False,
+            help="What the server does about changes of topic: off, suggest (the user takes right "
+            "offers and declines wrong ones) or auto. Left out: as the registry says.",
+        ),
+    ] = None,
+    first_message: Annotated[
+        FirstMessage | None,
+        typer.Option(
+            "--first-message",
+            show_default=False,
+            help="Who gets a message that finds nobody active: the supervisor, or (auto) the agent "
+            "that it is about. Left out: auto with --topics auto.",
+        ),
+    ] = None,
+    topic_threshold: Annotated[
+        float,
+        typer.Option(
+            "--topic-threshold", metavar="P", min=0.0, max=1.0, help="How sure a topic must be."
+        ),
+    ] = TOPIC_THRESHOLD_DEFAULT,
+    topic_lock_threshold: Annotated[
+        float | None,
+        typer.Option(
+            "--topic-lock-threshold",
+            metavar="P",
+            min=0.0,
+            max=1.0,
+            show_default=False,
+            help="The same while an agent waits for an answer. Left out: as --topic-threshold.",
+        ),
+    ] = None,
     target: Annotated[
         str,
         typer.Option(
@@ -187,6 +230,10 @@ def replay(
             corpus_agents=corpus_agents,
             policy=policy,
             switch=switch,
+            topics=topics,
+            first_message=first_message,
+            topic_threshold=topic_threshold,
+            topic_lock_threshold=topic_lock_threshold,
             target=target,
             embedded=embedded,
             store=store,

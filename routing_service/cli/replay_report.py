@@ -25,10 +25,34 @@ _SHARES: Final = {
     "first_dispatch_right",
     "misrouted",
     "unsupervised_turns",
+    "switch_precision",
+    "switch_recall",
+    "switch_f1",
+    "stuck_turns_share",
 }
 
-_MORE_IS_BETTER: Final = {"supervisor_calls_saved": True, "first_dispatch_right": True}
+_MORE_IS_BETTER: Final = {
+    "supervisor_calls_saved": True,
+    "first_dispatch_right": True,
+    "switch_precision": True,
+    "switch_recall": True,
+}
 """Figures whose growth is good; of the other compared ones less is better, handoffs aside."""
+
+TOPIC_FIGURES: Final = {
+    "judged_turns",
+    "switches",
+    "due_switches",
+    "switch_precision",
+    "switch_recall",
+    "switch_f1",
+    "false_switches_per_1000",
+    "suggestions",
+    "suggestions_accepted",
+    "suggestions_declined",
+    "calibration_error",
+}
+"""Figures that say nothing where topic detection had no part."""
 
 _NEUTRAL: Final = {"handoffs"}
 
@@ -41,7 +65,11 @@ def print_figures(figures: Figures, *, as_json: bool) -> None:
         typer.echo(json.dumps(figures.as_dict(), indent=2))
         return
     table = grid()
-    for name, value in figures.as_dict().items():
+    told = figures.as_dict()
+    has_topics = figures.tally.judged_turns or figures.tally.switches
+    for name, value in told.items():
+        if name in TOPIC_FIGURES and not has_topics:
+            continue
         shown = _shown(name, value) if isinstance(value, int | float) else str(value)
         table.add_row(name.replace("_", " "), shown)
     console().print(table)

@@ -37,12 +37,14 @@ from routing_service.core.registry import Registry
 from routing_service.ids import new_uuid7
 from routing_service.listen_address import ListenFailed
 from routing_service.registry_file import RegistryFileError, load_registry, parse_registry
-from routing_service.replay.choices import Policy, Switch
+from routing_service.replay.choices import FirstMessage, Policy, Switch, TopicMode
 from routing_service.replay.comparison import ChangedTurns, Compared, Comparison
 from routing_service.replay.corpus_registry import (
     CorpusAgentsInvalid,
+    TopicSettings,
     corpus_registry,
     load_corpus_agents,
+    with_topics,
 )
 from routing_service.replay.dialogue_files import (
     STDIN_NAME,
@@ -72,6 +74,10 @@ class Asked:
     corpus_agents: str
     policy: Policy
     switch: Switch
+    topics: TopicMode | None
+    first_message: FirstMessage | None
+    topic_threshold: float
+    topic_lock_threshold: float | None
     target: str
     embedded: bool
     store: str
@@ -92,7 +98,7 @@ def run_replay(asked: Asked) -> None:
     _check(asked)
     leave_by_interrupt()
     try:
-        registry_text = _corpus_registry(asked) if asked.corpus else ""
+        registry_text = _registry_text(asked)
         if asked.write_registry:
             _write_registry(asked.write_registry, registry_text)
             return
@@ -144,20 +150,53 @@ def _check(asked: Asked) -> None:
         raise typer.BadParameter("give --agents or --corpus: each says who the agents are")
     if not (asked.target or asked.agents or asked.corpus):
         raise typer.BadParameter("give --agents FILE or --corpus NAME: a server needs a registry")
+    if asked.topics is None and asked.first_message is not None:
+        raise typer.BadParameter("--first-message goes with --topics suggest or --topics auto")
+    if asked.topics is TopicMode.OFF and asked.first_message is FirstMessage.AUTO:
+        raise typer.BadParameter(
+            "--first-message auto needs topic detection; give --topics suggest or --topics auto"
+        )
+    if asked.topics is not None and asked.target:
+        raise typer.BadParameter(
+            "--target has a registry of its own, which says what topics do; leave out --topics"
+        )
     if asked.write_registry and not asked.corpus:
         raise typer.BadParameter("--write-registry writes what --corpus makes; give --corpus NAME")
 
 
-def _corpus_registry(asked: Asked) -> str:
+def _registry_text(asked: Asked) -> str:
+    """Return the registry that is made for this run, "" where one is taken as it is."""
+    topics = _topic_settings(asked)
+    if asked.agents and topics is not None:
+        load_registry(asked.agents)  # Its own mistakes are told by their lines.
+        return with_topics(Path(asked.agents).read_text(encoding="utf-8"), topics)
+    if not asked.corpus:
+        return ""
     path = asked.corpus_agents or str(Path(asked.files[0]).with_name(AGENTS_FILE))
     agents = load_corpus_agents(path, asked.corpus)
-    return corpus_registry(asked.corpus, agents, asked.policy, asked.switch)
+    return corpus_registry(asked.corpus, agents, asked.policy, asked.switch, topics)
 
 
-def _registry(asked: Asked, corpus_text: str) -> Registry | None:
+def _topic_settings(asked: Asked) -> TopicSettings | None:
+    """Return what the options say of topics, None where they leave it to the registry."""
+    if asked.topics is None:
+        return None
+    lock_threshold = asked.topic_lock_threshold
+    first_message = asked.first_message or (
+        FirstMessage.AUTO if asked.topics is TopicMode.AUTO else FirstMessage.SUPERVISOR
+    )
+    return TopicSettings(
+        asked.topics,
+        first_message,
+        asked.topic_threshold,
+        asked.topic_threshold if lock_threshold is None else lock_threshold,
+    )
+
+
+def _registry(asked: Asked, registry_text: str) -> Registry | None:
     """Return the registry that was named, None where it is only the server's affair."""
-    if asked.corpus:
-        return parse_registry(corpus_text, f"the registry made of {asked.corpus}")
+    if registry_text:
+        return parse_registry(registry_text, f"the registry made of {asked.corpus or asked.agents}")
     return load_registry(asked.agents) if asked.agents else None
 
 
@@ -267,8 +306,8 @@ async def _server(asked: Asked, registry_text: str) -> AsyncIterator[str]:
         yield asked.target
         return
     with tempfile.TemporaryDirectory(prefix="agent-routing-") as folder:
-        path = Path(asked.agents) if asked.agents else Path(folder, "registry.yaml")
-        if not asked.agents:
+        path = Path(folder, "registry.yaml") if registry_text else Path(asked.agents)
+        if registry_text:
             path.write_text(registry_text, encoding="utf-8")
         async with embedded_server(path, asked.store) as target:
             yield target

@@ -32,6 +32,30 @@ class Switch(enum.StrEnum):
     """Nothing: the user stays with the wrong agent until the topic is that agent's again."""
 
 
+class TopicMode(enum.StrEnum):
+    """What the server does about changes of topic."""
+
+    OFF = "off"
+    """Nothing: an agent keeps the user until it hands over."""
+    SUGGEST = "suggest"
+    """It offers the switch; the user takes the right ones and declines the others."""
+    AUTO = "auto"
+    """It switches."""
+
+
+class FirstMessage(enum.StrEnum):
+    """Who gets a message that finds nobody active."""
+
+    SUPERVISOR = "supervisor"
+    AUTO = "auto"
+    """The agent that it is about, where the server is sure."""
+
+
+TOPIC_THRESHOLD_DEFAULT: Final = 0.5
+"""Of a corpus's registry. A verdict is a probability, and a wrong switch costs what a missed one
+does: more than even odds is enough."""
+
+
 CONCURRENCY_DEFAULT: Final = 32
 """Enough for a store to group its writes: twice 16 was a third faster, twice 32 a quarter more."""
 

@@ -25,6 +25,9 @@ COMPARED: Final = (
     "handoffs",
     "handoffs_refused",
     "stuck_turns",
+    "switch_precision",
+    "switch_recall",
+    "false_switches_per_1000",
     "errors",
 )
 """Figures of which a difference means something; the others are equal, or of this run alone."""

@@ -7,14 +7,17 @@ file, which a server is started with as with any other.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from ruamel.yaml import YAML
 
-from routing_service.replay.choices import Policy, Switch
+from routing_service.replay.choices import FirstMessage, Policy, Switch, TopicMode
 
 SUPERVISOR_ID: Final = "supervisor"
 
@@ -29,6 +32,26 @@ _STICKS: Final = {
     Policy.FOLLOW_UP: "follow_up",
     Policy.SUPERVISOR: "never",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """A registry's topics. lock_threshold None: an agent that waits always keeps its user."""
+
+    mode: TopicMode
+    first_message: FirstMessage
+    threshold: float
+    lock_threshold: float | None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return them as a registry file has them."""
+        lock = self.lock_threshold
+        return {
+            "mode": str(self.mode),
+            "threshold": self.threshold,
+            "lock_threshold": "off" if lock is None else lock,
+            "first_message": str(self.first_message),
+        }
 
 
 class _Intent(msgspec.Struct, frozen=True):
@@ -85,7 +108,11 @@ def load_corpus_agents(path: str, corpus: str) -> tuple[CorpusAgent, ...]:
 
 
 def corpus_registry(
-    corpus: str, agents: tuple[CorpusAgent, ...], policy: Policy, switch: Switch
+    corpus: str,
+    agents: tuple[CorpusAgent, ...],
+    policy: Policy,
+    switch: Switch,
+    topics: TopicSettings | None = None,
 ) -> str:
     """Return a registry file: one specialist an agent, and a supervisor over them.
 
@@ -97,17 +124,42 @@ def corpus_registry(
     return "".join(
         f"{line}\n"
         for line in _registry_lines(
-            f"{corpus}-{policy}-{switch}", agents, _STICKS[policy], "stay" if stays else "release"
+            _version(corpus, policy, switch, topics),
+            agents,
+            _STICKS[policy],
+            "stay" if stays else "release",
+            topics,
         )
     )
 
 
+def with_topics(registry_text: str, topics: TopicSettings) -> str:
+    """Return a registry file with other topics; all else in it stays as it is."""
+    yaml = YAML()
+    data = yaml.load(registry_text)
+    data["topics"] = topics.as_dict()
+    written = io.StringIO()
+    yaml.dump(data, written)
+    return written.getvalue()
+
+
+def _version(corpus: str, policy: Policy, switch: Switch, topics: TopicSettings | None) -> str:
+    version = f"{corpus}-{policy}-{switch}"
+    return version if topics is None else f"{version}-{topics.mode}-{topics.first_message}"
+
+
 def _registry_lines(
-    version: str, agents: tuple[CorpusAgent, ...], sticks: str, on_complete: str
+    version: str,
+    agents: tuple[CorpusAgent, ...],
+    sticks: str,
+    on_complete: str,
+    topics: TopicSettings | None,
 ) -> Iterator[str]:
     yield "api_version: agent_routing/v1"
     yield f"version: {_scalar(version)}"
     yield f"supervisor: {SUPERVISOR_ID}"
+    if topics is not None:
+        yield f"topics: {json.dumps(topics.as_dict())}"
     yield "agents:"
     yield f"  - id: {SUPERVISOR_ID}"
     yield "    name: Supervisor"

@@ -8,9 +8,52 @@ order or time they had.
 from __future__ import annotations
 
 import hashlib
+import operator
 from dataclasses import dataclass, field, fields
+from typing import Final
 
 _DIGEST_BITS = 256
+
+
+CALIBRATION_BINS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How often verdicts came true, by how sure they were: bins of a tenth each.
+
+    Of each bin the verdicts, those that were right, and the sum of their probabilities.
+    """
+
+    counts: tuple[int, ...] = (0,) * CALIBRATION_BINS
+    rights: tuple[int, ...] = (0,) * CALIBRATION_BINS
+    sums: tuple[float, ...] = (0.0,) * CALIBRATION_BINS
+
+    @classmethod
+    def of(cls, probability: float, *, is_right: bool) -> Calibration:
+        """Return one verdict's."""
+        place = min(int(probability * CALIBRATION_BINS), CALIBRATION_BINS - 1)
+        bins = range(CALIBRATION_BINS)
+        return cls(
+            tuple(int(at == place) for at in bins),
+            tuple(int(at == place and is_right) for at in bins),
+            tuple(probability if at == place else 0.0 for at in bins),
+        )
+
+    def __add__(self, other: Calibration) -> Calibration:
+        """Return both together."""
+        return Calibration(
+            tuple(map(operator.add, self.counts, other.counts)),
+            tuple(map(operator.add, self.rights, other.rights)),
+            tuple(map(operator.add, self.sums, other.sums)),
+        )
+
+    @property
+    def error(self) -> float:
+        """Return the expected calibration error: how far off a verdict's probability is, 0-1."""
+        total = sum(self.counts)
+        gaps = map(lambda right, said: abs(right - said), self.rights, self.sums)
+        return sum(gaps) / total if total else 0.0
 
 
 @dataclass(slots=True)
@@ -37,6 +80,23 @@ class Tally:
     """Handoffs that the rules of the registry refused."""
     stuck_turns: int = 0
     """User turns that ended with an agent which does not own them."""
+    judged_turns: int = 0
+    """Scored turns that the server asked topic detection about."""
+    switches: int = 0
+    """Scored turns that their topic took, or in suggest mode would take, to another agent than the
+    active one. First messages are not among them."""
+    right_switches: int = 0
+    """Those of them that were for that agent."""
+    false_switches: int = 0
+    """Those of them that were for the agent that was active."""
+    due_switches: int = 0
+    """Scored turns that were for another agent than the active one."""
+    offers: int = 0
+    """Suggestions made, on turns that are not scored too."""
+    offers_accepted: int = 0
+    offers_declined: int = 0
+    calibration: Calibration = field(default_factory=Calibration)
+    """Of the judged turns: the likeliest of all agents, the active one and none of them."""
     errors: int = 0
     """Calls that failed for good; each ends its dialogue."""
     digest: int = 0
@@ -97,6 +157,20 @@ class Figures:
             "supervisor_calls": tally.supervisor_calls,
             "unsupervised_turns": _share(tally.unsupervised_turns, tally.user_turns),
             "handoffs_refused": tally.handoffs_refused,
+            "judged_turns": tally.judged_turns,
+            "switches": tally.switches,
+            "due_switches": tally.due_switches,
+            "switch_precision": _share(tally.right_switches, tally.switches),
+            "switch_recall": _share(tally.right_switches, tally.due_switches),
+            "switch_f1": _share(2 * tally.right_switches, tally.switches + tally.due_switches),
+            "false_switches_per_1000": round(
+                1000 * tally.false_switches / tally.scored_turns if tally.scored_turns else 0.0, 3
+            ),
+            "stuck_turns_share": _share(tally.stuck_turns, tally.user_turns),
+            "suggestions": tally.offers,
+            "suggestions_accepted": tally.offers_accepted,
+            "suggestions_declined": tally.offers_declined,
+            "calibration_error": round(tally.calibration.error, 6),
             "bad_lines": self.bad_lines,
             "run_label": self.run_label,
             "decisions_digest": f"{tally.digest:064x}",

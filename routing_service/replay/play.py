@@ -18,10 +18,10 @@ from google.protobuf.descriptor import EnumDescriptor
 from agent_routing.errors import HandoffRefused, RoutingError
 from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.dispatch_pb2 import Dispatch
-from agent_routing.v1.route_reason_pb2 import RouteReason
+from agent_routing.v1.route_reason_pb2 import ROUTE_REASON_TOPIC_SWITCH, RouteReason
 from agent_routing.v1.turn_pb2 import OUTCOME_STATUS_STORED_ONLY, OutcomeStatus
 from routing_service.replay.choices import Policy, Switch
-from routing_service.replay.figures import DecisionDigest, Tally
+from routing_service.replay.figures import Calibration, DecisionDigest, Tally
 from routing_service.replay.recorded_dialogue import RecordedDialogue, RecordedTurn
 from routing_service.replay.server_calls import Server, is_away
 
@@ -139,6 +139,8 @@ class _Player:
         self._locale = dialogue.language if is_locale else ""
         # Whose the message at hand is.
         self._owner = ""
+        # Who was active after the last answer, "" for nobody.
+        self._active = ""
 
     async def play(self) -> None:
         held: Held | None = None
@@ -164,12 +166,14 @@ class _Player:
                 channel=self._stage.channel,
                 entitlements=self._stage.entitlements,
                 history_turns=NO_HISTORY,
+                explain_topic=True,
             )
         )
         calls_before = self.tally.supervisor_calls
         first = self._take(number, response.dispatch)
         self._owner = owner = turn.agent or self._stage.home_agent_id
         self._score(turn, first, owner)
+        self._score_topic(turn, response, owner)
         if self._first_dispatches is not None:
             reason = _name(RouteReason.DESCRIPTOR, response.dispatch.reason)
             self._first_dispatches.append(
@@ -181,7 +185,8 @@ class _Player:
                     is_home=first.agent_id == self._stage.home_agent_id,
                 )
             )
-        held = await self._bring_to(number, first, owner)
+        held = await self._answer_offer(number, response, first, owner)
+        held = await self._bring_to(number, held, owner)
         self.tally.user_turns += 1
         if held.agent_id not in (owner, self._stage.home_agent_id):
             self.tally.stuck_turns += 1
@@ -201,6 +206,54 @@ class _Player:
             self.tally.first_right_turns += 1
         elif first.agent_id != self._stage.home_agent_id:
             self.tally.misrouted_turns += 1
+
+    def _score_topic(self, turn: RecordedTurn, response: pb.RouteResponse, owner: str) -> None:
+        """Count what topic detection did with a message, where the record shows whose it is."""
+        if turn.uncertain:
+            return
+        home, active = self._stage.home_agent_id, self._active
+        trace = response.topic_trace
+        if trace.model:
+            self.tally.judged_turns += 1
+            self.tally.calibration += _came_true(trace, active or home, home, owner)
+        if not active:
+            return
+        chosen = ""
+        if response.HasField("suggestion"):
+            chosen = response.suggestion.agent.agent_id
+        elif response.dispatch.reason == ROUTE_REASON_TOPIC_SWITCH:
+            chosen = response.dispatch.agent.agent_id
+        self.tally.switches += bool(chosen)
+        self.tally.right_switches += chosen == owner
+        self.tally.false_switches += bool(chosen) and owner == active
+        self.tally.due_switches += owner not in (active, home)
+
+    async def _answer_offer(
+        self, number: int, response: pb.RouteResponse, held: Held, owner: str
+    ) -> Held:
+        """Let the user take a suggestion of the owner, and decline any other."""
+        if not response.HasField("suggestion"):
+            return held
+        self.tally.offers += 1
+        offered_id = response.suggestion.agent.agent_id
+        accepts = offered_id == owner
+        accept, stay = response.suggestion.options
+        request_id = uuid.uuid5(_REQUEST_IDS, f"{self._session_id}\x1f{number}\x1foffer")
+        answered = await self._server.route(
+            pb.RouteRequest(
+                session_id=self._session_id,
+                user_id=self._stage.user_id,
+                request_id=str(request_id),
+                quick_reply_id=accept.id if accepts else stay.id,
+                history_turns=NO_HISTORY,
+            )
+        )
+        self.digest.note(number, "offered", offered_id, accepts)
+        if not accepts:
+            self.tally.offers_declined += 1
+            return held
+        self.tally.offers_accepted += 1
+        return self._take(number, answered.dispatch)
 
     async def _bring_to(self, number: int, held: Held, owner: str) -> Held:
         """Let the message change hands until its owner has it, as the switch says."""
@@ -283,6 +336,7 @@ class _Player:
         status = _name(OutcomeStatus.DESCRIPTOR, response.outcome_status)
         active_id = response.active_agent.agent_id
         self.digest.note(number, "completed", status, active_id, response.locked)
+        self._active = active_id
         if response.outcome_status == OUTCOME_STATUS_STORED_ONLY:
             raise TurnLost(
                 f"turn {number}: the answer of {request.agent_id} was stored and moved nothing; "
@@ -299,6 +353,20 @@ class _Player:
         reason = _name(RouteReason.DESCRIPTOR, dispatch.reason)
         self.digest.note(number, "dispatched", agent_id, reason, dispatch.locked)
         return Held(dispatch.request_id, agent_id, dispatch.locked)
+
+
+def _came_true(trace: pb.TopicTrace, present: str, home: str, owner: str) -> Calibration:
+    """Hold a verdict against whose a message truly was.
+
+    present: the active agent, or the home agent where nobody is active: then a message that is for
+    none of the candidates is its.
+    """
+    likeliest = [(candidate.confidence, candidate.agent_id) for candidate in trace.candidates]
+    said = sum(candidate.confidence for candidate in trace.candidates) + trace.stay
+    likeliest.append((trace.stay, present))
+    likeliest.append((max(0.0, 1 - said), home))
+    probability, agent_id = max(likeliest, key=lambda each: each[0])
+    return Calibration.of(min(1.0, probability), is_right=agent_id == owner)
 
 
 def _name(enum: EnumDescriptor, value: int) -> str:

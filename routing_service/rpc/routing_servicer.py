@@ -160,6 +160,7 @@ class RoutingServicer:
             expected_revision=_expected_revision(request),
             history_turns=request.history_turns,
             dry_run=request.validate_only,
+            explains_topic=request.validate_only or request.explain_topic,
         )
         _identify(record, call)
         handled = await self._handler.handle(call, command, self._route_out)
@@ -264,7 +265,7 @@ class RoutingServicer:
             response.suggestion.CopyFrom(
                 pm.suggestion_out(decision.suggestion, present, cards, locale)
             )
-        if made.call.dry_run and decision.topic is not None:
+        if made.call.explains_topic and decision.topic is not None:
             response.topic_trace.CopyFrom(pm.topic_trace_out(decision.topic))
         return response.SerializeToString() + dispatch
 

@@ -112,6 +112,36 @@ def test_figures_are_those_of_the_policy(figures, policy, switch, expected):
     assert (found["errors"], found["bad_lines"], found["handoffs_refused"]) == (0, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("options", "judged"),
+    [
+        (("--topics", "off"), 0),
+        # Everything but what finds nobody active.
+        (("--topics", "suggest"), 4),
+        (("--topics", "auto"), 5),
+        (("--topics", "auto", "--first-message", "supervisor"), 4),
+    ],
+)
+def test_topics_are_as_the_options_say(figures, options, judged):
+    """The model that ships, on a server that is started with such a registry."""
+    found = figures(*options, "--switch", "agent")
+    assert found["judged_turns"] == judged * COUNT
+    assert 0 <= found["calibration_error"] <= 1
+    assert found["errors"] == 0
+
+
+def test_topics_of_a_registry_file_are_replaced_for_the_run(run, folder):
+    """What a file would do with topics is known before it is changed."""
+    made = folder / "made.yaml"
+    run(folder / "made_train.jsonl", "--corpus", "made_train", "--write-registry", made)
+    code, out, err = run(
+        folder / "made_train.jsonl", "--agents", made, "--topics", "auto", "--json"
+    )
+    assert (code, err) == (0, ""), err
+    assert json.loads(out)["judged_turns"] == 5 * COUNT
+    assert "topics" not in made.read_text("utf-8")
+
+
 def test_table_has_every_figure(run, folder):
     """For people: shares in percent."""
     code, out, _ = run(folder / "made_train.jsonl", "--corpus", "made")
@@ -411,6 +441,12 @@ def test_absent_server_is_told_at_once(run, folder):
         ((), "give --agents FILE or --corpus NAME"),
         (("--agents", "a.yaml", "--corpus", "made"), "give --agents or --corpus"),
         (("--target", "127.0.0.1:1", "--embedded"), "leave out --embedded and --store"),
+        (("--target", "127.0.0.1:1", "--topics", "auto"), "leave out --topics"),
+        (("--corpus", "x", "--first-message", "auto"), "goes with --topics"),
+        (
+            ("--corpus", "x", "--topics", "off", "--first-message", "auto"),
+            "needs topic detection",
+        ),
         (("--agents", "a.yaml", "--write-registry", "-"), "give --corpus NAME"),
         (("--compare", "a.yaml"), "give --agents FILE or --corpus NAME"),
         (("--target", "127.0.0.1:1", "--compare", "a.yaml"), "--compare starts a server for each"),

@@ -87,6 +87,9 @@ def test_difference_is_the_new_less_the_old():
         "handoffs": -3,
         "handoffs_refused": 2,
         "stuck_turns": 0,
+        "switch_precision": 0,
+        "switch_recall": 0,
+        "false_switches_per_1000": 0,
         "errors": 0,
     }
     assert (told["old"]["registry"], told["new"]["registry_version"]) == ("a", "2")

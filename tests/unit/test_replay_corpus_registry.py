@@ -4,14 +4,17 @@ import json
 
 import pytest
 
-from routing_service.core.registry import AgentKind, OnComplete, Sticks
-from routing_service.registry_file import check_registry
-from routing_service.replay.choices import Policy, Switch
+from routing_service.core.registry import AgentKind, OnComplete, Sticks, Topics
+from routing_service.registry_file import check_registry, parse_registry
+from routing_service.replay.choices import FirstMessage, Policy, Switch, TopicMode
 from routing_service.replay.corpus_registry import (
     SUPERVISOR_ID,
+    CorpusAgent,
     CorpusAgentsInvalid,
+    TopicSettings,
     corpus_registry,
     load_corpus_agents,
+    with_topics,
 )
 
 AGENTS = [
@@ -124,3 +127,34 @@ def test_missing_file_is_refused(tmp_path):
     """By name."""
     with pytest.raises(CorpusAgentsInvalid, match=r"nowhere.json.*No such file"):
         load_corpus_agents(str(tmp_path / "nowhere.json"), "made")
+
+
+TOPICS = TopicSettings(TopicMode.AUTO, FirstMessage.AUTO, threshold=0.6, lock_threshold=None)
+
+
+def test_topics_of_a_run_are_in_the_registry_that_is_made():
+    """Left out, they are off, and the registry is as before."""
+    agents = (CorpusAgent("hotels", "Hotels"), CorpusAgent("weather", "Weather"))
+    made = corpus_registry("made", agents, Policy.STICKY, Switch.AGENT, TOPICS)
+    assert parse_registry(made, "made").topics == Topics("auto", 0.6, None, "auto")
+    usual = corpus_registry("made", agents, Policy.STICKY, Switch.AGENT)
+    assert parse_registry(usual, "usual").topics == Topics()
+    assert parse_registry(made, "made").version != parse_registry(usual, "usual").version
+
+
+def test_topics_of_a_run_replace_those_of_a_file():
+    """All else stays, comments too."""
+    text = """# Ours.
+api_version: agent_routing/v1
+version: 3
+supervisor: desk
+topics: {mode: off}  # Not yet.
+agents:
+  - {id: desk, name: Desk}
+  - {id: hotels, name: Hotels, description: Rooms}
+"""
+    made = with_topics(text, TOPICS)
+    assert "# Ours." in made
+    registry = parse_registry(made, "made")
+    assert registry.topics == Topics("auto", 0.6, None, "auto")
+    assert list(registry.agents) == ["desk", "hotels"]

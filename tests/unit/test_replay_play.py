@@ -9,8 +9,10 @@ import pytest
 from agent_routing.errors import HandoffRefused, InvalidField, Unavailable
 from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.dispatch_pb2 import Dispatch
+from agent_routing.v1.route_reason_pb2 import ROUTE_REASON_TOPIC_SWITCH
 from agent_routing.v1.turn_pb2 import OUTCOME_STATUS_APPLIED, OUTCOME_STATUS_STORED_ONLY
 from routing_service.replay.choices import Policy, Switch
+from routing_service.replay.figures import Calibration, Figures
 from routing_service.replay.play import Stage, play_dialogue, session_id_for
 from routing_service.replay.recorded_dialogue import RecordedDialogue, RecordedTurn
 
@@ -359,3 +361,141 @@ def test_ids_that_no_session_can_have_are_hashed(dialogue_id):
 def test_plain_ids_stay_readable():
     """An operator finds the session of a dialogue by its name."""
     assert session_id_for("a", dialogue(dialogue_id="sgd-1_0")) == "replay:a:made:sgd-1_0"
+
+
+# --- Topics ---
+
+
+@dataclass
+class TopicServer(ModelServer):
+    """Detects topics by what messages spell out: #hotels is sure, #hotels? is a coin's toss."""
+
+    suggests: bool = False
+    offered: str = ""
+
+    async def route(self, request: pb.RouteRequest) -> pb.RouteResponse:
+        self.calls.append(request)
+        if request.quick_reply_id:
+            if request.quick_reply_id == "stay":
+                return pb.RouteResponse()
+            self.holder = self.active = self.offered
+            return pb.RouteResponse(dispatch=self._dispatch(), supervisor_bypassed=True)
+        self.holder = self.active or HOME
+        name = request.text.partition("#")[2]
+        named, confidence = name.rstrip("?"), 0.5 if name.endswith("?") else 0.9
+        switches = bool(named) and named != self.holder and confidence > 0.5
+        if switches and not (self.suggests and self.active):
+            self.holder = self.active = named
+        response = pb.RouteResponse(
+            dispatch=self._dispatch(), supervisor_bypassed=self.holder != HOME
+        )
+        if switches and self.suggests and self.holder != named:
+            self.offered = named
+            response.suggestion.agent.agent_id = named
+            response.suggestion.options.add(id="accept")
+            response.suggestion.options.add(id="stay")
+        elif switches:
+            response.dispatch.reason = ROUTE_REASON_TOPIC_SWITCH
+        response.topic_trace.model = "spelt-1"
+        if named:
+            response.topic_trace.candidates.add(agent_id=named, confidence=confidence)
+        else:
+            response.topic_trace.stay = 0.9
+        return response
+
+
+async def test_switches_are_held_against_whose_the_message_was():
+    """One right, one false, one to the wrong agent, one missed; those of unknown owner are none."""
+    played = dialogue(
+        user("hotels", "#hotels"),
+        answer("hotels"),
+        user("weather", "#weather"),
+        answer("weather"),
+        user("weather", "#hotels"),
+        answer("weather"),
+        user("hotels", "#banks"),
+        answer("hotels"),
+        user("weather", "no word of it"),
+        answer("weather"),
+        user("weather", "#hotels", uncertain=True),
+    )
+    server = TopicServer()
+
+    tally, error = await play_dialogue(played, server, stage(switch=Switch.AGENT))
+
+    assert error == ""
+    assert (tally.switches, tally.right_switches, tally.false_switches) == (3, 1, 1)
+    assert tally.due_switches == 3
+    # The first message was taken to its agent, which is no switch; no supervisor was called.
+    assert tally.supervisor_calls == 0
+    assert tally.judged_turns == tally.scored_turns == 5
+    figures = Figures(tally, 1.0).as_dict()
+    assert figures["switch_precision"] == pytest.approx(1 / 3, abs=1e-6)
+    assert figures["switch_recall"] == pytest.approx(1 / 3, abs=1e-6)
+    assert figures["false_switches_per_1000"] == 200.0
+
+
+async def test_user_takes_right_offers_and_declines_wrong_ones():
+    """In suggest mode an offer counts as the switch that it would be."""
+    played = dialogue(
+        user("hotels", "#hotels"),
+        answer("hotels"),
+        user("weather", "#weather"),
+        answer("weather"),
+        user("weather", "#hotels"),
+        answer("weather"),
+    )
+    server = TopicServer(suggests=True)
+
+    tally, error = await play_dialogue(played, server, stage())
+
+    assert error == ""
+    assert server.steps == [
+        "route",
+        "hotels proceed",
+        "route",
+        "route",
+        "weather proceed",
+        "route",
+        "route",
+        "weather proceed",
+    ]
+    assert [call.quick_reply_id for call in server.calls if isinstance(call, pb.RouteRequest)] == [
+        "",
+        "",
+        "accept",
+        "",
+        "stay",
+    ]
+    assert (tally.offers, tally.offers_accepted, tally.offers_declined) == (2, 1, 1)
+    assert (tally.switches, tally.right_switches, tally.false_switches) == (2, 1, 1)
+    # The offer was taken in time to spare the supervisor, though the first dispatch was wrong.
+    assert tally.supervisor_calls == 0
+    assert (tally.first_right_turns, tally.misrouted_turns) == (2, 1)
+
+
+async def test_calibration_is_of_the_likeliest_of_all():
+    """An agent, the active one, or none of them: each at its word."""
+    played = dialogue(
+        user("hotels", "#hotels"),
+        answer("hotels"),
+        user("hotels", "more"),
+        answer("hotels"),
+        user("weather", "#banks?"),
+        answer("weather"),
+    )
+
+    tally, _ = await play_dialogue(played, TopicServer(), stage())
+
+    # 0.9 and right, 0.9 and right, 0.5 and wrong.
+    assert sum(tally.calibration.counts) == 3
+    assert tally.calibration.error == pytest.approx((0.1 + 0.1 + 0.5) / 3)
+
+
+def test_calibration_error_of_nothing_is_none():
+    """And bins add up, in any order."""
+    assert Calibration().error == 0.0
+    sure = Calibration.of(1.0, is_right=True)
+    unsure = Calibration.of(0.25, is_right=False)
+    assert (sure + unsure) == (unsure + sure)
+    assert (sure + unsure).error == pytest.approx(0.125)

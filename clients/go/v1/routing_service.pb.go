@@ -221,8 +221,10 @@ type RouteRequest struct {
 	Metadata map[string]string `protobuf:"bytes,15,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// When the task is to expire. In the future. Unset: as before, at first never.
 	TaskExpireTime *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=task_expire_time,json=taskExpireTime,proto3" json:"task_expire_time,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Answer with topic_trace, as a trial by validate_only does anyway. Default false.
+	ExplainTopic  bool `protobuf:"varint,17,opt,name=explain_topic,json=explainTopic,proto3" json:"explain_topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RouteRequest) Reset() {
@@ -367,6 +369,13 @@ func (x *RouteRequest) GetTaskExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *RouteRequest) GetExplainTopic() bool {
+	if x != nil {
+		return x.ExplainTopic
+	}
+	return false
+}
+
 // Where a user's message goes.
 type RouteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -389,8 +398,8 @@ type RouteResponse struct {
 	// Whether an agent got the message with no call of the supervisor: what stickiness saved.
 	// False without a dispatch, and where the home agent got it.
 	SupervisorBypassed bool `protobuf:"varint,8,opt,name=supervisor_bypassed,json=supervisorBypassed,proto3" json:"supervisor_bypassed,omitempty"`
-	// Why the message's topic did, or did not, bring it to another agent. Set with validate_only
-	// alone, where the registry has topics on and the message is no command.
+	// Why the message's topic did, or did not, bring it to another agent. Set with validate_only or
+	// explain_topic alone, where the registry has topics on and the message is no command.
 	TopicTrace    *TopicTrace `protobuf:"bytes,9,opt,name=topic_trace,json=topicTrace,proto3" json:"topic_trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3176,7 +3185,7 @@ var File_agent_routing_v1_routing_service_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
-	"&agent_routing/v1/routing_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\"agent_routing/v1/clear_scope.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xbe\x05\n" +
+	"&agent_routing/v1/routing_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\"agent_routing/v1/clear_scope.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xe3\x05\n" +
 	"\fRouteRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -3196,7 +3205,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\fliteral_text\x18\r \x01(\bR\vliteralText\x12#\n" +
 	"\rvalidate_only\x18\x0e \x01(\bR\fvalidateOnly\x12H\n" +
 	"\bmetadata\x18\x0f \x03(\v2,.agent_routing.v1.RouteRequest.MetadataEntryR\bmetadata\x12D\n" +
-	"\x10task_expire_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0etaskExpireTime\x1a;\n" +
+	"\x10task_expire_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0etaskExpireTime\x12#\n" +
+	"\rexplain_topic\x18\x11 \x01(\bR\fexplainTopic\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x14\n" +

@@ -164,6 +164,7 @@ class RouteRequest(google.protobuf.message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     METADATA_FIELD_NUMBER: builtins.int
     TASK_EXPIRE_TIME_FIELD_NUMBER: builtins.int
+    EXPLAIN_TOPIC_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session; one not seen before begins with this message. Empty: that of task_id, if one is
     given (not known: NOT_FOUND, UNKNOWN_TASK); else a new one, whose id is made from tenant, user
@@ -211,6 +212,8 @@ class RouteRequest(google.protobuf.message.Message):
     """Only say what would happen: nothing is written, no turn is opened, and the request_id is not
     used up. Default false.
     """
+    explain_topic: builtins.bool
+    """Answer with topic_trace, as a trial by validate_only does anyway. Default false."""
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
         """What else the message has. At most 16 items, 64 KiB in all. Never searched for commands."""
@@ -252,9 +255,10 @@ class RouteRequest(google.protobuf.message.Message):
         validate_only: builtins.bool = ...,
         metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         task_expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        explain_topic: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "task_expire_time", b"task_expire_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "channel", b"channel", "entitlements", b"entitlements", "expected_revision", b"expected_revision", "history_turns", b"history_turns", "items", b"items", "literal_text", b"literal_text", "locale", b"locale", "metadata", b"metadata", "quick_reply_id", b"quick_reply_id", "request_id", b"request_id", "session_id", b"session_id", "task_expire_time", b"task_expire_time", "task_id", b"task_id", "text", b"text", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "channel", b"channel", "entitlements", b"entitlements", "expected_revision", b"expected_revision", "explain_topic", b"explain_topic", "history_turns", b"history_turns", "items", b"items", "literal_text", b"literal_text", "locale", b"locale", "metadata", b"metadata", "quick_reply_id", b"quick_reply_id", "request_id", b"request_id", "session_id", b"session_id", "task_expire_time", b"task_expire_time", "task_id", b"task_id", "text", b"text", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
 
 Global___RouteRequest: typing_extensions.TypeAlias = RouteRequest
@@ -304,8 +308,8 @@ class RouteResponse(google.protobuf.message.Message):
 
     @property
     def topic_trace(self) -> Global___TopicTrace:
-        """Why the message's topic did, or did not, bring it to another agent. Set with validate_only
-        alone, where the registry has topics on and the message is no command.
+        """Why the message's topic did, or did not, bring it to another agent. Set with validate_only or
+        explain_topic alone, where the registry has topics on and the message is no command.
         """
 
     def __init__(
