@@ -41,6 +41,10 @@ REPLAYED_KEY: Final = "agent-routing-replayed"
 WRITE_S_MAX: Final = 30.0
 """How long a stream's reader may leave gRPC's buffers full before it is let go."""
 
+TYPICAL_SHARE: Final = 0.05
+"""What one call counts in the time that a method typically takes: about the last twenty of them.
+A refusal takes as much off it, so that refusing ends by itself once calls are quick again."""
+
 _KEPT_OUT: Final = frozenset(
     {Reason.UNAUTHENTICATED, Reason.OWNER_MISMATCH, Reason.SCOPE_MISSING, Reason.OVERLOADED}
 )
@@ -145,6 +149,7 @@ class _Calls:
         self._deadline_max_s = deadline_max_s
         self._limits = limits
         self._draining = draining
+        self._typical_s: dict[str, float] = {}
 
     def unary(self, name: str, method: UnaryMethod) -> Callable[[bytes, Context], Awaitable[bytes]]:
         """Return the handler of a unary RPC."""
@@ -163,6 +168,9 @@ class _Calls:
                 self._finish(record, start)
                 await _abort(context, refusal)
             self._finish(record, start)
+            seconds = record.duration_ms / 1e3
+            typical_s = self._typical_s.get(name, seconds)
+            self._typical_s[name] = typical_s + TYPICAL_SHARE * (seconds - typical_s)
             if answered.replayed:
                 context.set_trailing_metadata(((REPLAYED_KEY, "true"),))
             return answered.body
@@ -267,8 +275,11 @@ class _Calls:
                     return await method(caller, data, record)
             except TimeoutError:
                 raise _too_late(name, limit_s) from None
-        if remaining_s <= 0:
-            raise _too_late(name, 0)
+        typical_s = self._typical_s.get(name, 0.0)
+        if remaining_s <= typical_s:
+            # Nobody would be left to hear the answer, and it would cost the others their time.
+            self._typical_s[name] = typical_s * (1 - TYPICAL_SHARE)
+            raise _too_soon(name, remaining_s, typical_s)
         return await method(caller, data, record)
 
     async def _caller(self, context: Context) -> Caller:
@@ -346,6 +357,15 @@ def _too_late(name: str, seconds: float) -> RoutingError:
         Reason.DEADLINE,
         f"{name} was not done within {seconds:g} s; repeat with the same request_id: the answer "
         "says whether it happened",
+        metadata={"method": name},
+    )
+
+
+def _too_soon(name: str, remaining_s: float, typical_s: float) -> RoutingError:
+    return RoutingError(
+        Reason.DEADLINE,
+        f"{name} was not begun: {max(0.0, remaining_s):.3f} s are left to it, and it takes about "
+        f"{typical_s:.3f} s now; give it more time, or repeat it later with the same request_id",
         metadata={"method": name},
     )
 

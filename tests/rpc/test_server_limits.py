@@ -10,7 +10,9 @@ from routing_service.config import Settings
 from routing_service.examples import EXAMPLES
 from routing_service.server import RoutingServer
 from routing_service.storage.memory_store import MemoryStore
+from routing_service.storage.store import SessionKey
 from tests.rpc.live_service import fresh_id, read_refusal, refusal
+from tests.torture.in_process import InProcess
 
 
 class HeldStore(MemoryStore):
@@ -152,6 +154,45 @@ async def test_a_callers_own_deadline_counts_where_it_is_shorter(held):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await held.Route(message(), timeout=0.2)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class SlowStore(MemoryStore):
+    """A store whose appends take as long as it is told."""
+
+    append_s = 0.05
+
+    async def append(self, append):
+        await asyncio.sleep(self.append_s)
+        await super().append(append)
+
+
+async def test_a_call_that_cannot_be_done_in_its_time_is_not_begun():
+    """Nobody would hear the answer; once calls are quick again, all are taken again."""
+    store = SlowStore()
+    server = await InProcess.start(str(EXAMPLES["tax"].registry_path), store)
+    path = "/agent_routing.v1.RoutingService/Route"
+
+    async def call(name, remaining_s):
+        return await server.send(path, message(name).SerializeToString(), remaining_s=remaining_s)
+
+    for _ in range(3):
+        assert (await call("chat", 20)).code == "OK"
+    refused = await call("chat-none", 0.01)
+    assert refused.code == "DEADLINE_EXCEEDED"
+    assert "Route was not begun: 0.010 s are left to it, and it takes about 0.0" in refused.message
+    assert refused.details
+    assert await store.load(SessionKey("default", "chat-none")) is None
+    # Another method has a time of its own.
+    ask = routing_service_pb2.StatusRequest(session_id="chat").SerializeToString()
+    path_of_status = "/agent_routing.v1.RoutingService/Status"
+    assert (await server.send(path_of_status, ask, remaining_s=0.01)).code == "OK"
+    store.append_s = 0
+    for attempt in range(100):
+        if (await call(f"chat-{attempt}", 0.02)).code == "OK":
+            break
+    else:
+        pytest.fail("it refuses for ever")
+    await server.stop()
 
 
 # --- one caller among others ---

@@ -35,7 +35,7 @@ class ServerProcess:
     """A server on one store. folder: where socket, store and log are; short, for the socket's path.
 
     is_traced: the command is a tracer with the server as its one child. start_s: what each start
-    took, from the command to SERVING.
+    took, from the command to SERVING. announced: where it said that it listens.
     """
 
     folder: Path
@@ -45,12 +45,19 @@ class ServerProcess:
     flags: Mapping[str, object] = field(default_factory=dict)
     is_traced: bool = False
     start_s: list[float] = field(default_factory=list)
+    announced: str = ""
     _process: asyncio.subprocess.Process | None = None
 
     @property
     def address(self) -> str:
         """Where it listens."""
         return f"unix:{self.folder / 'serve'}"
+
+    @property
+    def pid(self) -> int:
+        """The process that runs."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def store_path(self) -> Path:
@@ -100,6 +107,7 @@ class ServerProcess:
         assert self._process.stdout is not None
         line = await asyncio.wait_for(self._process.stdout.readline(), START_TIMEOUT_S)
         assert line.startswith(b"serving on "), (line, self.log[-3_000:])
+        self.announced = line.decode().removeprefix("serving on ").strip()
         self.start_s.append(time.monotonic() - begun_s)
 
     async def kill(self) -> None:
