@@ -8,15 +8,16 @@ is not read is not read from, and ends after a while.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from google.protobuf.message import DecodeError
 
 from agent_routing.v1 import routing_service_pb2
 from routing_service.core.errors import Reason, RoutingError
+from routing_service.rpc.stream_writes import ReaderRefused, ReaderTooSlow, write_in_time
 
 _log = structlog.get_logger(__name__)
 
@@ -30,7 +31,7 @@ class AnswersInOrder:
     def __init__(
         self,
         answer: Callable[[bytes], Awaitable[bytes]],
-        write: Callable[[bytes], Awaitable[None]],
+        write: Callable[[bytes], Coroutine[Any, Any, None]],
         *,
         write_s_max: float,
     ) -> None:
@@ -85,10 +86,9 @@ class AnswersInOrder:
 
     async def _send(self, body: bytes) -> None:
         try:
-            async with asyncio.timeout(self._write_s_max):
-                await self._write(body)
-        except TimeoutError:
-            raise _nobody_reads(self._write_s_max) from None
+            await write_in_time(self._write(body), self._write_s_max)
+        except ReaderTooSlow as slow:
+            raise ReaderRefused(_nobody_reads(self._write_s_max), slow) from None
         except Exception as error:  # noqa: BLE001 - gRPC has its own, unnamed, for a peer that is gone
             # What was decided is stored, and a repeat gets it; nobody is left to tell here.
             _log.debug("stream_peer_gone", error=type(error).__name__)

@@ -31,6 +31,7 @@ from routing_service.rpc.status_errors import (
     routing_error_of,
     status_of,
 )
+from routing_service.rpc.stream_writes import ReaderRefused, ReaderTooSlow, write_in_time
 from routing_service.storage.store import StoreError, StoreUnavailable
 
 ROUTING_SERVICE: Final = "agent_routing.v1.RoutingService"
@@ -377,19 +378,21 @@ def _timed_out(error: BaseException) -> bool:
 async def _write_in_time(context: Context, body: bytes, place: dict[str, str]) -> None:
     """Send one message of a stream. Raises WATCH_TOO_SLOW where the reader does not read."""
     try:
-        async with asyncio.timeout(WRITE_S_MAX):
-            await context.write(body)
-    except TimeoutError:
-        raise RoutingError(
+        await write_in_time(context.write(body), WRITE_S_MAX)
+    except ReaderTooSlow as slow:
+        refusal = RoutingError(
             Reason.WATCH_TOO_SLOW,
             f"the watcher has read nothing for {WRITE_S_MAX:g} s; watch again from where it was",
             metadata=place,
             retry_after_s=1.0,
-        ) from None
+        )
+        raise ReaderRefused(refusal, slow) from None
 
 
 async def _abort(context: Context, refusal: RoutingError) -> NoReturn:
     """End a call with the contract's details. Always raises."""
+    if isinstance(refusal, ReaderRefused):
+        await refusal.can_be_told()
     status = status_of(refusal)
     await context.abort(
         code_of(refusal), status.message, ((DETAILS_KEY, status.SerializeToString()),)

@@ -89,8 +89,15 @@ class Tally:
 class Connection(asyncio.Protocol):
     """One connection. Made by ``connect``; calls end in ``tally``."""
 
-    def __init__(self, tally: Tally, *, on_end: Callable[[Connection], None] | None = None) -> None:
+    def __init__(
+        self,
+        tally: Tally,
+        *,
+        on_end: Callable[[Connection], None] | None = None,
+        window: int = _WINDOW_MAX,
+    ) -> None:
         self.tally = tally
+        self._window = window
         self.open: dict[int, float] = {}
         self.is_lost = False
         self._on_end = on_end
@@ -131,6 +138,13 @@ class Connection(asyncio.Protocol):
         self.tally.sent += count
         self.transport.write(b"".join(parts))
 
+    def read_again(self) -> None:
+        """Let the server send what it holds back, and all that comes."""
+        assert self.transport is not None
+        more = (_WINDOW_MAX - 65_535).to_bytes(4, "big")
+        for stream in (0, *self.open):
+            self.transport.write(frame(_WINDOW, 0, stream, more))
+
     # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -138,10 +152,13 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         settings = b"".join(
             number.to_bytes(2, "big") + value.to_bytes(4, "big")
-            for number, value in ((_HEADER_TABLE_SIZE, 0), (_INITIAL_WINDOW_SIZE, _WINDOW_MAX))
+            for number, value in ((_HEADER_TABLE_SIZE, 0), (_INITIAL_WINDOW_SIZE, self._window))
         )
-        window = (_WINDOW_MAX - 65_535).to_bytes(4, "big")
-        transport.write(_PREFACE + frame(_SETTINGS, 0, 0, settings) + frame(_WINDOW, 0, 0, window))
+        transport.write(_PREFACE + frame(_SETTINGS, 0, 0, settings))
+        if self._window == _WINDOW_MAX:
+            # Answers are not waited with until somebody has said that there is room.
+            more = (_WINDOW_MAX - 65_535).to_bytes(4, "big")
+            transport.write(frame(_WINDOW, 0, 0, more))
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data if self._rest else data
@@ -198,9 +215,15 @@ def _status_in(block: bytes) -> int:
 
 
 async def connect(
-    host: str, port: int, tally: Tally, on_end: Callable[[Connection], None] | None = None
+    host: str,
+    port: int,
+    tally: Tally,
+    on_end: Callable[[Connection], None] | None = None,
+    window: int = _WINDOW_MAX,
 ) -> Connection:
-    """Open a connection."""
+    """Open a connection. window: bytes of each answer that the server may send unasked."""
     loop = asyncio.get_running_loop()
-    _, made = await loop.create_connection(lambda: Connection(tally, on_end=on_end), host, port)
+    _, made = await loop.create_connection(
+        lambda: Connection(tally, on_end=on_end, window=window), host, port
+    )
     return made

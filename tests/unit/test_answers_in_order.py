@@ -101,8 +101,10 @@ async def test_caller_who_reads_nothing_for_long_is_let_go():
     before = asyncio.all_tasks()
     ended = asyncio.Event()
 
+    reads_again = asyncio.Event()
+
     async def write(_body):
-        await asyncio.Event().wait()
+        await reads_again.wait()
 
     async def endless():
         try:
@@ -118,6 +120,13 @@ async def test_caller_who_reads_nothing_for_long_is_let_go():
         await asyncio.wait_for(AnswersInOrder(echo, write, write_s_max=0.05).run(endless()), WAIT_S)
     assert told.value.reason is Reason.OVERLOADED
     assert told.value.metadata == {"limit": "unread_answers"}
+    # But the one message that it was given: a call can only be ended behind it.
+    assert len(asyncio.all_tasks() - before) == 1
+    told_then = asyncio.create_task(told.value.can_be_told())
+    await asyncio.sleep(0)
+    assert not told_then.done()
+    reads_again.set()
+    await asyncio.wait_for(told_then, WAIT_S)
     assert asyncio.all_tasks() == before
 
 
