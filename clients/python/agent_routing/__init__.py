@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from agent_routing.fallback import Fallback
     from agent_routing.retry import RetryPolicy
     from agent_routing.route_result import RouteResult
+    from agent_routing.tokens import tls_credentials
 
 __all__ = [
     "Admin",
@@ -38,6 +39,7 @@ __all__ = [
     "content",
     "errors",
     "outcomes",
+    "tls_credentials",
 ]
 
 _MODULES: Final = {
@@ -50,8 +52,9 @@ _MODULES: Final = {
     "RetryPolicy": "agent_routing.retry",
     "RouteResult": "agent_routing.route_result",
     "RoutingError": "agent_routing.errors",
+    "tls_credentials": "agent_routing.tokens",
 }
-"""The module of each class. What is in __all__ and not here is a module itself."""
+"""The module of each class and function. What is in __all__ and not here is a module itself."""
 
 
 def __getattr__(name: str) -> object:

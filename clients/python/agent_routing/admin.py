@@ -191,7 +191,7 @@ class Admin(Client):
         request = pb.ExportUserRequest(tenant=tenant, user_id=user_id)
         timeout_s = positive_seconds("timeout", timeout)
         parts = self._admin().ExportUser(
-            request, timeout=timeout_s, metadata=self._settings.metadata
+            request, timeout=timeout_s, metadata=self._settings.metadata_now()
         )
         try:
             yield from parts
@@ -235,7 +235,9 @@ class Admin(Client):
         )
         watch = LogWatch(self._settings, request, positive_seconds("away_timeout", away_timeout))
         while True:
-            stream = self._admin().WatchEvents(watch.connect(), metadata=self._settings.metadata)
+            stream = self._admin().WatchEvents(
+                watch.connect(), metadata=self._settings.metadata_now()
+            )
             failure: grpc.RpcError | None = None
             try:
                 for message in stream:

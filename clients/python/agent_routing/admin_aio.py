@@ -157,7 +157,7 @@ class AsyncAdmin(AsyncClient):
         request = pb.ExportUserRequest(tenant=tenant, user_id=user_id)
         timeout_s = positive_seconds("timeout", timeout)
         parts = self._admin().ExportUser(
-            request, timeout=timeout_s, metadata=self._settings.metadata
+            request, timeout=timeout_s, metadata=await self._settings.metadata_soon()
         )
         try:
             async for part in parts:
@@ -194,7 +194,8 @@ class AsyncAdmin(AsyncClient):
         )
         watch = LogWatch(self._settings, request, positive_seconds("away_timeout", away_timeout))
         while True:
-            stream = self._admin().WatchEvents(watch.connect(), metadata=self._settings.metadata)
+            metadata = await self._settings.metadata_soon()
+            stream = self._admin().WatchEvents(watch.connect(), metadata=metadata)
             failure: grpc.RpcError | None = None
             try:
                 async for message in stream:

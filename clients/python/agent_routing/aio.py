@@ -45,6 +45,7 @@ from agent_routing.request_messages import (
 )
 from agent_routing.retry import RETRY_DEFAULT, RetryPolicy
 from agent_routing.route_result import RouteResult
+from agent_routing.tokens import AsyncToken, token_source
 from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.routing_service_pb2 import (
     ClearActiveAgentResponse,
@@ -89,6 +90,7 @@ class AsyncClient:
         target: str,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        token: AsyncToken | None = None,
         tenant: str = "",
         metadata: Iterable[tuple[str, str | bytes]] = (),
         timeout: Seconds = DEADLINE_S_DEFAULT,
@@ -103,6 +105,7 @@ class AsyncClient:
             metadata=call_metadata(tenant, metadata),
             retry=retry,
             known=None if fallback is None else KnownAgents(fallback),
+            token=token_source(token, target, is_encrypted=bool(credentials or channel)),
         )
         self._credentials = credentials
         self._options = channel_options(target, options)
@@ -495,8 +498,9 @@ class AsyncClient:
         """Send a request until it is answered, refused, or out of time or attempts."""
         call = self._settings.begin(request, timeout, info)
         while True:
+            metadata = await self._settings.metadata_soon()
             try:
-                sent = rpc(request, timeout=call.next_timeout_s(), metadata=self._settings.metadata)
+                sent = rpc(request, timeout=call.next_timeout_s(), metadata=metadata)
                 answer = await sent
                 trailing_metadata = await sent.trailing_metadata()
             except asyncio.CancelledError as failure:
@@ -516,7 +520,8 @@ class AsyncClient:
     async def _watch(self, watch: Watch) -> AsyncIterator[Change]:
         """Give a watch's changes, over as many connections as it takes."""
         while True:
-            stream = self._open().WatchSession(watch.connect(), metadata=self._settings.metadata)
+            metadata = await self._settings.metadata_soon()
+            stream = self._open().WatchSession(watch.connect(), metadata=metadata)
             failure: grpc.RpcError | None = None
             try:
                 async for response in stream:

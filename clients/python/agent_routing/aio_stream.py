@@ -191,7 +191,12 @@ class AsyncRouteStream:
 
     async def _one_connection(self) -> grpc.RpcError | None:
         """Carry messages and answers until the connection ends; return why, None for no reason."""
-        stream = self._open_stub().RouteStream(metadata=self._settings.metadata)
+        try:
+            metadata = await self._settings.metadata_soon()
+        except Exception as error:  # noqa: BLE001 - whatever the token's giver raises
+            self._messages.give_up(error)
+            return None
+        stream = self._open_stub().RouteStream(metadata=metadata)
         self._unsent = deque(self._messages.in_order())
         writing = asyncio.create_task(self._write(stream), name="agent_routing stream writer")
         try:

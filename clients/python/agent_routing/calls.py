@@ -16,12 +16,13 @@ from typing import Final
 import grpc
 from google.protobuf.message import Message
 
-from agent_routing.errors import RoutingError
+from agent_routing.errors import RoutingError, Unauthenticated
 from agent_routing.fallback import KnownAgents
 from agent_routing.plain_values import Seconds, positive_seconds
 from agent_routing.retry import RetryPolicy, RetryThrottle, was_unanswered
 from agent_routing.route_result import RouteResult
 from agent_routing.status_details import routing_error
+from agent_routing.tokens import TokenSource
 from agent_routing.v1.routing_service_pb2 import RouteRequest
 
 DEADLINE_S_DEFAULT: Final = 5.0
@@ -57,6 +58,20 @@ class CallSettings:
     retry: RetryPolicy
     known: KnownAgents | None
     throttle: RetryThrottle = field(default_factory=RetryThrottle)
+    token: TokenSource | None = None
+
+    def metadata_now(self) -> Metadata:
+        """Return what goes along with a call made now. Raises what the token's giver does."""
+        return self.metadata if self.token is None else self.metadata + self.token.now()
+
+    async def metadata_soon(self) -> Metadata:
+        """As metadata_now(), for a token that is awaited."""
+        return self.metadata if self.token is None else self.metadata + await self.token.soon()
+
+    def may_renew(self, error: RoutingError) -> bool:
+        """Tell whether another token may help against an error."""
+        is_refused = isinstance(error, Unauthenticated)
+        return is_refused and self.token is not None and self.token.is_renewable
 
     def begin(self, request: Message, timeout: Seconds | None, info: CallInfo | None) -> Call:
         """Return a call whose time begins now. Raises ValueError for a timeout that is none."""
@@ -93,7 +108,7 @@ class CallSettings:
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """A call on its way. deadline_s: on the monotonic clock."""
+    """A call on its way. deadline_s: on the monotonic clock. is_renewed: by another token."""
 
     settings: CallSettings
     request: Message
@@ -103,6 +118,7 @@ class Call:
     deadline_s: float
     info: CallInfo
     attempts: int = 0
+    is_renewed: bool = False
 
     def next_timeout_s(self) -> float:
         """Count an attempt, and return how long it may take."""
@@ -136,6 +152,10 @@ class Call:
             timeout_s=self.timeout_s,
             attempts=self.attempts,
         )
+        if settings.may_renew(error) and not self.is_renewed:
+            # Once: a token that expired on the way, or whose key was withdrawn.
+            self.is_renewed = True
+            return 0.0
         if not was_unanswered(error):
             if settings.known is not None:
                 settings.known.forget(getattr(self.request, "session_id", ""), error)

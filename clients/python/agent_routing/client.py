@@ -43,6 +43,7 @@ from agent_routing.request_messages import (
 )
 from agent_routing.retry import RETRY_DEFAULT, RetryPolicy
 from agent_routing.route_result import RouteResult
+from agent_routing.tokens import Token, token_source
 from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.routing_service_pb2 import (
     ClearActiveAgentResponse,
@@ -76,8 +77,10 @@ class Client:
 
     target: "HOST:PORT", or several replicas as "dns:///HOST:PORT" or "ipv4:10.0.0.1:50051,10.0.0.2:
     50051", over which calls are spread, sparing those that report themselves not ready.
-    credentials: for TLS, grpc.ssl_channel_credentials(), to which
-    grpc.composite_channel_credentials adds a token; None: plain text, for loopback and meshes.
+    credentials: for TLS, agent_routing.tls_credentials() from files, or any of gRPC's; None: plain
+    text, for loopback and meshes. token: who calls, an access token, or a function that returns
+    the one to send now: it is called for each attempt, and once more where its token is refused;
+    AsyncClient also takes a coroutine function.
     tenant: where the service has no sign-in; empty: "default". metadata: sent with every call.
     timeout: of a call with all its attempts, in seconds or as a timedelta; each call may give
     another. retry: how often and when a call that nobody answered is sent again. fallback: what
@@ -107,6 +110,7 @@ class Client:
         target: str,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        token: Token | None = None,
         tenant: str = "",
         metadata: Iterable[tuple[str, str | bytes]] = (),
         timeout: Seconds = DEADLINE_S_DEFAULT,
@@ -121,6 +125,7 @@ class Client:
             metadata=call_metadata(tenant, metadata),
             retry=retry,
             known=None if fallback is None else KnownAgents(fallback),
+            token=token_source(token, target, is_encrypted=bool(credentials or channel)),
         )
         self._credentials = credentials
         self._options = channel_options(target, options)
@@ -629,9 +634,10 @@ class Client:
         """Send a request until it is answered, refused, or out of time or attempts."""
         call = self._settings.begin(request, timeout, info)
         while True:
+            metadata = self._settings.metadata_now()
             try:
                 answer, sent = rpc.with_call(
-                    request, timeout=call.next_timeout_s(), metadata=self._settings.metadata
+                    request, timeout=call.next_timeout_s(), metadata=metadata
                 )
             except (grpc.RpcError, ValueError) as failure:
                 # A closed channel: ValueError for what begins, CANCELLED for what is on its way.
@@ -648,7 +654,9 @@ class Client:
     def _watch(self, watch: Watch) -> Iterator[Change]:
         """Give a watch's changes, over as many connections as it takes."""
         while True:
-            stream = self._open().WatchSession(watch.connect(), metadata=self._settings.metadata)
+            stream = self._open().WatchSession(
+                watch.connect(), metadata=self._settings.metadata_now()
+            )
             failure: grpc.RpcError | None = None
             try:
                 for response in stream:

@@ -218,13 +218,17 @@ class RouteStream:
     def _one_connection(self) -> grpc.RpcError | None:
         """Carry messages and answers until the connection ends; return why, None for no reason."""
         outbox: Outbox = queue.SimpleQueue()
+        try:
+            metadata = self._settings.metadata_now()
+        except Exception as error:  # noqa: BLE001 - whatever the token's giver raises
+            with self._changed:
+                self._messages.give_up(error)
+            return None
         with self._changed:
             for waiting in map(self._messages.find, self._messages.in_order()):
                 assert waiting is not None
                 outbox.put(waiting.message)
-            stream = self._open_stub().RouteStream(
-                iter(outbox.get, None), metadata=self._settings.metadata
-            )
+            stream = self._open_stub().RouteStream(iter(outbox.get, None), metadata=metadata)
             if self._closed:
                 outbox.put(None)
             self._outbox, self._stream = outbox, stream

@@ -62,7 +62,9 @@ class LogWatch:
         error = self._error(failure, attempts)
         if error.retry_after is not None:
             backoff_s += error.retry_after.total_seconds()
-        may_come_back = isinstance(error, (Unavailable, Overloaded, WatchTooSlow))
+        # A watch that was under way when its token expired goes on with another one.
+        may_renew = self._attempts == 0 and self._settings.may_renew(error)
+        may_come_back = may_renew or isinstance(error, (Unavailable, Overloaded, WatchTooSlow))
         if not may_come_back or now_s - self._away_since_s + backoff_s > self._away_s_max:
             raise error from failure
         _log.debug("log_watch_resumed wait_s=%.3f code=%s", backoff_s, error.code.name)

@@ -120,7 +120,7 @@ class StreamedMessages:
             call = waiting.call
             may_wait = (
                 is_calm
-                and was_unanswered(error)
+                and (was_unanswered(error) or self._may_renew(error))
                 and call.attempts < settings.retry.attempts_max
                 and now_s + wait_s < call.deadline_s
             )
@@ -132,6 +132,10 @@ class StreamedMessages:
                 waiting.future.set_exception(error)
         _log.debug("stream_resumed messages=%d wait_s=%.3f", len(self._waiting), wait_s)
         return wait_s
+
+    def _may_renew(self, error: RoutingError) -> bool:
+        """Tell whether a stream may go on with another token: once, until it has answers again."""
+        return self._breaks == 1 and self._settings.may_renew(error)
 
     def give_up(self, error: BaseException) -> None:
         """Tell everybody who waits that there will be no answer."""

@@ -76,7 +76,10 @@ class Watch:
         if error.retry_after is not None:
             backoff_s += error.retry_after.total_seconds()
         away_s = now_s - self._away_since_s
-        if not _may_come_back(error) or away_s + backoff_s > self._away_s_max:
+        # A watch that was under way when its token expired goes on with another one.
+        may_renew = self._attempts == 0 and self._settings.may_renew(error)
+        may_come_back = may_renew or _may_come_back(error)
+        if not may_come_back or away_s + backoff_s > self._away_s_max:
             raise error from failure
         _log.debug(
             "watch_resumed session_id=%s after_revision=%d wait_s=%.3f code=%s reason=%s",

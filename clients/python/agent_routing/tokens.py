@@ -1,0 +1,95 @@
+"""The token of a client's calls, and TLS from files.
+
+Owns: where a call's token comes from, and when another one may help. Must not know: what a call is.
+Rule: a token is asked for anew for each attempt, so that whoever gives it decides how long it is
+kept; one that was refused is not sent a second time unless its giver may have another.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+_log: Final = logging.getLogger("agent_routing")
+
+CREDENTIAL_KEY: Final = "authorization"
+
+Token = str | Callable[[], str]
+"""A token, or what returns the one to send now."""
+
+AsyncToken = str | Callable[[], str | Awaitable[str]]
+"""As Token; it may also be a coroutine function."""
+
+_LOCAL: Final = ("127.", "localhost", "[::1]", "::1", "unix:", "ipv4:127.", "dns:///localhost")
+
+Pairs = tuple[tuple[str, str | bytes], ...]
+
+
+class TokenSource:
+    """Gives each call its token."""
+
+    def __init__(self, token: AsyncToken) -> None:
+        """Take a token, or what gives one. Raises ValueError for an empty token."""
+        if not token:
+            raise ValueError('token is ""; give a token, a function that returns one, or None')
+        self._token = token
+
+    @property
+    def is_renewable(self) -> bool:
+        """Whether asking again may give another token."""
+        return callable(self._token)
+
+    def now(self) -> Pairs:
+        """Return the metadata of a call. Raises what the function raises, and TypeError."""
+        found = self._token if isinstance(self._token, str) else self._token()
+        if not isinstance(found, str):
+            if inspect.iscoroutine(found):
+                found.close()
+            raise TypeError("the token function returned no text; AsyncClient takes coroutines")
+        return _pair(found)
+
+    async def soon(self) -> Pairs:
+        """As now(); awaits a function that is a coroutine function."""
+        found = self._token if isinstance(self._token, str) else self._token()
+        return _pair(found if isinstance(found, str) else await found)
+
+
+def _pair(token: str) -> Pairs:
+    return ((CREDENTIAL_KEY, f"Bearer {token.strip()}"),)
+
+
+def token_source(
+    token: AsyncToken | None, target: str, *, is_encrypted: bool
+) -> TokenSource | None:
+    """Return the source of a client's tokens; warns of one that others on the way can read."""
+    if token is None:
+        return None
+    if not is_encrypted and not target.startswith(_LOCAL):
+        _log.warning("token_in_the_clear target=%s remedy=give credentials", target)
+    return TokenSource(token)
+
+
+def tls_credentials(
+    *,
+    authority_file: str | Path | None = None,
+    certificate_file: str | Path | None = None,
+    key_file: str | Path | None = None,
+) -> grpc.ChannelCredentials:
+    """Return TLS credentials for a client from PEM files.
+
+    authority_file: who has signed the server's certificate; None: those that gRPC trusts by itself.
+    certificate_file, key_file: the client's own certificate with its chain, where the server asks
+    for one; both or neither. Raises OSError for a file that cannot be read, ValueError.
+    """
+    if (certificate_file is None) != (key_file is None):
+        raise ValueError("certificate_file and key_file go together; give both or neither")
+    authority, certificate, key = (
+        None if name is None else Path(name).read_bytes()
+        for name in (authority_file, certificate_file, key_file)
+    )
+    return grpc.ssl_channel_credentials(authority, key, certificate)
