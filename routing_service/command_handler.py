@@ -19,6 +19,7 @@ import tenacity
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
+from routing_service.core.access import ANY_SESSION, Access, owner_mismatch, refused
 from routing_service.core.commands import (
     Command,
     CompleteTurn,
@@ -116,8 +117,8 @@ METADATA_BYTES_MAX: Final = 4096
 class Call(msgspec.Struct, frozen=True):
     """Who calls, for which session, and what makes a repeat the same call.
 
-    actor: the agent for CompleteTurn, else "". user_id: as signed in or believed; "" = an agent
-    runtime or operator, which must_be_owner excludes. expected_revision: None = any.
+    actor: the agent for CompleteTurn, else "". access: as whom the caller comes. subject: who
+    signed in, "" where nobody does. expected_revision: None = any.
     history_turns: past turns to send along; 0 = the default, -1 = none unless locked. dry_run: only
     decide; nothing is written, audited or used up. explains_topic: the answer says what became of
     the message's topic.
@@ -128,8 +129,8 @@ class Call(msgspec.Struct, frozen=True):
     request_id: str
     fingerprint: bytes
     actor: str = ""
-    user_id: str = ""
-    must_be_owner: bool = False
+    access: Access = ANY_SESSION
+    subject: str = ""
     expected_revision: int | None = None
     history_turns: int = 0
     dry_run: bool = False
@@ -313,8 +314,8 @@ class CommandHandler:
                 hot.forget()
                 raise
 
-    async def read(self, key: SessionKey, user_id: str) -> SessionView:
-        """Return a session as it stands. Raises UNKNOWN_SESSION, OWNER_MISMATCH."""
+    async def read(self, key: SessionKey, access: Access) -> SessionView:
+        """Return a session as it stands. Raises UNKNOWN_SESSION; what Access is refused with."""
         async with self._session(key) as hot:
             state = await self._current(key, hot)
             if state is None:
@@ -322,8 +323,8 @@ class CommandHandler:
             if state.erased:
                 hot.forget()
                 raise session_erased(key.session_id)
-            if not _may_act(state, user_id, must_be_owner=False):
-                raise _owner_mismatch("session", key.session_id)
+            if stranger := refused(access, state, self.registry.home_agent_id):
+                raise stranger
             return SessionView(state, view(state, self.registry, self._clock_us()))
 
     async def expire(self, key: SessionKey) -> Expiry:
@@ -386,9 +387,7 @@ class CommandHandler:
             hot.forget()
             raise
 
-    async def session_of_task(
-        self, tenant: str, task_id: str, user_id: str, *, must_be_owner: bool
-    ) -> str:
+    async def session_of_task(self, tenant: str, task_id: str, access: Access) -> str:
         """Return the session of a task that is named alone.
 
         Raises UNKNOWN_TASK, and OWNER_MISMATCH without the session's id: a caller who may not have
@@ -401,8 +400,9 @@ class CommandHandler:
                 f'task "{task_id}" is not known; name its session_id, or leave task_id out',
                 metadata={"task_id": task_id},
             )
-        if row.user_id and row.user_id != user_id and (user_id or must_be_owner):
-            raise _owner_mismatch("task", task_id)
+        is_owner = row.user_id in ("", access.user_id)
+        if not is_owner and (access.user_id or access.must_be_owner):
+            raise owner_mismatch("task", task_id)
         return row.session_id
 
     async def open_dispatch(
@@ -501,12 +501,10 @@ class CommandHandler:
             # Nor is an answer given again: it may be there still, if the erasure was interrupted.
             await self._confirm(call.key, state)
             raise session_erased(call.key.session_id)
-        if state is not None and not _may_act(
-            state, call.user_id, must_be_owner=call.must_be_owner
-        ):
-            await self._confirm(call.key, state)
-            raise _owner_mismatch("session", state.session_id)
         registry = self._registry()
+        if state is not None and (stranger := refused(call.access, state, registry.home_agent_id)):
+            await self._confirm(call.key, state)
+            raise stranger
         now_us = self._clock_us()
         try:
             if call.expected_revision is not None:
@@ -590,7 +588,8 @@ class CommandHandler:
             events=encode_events(
                 decided.decision.events,
                 decided.active_after,
-                user_id=call.user_id,
+                user_id=call.access.user_id,
+                actor=call.subject,
                 registry_version=decided.state.registry_version,
             ),
             answer=answer,
@@ -750,10 +749,9 @@ class CommandHandler:
         state = await self._current(call.key, hot)
         if change.events == BLANK_EVENTS or (state is not None and state.erased):
             raise session_erased(call.key.session_id)
-        if state is not None and not _may_act(
-            state, call.user_id, must_be_owner=call.must_be_owner
-        ):
-            raise _owner_mismatch("session", state.session_id)
+        home_id = self._registry().home_agent_id
+        if state is not None and (stranger := refused(call.access, state, home_id)):
+            raise stranger
         if change.fingerprint != call.fingerprint:
             raise _reused(call)
         history: tuple[TurnRecord, ...] = ()
@@ -916,6 +914,7 @@ class CommandHandler:
             "method": call.method,
             "metadata": error.metadata,
             "verdicts": [[v.rule, v.allowed, v.detail] for v in error.verdicts],
+            **({"actor": call.subject} if call.subject else {}),
         }
         await self._store.append_audit(
             AuditEntry(
@@ -925,7 +924,7 @@ class CommandHandler:
                 revision=state.revision if state else 0,
                 kind=HANDOFF_REFUSED,
                 request_id=turn_id or call.request_id,
-                user_id=state.owner if state else call.user_id,
+                user_id=state.owner if state else call.access.user_id,
                 data=msgspec.json.encode(data),
             )
         )
@@ -1092,22 +1091,6 @@ def _merged(known: Mapping[str, str], news: Mapping[str, str]) -> Mapping[str, s
     return merged
 
 
-def _may_act(state: SessionState, user_id: str, *, must_be_owner: bool) -> bool:
-    """Say whether a session is a caller's. One without a user belongs to the first who speaks."""
-    if not state.owner or user_id == state.owner:
-        return True
-    return not user_id and not must_be_owner
-
-
-def _owner_mismatch(what: str, name: str) -> RoutingError:
-    return RoutingError(
-        Reason.OWNER_MISMATCH,
-        f'{what} "{name}" belongs to another user; name that user, or leave {what}_id out to '
-        "begin another",
-        metadata={f"{what}_id": name},
-    )
-
-
 def _plan_of(event: ev.AgentHandedOff) -> HandoffPlan:
     """Return a handoff as it was told when it happened."""
     return HandoffPlan(
@@ -1125,8 +1108,8 @@ def _task_of_another(
     call: Call, task_id: str, session_id: str, row: TaskRow | None
 ) -> RoutingError:
     """Refuse a task of another session; whose that is, only the task's own user is told."""
-    if row is None or (row.user_id and row.user_id != call.user_id):
-        return _owner_mismatch("task", task_id)
+    if row is None or row.user_id not in ("", call.access.user_id):
+        return owner_mismatch("task", task_id)
     return invalid_field(
         "task_id",
         f'task "{task_id}" belongs to session "{session_id}"; name that session, '

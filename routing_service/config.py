@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from routing_service.auth.provider_url import TENANT_MARK, is_fetchable
 from routing_service.listen_address import ListenAddress, parse_listen_address
 from routing_service.setting_forms import (
     Choice,
@@ -41,9 +42,16 @@ OTHER_VARIABLES: Final = frozenset(
         f"{VARIABLE_PREFIX}PROFILES",
         f"{VARIABLE_PREFIX}TARGET",
         f"{VARIABLE_PREFIX}TENANT",
+        f"{VARIABLE_PREFIX}TOKEN",
+        f"{VARIABLE_PREFIX}TOKEN_FILE",
+        f"{VARIABLE_PREFIX}TLS_CA",
+        f"{VARIABLE_PREFIX}TLS_CERT",
+        f"{VARIABLE_PREFIX}TLS_KEY",
+        f"{VARIABLE_PREFIX}TLS_NAME",
     }
 )
-"""Variables that are no settings of a server: TARGET is where the commands find one."""
+"""Variables that are no settings of a server: they tell the commands where one is, and how to sign
+in there."""
 
 CONFIG_BYTES_MAX: Final = 1024 * 1024
 """More than this is no configuration; the largest sensible one has a few kilobytes."""
@@ -53,6 +61,21 @@ _USER_INFO: Final = re.compile(r"//.*@", re.DOTALL)
 _QUERY_SECRET: Final = re.compile(r"((?:password|secret|_key)=)[^&#]*", re.IGNORECASE)
 
 T = TypeVar("T", bound=Value)
+
+
+ADMIN_LISTEN_DEFAULT: Final = "127.0.0.1:50052"
+
+ADMIN_WORDS: Final = frozenset({"auto", "main", "off"})
+
+
+def _check_admin_listen(text: str) -> None:
+    if text not in ADMIN_WORDS:
+        parse_listen_address(text)
+
+
+def separated(text: str) -> tuple[str, ...]:
+    """Return the words of a setting that may have several, with commas between."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _setting(default: T, form: Form, text: str) -> T:
@@ -111,7 +134,94 @@ class Settings:
     insecure: bool = _setting(
         default=False,
         form=Switch(),
-        text="listen where others can reach it although nobody signs in",
+        text="listen where others can reach it although nobody signs in, or tokens come in the "
+        "clear",
+    )
+    sign_in: str = _setting(
+        "none",
+        Choice(("none", "oidc", "mtls", "oidc+mtls", "development")),
+        "who callers are: none (all may do everything), oidc (tokens), mtls (client certificates), "
+        "oidc+mtls (a token, else the certificate), or development (tokens of agent-routing token)",
+    )
+    oidc_issuer: str = _setting(
+        "",
+        Words("the issuer's URL, as tokens have it in iss"),
+        "who signs the tokens, as in their iss; {tid} in it stands for the tenant",
+    )
+    oidc_audience: str = _setting(
+        "",
+        Words("the audience, as tokens have it in aud"),
+        "for whom the tokens must be, as in their aud; several with commas",
+    )
+    oidc_jwks: str = _setting(
+        "",
+        Words("the URL of a JSON Web Key Set, or a file"),
+        "where the issuer's keys are: a URL or a file; left out: as the issuer's document says",
+    )
+    oidc_profile: str = _setting(
+        "standard",
+        Choice(("standard", "entra")),
+        "how tokens are read: standard (RFC 9068), or entra (Entra ID, version 2)",
+    )
+    oidc_tenants: str = _setting(
+        "",
+        Words("ids of tenants, with commas, or *"),
+        "the tenants of Entra ID that are let in, where the issuer has {tid}; with commas, or *",
+    )
+    oidc_tenant_claim: str = _setting(
+        "",
+        Words("the name of a claim"),
+        "the claim that names the tenant; left out: all are in the tenant default (entra: tid)",
+    )
+    oidc_user_claim: str = _setting(
+        "sub", Words("the name of a claim"), "the claim that names the user (entra: oid)"
+    )
+    oidc_agents_claim: str = _setting(
+        "agents",
+        Words("the name of a claim"),
+        "the claim that names a runtime's agents; scopes and roles such as agent:ID do too",
+    )
+    oidc_entitlements_claim: str = _setting(
+        "",
+        Words("the name of a claim"),
+        "the claim that says what a user is entitled to; left out: only trusted callers say so",
+    )
+    oidc_scope_prefix: str = _setting(
+        "",
+        Words("what stands before each scope, such as routing."),
+        "what stands before each scope and role in tokens",
+    )
+    oidc_leeway_s: float = _setting(
+        30.0, Seconds(0, 300), "by how much clocks may differ where tokens begin and expire"
+    )
+    development_key_file: str = _setting(
+        "var/development.key",
+        Words("the path of a file"),
+        "the key of development tokens; one that is not there is made",
+    )
+    callers_file: str = _setting(
+        "",
+        Words("the path of a TOML file"),
+        "who the bearers of client certificates are (TOML); read again when it changes",
+    )
+    tls_certificate_file: str = _setting(
+        "",
+        Words("the path of a PEM file"),
+        "the server's certificate with its chain (PEM); read again when it changes",
+    )
+    tls_key_file: str = _setting(
+        "", Words("the path of a PEM file"), "the certificate's key (PEM, without a password)"
+    )
+    tls_client_authority_file: str = _setting(
+        "",
+        Words("the path of a PEM file"),
+        "demand client certificates of this authority (PEM)",
+    )
+    admin_listen: str = _setting(
+        "auto",
+        Words("HOST:PORT, unix:PATH, main, off or auto", _check_admin_listen),
+        "where AdminService and channelz are: an address of their own, main (with the rest), off, "
+        f"or auto: main on loopback, otherwise {ADMIN_LISTEN_DEFAULT}",
     )
     cache_sessions_max: int = _setting(
         10_000,
@@ -189,6 +299,22 @@ class Settings:
     def listen_address(self) -> ListenAddress:
         """``listen``, read."""
         return parse_listen_address(self.listen)
+
+    @property
+    def admin_address(self) -> ListenAddress | None:
+        """Where AdminService has a listener of its own; None where it has none."""
+        if self.admin_listen not in ADMIN_WORDS:
+            return parse_listen_address(self.admin_listen)
+        if self.admin_listen == "auto" and not self.listen_address.is_loopback:
+            return parse_listen_address(ADMIN_LISTEN_DEFAULT)
+        return None
+
+    @property
+    def has_admin_on_main(self) -> bool:
+        """Whether AdminService is where all else is."""
+        return self.admin_listen == "main" or (
+            self.admin_listen == "auto" and self.listen_address.is_loopback
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,20 +513,93 @@ def _read(
     return read
 
 
+_EXPOSING: Final = frozenset(
+    {"listen", "admin_listen", "insecure", "sign_in", "tls_certificate_file"}
+)
+"""The settings that decide together whether strangers get in."""
+
+
 def _conflicts(
     read: Mapping[str, Any], values: Mapping[str, object], sources: Mapping[str, str]
 ) -> Iterable[SettingProblem]:
-    if (
-        {"listen", "insecure"} <= read.keys()
-        and not parse_listen_address(read["listen"]).is_loopback
-        and not read["insecure"]
-    ):
-        yield SettingProblem(
-            "listen",
-            f"{_named('listen', values, sources)}, which others can reach, and nobody signs in; "
-            f"listen on 127.0.0.1, or add {SETTINGS['insecure'].flag} if a proxy or the network "
-            "keeps strangers out",
+    """Say what is wrong with the values together, for as far as each of them was read."""
+    found: list[tuple[str, str]] = []
+    if read.keys() >= _EXPOSING:
+        found += _exposed(read)
+    if read.keys() == SETTINGS.keys():
+        found += _missing(read)
+    for name, why_not in found:
+        yield SettingProblem(name, f"{_named(name, values, sources)}{why_not}")
+
+
+def _exposed(read: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Say which address would let strangers in."""
+    if read["insecure"]:
+        return
+    flag = SETTINGS["insecure"].flag
+    addresses = {"listen": read["listen"]}
+    if read["admin_listen"] not in ADMIN_WORDS:
+        addresses["admin_listen"] = read["admin_listen"]
+    if read["sign_in"] == "none":
+        why_not = (
+            f"and nobody signs in; listen on 127.0.0.1, set {SETTINGS['sign_in'].flag}, or add "
+            f"{flag} if a proxy or the network keeps strangers out"
         )
+    elif "development" in read["sign_in"]:
+        why_not = (
+            "and whoever has the development key can be anybody; listen on 127.0.0.1, sign in by "
+            f"oidc or mtls, or add {flag}"
+        )
+    elif not read["tls_certificate_file"]:
+        why_not = (
+            "and tokens would come in the clear; give "
+            f"{SETTINGS['tls_certificate_file'].flag} and {SETTINGS['tls_key_file'].flag}, or add "
+            f"{flag} if a proxy in front ends TLS"
+        )
+    else:
+        return
+    for name, text in addresses.items():
+        if not parse_listen_address(text).is_loopback:
+            yield name, f", which others can reach, {why_not}"
+
+
+def _missing(read: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Say what a value needs beside it."""
+    kinds = read["sign_in"].split("+")
+    needed: list[tuple[str, str]] = []
+    if "oidc" in kinds:
+        needed += [("sign_in", "oidc_issuer"), ("sign_in", "oidc_audience")]
+        yield from _issuer_problems(read)
+    if "mtls" in kinds:
+        needed += [
+            ("sign_in", "callers_file"),
+            ("sign_in", "tls_certificate_file"),
+            ("sign_in", "tls_client_authority_file"),
+        ]
+    needed += [
+        ("tls_certificate_file", "tls_key_file"),
+        ("tls_key_file", "tls_certificate_file"),
+        ("tls_client_authority_file", "tls_certificate_file"),
+    ]
+    for name, other in needed:
+        if read[name] and not read[other]:
+            yield name, f", and {other} is missing; give {SETTINGS[other].flag}"
+    if read["admin_listen"] == read["listen"] and not read["listen"].endswith(":0"):
+        yield "admin_listen", ", which is listen; write main to have both in one place"
+
+
+def _issuer_problems(read: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    issuer, jwks = read["oidc_issuer"], read["oidc_jwks"]
+    if TENANT_MARK in issuer:
+        if read["oidc_profile"] != "entra":
+            yield "oidc_issuer", f" and has {TENANT_MARK}; that needs oidc_profile entra"
+        for other in ("oidc_tenants", "oidc_jwks"):
+            if not read[other]:
+                yield "oidc_issuer", f", and {other} is missing; give {SETTINGS[other].flag}"
+    elif issuer and not jwks and not is_fetchable(issuer):
+        yield "oidc_issuer", "; give a URL with https, or oidc_jwks"
+    if "://" in jwks and not is_fetchable(jwks):
+        yield "oidc_jwks", "; give a URL with https, or a file"
 
 
 def _named(name: str, values: Mapping[str, object], sources: Mapping[str, str]) -> str:

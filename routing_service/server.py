@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from types import ModuleType
 from typing import Final
@@ -22,17 +22,22 @@ from typing import Final
 import grpc
 import structlog
 
-from agent_routing.v1 import admin_service_pb2, error_reason_pb2, routing_service_pb2
+from agent_routing.v1 import admin_service_pb2, routing_service_pb2
 from routing_service.analytics.keeper import StatsKeeper
-from routing_service.auth.open_door import OpenDoor
-from routing_service.channel_options import channel_options
 from routing_service.command_handler import CommandHandler
-from routing_service.config import Settings, SettingsInvalid, missing_agents, without_secrets
+from routing_service.config import (
+    SettingProblem,
+    Settings,
+    SettingsInvalid,
+    missing_agents,
+    without_secrets,
+)
 from routing_service.core.registry import Registry
 from routing_service.event_feed import EventFeed
 from routing_service.expiry_sweeper import ExpirySweeper
 from routing_service.ids import new_uuid7
-from routing_service.listen_address import ListenAddress, ListenFailed, check_is_free
+from routing_service.listen_address import ListenAddress, ListenFailed
+from routing_service.listeners import Listeners
 from routing_service.log_privacy import IdHashes, LogKeyInvalid, read_key
 from routing_service.metrics import Metrics
 from routing_service.registry_file import RegistryFileError, check_registry_file
@@ -40,14 +45,17 @@ from routing_service.registry_source import RegistrySource
 from routing_service.rpc.admin_servicer import AdminServicer
 from routing_service.rpc.call_record import CallObserver, CallRecord
 from routing_service.rpc.caller_limits import CallerLimits
+from routing_service.rpc.channelz import DESCRIPTOR as CHANNELZ_DESCRIPTOR
+from routing_service.rpc.channelz import channelz_handlers
 from routing_service.rpc.health import HEALTH_DESCRIPTOR, HealthService, StoreProbe
 from routing_service.rpc.method_handlers import service_handlers
-from routing_service.rpc.reflection import ReflectionService
 from routing_service.rpc.routing_servicer import RoutingServicer
+from routing_service.sign_in import MadeSignIn, make_sign_in
 from routing_service.stickiness import StickinessSwitch
 from routing_service.storage.open_store import StoreUrlInvalid, open_store
 from routing_service.storage.store import Store, StoreError
 from routing_service.telemetry import CallLog, configure_logging, log_failure
+from routing_service.tls_files import TlsFiles, TlsFilesInvalid
 from routing_service.topic_judge import TopicJudge
 from routing_service.topics import load_topic_model
 from routing_service.topics.topic_detector import TopicModel
@@ -92,19 +100,23 @@ class RoutingServer:
         self,
         settings: Settings,
         address: ListenAddress,
-        grpc_server: grpc.aio.Server,
+        listeners: Listeners,
         *,
+        admin_address: ListenAddress | None,
         feed: EventFeed,
         source: RegistrySource,
+        signing_in: MadeSignIn,
         drain: Callable[[], None],
         opened: AsyncExitStack,
     ) -> None:
         """Take over what is running. drain: tells callers to go elsewhere."""
+        self._admin_address = admin_address
+        self._signing_in = signing_in
         self._feed = feed
         self._source = source
         self._settings = settings
         self._address = address
-        self._grpc_server = grpc_server
+        self._listeners = listeners
         self._drain = drain
         self._opened = opened
         self._stopping: asyncio.Task[None] | None = None
@@ -127,6 +139,8 @@ class RoutingServer:
         load_model: of topic detection; called where a registry wants it.
         Raises SettingsInvalid, RegistryFileError, StoreError, ListenFailed; nothing stays open.
         """
+        signing_in = make_sign_in(settings)
+        tls = _tls_files(settings)
         topics = TopicJudge(load_model)
 
         def load() -> Registry:
@@ -161,46 +175,33 @@ class RoutingServer:
             await store.probe_write()
             health = HealthService()
             probe = make_probe(store.probe_write, lambda ready: health.set_ready(is_ready=ready))
-            reflection = ReflectionService(
-                [
-                    *routing_service_pb2.DESCRIPTOR.services_by_name.values(),
-                    *admin_service_pb2.DESCRIPTOR.services_by_name.values(),
-                    HEALTH_DESCRIPTOR,
-                ],
-                # The reasons of errors, which no message mentions.
-                [error_reason_pb2.DESCRIPTOR],
-            )
             draining = asyncio.Event()
-            grpc_server = grpc.aio.server(options=channel_options(settings))
-            grpc_server.add_generic_rpc_handlers(
-                (
-                    *service_handlers(
-                        RoutingServicer(handler, feed, clock_us),
-                        AdminServicer(
-                            store,
-                            handler,
-                            feed,
-                            source=source,
-                            switch=switch,
-                            stats=stats,
-                            clock_us=clock_us,
-                        ),
-                        observer or NobodyListens(),
-                        sign_in=OpenDoor(),
-                        deadline_default_s=settings.deadline_default_s,
-                        deadline_max_s=settings.deadline_max_s,
-                        limits=CallerLimits(
-                            settings.caller_calls_per_s, settings.caller_streams_max
-                        ),
-                        draining=draining,
-                    ),
-                    health.handler(),
-                    *reflection.handlers(),
-                )
+            routing_handler, admin_handler = service_handlers(
+                RoutingServicer(handler, feed, clock_us),
+                AdminServicer(
+                    store,
+                    handler,
+                    feed,
+                    source=source,
+                    switch=switch,
+                    stats=stats,
+                    clock_us=clock_us,
+                ),
+                observer or NobodyListens(),
+                sign_in=signing_in.sign_in,
+                deadline_default_s=settings.deadline_default_s,
+                deadline_max_s=settings.deadline_max_s,
+                limits=CallerLimits(settings.caller_calls_per_s, settings.caller_streams_max),
+                draining=draining,
             )
-            opened.push_async_callback(grpc_server.stop, None)
-            address = _bind(grpc_server, settings.listen_address)
-            await grpc_server.start()
+            listeners = Listeners(settings, tls)
+            opened.push_async_callback(listeners.stop)
+            address, admin_address = await _listen(
+                listeners,
+                settings,
+                (routing_handler, health.handler()),
+                (admin_handler, *channelz_handlers(signing_in.sign_in)),
+            )
             tasks = [
                 ("store probe", probe.run()),
                 ("registry", source.watch()),
@@ -209,18 +210,24 @@ class RoutingServer:
             if settings.expiry_sweep:
                 sweeper = ExpirySweeper(store, handler.expire, clock_us)
                 tasks.append(("expiry sweeper", sweeper.run()))
+            if tls is not None:
+                tasks.append(("TLS files", tls.run()))
+            opened.push_async_callback(signing_in.close)
+            tasks += [(name, run()) for name, run in signing_in.running.items()]
             for name, running in tasks:
                 opened.push_async_callback(_end, asyncio.create_task(running, name=name))
 
             def drain() -> None:
                 draining.set()
                 health.drain()
-                reflection.drain()
+                listeners.drain()
                 feed.close()
 
             _log.info(
                 "server_started",
                 address=str(address),
+                admin_address=str(admin_address or ""),
+                tls=tls is not None,
                 store=without_secrets(settings.store),
                 registry=settings.agents,
                 registry_version=registry.version,
@@ -230,7 +237,9 @@ class RoutingServer:
             return cls(
                 settings,
                 address,
-                grpc_server,
+                listeners,
+                admin_address=admin_address,
+                signing_in=signing_in,
                 feed=feed,
                 drain=drain,
                 source=source,
@@ -241,6 +250,13 @@ class RoutingServer:
     def address(self) -> str:
         """Where it listens, as a gRPC target: HOST:PORT with the real port, or unix:PATH."""
         return str(self._address)
+
+    @property
+    def admin_address(self) -> str:
+        """Where AdminService is, as a gRPC target; "" where it is nowhere."""
+        if self._admin_address is not None:
+            return str(self._admin_address)
+        return self.address if self._settings.has_admin_on_main else ""
 
     @property
     def port(self) -> int:
@@ -258,8 +274,9 @@ class RoutingServer:
         return self._source.reloads, self._source.failures
 
     async def reload(self) -> None:
-        """Read the registry file again; a bad one is logged and changes nothing."""
+        """Read the registry and callers files again; a bad one is logged and changes nothing."""
         await self._source.reload_or_keep()
+        await self._signing_in.reload()
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Send callers elsewhere, let calls in flight finish, then let go of the store.
@@ -275,7 +292,7 @@ class RoutingServer:
     async def _stop(self, grace_s: float) -> None:
         _log.info("server_draining", address=self.address, grace_s=grace_s)
         self._drain()
-        await self._grpc_server.stop(grace_s)
+        await self._listeners.stop(grace_s)
         await self._opened.aclose()
         _log.info("server_stopped", address=self.address)
 
@@ -395,17 +412,46 @@ def _load_registry(settings: Settings) -> Registry:
     )
 
 
-def _bind(grpc_server: grpc.aio.Server, address: ListenAddress) -> ListenAddress:
-    """Listen, and return the address with its real port. Raises ListenFailed."""
-    check_is_free(address)
+def _tls_files(settings: Settings) -> TlsFiles | None:
+    """Return the files of TLS, None where there is none. Raises SettingsInvalid."""
+    if not settings.tls_certificate_file:
+        return None
     try:
-        port = grpc_server.add_insecure_port(str(address))
-    except RuntimeError as error:
-        raise ListenFailed(
-            f"cannot listen on {address}: another program took it just now; stop that one, or "
-            "choose another address"
-        ) from error
-    return address if address.unix_path else address.with_port(port)
+        return TlsFiles(
+            settings.tls_certificate_file,
+            settings.tls_key_file,
+            settings.tls_client_authority_file,
+        )
+    except TlsFilesInvalid as error:
+        raise SettingsInvalid((SettingProblem("tls_certificate_file", str(error)),)) from error
+
+
+async def _listen(
+    listeners: Listeners,
+    settings: Settings,
+    handlers: Sequence[grpc.GenericRpcHandler],
+    for_operators: Sequence[grpc.GenericRpcHandler],
+) -> tuple[ListenAddress, ListenAddress | None]:
+    """Listen, and return where: for callers, and for operators, None where that is no other place.
+
+    for_operators: AdminService, then channelz. Raises ListenFailed.
+    """
+    services = [*routing_service_pb2.DESCRIPTOR.services_by_name.values(), HEALTH_DESCRIPTOR]
+    admin_services = [*services, *admin_service_pb2.DESCRIPTOR.services_by_name.values()]
+    if settings.has_admin_on_main:
+        # Without channelz: it names every caller's address, and has no place among callers.
+        all_handlers = (*handlers, for_operators[0])
+        address = await listeners.listen(settings.listen_address, admin_services, all_handlers)
+    else:
+        address = await listeners.listen(settings.listen_address, services, handlers)
+    if settings.admin_address is None:
+        return address, None
+    admin_address = await listeners.listen(
+        settings.admin_address,
+        [*admin_services, CHANNELZ_DESCRIPTOR],
+        (*handlers, *for_operators),
+    )
+    return address, admin_address
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -58,6 +58,7 @@ const (
 	NotImplemented    Reason = "NOT_IMPLEMENTED"
 	ShuttingDown      Reason = "SHUTTING_DOWN"
 	RegistryInvalid   Reason = "REGISTRY_INVALID"
+	SignInUnavailable Reason = "SIGN_IN_UNAVAILABLE"
 )
 
 // Violation is one field that is bad, or one rule that refused.

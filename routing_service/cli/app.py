@@ -39,9 +39,20 @@ from routing_service.cli import (
     status,
     stickiness,
     tasks,
+    token,
     top,
     verify,
     watch,
+)
+from routing_service.cli.credentials import (
+    Credentials,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    TlsNameOption,
+    TlsOption,
+    TokenFileOption,
+    use,
 )
 
 _EPILOG: Final = """\b
@@ -90,6 +101,7 @@ _COMMANDS: Final[tuple[tuple[str, Callable[..., None], str], ...]] = (
     ("stickiness", stickiness.stickiness, stickiness.EPILOG),
     ("reload", reload.reload, reload.EPILOG),
     ("export-user", export_user.export_user, export_user.EPILOG),
+    ("token", token.token, token.EPILOG),
     ("replay", replay.replay, replay.EPILOG),
     ("health", health.health, health.EPILOG),
     ("erase-user", erase_user.erase_user, erase_user.EPILOG),
@@ -120,8 +132,15 @@ def _options(
             "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
+    token_file: TokenFileOption = "",
+    tls: TlsOption = False,
+    tls_ca: TlsCaOption = "",
+    tls_cert: TlsCertOption = "",
+    tls_key: TlsKeyOption = "",
+    tls_name: TlsNameOption = "",
 ) -> None:
     del version
+    use(Credentials(token_file, tls, tls_ca, tls_cert, tls_key, tls_name))
 
 
 for _name, _function, _ending in _COMMANDS:

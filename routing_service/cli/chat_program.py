@@ -37,6 +37,7 @@ from routing_service.cli.conversation import (
     Replied,
     Speaker,
 )
+from routing_service.cli.credentials import given
 from routing_service.cli.embedded_server import leave_by_interrupt, server_in_thread
 from routing_service.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed, call_failed
 from routing_service.cli.stand_in_agents import StandInAgents
@@ -88,7 +89,7 @@ def run_chat(asked: Asked) -> None:
     # What the client logs of an outage, the chat says in its own words.
     logging.getLogger("agent_routing").addHandler(logging.NullHandler())
     try:
-        with _server(asked, story) as target, _client(target, asked.tenant) as client:
+        with _server(asked, story) as target, _client(asked, target) as client:
             try:
                 known = client.list_agents()
             except RoutingError as error:
@@ -131,8 +132,10 @@ def _server(asked: Asked, story: Story | None) -> Iterator[str]:
         yield target
 
 
-def _client(target: str, tenant: str) -> Client:
-    return Client(target, tenant=tenant, retry=_RETRY)
+def _client(asked: Asked, target: str) -> Client:
+    # A server of the command's own is in the clear, and nobody signs in there.
+    credentials = given().for_client() if asked.target else {}
+    return Client(target, tenant=asked.tenant, retry=_RETRY, **credentials)
 
 
 def _agents(asked: Asked, story: Story | None, known: ListAgentsResponse) -> tuple[Agents, str]:

@@ -47,7 +47,7 @@ class CommandFailed(Exception):
 
 def call_failed(error: RoutingError, target: str, *, as_json: bool) -> CommandFailed:
     """Return a failed call as a failed command."""
-    from agent_routing.errors import Unavailable  # noqa: PLC0415 - see the module's docstring
+    from agent_routing.errors import Unauthenticated, Unavailable, Unimplemented  # noqa: PLC0415 - see the module's docstring
 
     message = error.message
     if isinstance(error, Unavailable) and not error.reason:
@@ -55,6 +55,13 @@ def call_failed(error: RoutingError, target: str, *, as_json: bool) -> CommandFa
             f"no server answers at {target}; start one with: agent-routing serve --agents FILE "
             f"--listen {target}, or name another with --target"
         )
+    elif isinstance(error, Unimplemented) and not error.reason:
+        message = (
+            f"what listens at {target} does not have this call; where AdminService has a listener "
+            "of its own (admin_listen), name that with --target"
+        )
+    elif isinstance(error, Unauthenticated):
+        message = f"{message}; give --token-file before the command's name, or --tls-cert"
     word = error.reason or error.code.name
     details: dict[str, object] = {
         "code": error.code.name,

@@ -17,6 +17,7 @@ import typer
 from agent_routing import Client, RetryPolicy, RoutingError
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1.admin_service_pb2_grpc import AdminServiceStub
+from routing_service.cli.credentials import given
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed, call_failed
 from routing_service.cli.server_call import Place
 
@@ -47,7 +48,12 @@ def operating(place: Place) -> Iterator[Operator]:
     """Give a client; a call that fails in the block ends the command with its line."""
     try:
         with Operator(
-            place.target, tenant=place.tenant, timeout=place.timeout_s, retry=_RETRY, fallback=None
+            place.target,
+            tenant=place.tenant,
+            timeout=place.timeout_s,
+            retry=_RETRY,
+            fallback=None,
+            **given().for_client(),
         ) as client:
             yield client
     except RoutingError as error:

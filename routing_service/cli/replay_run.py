@@ -23,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from agent_routing import RoutingError
 from agent_routing.v1.routing_service_pb2 import ListAgentsResponse
+from routing_service.cli.credentials import given
 from routing_service.cli.embedded_server import embedded_server, leave_by_interrupt
 from routing_service.cli.failure import (
     EXIT_FAILED,
@@ -214,9 +215,16 @@ async def _replay(asked: Asked, registry: Registry | None, registry_text: str) -
     run_label = asked.run_label or new_uuid7()
     async with (
         _server(asked, registry_text) as target,
-        grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel,
+        _channel(asked, target) as channel,
     ):
-        server = PatientServer(channel, target, tenant=asked.tenant, patience_s=asked.patience_s)
+        server = PatientServer(
+            channel,
+            target,
+            tenant=asked.tenant,
+            patience_s=asked.patience_s,
+            # A server of the command's own is in the clear, and nobody signs in there.
+            metadata=given().metadata if asked.target else lambda: (),
+        )
         try:
             answer = await server.list_agents()
         except RoutingError as error:
@@ -233,6 +241,14 @@ async def _replay(asked: Asked, registry: Registry | None, registry_text: str) -
                 complain=_complaints(),
                 progress=progress,
             )
+
+
+def _channel(asked: Asked, target: str) -> grpc.aio.Channel:
+    credentials = given().channel_credentials() if asked.target else None
+    if credentials is None:
+        return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+    options = (*CHANNEL_OPTIONS, *given().channel_options())
+    return grpc.aio.secure_channel(target, credentials, options=options)
 
 
 async def _compare_registries(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent_routing import Admin, RetryPolicy, RoutingError
+from routing_service.cli.credentials import given
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed, call_failed
 
 _RETRY: Final = RetryPolicy(attempts_max=2, backoff_first_s=0.1)
@@ -38,6 +39,7 @@ def calling(place: Place) -> Iterator[Admin]:
             timeout=place.timeout_s,
             retry=_RETRY,
             fallback=None,
+            **given().for_client(),
         ) as client:
             yield client
     except RoutingError as error:

@@ -97,11 +97,16 @@ class SetActiveAgent(msgspec.Struct, frozen=True):
 
 
 class ClearActiveAgent(msgspec.Struct, frozen=True):
-    """Back to the home agent."""
+    """Back to the home agent.
+
+    speaks_for: the agents of the runtime that asks, one of which must have the conversation, or be
+    the home agent; None = not a runtime.
+    """
 
     request_id: str
     scope: ClearScope = ClearScope.ACTIVE_AGENT
     reason: str = ""
+    speaks_for: frozenset[str] | None = None
 
 
 class Proceed(msgspec.Struct, frozen=True):

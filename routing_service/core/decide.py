@@ -26,7 +26,7 @@ from routing_service.core.commands import (
 )
 from routing_service.core.complete_turn import decide_complete
 from routing_service.core.draft import Draft
-from routing_service.core.errors import session_erased, unknown_session
+from routing_service.core.errors import scope_missing, session_erased, unknown_session
 from routing_service.core.expiry import decide_expire
 from routing_service.core.registry import Registry
 from routing_service.core.resume_task import decide_resume
@@ -103,6 +103,8 @@ def _decide_clear(draft: Draft, command: ClearActiveAgent) -> Decision:
     state = draft.state
     previous = state.active_id
     home_id = draft.registry.home_agent_id
+    if command.speaks_for is not None and command.speaks_for.isdisjoint((previous, home_id)):
+        raise scope_missing("clearing a conversation that another agent has", "admin")
     task_id = state.task.task_id if state.task else ""
     takes_task = command.scope is ClearScope.SESSION and state.open_task is not None
     # A handoff in flight must not land after the clear, so an open turn makes it count.

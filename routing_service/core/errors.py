@@ -47,6 +47,7 @@ class Reason(enum.Enum):
     NOT_IMPLEMENTED = "NOT_IMPLEMENTED"
     INTERNAL = "INTERNAL"
     REGISTRY_INVALID = "REGISTRY_INVALID"
+    SIGN_IN_UNAVAILABLE = "SIGN_IN_UNAVAILABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,15 @@ def unknown_session(session_id: str) -> RoutingError:
         Reason.UNKNOWN_SESSION,
         f'session "{session_id}" is not known; send its first message with Route',
         metadata={"session_id": session_id},
+    )
+
+
+def scope_missing(what: str, scope: str) -> RoutingError:
+    """Say which right a credential would need. what: the beginning of the sentence."""
+    return RoutingError(
+        Reason.SCOPE_MISSING,
+        f'{what} needs the scope "{scope}"; use a credential that has it',
+        metadata={"scope": scope},
     )
 
 

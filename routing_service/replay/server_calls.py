@@ -74,6 +74,9 @@ def is_away(error: BaseException) -> bool:
 _Response = TypeVar("_Response")
 
 
+Metadata = tuple[tuple[str, str], ...]
+
+
 class PatientServer:
     """A server over gRPC that may go away and come back. target: as it is named in errors."""
 
@@ -84,10 +87,13 @@ class PatientServer:
         *,
         tenant: str = "",
         patience_s: float = PATIENCE_DEFAULT_S,
+        metadata: Callable[[], Metadata] = lambda: (),
     ) -> None:
+        """Call over a channel. metadata: what signs in, asked for with each call."""
         self._stub = RoutingServiceStub(channel)
         self._target = target
-        self._metadata = ((TENANT_METADATA, tenant),) if tenant else ()
+        self._tenant: Metadata = ((TENANT_METADATA, tenant),) if tenant else ()
+        self._signs_in = metadata
         self._repeats = AsyncRetrying(
             stop=stop_after_delay(patience_s),
             wait=wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S),
@@ -126,7 +132,9 @@ class PatientServer:
             nonlocal attempts
             attempts += 1
             try:
-                return await method(request, timeout=DEADLINE_S, metadata=self._metadata)
+                return await method(
+                    request, timeout=DEADLINE_S, metadata=(*self._tenant, *self._signs_in())
+                )
             except grpc.aio.AioRpcError as failure:
                 raise routing_error(
                     failure,

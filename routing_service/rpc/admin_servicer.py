@@ -13,12 +13,14 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import structlog
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import session_event_pb2
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.analytics.report import read_report
+from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.command_handler import HANDOFF_REFUSED, CommandHandler
 from routing_service.core.errors import Reason, RoutingError, Violation, invalid_field
@@ -237,7 +239,7 @@ class AdminServicer:
                 if what.kind != HANDOFF_REFUSED or not what.data:
                     return ()
                 event, method = refusal_out(key, what, cards)
-                made = [_record(key, event, what.user_id, method)]
+                made = [_record(key, event, _actor_of(what), method)]
             else:
                 try:
                     made = _records(key, what, [], cards)
@@ -544,6 +546,7 @@ def _tenant(checks: FieldChecks, caller: Caller, asked: str, record: CallRecord)
     if asked and asked != ALL_TENANTS:
         checks.identifier("tenant", asked)
     record.tenant = asked or caller.tenant
+    rights.check_tenant(caller, asked)
     return record.tenant
 
 
@@ -673,6 +676,12 @@ def _record(
     return pb.AuditRecord(tenant=key.tenant, event=event, actor=actor, method=method)
 
 
+def _actor_of(entry: AuditEntry) -> str:
+    """Return who asked for what was refused."""
+    data = msgspec.json.decode(entry.data) if entry.data else {}
+    return str(data.get("actor") or entry.user_id)
+
+
 def _records(
     key: SessionKey, change: Change, refused: list[AuditEntry], cards: pm.AgentCards
 ) -> list[pb.AuditRecord]:
@@ -693,17 +702,14 @@ def _records(
     for place in range(len(stored.events)):
         event = event_out(key, change, stored, place, cards)
         if event is not None:
-            records.append(
-                pb.AuditRecord(tenant=key.tenant, event=event, actor=stored.user_id, method=method)
-            )
+            made = _record(key, event, stored.actor or stored.user_id, method)
+            if stored.actor and stored.actor != stored.user_id:
+                made.acting_for = stored.user_id
+            records.append(made)
     for entry in refused:
         if entry.revision == change.revision:
             event, refused_method = refusal_out(key, entry, cards)
-            records.append(
-                pb.AuditRecord(
-                    tenant=key.tenant, event=event, actor=entry.user_id, method=refused_method
-                )
-            )
+            records.append(_record(key, event, _actor_of(entry), refused_method))
     return records
 
 

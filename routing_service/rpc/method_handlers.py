@@ -14,7 +14,9 @@ from typing import Any, Final, NoReturn, cast
 
 import grpc
 
+from routing_service.auth.bearer import check_expiry, expired
 from routing_service.auth.caller import Caller, Metadata, SignIn, SignInRefused
+from routing_service.auth.rights import check_entry
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.admin_servicer import AdminServicer
 from routing_service.rpc.answers_in_order import AnswersInOrder
@@ -45,6 +47,10 @@ WRITE_S_MAX: Final = 30.0
 TYPICAL_SHARE: Final = 0.05
 """What one call counts in the time that a method typically takes: about the last twenty of them.
 A refusal takes as much off it, so that refusing ends by itself once calls are quick again."""
+
+STREAM_S_MAX: Final = 10 * 24 * 3600.0
+"""Longer than any stream lasts: connections are renewed (connection_age_max_s), at the latest after
+a day. A timer cannot be set for the end of time, when a caller without credential is let go."""
 
 _KEPT_OUT: Final = frozenset(
     {Reason.UNAUTHENTICATED, Reason.OWNER_MISMATCH, Reason.SCOPE_MISSING, Reason.OVERLOADED}
@@ -187,12 +193,11 @@ class _Calls:
             record = CallRecord(name)
             start = time.perf_counter()
             try:
-                caller = await self._caller(context)
+                caller = await self._caller(name, context, record)
                 self._admit(caller, context)
                 with self._limits.stream(_limited_as(caller, context)):
-                    async with aclosing(method(caller, data, record)) as bodies:
-                        async for body, place in bodies:
-                            await _write_in_time(context, body, place)
+                    bodies = method(caller, data, record)
+                    await _write_while_signed_in(context, caller, bodies)
             except BaseException as error:
                 refusal = self._refusal(error, record, context)
                 if refusal is None:
@@ -234,7 +239,7 @@ class _Calls:
             record = CallRecord(name)
             start = time.perf_counter()
             try:
-                caller = await self._caller(context)
+                caller = await self._caller(name, context, record)
                 stream = AnswersInOrder(
                     lambda data: answer(caller, data, context),
                     context.write,
@@ -242,11 +247,16 @@ class _Calls:
                 )
                 stopping = asyncio.ensure_future(self._draining.wait())
                 stopping.add_done_callback(lambda _: stream.stop_reading())
+                # What was read before is answered; what comes after wants another credential.
+                until_s = _loop_time_of(caller.expires_s)
+                expiring = asyncio.get_running_loop().call_at(until_s, stream.stop_reading)
                 try:
                     with self._limits.stream(_limited_as(caller, context)):
                         await stream.run(requests)
                 finally:
+                    expiring.cancel()
                     stopping.cancel()
+                check_expiry(caller)
             except BaseException as error:
                 refusal = self._refusal(error, record, context)
                 if refusal is None:
@@ -264,7 +274,7 @@ class _Calls:
     async def _within_deadline(
         self, name: str, method: UnaryMethod, data: bytes, context: Context, record: CallRecord
     ) -> Answered:
-        caller = await self._caller(context)
+        caller = await self._caller(name, context, record)
         # The stubs know no call without a deadline; there are such calls.
         remaining_s = cast("float | None", context.time_remaining())
         self._admit(caller, context)
@@ -283,10 +293,13 @@ class _Calls:
             raise _too_soon(name, remaining_s, typical_s)
         return await method(caller, data, record)
 
-    async def _caller(self, context: Context) -> Caller:
-        """Return who calls. Raises SignInRefused."""
+    async def _caller(self, name: str, context: Context, record: CallRecord) -> Caller:
+        """Return who calls, if the RPC is theirs. Raises SignInRefused, SCOPE_MISSING."""
         metadata = cast("Metadata", context.invocation_metadata() or ())
-        return await self._sign_in.caller(metadata, context.auth_context)
+        caller = await self._sign_in.caller(metadata, context.auth_context)
+        record.tenant, record.actor = caller.tenant, caller.subject
+        check_entry(caller, name)
+        return caller
 
     def _admit(self, caller: Caller, context: Context) -> None:
         """Hold back a caller that calls too often. Raises OVERLOADED."""
@@ -373,6 +386,34 @@ def _too_soon(name: str, remaining_s: float, typical_s: float) -> RoutingError:
 
 def _timed_out(error: BaseException) -> bool:
     return isinstance(error, TimeoutError)
+
+
+async def _write_while_signed_in(
+    context: Context, caller: Caller, bodies: AsyncGenerator[tuple[bytes, dict[str, str]]]
+) -> None:
+    """Send the messages of a stream until they end, or the credential does.
+
+    Raises SignInRefused with the place from which to go on with another credential.
+    """
+    place: dict[str, str] = {}
+    timeout = asyncio.timeout_at(_loop_time_of(caller.expires_s))
+    try:
+        async with timeout, aclosing(bodies):
+            async for body, body_place in bodies:
+                await _write_in_time(context, body, body_place)
+                place = body_place
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        refusal = expired(caller.expires_s)
+        refusal.metadata.update(place)
+        raise refusal from None
+
+
+def _loop_time_of(time_s: float) -> float:
+    """Return a time in seconds since 1970 as the event loop's clock has it."""
+    now_s = asyncio.get_running_loop().time()
+    return now_s + min(time_s - time.time(), STREAM_S_MAX)
 
 
 async def _write_in_time(context: Context, body: bytes, place: dict[str, str]) -> None:

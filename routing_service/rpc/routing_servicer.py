@@ -26,9 +26,11 @@ from agent_routing.v1 import (
     routing_service_pb2,
     task_pb2,
 )
-from routing_service.auth.caller import Caller
+from routing_service.auth import rights
+from routing_service.auth.caller import ANY_AGENT, Caller
 from routing_service.command_handler import Call, CommandHandler, Handled, Made, SessionView
 from routing_service.core import commands as cmd
+from routing_service.core.access import Access
 from routing_service.core.decide import Decided
 from routing_service.core.errors import (
     RoutingError,
@@ -148,15 +150,17 @@ class RoutingServicer:
     async def route(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Take a user's message."""
         request = parse(routing_service_pb2.RouteRequest, data)
-        command, request_id = _route_in(request)
-        session_id = request.session_id or await self._session_for(caller, request, command)
+        command, request_id = _route_in(request, caller)
+        user_id = command.profile.user_id
+        access = Access(user_id, must_be_owner=True)
+        session_id = request.session_id or await self._session_for(caller, request, command, access)
         call = Call(
             key=SessionKey(caller.tenant, session_id),
             method="Route",
             request_id=request_id,
             fingerprint=_fingerprint(request, ROUTE_FINGERPRINT),
-            user_id=request.user_id,
-            must_be_owner=True,
+            access=access,
+            subject=caller.subject,
             expected_revision=_expected_revision(request),
             history_turns=request.history_turns,
             dry_run=request.validate_only,
@@ -191,9 +195,9 @@ class RoutingServicer:
         heartbeat_s = HEARTBEAT_S_DEFAULT
         if request.HasField("heartbeat_interval"):
             heartbeat_s = checks.heartbeat("heartbeat_interval", request.heartbeat_interval)
-        key = self._reader(caller, request, record, checks)
+        key, access = self._reader(caller, request, record, checks)
         try:
-            view = await self._handler.read(key, request.user_id)
+            view = await self._handler.read(key, access)
         except RoutingError:
             # Of a session that was erased by another replica nothing stays here either.
             self._changes.forget(key)
@@ -225,14 +229,13 @@ class RoutingServicer:
         caller: Caller,
         request: routing_service_pb2.RouteRequest,
         command: cmd.RouteMessage,
+        access: Access,
     ) -> str:
         """Find the session of a message that names none."""
         if command.task_id:
-            return await self._handler.session_of_task(
-                caller.tenant, command.task_id, request.user_id, must_be_owner=True
-            )
+            return await self._handler.session_of_task(caller.tenant, command.task_id, access)
         if request.request_id:
-            return derived_session_id(caller.tenant, request.user_id, command.request_id)
+            return derived_session_id(caller.tenant, access.user_id, command.request_id)
         return new_uuid7()
 
     def _route_out(self, made: Made) -> bytes:
@@ -272,14 +275,14 @@ class RoutingServicer:
     async def set_active_agent(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Carry out a validated handoff."""
         request = parse(routing_service_pb2.SetActiveAgentRequest, data)
-        command = _set_active_in(request, self._handler.registry)
+        command, access = _set_active_in(request, self._handler.registry, caller)
         call = Call(
             key=SessionKey(caller.tenant, request.session_id),
             method="SetActiveAgent",
             request_id=command.request_id,
             fingerprint=_fingerprint(request, SET_ACTIVE_FINGERPRINT),
-            user_id=request.user_id,
-            must_be_owner=command.initiator is Initiator.USER,
+            access=access,
+            subject=caller.subject,
             expected_revision=_expected_revision(request),
             dry_run=request.validate_only,
         )
@@ -333,17 +336,21 @@ class RoutingServicer:
         checks.text("reason", request.reason, REASON_BYTES_MAX)
         _check_revision(checks, request)
         checks.done()
+        access = rights.on_session(caller, "ClearActiveAgent", request.user_id)
+        scope = pm.CLEAR_SCOPES[clear_scope_pb2.ClearScope.ValueType(request.scope)]
         command = cmd.ClearActiveAgent(
             request_id=request_id,
-            scope=pm.CLEAR_SCOPES[clear_scope_pb2.ClearScope.ValueType(request.scope)],
+            scope=scope,
             reason=request.reason,
+            speaks_for=rights.check_clear(caller, access, self._handler.registry, scope),
         )
         call = Call(
             key=SessionKey(caller.tenant, request.session_id),
             method="ClearActiveAgent",
             request_id=request_id,
             fingerprint=_fingerprint(request, CLEAR_FINGERPRINT),
-            user_id=request.user_id,
+            access=access,
+            subject=caller.subject,
             expected_revision=_expected_revision(request),
         )
         _identify(record, call)
@@ -378,7 +385,8 @@ class RoutingServicer:
             request_id=command.request_id,
             actor=command.agent_id,
             fingerprint=_fingerprint(request, COMPLETE_FINGERPRINT),
-            user_id=request.user_id,
+            access=rights.as_agent(caller, "CompleteTurn", request.user_id, command.agent_id),
+            subject=caller.subject,
         )
         _identify(record, call)
         record.agent_id = command.agent_id
@@ -426,15 +434,17 @@ class RoutingServicer:
         checks.word("decision", request.decision, decisions, "DECISION_APPROVE or DECISION_REJECT")
         checks.text("comment", request.comment, MESSAGE_BYTES_MAX)
         checks.done()
+        access = rights.on_session(caller, "ResumeTask", request.user_id)
         session_id = request.session_id or await self._handler.session_of_task(
-            caller.tenant, task_id, request.user_id, must_be_owner=False
+            caller.tenant, task_id, access
         )
         call = Call(
             key=SessionKey(caller.tenant, session_id),
             method="ResumeTask",
             request_id=request_id,
             fingerprint=_fingerprint(request, RESUME_FINGERPRINT),
-            user_id=request.user_id,
+            access=access,
+            subject=caller.subject,
         )
         _identify(record, call)
         command = cmd.ResumeTask(
@@ -463,8 +473,8 @@ class RoutingServicer:
     async def status(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Tell how a session stands."""
         request = parse(routing_service_pb2.StatusRequest, data)
-        key = self._reader(caller, request, record)
-        view = await self._handler.read(key, request.user_id)
+        key, access = self._reader(caller, request, record)
+        view = await self._handler.read(key, access)
         state = view.effective
         record.revision = state.revision
         cards = self._cards_now()
@@ -509,6 +519,8 @@ class RoutingServicer:
             present = state.active_id or registry.home_agent_id
             response.suggestion.CopyFrom(pm.suggestion_out(plan, present, cards, locale))
         for turn in state.open_turns:
+            if not _is_told(turn, access, registry):
+                continue
             response.open_requests.append(await self._open_request(key, turn, cards, locale))
         return Answered(response.SerializeToString())
 
@@ -544,9 +556,9 @@ class RoutingServicer:
             checks.word(
                 "statuses", number, pm.TASK_STATUSES.values(), "a TaskStatus but UNSPECIFIED"
             )
-        key = self._reader(caller, request, record, checks)
+        key, access = self._reader(caller, request, record, checks)
         after = _task_cursor(request.page_token)
-        view = await self._handler.read(key, request.user_id)
+        view = await self._handler.read(key, access)
         count = request.page_size or TASKS_PAGE_DEFAULT
         response = routing_service_pb2.ListTasksResponse()
         room_bytes = PAGE_BYTES_MAX
@@ -585,11 +597,12 @@ class RoutingServicer:
             routing_service_pb2.TurnOrder.values(),
             "TURN_ORDER_OLDEST_FIRST or _NEWEST_FIRST",
         )
-        key = self._reader(caller, request, record, checks)
+        key, access = self._reader(caller, request, record, checks)
         place = _turn_cursor(request.page_token)
-        await self._handler.read(key, request.user_id)
         registry = self._handler.registry
         agent_id = registry.resolve(request.agent_id) or request.agent_id
+        rights.check_turns_of(access, registry, agent_id)
+        await self._handler.read(key, access)
         sees_all = not agent_id or agent_id == registry.home_agent_id
 
         def wanted(turn: TurnRecord) -> bool:
@@ -615,13 +628,16 @@ class RoutingServicer:
         registry = self._handler.registry
         checks.agent("from_agent_id", request.from_agent_id, registry)
         checks.done()
+        access = rights.on_session(caller, "ListAgents", request.user_id)
+        if request.include_instructions:
+            rights.check_instructions(caller)
         cards = self._cards_now()
         agents: Iterable[Agent] = registry.agents.values()
         locale = request.locale
         if request.session_id:
             key = SessionKey(caller.tenant, request.session_id)
             record.tenant, record.session_id = key
-            view = await self._handler.read(key, request.user_id)
+            view = await self._handler.read(key, access)
             state = view.effective
             locale = pm.locale_of(state, request.locale)
             agents = [agent for agent in agents if agent_is_reachable(agent, state)]
@@ -653,18 +669,27 @@ class RoutingServicer:
         | routing_service_pb2.WatchSessionRequest,
         record: CallRecord,
         checks: FieldChecks | None = None,
-    ) -> SessionKey:
-        """Check what every read of a session has, and return its key."""
+    ) -> tuple[SessionKey, Access]:
+        """Check what every read of a session has; return its key and as whom the caller reads."""
         checks = checks or FieldChecks()
         checks.identifier("session_id", request.session_id, required=True)
         checks.user("user_id", request.user_id)
         checks.done()
         record.tenant, record.session_id = caller.tenant, request.session_id
-        record.user_id = request.user_id
-        return SessionKey(caller.tenant, request.session_id)
+        record.user_id = request.user_id or caller.user
+        access = rights.on_session(caller, record.method, request.user_id)
+        return SessionKey(caller.tenant, request.session_id), access
 
 
-def _route_in(request: routing_service_pb2.RouteRequest) -> tuple[cmd.RouteMessage, str]:
+def _is_told(turn: OpenTurn, access: Access, registry: Registry) -> bool:
+    """Say whether a caller is shown an open request: a runtime sees its own agents' alone."""
+    agents = access.agents
+    return agents is None or turn.holder in agents or registry.home_agent_id in agents
+
+
+def _route_in(
+    request: routing_service_pb2.RouteRequest, caller: Caller
+) -> tuple[cmd.RouteMessage, str]:
     checks = FieldChecks()
     checks.identifier("session_id", request.session_id)
     checks.user("user_id", request.user_id)
@@ -687,6 +712,8 @@ def _route_in(request: routing_service_pb2.RouteRequest) -> tuple[cmd.RouteMessa
         expire_us = pm.time_us(request.task_expire_time)
     _check_revision(checks, request)
     checks.done()
+    user_id = rights.as_speaker(caller, request.user_id).user_id
+    entitlements = rights.entitlements_of(caller, user_id, entitlements)
     request_id = request_id or new_uuid7()
     command = cmd.RouteMessage(
         request_id=request_id,
@@ -695,7 +722,7 @@ def _route_in(request: routing_service_pb2.RouteRequest) -> tuple[cmd.RouteMessa
         items=pm.items_in(request.items),
         task_id=task_id,
         profile=Profile(
-            user_id=request.user_id,
+            user_id=user_id,
             locale=request.locale,
             channel=request.channel,
             entitlements=entitlements,
@@ -709,8 +736,8 @@ def _route_in(request: routing_service_pb2.RouteRequest) -> tuple[cmd.RouteMessa
 
 
 def _set_active_in(
-    request: routing_service_pb2.SetActiveAgentRequest, registry: Registry
-) -> cmd.SetActiveAgent:
+    request: routing_service_pb2.SetActiveAgentRequest, registry: Registry, caller: Caller
+) -> tuple[cmd.SetActiveAgent, Access]:
     checks = FieldChecks()
     checks.identifier("session_id", request.session_id, required=True)
     checks.user("user_id", request.user_id)
@@ -728,7 +755,11 @@ def _set_active_in(
     checks.word("mode", request.mode, pm.CALLERS_MODES, "TRANSFER or INTERLUDE")
     _check_revision(checks, request)
     checks.done()
-    return cmd.SetActiveAgent(
+    access = _set_active_access(request, registry, caller)
+    entitlements: tuple[str, ...] = ()
+    if access.must_be_owner:
+        entitlements = rights.entitlements_of(caller, access.user_id, ())
+    command = cmd.SetActiveAgent(
         request_id=request_id,
         agent_id=request.agent_id,
         turn_request_id=turn_request_id,
@@ -738,12 +769,37 @@ def _set_active_in(
         context=pm.context_in(request.context) if request.HasField("context") else None,
         message=request.message,
         mode=pm.CALLERS_MODES[request.mode],
-        profile=Profile(user_id=request.user_id),
+        profile=Profile(user_id=access.user_id, entitlements=entitlements),
         suggestion_id=suggestion_id,
         # What accepting it may have to open.
         new_task_id=new_uuid7() if suggestion_id else "",
         child_seed=new_uuid7() if suggestion_id else "",
     )
+    return command, access
+
+
+def _set_active_access(
+    request: routing_service_pb2.SetActiveAgentRequest, registry: Registry, caller: Caller
+) -> Access:
+    """Return as whom a handoff is asked for. What the caller may leave out is filled in.
+
+    Here rather than where it is decided, so that it is part of what a repeat is compared by: no
+    other runtime gets an answer by a repeat.
+    """
+    initiator = pm.CALLERS_INITIATORS[request.initiator]
+    if caller.signed_in and request.suggestion_id and initiator is None:
+        # A suggestion is the user's to accept.
+        initiator = Initiator.USER
+    match initiator:
+        case Initiator.USER:
+            return rights.as_speaker(caller, request.user_id)
+        case Initiator.OPERATOR:
+            return rights.as_operator(caller, request.user_id)
+        case _:
+            named = rights.who_hands_over(caller, registry, initiator, request.from_agent_id)
+            request.from_agent_id = named
+            agent_id = registry.resolve(named) or named or ANY_AGENT
+            return rights.as_agent(caller, "SetActiveAgent", request.user_id, agent_id)
 
 
 def _complete_in(
@@ -1033,7 +1089,7 @@ def _instructions(registry: Registry, agent_ids: list[str], locale: str) -> dict
 def _identify(record: CallRecord, call: Call) -> None:
     record.tenant, record.session_id = call.key
     record.request_id = call.request_id
-    record.user_id = call.user_id
+    record.user_id = call.access.user_id
 
 
 def _describe(record: CallRecord, handled: Handled, registry: Registry) -> None:

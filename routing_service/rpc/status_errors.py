@@ -67,6 +67,7 @@ CODES: Final[dict[Reason, grpc.StatusCode]] = {
     Reason.STORE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
     Reason.SCHEMA_TOO_NEW: grpc.StatusCode.UNAVAILABLE,
     Reason.SHUTTING_DOWN: grpc.StatusCode.UNAVAILABLE,
+    Reason.SIGN_IN_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
     Reason.STATE_CORRUPT: grpc.StatusCode.DATA_LOSS,
     Reason.NOT_IMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
     Reason.INTERNAL: grpc.StatusCode.INTERNAL,

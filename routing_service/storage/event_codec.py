@@ -37,7 +37,7 @@ class StoredEvents(msgspec.Struct, frozen=True, omit_defaults=True):
 
     v: the form's version. active: the active agent's id after each event, "" for none. user_id: who
     called; "" for an agent runtime, an operator without a name, or the service itself.
-    registry_version: of the registry that decided.
+    registry_version: of the registry that decided. actor: who signed in; "" where nobody did.
     """
 
     v: int
@@ -45,6 +45,7 @@ class StoredEvents(msgspec.Struct, frozen=True, omit_defaults=True):
     active: list[str] = []
     user_id: str = ""
     registry_version: str = ""
+    actor: str = ""
 
 
 class _StoredState(msgspec.Struct, frozen=True):
@@ -64,10 +65,11 @@ def encode_events(
     *,
     user_id: str = "",
     registry_version: str = "",
+    actor: str = "",
 ) -> bytes:
     """Return the stored form of one change's events."""
     stored = StoredEvents(
-        EVENTS_VERSION, list(events), list(active_after), user_id, registry_version
+        EVENTS_VERSION, list(events), list(active_after), user_id, registry_version, actor
     )
     data = _encoder.encode(stored)
     if len(data) < COMPRESS_EVENTS_FROM_BYTES:

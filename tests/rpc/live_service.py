@@ -383,6 +383,12 @@ def read_refusal(error: grpc.aio.AioRpcError) -> Refusal:
     status = status_pb2.Status.FromString(details)
     assert status.code == error.code().value[0]
     assert status.message == error.details()
+    return read_status(status, len(details))
+
+
+def read_status(status: status_pb2.Status, details_bytes: int = 0) -> Refusal:
+    """Read an error as a stream of messages has it, too."""
+    codes = {code.value[0]: code.name for code in grpc.StatusCode}
     info = error_details_pb2.ErrorInfo()
     violations: dict[str, str] = {}
     retry_after_s = None
@@ -405,12 +411,12 @@ def read_refusal(error: grpc.aio.AioRpcError) -> Refusal:
             raise AssertionError(packed.type_url)
     assert info.domain == "agent_routing"
     return Refusal(
-        error.code().name,
+        codes[status.code],
         info.reason,
         status.message,
         dict(info.metadata),
         violations,
-        len(details),
+        details_bytes,
         retry_after_s,
     )
 

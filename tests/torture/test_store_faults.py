@@ -12,6 +12,7 @@ import pytest
 import agent_routing
 from agent_routing import outcomes
 from routing_service.command_handler import Call, CommandHandler
+from routing_service.core.access import Access
 from routing_service.core.commands import RouteMessage
 from routing_service.ids import new_uuid7
 from routing_service.registry_file import check_registry_file
@@ -68,7 +69,7 @@ def handler_of(store, tmp_path, heard):
 
 def message(key, request_id, text):
     """A call of Route and its command, as a servicer makes them."""
-    call = Call(key, "Route", request_id, text.encode(), user_id="ana", must_be_owner=True)
+    call = Call(key, "Route", request_id, text.encode(), access=Access("ana", must_be_owner=True))
     return call, RouteMessage(request_id, text, new_uuid7(), literal_text=True)
 
 

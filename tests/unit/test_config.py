@@ -22,6 +22,24 @@ GIVEN = {
     "log_ids_key_file": ("a.key", "b.key", '"c.key"', "c.key"),
     "log_error_words": (True, "yes", "true", True),
     "insecure": (True, "yes", "true", True),
+    "sign_in": ("development", "none", '"development"', "development"),
+    "oidc_issuer": ("https://a", "https://b", '"https://c"', "https://c"),
+    "oidc_audience": ("a", "b", '"c,d"', "c,d"),
+    "oidc_jwks": ("https://a/keys", "keys.json", '"https://c/keys"', "https://c/keys"),
+    "oidc_profile": ("entra", "standard", '"entra"', "entra"),
+    "oidc_tenants": ("a", "b,c", '"*"', "*"),
+    "oidc_tenant_claim": ("a", "b", '"c"', "c"),
+    "oidc_user_claim": ("a", "b", '"c"', "c"),
+    "oidc_agents_claim": ("a", "b", '"c"', "c"),
+    "oidc_entitlements_claim": ("a", "b", '"c"', "c"),
+    "oidc_scope_prefix": ("a.", "b.", '"c."', "c."),
+    "oidc_leeway_s": (0, "1.5", "60", 60.0),
+    "development_key_file": ("a.key", "b.key", '"c.key"', "c.key"),
+    "callers_file": ("a.toml", "b.toml", '"c.toml"', "c.toml"),
+    "tls_certificate_file": ("a.pem", "b.pem", '"c.pem"', "c.pem"),
+    "tls_key_file": ("a.pem", "b.pem", '"c.pem"', "c.pem"),
+    "tls_client_authority_file": ("a.pem", "b.pem", '"c.pem"', "c.pem"),
+    "admin_listen": ("main", "127.0.0.1:7", '"off"', "off"),
     "expiry_sweep": (False, "no", "false", False),
     "cache_sessions_max": (5, "6", "7", 7),
     "deadline_default_s": (5, "6.5", "7", 7.0),
@@ -35,6 +53,9 @@ GIVEN = {
     "keepalive_timeout_s": (5.5, "6", "7", 7.0),
     "connection_age_max_s": (50, "60", "70.5", 70.5),
 }
+
+# What some of them cannot be without.
+TLS = {"AGENT_ROUTING_TLS_CERTIFICATE_FILE": "x.pem", "AGENT_ROUTING_TLS_KEY_FILE": "x.pem"}
 
 
 def problems(*, flags=None, environ=None, config_file=None):
@@ -78,7 +99,9 @@ def test_flag_wins_over_environment_over_file_over_default(name, config_file):
     setting = SETTINGS[name]
     in_flag, in_variable, in_file, read_from_file = GIVEN[name]
     path = config_file(f"{name} = {in_file}")
-    environ = {setting.variable: in_variable}
+    beside = TLS if name.startswith("tls_") else {}
+    environ = beside | {setting.variable: in_variable}
+    beside = {key: value for key, value in environ.items() if key != setting.variable}
 
     flag = resolve_settings({name: in_flag}, environ, path)
     assert getattr(flag.settings, name) == setting.form.read(in_flag)
@@ -88,7 +111,7 @@ def test_flag_wins_over_environment_over_file_over_default(name, config_file):
     assert getattr(variable.settings, name) == setting.form.read(in_variable)
     assert variable.sources[name] == f"environment {setting.variable}"
 
-    file = resolve_settings({}, {}, path)
+    file = resolve_settings({}, beside, path)
     assert getattr(file.settings, name) == read_from_file
     assert type(getattr(file.settings, name)) is type(setting.default)
     assert file.sources[name] == f"file {path}"
@@ -205,7 +228,7 @@ def test_an_unknown_key_in_the_file_is_refused_and_the_known_one_named(config_fi
     found = problems(config_file=path)
     assert found["drain-s"].endswith('has the unknown key "drain-s"; did you mean drain_s?')
     assert found["listne"].endswith("did you mean listen?")
-    assert "; known keys: agents, cache_sessions_max, " in found["entirely_else"]
+    assert "; known keys: admin_listen, agents, cache_sessions_max, " in found["entirely_else"]
     assert "server" in found
 
 

@@ -154,7 +154,9 @@ const (
 	// request_id".
 	ErrorReason_ERROR_REASON_DEADLINE ErrorReason = 18
 	// UNAUTHENTICATED. No credential, or one that is malformed, expired, or not for this service.
-	// Metadata: none. Remedy: sign in again, and send the token as authorization: Bearer.
+	// Also the end of a watch or stream whose credential expires. Metadata: none; for a watch where
+	// to go on: session_id and revision, or cursor. Remedy: sign in again, and send the token as
+	// authorization: Bearer.
 	// Example: "the token expired at 2025-08-14T09:30:00Z; sign in again".
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 19
 	// PERMISSION_DENIED. The session or task belongs to another user of the tenant, or user_id is
@@ -220,6 +222,12 @@ const (
 	// Example: "agents.yaml line 14: agent \"billing\" hands over to \"suport\", which is not
 	// registered; registered agents: billing, support".
 	ErrorReason_ERROR_REASON_REGISTRY_INVALID ErrorReason = 32
+	// UNAVAILABLE, with RetryInfo. The server has not yet had any key of its identity provider, so
+	// that it cannot tell a good credential from a bad one. Metadata: none. Remedy: repeat with the
+	// same request_id; the operator sees in the log why the keys cannot be fetched.
+	// Example: "the identity provider's keys could not be fetched yet, so no credential can be
+	// checked; repeat with the same request_id".
+	ErrorReason_ERROR_REASON_SIGN_IN_UNAVAILABLE ErrorReason = 33
 )
 
 // Enum value maps for ErrorReason.
@@ -258,41 +266,43 @@ var (
 		30: "ERROR_REASON_NOT_IMPLEMENTED",
 		31: "ERROR_REASON_SHUTTING_DOWN",
 		32: "ERROR_REASON_REGISTRY_INVALID",
+		33: "ERROR_REASON_SIGN_IN_UNAVAILABLE",
 	}
 	ErrorReason_value = map[string]int32{
-		"ERROR_REASON_UNSPECIFIED":        0,
-		"ERROR_REASON_MALFORMED_REQUEST":  1,
-		"ERROR_REASON_INVALID_FIELD":      2,
-		"ERROR_REASON_UNKNOWN_SESSION":    3,
-		"ERROR_REASON_UNKNOWN_AGENT":      4,
-		"ERROR_REASON_UNKNOWN_TASK":       5,
-		"ERROR_REASON_UNKNOWN_REQUEST":    6,
-		"ERROR_REASON_UNKNOWN_SUGGESTION": 7,
-		"ERROR_REASON_HANDOFF_REFUSED":    8,
-		"ERROR_REASON_REQUEST_NOT_OPEN":   9,
-		"ERROR_REASON_TASK_NOT_PAUSED":    10,
-		"ERROR_REASON_TASK_CLOSED":        11,
-		"ERROR_REASON_TASK_OPEN":          12,
-		"ERROR_REASON_TURN_OPEN":          13,
-		"ERROR_REASON_AGENT_UNAVAILABLE":  14,
-		"ERROR_REASON_SESSION_ERASED":     15,
-		"ERROR_REASON_REVISION_MISMATCH":  16,
-		"ERROR_REASON_REQUEST_ID_REUSED":  17,
-		"ERROR_REASON_DEADLINE":           18,
-		"ERROR_REASON_UNAUTHENTICATED":    19,
-		"ERROR_REASON_OWNER_MISMATCH":     20,
-		"ERROR_REASON_SCOPE_MISSING":      21,
-		"ERROR_REASON_OVERLOADED":         22,
-		"ERROR_REASON_TOO_LARGE":          23,
-		"ERROR_REASON_WATCH_TOO_SLOW":     24,
-		"ERROR_REASON_REVISION_COMPACTED": 25,
-		"ERROR_REASON_STORE_UNAVAILABLE":  26,
-		"ERROR_REASON_SCHEMA_TOO_NEW":     27,
-		"ERROR_REASON_STATE_CORRUPT":      28,
-		"ERROR_REASON_INTERNAL":           29,
-		"ERROR_REASON_NOT_IMPLEMENTED":    30,
-		"ERROR_REASON_SHUTTING_DOWN":      31,
-		"ERROR_REASON_REGISTRY_INVALID":   32,
+		"ERROR_REASON_UNSPECIFIED":         0,
+		"ERROR_REASON_MALFORMED_REQUEST":   1,
+		"ERROR_REASON_INVALID_FIELD":       2,
+		"ERROR_REASON_UNKNOWN_SESSION":     3,
+		"ERROR_REASON_UNKNOWN_AGENT":       4,
+		"ERROR_REASON_UNKNOWN_TASK":        5,
+		"ERROR_REASON_UNKNOWN_REQUEST":     6,
+		"ERROR_REASON_UNKNOWN_SUGGESTION":  7,
+		"ERROR_REASON_HANDOFF_REFUSED":     8,
+		"ERROR_REASON_REQUEST_NOT_OPEN":    9,
+		"ERROR_REASON_TASK_NOT_PAUSED":     10,
+		"ERROR_REASON_TASK_CLOSED":         11,
+		"ERROR_REASON_TASK_OPEN":           12,
+		"ERROR_REASON_TURN_OPEN":           13,
+		"ERROR_REASON_AGENT_UNAVAILABLE":   14,
+		"ERROR_REASON_SESSION_ERASED":      15,
+		"ERROR_REASON_REVISION_MISMATCH":   16,
+		"ERROR_REASON_REQUEST_ID_REUSED":   17,
+		"ERROR_REASON_DEADLINE":            18,
+		"ERROR_REASON_UNAUTHENTICATED":     19,
+		"ERROR_REASON_OWNER_MISMATCH":      20,
+		"ERROR_REASON_SCOPE_MISSING":       21,
+		"ERROR_REASON_OVERLOADED":          22,
+		"ERROR_REASON_TOO_LARGE":           23,
+		"ERROR_REASON_WATCH_TOO_SLOW":      24,
+		"ERROR_REASON_REVISION_COMPACTED":  25,
+		"ERROR_REASON_STORE_UNAVAILABLE":   26,
+		"ERROR_REASON_SCHEMA_TOO_NEW":      27,
+		"ERROR_REASON_STATE_CORRUPT":       28,
+		"ERROR_REASON_INTERNAL":            29,
+		"ERROR_REASON_NOT_IMPLEMENTED":     30,
+		"ERROR_REASON_SHUTTING_DOWN":       31,
+		"ERROR_REASON_REGISTRY_INVALID":    32,
+		"ERROR_REASON_SIGN_IN_UNAVAILABLE": 33,
 	}
 )
 
@@ -327,7 +337,7 @@ var File_agent_routing_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1*\xc3\b\n" +
+	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1*\xe9\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1e\n" +
@@ -362,7 +372,8 @@ const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\x15ERROR_REASON_INTERNAL\x10\x1d\x12 \n" +
 	"\x1cERROR_REASON_NOT_IMPLEMENTED\x10\x1e\x12\x1e\n" +
 	"\x1aERROR_REASON_SHUTTING_DOWN\x10\x1f\x12!\n" +
-	"\x1dERROR_REASON_REGISTRY_INVALID\x10 B\xb0\x01\n" +
+	"\x1dERROR_REASON_REGISTRY_INVALID\x10 \x12$\n" +
+	" ERROR_REASON_SIGN_IN_UNAVAILABLE\x10!B\xb0\x01\n" +
 	"\x0fagentrouting.v1B\x10ErrorReasonProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (

@@ -17,7 +17,7 @@ reason, never parse a message; a reason that this release does not know is its c
       PermissionDenied       OwnerMismatch  ScopeMissing
       ResourceExhausted      Overloaded  TooLarge  WatchTooSlow
       RevisionCompacted
-      Unavailable            StoreUnavailable  SchemaTooNew  ShuttingDown
+      Unavailable            StoreUnavailable  SchemaTooNew  ShuttingDown  SignInUnavailable
       StateCorrupt
       InternalError
       Unimplemented
@@ -325,6 +325,10 @@ class ShuttingDown(Unavailable):
     """The server is about to stop."""
 
 
+class SignInUnavailable(Unavailable):
+    """The server has no key of its identity provider yet, and cannot check any credential."""
+
+
 class StateCorrupt(RoutingError):
     """DATA_LOSS: what the store holds of this session cannot be read; others are not affected."""
 
@@ -380,6 +384,7 @@ ERRORS_BY_REASON: Final[Mapping[str, type[RoutingError]]] = {
     "NOT_IMPLEMENTED": Unimplemented,
     "SHUTTING_DOWN": ShuttingDown,
     "REGISTRY_INVALID": RegistryInvalid,
+    "SIGN_IN_UNAVAILABLE": SignInUnavailable,
 }
 """Every reason of the contract."""
 

@@ -17,7 +17,7 @@
 //     PermissionDenied       OwnerMismatch  ScopeMissing
 //     ResourceExhausted      Overloaded  TooLarge  WatchTooSlow
 //     RevisionCompacted
-//     Unavailable            StoreUnavailable  SchemaTooNew  ShuttingDown
+//     Unavailable            StoreUnavailable  SchemaTooNew  ShuttingDown  SignInUnavailable
 //     StateCorrupt
 //     InternalError
 //     Unimplemented
@@ -240,6 +240,8 @@ export class StoreUnavailable extends Unavailable {}
 export class SchemaTooNew extends Unavailable {}
 /** The server is about to stop. */
 export class ShuttingDown extends Unavailable {}
+/** The server has no key of its identity provider yet, and cannot check any credential. */
+export class SignInUnavailable extends Unavailable {}
 
 /** DATA_LOSS: what the store holds of this session cannot be read; others are not affected. */
 export class StateCorrupt extends RoutingError {
@@ -294,6 +296,7 @@ export const ERRORS_BY_REASON: Readonly<Record<string, RoutingErrorClass>> = {
   NOT_IMPLEMENTED: Unimplemented,
   SHUTTING_DOWN: ShuttingDown,
   REGISTRY_INVALID: RegistryInvalid,
+  SIGN_IN_UNAVAILABLE: SignInUnavailable,
 };
 
 /** The family of a reason that is not known here. Codes that are not in it are RoutingError. */

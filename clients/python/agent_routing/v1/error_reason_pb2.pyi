@@ -164,7 +164,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 19
     """UNAUTHENTICATED. No credential, or one that is malformed, expired, or not for this service.
-    Metadata: none. Remedy: sign in again, and send the token as authorization: Bearer.
+    Also the end of a watch or stream whose credential expires. Metadata: none; for a watch where
+    to go on: session_id and revision, or cursor. Remedy: sign in again, and send the token as
+    authorization: Bearer.
     Example: "the token expired at 2025-08-14T09:30:00Z; sign in again".
     """
     ERROR_REASON_OWNER_MISMATCH: _ErrorReason.ValueType  # 20
@@ -242,6 +244,13 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     file, line, problems (how many). PreconditionFailure names every mistake. Remedy: as each says.
     Example: "agents.yaml line 14: agent \\"billing\\" hands over to \\"suport\\", which is not
     registered; registered agents: billing, support".
+    """
+    ERROR_REASON_SIGN_IN_UNAVAILABLE: _ErrorReason.ValueType  # 33
+    """UNAVAILABLE, with RetryInfo. The server has not yet had any key of its identity provider, so
+    that it cannot tell a good credential from a bad one. Metadata: none. Remedy: repeat with the
+    same request_id; the operator sees in the log why the keys cannot be fetched.
+    Example: "the identity provider's keys could not be fetched yet, so no credential can be
+    checked; repeat with the same request_id".
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -396,7 +405,9 @@ request_id".
 """
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 19
 """UNAUTHENTICATED. No credential, or one that is malformed, expired, or not for this service.
-Metadata: none. Remedy: sign in again, and send the token as authorization: Bearer.
+Also the end of a watch or stream whose credential expires. Metadata: none; for a watch where
+to go on: session_id and revision, or cursor. Remedy: sign in again, and send the token as
+authorization: Bearer.
 Example: "the token expired at 2025-08-14T09:30:00Z; sign in again".
 """
 ERROR_REASON_OWNER_MISMATCH: ErrorReason.ValueType  # 20
@@ -474,5 +485,12 @@ ERROR_REASON_REGISTRY_INVALID: ErrorReason.ValueType  # 32
 file, line, problems (how many). PreconditionFailure names every mistake. Remedy: as each says.
 Example: "agents.yaml line 14: agent \\"billing\\" hands over to \\"suport\\", which is not
 registered; registered agents: billing, support".
+"""
+ERROR_REASON_SIGN_IN_UNAVAILABLE: ErrorReason.ValueType  # 33
+"""UNAVAILABLE, with RetryInfo. The server has not yet had any key of its identity provider, so
+that it cannot tell a good credential from a bad one. Metadata: none. Remedy: repeat with the
+same request_id; the operator sees in the log why the keys cannot be fetched.
+Example: "the identity provider's keys could not be fetched yet, so no credential can be
+checked; repeat with the same request_id".
 """
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

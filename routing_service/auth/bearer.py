@@ -1,0 +1,143 @@
+"""Tokens in a call's metadata: found, checked once, and known from then on.
+
+Owns: where a token stands, and what is remembered of it. Must not know: what makes a token good.
+Rule: only what was accepted is remembered, by its whole text and until it expires, so that no
+forged token takes a good one's place. A known token costs a look into a dictionary.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from routing_service.auth.caller import (
+    PLATFORM,
+    TENANT_KEY,
+    Caller,
+    Metadata,
+    Peer,
+    SignIn,
+    SignInRefused,
+    named_tenant,
+)
+from routing_service.auth.rights import check_tenant
+
+CREDENTIAL_KEY: Final = "authorization"
+
+TOKEN_CHARS_MAX: Final = 8 * 1024
+"""The longest token that is looked at. Entra ID's reach 4 KiB where a user has many groups."""
+
+KNOWN_MAX: Final = 10_000
+KNOWN_CHARS_MAX: Final = 16 * 1024 * 1024
+"""Tokens that are remembered, and their size together: a busy replica's users of ten minutes."""
+
+# Three parts and nothing else: decoders of base64 pass over what is no letter of theirs, so that
+# one good token would have endless other spellings.
+_BEARER: Final = re.compile(
+    r"[Bb][Ee][Aa][Rr][Ee][Rr] ([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)"
+)
+
+
+class TokenVerifier(Protocol):
+    """Says whether a token is good."""
+
+    async def verify(self, token: str) -> Caller:
+        """Return whose it is. Raises SignInRefused, SIGN_IN_UNAVAILABLE."""
+        ...
+
+
+class BearerSignIn:
+    """Signs in by a token; without one by a certificate, where that is a way too."""
+
+    def __init__(
+        self,
+        verifier: TokenVerifier,
+        *,
+        certificates: SignIn | None = None,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """Ask a verifier once for each token. certificates: asked where a call has no token."""
+        self._verifier = verifier
+        self._certificates = certificates
+        self._now_s = now_s
+        self._known: dict[str, Caller] = {}
+        self._known_chars = 0
+
+    async def caller(self, metadata: Metadata, peer: Peer) -> Caller:
+        """See SignIn.caller."""
+        given: str | bytes | None = None
+        has_tenant = False
+        for key, value in metadata:
+            if key == CREDENTIAL_KEY:
+                if given is not None:
+                    # Which of them counts, a proxy before us may have decided otherwise.
+                    raise SignInRefused("several_tokens")
+                given = value
+            elif key == TENANT_KEY:
+                has_tenant = True
+        if given is None:
+            if self._certificates is None:
+                raise SignInRefused("no_token")
+            return await self._certificates.caller(metadata, peer)
+        assert isinstance(given, str)  # Only keys that end in -bin carry bytes.
+        found = self._known.get(given)
+        if found is None:
+            found = await self._verifier.verify(read_bearer(given))
+            self._remember(given, found)
+        elif found.expires_s <= self._now_s():
+            del self._known[given]
+            self._known_chars -= len(given)
+            raise expired(found.expires_s)
+        return in_tenant(found, named_tenant(metadata)) if has_tenant else found
+
+    def forget_all(self) -> None:
+        """Have every token checked again: a key that signed some of them may be gone."""
+        self._known.clear()
+        self._known_chars = 0
+
+    def _remember(self, given: str, caller: Caller) -> None:
+        # Another call may have brought the same token while this one waited for a key.
+        if given not in self._known:
+            self._known_chars += len(given)
+        self._known[given] = caller
+        while len(self._known) > KNOWN_MAX or self._known_chars > KNOWN_CHARS_MAX:
+            oldest = next(iter(self._known))
+            del self._known[oldest]
+            self._known_chars -= len(oldest)
+
+
+def read_bearer(value: str) -> str:
+    """Return the token of an authorization header. Raises SignInRefused."""
+    if len(value) > TOKEN_CHARS_MAX:
+        raise SignInRefused("too_long")
+    found = _BEARER.fullmatch(value)
+    if found is None:
+        raise SignInRefused("no_bearer_token")
+    return found[1]
+
+
+def in_tenant(caller: Caller, tenant: str) -> Caller:
+    """Return a caller in the tenant that it names; "" = its own. Raises SCOPE_MISSING."""
+    if tenant in ("", caller.tenant):
+        return caller
+    check_tenant(caller, tenant)
+    assert PLATFORM in caller.scopes
+    # Its user's name may be somebody else's there.
+    return replace(caller, tenant=tenant, user="", entitlements=None)
+
+
+def check_expiry(caller: Caller) -> None:
+    """Raise SignInRefused for a caller whose credential has ended since it was accepted."""
+    if caller.expires_s <= time.time():
+        raise expired(caller.expires_s)
+
+
+def expired(expires_s: float) -> SignInRefused:
+    """Say when a credential ended: its bearer had it, and is told nothing new."""
+    when = datetime.fromtimestamp(max(expires_s, 0), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return SignInRefused("expired", f"the credential expired at {when}; sign in again")

@@ -1,0 +1,119 @@
+"""The file that says who the bearers of certificates are.
+
+Owns: its form, and what each mistake in it is called. Must not know: certificates themselves.
+Rule: taken whole, or refused with everything that is wrong with it.
+
+    [[caller]]
+    certificate = "uri:spiffe://example.org/runtime/vat"   # or "dns:NAME", or "cn:NAME"
+    tenant = "acme"                                        # default: "default"
+    scopes = ["agent"]
+    agents = ["vat"]                                       # "*": all
+    user = ""                                              # for a person's certificate
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from routing_service.auth import claims
+from routing_service.auth.caller import (
+    AGENT,
+    DEFAULT_TENANT,
+    SCOPES,
+    Caller,
+    SignInRefused,
+    is_tenant,
+)
+
+CALLERS_BYTES_MAX: Final = 1024 * 1024
+"""Some five thousand callers; more belong to an identity provider."""
+
+KINDS: Final = ("uri", "dns", "cn")
+
+_KEYS: Final = frozenset({"certificate", "tenant", "scopes", "agents", "user"})
+
+
+class CallersFileInvalid(Exception):
+    """A file that is not taken; the message has a line for each mistake."""
+
+
+def read_callers(path: Path) -> Mapping[str, Caller]:
+    """Return callers by what names them in a certificate. Raises CallersFileInvalid."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(CALLERS_BYTES_MAX + 1)
+        document = tomllib.loads(content.decode("utf-8"))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise CallersFileInvalid(
+            f'callers file "{path}": {reason}; check path and permissions'
+        ) from error
+    except ValueError as error:
+        raise CallersFileInvalid(
+            f'callers file "{path}" is not taken: {error}; write TOML'
+        ) from error
+    if len(content) > CALLERS_BYTES_MAX:
+        raise CallersFileInvalid(
+            f'callers file "{path}" is longer than {CALLERS_BYTES_MAX} bytes; shorten it'
+        )
+    problems: list[str] = [
+        f'"{key}" is no key; write [[caller]] tables' for key in document if key != "caller"
+    ]
+    entries = document.get("caller", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        problems.append("caller is no list of tables; write [[caller]] before each")
+        entries = []
+    callers: dict[str, Caller] = {}
+    for place, entry in enumerate(entries, 1):
+        name, caller = _read_entry(entry, place, problems)
+        if name in callers:
+            problems.append(f'caller {place}: certificate "{name}" is named twice; keep one')
+        if caller is not None:
+            callers[name] = caller
+    if problems:
+        raise CallersFileInvalid(
+            "\n".join(f'callers file "{path}": {problem}' for problem in problems)
+        )
+    return callers
+
+
+def _read_entry(
+    entry: Mapping[str, Any], place: int, problems: list[str]
+) -> tuple[str, Caller | None]:
+    found: list[str] = [f'"{key}" is no key of a caller' for key in entry if key not in _KEYS]
+    name = entry.get("certificate", "")
+    kind, _, value = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if kind not in KINDS or not value:
+        found.append('certificate is not "uri:…", "dns:…" or "cn:…"')
+    tenant = entry.get("tenant", DEFAULT_TENANT)
+    if not isinstance(tenant, str) or not is_tenant(tenant):
+        found.append("tenant is not 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; +")
+    named = {key: entry.get(key, []) for key in ("scopes", "agents")}
+    for key, values in named.items():
+        if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+            found.append(f"{key} is no list of words")
+            named[key] = []
+    found += [
+        f'"{word}" is no scope; use {", ".join(sorted(SCOPES))}'
+        for word in named["scopes"]
+        if word not in SCOPES
+    ]
+    if AGENT in named["scopes"] and not named["agents"]:
+        found.append('agents is missing beside the scope "agent"; name them, or "*" for all')
+    caller = None
+    if not found:
+        try:
+            caller = Caller(
+                tenant=tenant,
+                subject=claims.subject(name, "certificate"),
+                user=claims.subject(entry["user"], "user") if entry.get("user") else "",
+                scopes=frozenset(named["scopes"]),
+                agents=claims.agents(named["agents"]),
+            )
+        except SignInRefused as error:
+            found.append(f"{error.problem.removeprefix('bad_')} is not of its form")
+    problems += [f"caller {place}: {problem}" for problem in found]
+    return (name if isinstance(name, str) else ""), caller

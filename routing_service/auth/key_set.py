@@ -1,0 +1,242 @@
+"""The keys by which an identity provider signs.
+
+Owns: when they are fetched, and which are known. Must not know: what is signed by them.
+Rule: a provider that is away changes nothing: known keys stay, however long. Only a set that was
+fetched whole and has keys replaces the one before, and then a key that it lacks is gone at once. A
+key that is not known costs the provider at most one fetch in FETCH_EVERY_S, whoever asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from routing_service.core.errors import Reason, RoutingError
+
+_log = structlog.get_logger(__name__)
+
+FETCH_EVERY_S: Final = 30.0
+"""The least time between two fetches, once keys are known: what an attacker with made-up key ids
+can cost the provider, and how long a brand-new key may wait."""
+
+REFRESH_S: Final = 300.0
+"""How often the keys are fetched though all are known: how long a withdrawn key stays good.
+Providers publish a new key hours before they use it."""
+
+FIRST_RETRY_S: Final = 1.0
+"""The first wait after a failure while no key is known at all, and so nobody can sign in."""
+
+WAIT_S_MAX: Final = 3.0
+"""How long a call with an unknown key waits for the fetch that it has set off, or met."""
+
+JITTER: Final = 0.1
+"""Replicas that were started together do not fetch together."""
+
+KEYS_MAX: Final = 64
+KEY_ID_CHARS_MAX: Final = 256
+
+MODULUS_BITS_MIN: Final = 2048
+"""As RFC 7518 has it for RS256."""
+
+_RSA: Final = "RS256"
+_EC: Final = "ES256"
+
+
+class JwksUnavailable(Exception):
+    """A key set that could not be had, or is none; the message says why, for the log."""
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One key. algorithm: the only one that it is used with. issuer: "" = the set's."""
+
+    key_id: str
+    algorithm: str
+    key: Any
+    issuer: str = ""
+
+
+class _Jwk(msgspec.Struct):
+    kty: str
+    kid: str = ""
+    use: str = ""
+    key_ops: list[str] | None = None
+    alg: str = ""
+    crv: str = ""
+    n: str = ""
+    e: str = ""
+    x: str = ""
+    y: str = ""
+    issuer: str = ""
+
+
+class _Jwks(msgspec.Struct):
+    keys: list[msgspec.Raw]
+
+
+class KeySet:
+    """The keys of one provider."""
+
+    def __init__(
+        self,
+        fetch: Callable[[], Awaitable[bytes]],
+        *,
+        changed: Callable[[], None] = lambda: None,
+        refresh_s: float = REFRESH_S,
+    ) -> None:
+        """Know no key yet.
+
+        fetch: returns the set as JSON, off the event loop. Raises JwksUnavailable. changed: hears
+        that a key is gone, or is another one.
+        """
+        self._fetch = fetch
+        self._changed = changed
+        self._refresh_s = refresh_s
+        self._keys: Mapping[str, Sequence[Key]] = {}
+        self._fetching: asyncio.Task[None] | None = None
+        self._fetched_s = -FETCH_EVERY_S
+        self._failures = 0
+
+    def tell_changes_to(self, changed: Callable[[], None]) -> None:
+        """Have somebody hear that a key is gone."""
+        self._changed = changed
+
+    def find(self, key_id: str, algorithm: str) -> Sequence[Key]:
+        """Return the keys of an id; providers have been seen to use one id for two kinds."""
+        return [key for key in self._keys.get(key_id, ()) if key.algorithm == algorithm]
+
+    async def look_again(self) -> None:
+        """Fetch for the sake of a key that is not known, unless that was done just now.
+
+        Raises SIGN_IN_UNAVAILABLE where no key at all was ever had.
+        """
+        if self._fetching is None and self._since_s() >= self._pause_s():
+            self._begin()
+        if self._fetching is not None:
+            # The fetch goes on for others when this call's time is over.
+            await asyncio.wait((self._fetching,), timeout=WAIT_S_MAX)
+        if not self._keys:
+            raise RoutingError(
+                Reason.SIGN_IN_UNAVAILABLE,
+                "the identity provider's keys could not be fetched yet, so no credential can be "
+                "checked; repeat with the same request_id",
+                retry_after_s=1.0,
+            )
+
+    async def run(self) -> None:
+        """Fetch now, and from time to time, for ever."""
+        while True:
+            if self._fetching is None and self._since_s() >= self._pause_s():
+                self._begin()
+            if self._fetching is not None:
+                await asyncio.wait((self._fetching,))
+            pause_s = self._refresh_s if self._keys and not self._failures else self._pause_s()
+            await asyncio.sleep(pause_s * random.uniform(1, 1 + JITTER))  # noqa: S311 - no secret
+
+    async def close(self) -> None:
+        """Let go of a fetch that is under way."""
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.wait((self._fetching,))
+
+    def _since_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._fetched_s
+
+    def _pause_s(self) -> float:
+        """Return the least time between two fetches, as things stand."""
+        if self._keys:
+            return FETCH_EVERY_S
+        return min(FIRST_RETRY_S * 2.0 ** min(self._failures, 10), FETCH_EVERY_S)
+
+    def _begin(self) -> None:
+        self._fetched_s = asyncio.get_running_loop().time()
+        self._fetching = asyncio.create_task(self._refresh(), name="fetch of sign-in keys")
+
+    async def _refresh(self) -> None:
+        try:
+            keys = read_key_set(await self._fetch())
+        except JwksUnavailable as error:
+            self._failures += 1
+            _log.warning(
+                "sign_in_keys_not_fetched",
+                error=str(error),
+                keys_known=len(self._keys),
+                failures=self._failures,
+            )
+        else:
+            self._put(keys)
+        finally:
+            self._fetching = None
+
+    def _put(self, keys: Mapping[str, Sequence[Key]]) -> None:
+        before, self._keys = self._keys, keys
+        if self._failures or keys.keys() != before.keys():
+            _log.info("sign_in_keys_fetched", key_ids=sorted(keys))
+        self._failures = 0
+        same = {
+            key_id
+            for key_id, found in before.items()
+            if _numbers(keys.get(key_id)) == _numbers(found)
+        }
+        if same != before.keys():
+            # What it has signed is good no longer.
+            self._changed()
+
+
+def read_key_set(data: bytes) -> Mapping[str, Sequence[Key]]:
+    """Return the keys of a set that are for RS256 or ES256, by id. Raises JwksUnavailable.
+
+    A key of another kind, or with a mistake, is passed over, as RFC 7517 has it; a set in which no
+    key is left is no set.
+    """
+    try:
+        listed = msgspec.json.decode(data, type=_Jwks).keys
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise JwksUnavailable("what was fetched is no JSON Web Key Set") from error
+    if len(listed) > KEYS_MAX:
+        raise JwksUnavailable(f"the set has {len(listed)} keys, at most {KEYS_MAX} are taken")
+    found: dict[str, list[Key]] = {}
+    for raw in listed:
+        key = _read_key(bytes(raw))
+        if key is not None:
+            found.setdefault(key.key_id, []).append(key)
+    if not found:
+        raise JwksUnavailable("the set has no key for RS256 or ES256 with an id")
+    return found
+
+
+def _read_key(data: bytes) -> Key | None:
+    from jwt import PyJWK  # noqa: PLC0415 - of the extra oidc
+    from jwt.exceptions import PyJWTError  # noqa: PLC0415 - as above
+
+    try:
+        jwk = msgspec.json.decode(data, type=_Jwk)
+    except msgspec.DecodeError:
+        return None
+    algorithm = {("RSA", ""): _RSA, ("EC", "P-256"): _EC}.get((jwk.kty, jwk.crv))
+    is_for_signing = jwk.use in ("", "sig") and (jwk.key_ops is None or "verify" in jwk.key_ops)
+    if algorithm is None or jwk.alg not in ("", algorithm) or not is_for_signing:
+        return None
+    if not 0 < len(jwk.kid) <= KEY_ID_CHARS_MAX:
+        return None
+    public = {"kty": jwk.kty, "n": jwk.n, "e": jwk.e}
+    if algorithm == _EC:
+        public = {"kty": jwk.kty, "crv": jwk.crv, "x": jwk.x, "y": jwk.y}
+    try:
+        key = PyJWK(public, algorithm).key
+    except (PyJWTError, ValueError) as error:
+        _log.warning("sign_in_key_unreadable", key_id=jwk.kid, error=type(error).__name__)
+        return None
+    if algorithm == _RSA and key.key_size < MODULUS_BITS_MIN:
+        _log.warning("sign_in_key_too_short", key_id=jwk.kid, bits=key.key_size)
+        return None
+    return Key(jwk.kid, algorithm, key, jwk.issuer)
+
+
+def _numbers(keys: Sequence[Key] | None) -> list[object]:
+    """Return what makes keys the same."""
+    return [(key.algorithm, key.key.public_numbers(), key.issuer) for key in keys or ()]

@@ -1,0 +1,231 @@
+"""Which scope lets a caller do what, and as whom it then comes.
+
+Owns: every rule about scopes. Must not know: sessions (core/access.py checks those), what an RPC
+does. Rule: a right is given by a line here or it is not there; docs/rights.md shows the outcome of
+all of them, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from routing_service.auth.caller import (
+    ACT_AS,
+    ADMIN,
+    AGENT,
+    ANY_AGENT,
+    PLATFORM,
+    READ,
+    ROUTE,
+    Caller,
+)
+from routing_service.core.access import ANY_SESSION, Access
+from routing_service.core.errors import Reason, RoutingError, invalid_field, scope_missing
+from routing_service.core.registry import Registry
+from routing_service.core.vocabulary import ClearScope, Initiator
+
+_READERS: Final = (ROUTE, READ, AGENT, ADMIN)
+
+ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
+    "Route": (ROUTE,),
+    "RouteStream": (ROUTE,),
+    "SetActiveAgent": (AGENT, ROUTE, ADMIN),
+    "ClearActiveAgent": (ROUTE, AGENT, ADMIN),
+    "CompleteTurn": (AGENT,),
+    "ResumeTask": (ROUTE, ADMIN),
+    "Status": _READERS,
+    "ListTasks": _READERS,
+    "ListTurns": _READERS,
+    "ListAgents": _READERS,
+    "WatchSession": _READERS,
+    "ListSessions": (ADMIN,),
+    "ListEvents": (ADMIN,),
+    "WatchEvents": (ADMIN,),
+    "GetRoutingStats": (ADMIN,),
+    "EraseUser": (ADMIN,),
+    "ExportUser": (ADMIN,),
+    "ReloadAgents": (ADMIN,),
+    "SetStickiness": (ADMIN,),
+    "PurgeSessions": (ADMIN,),
+}
+"""The scopes any one of which opens an RPC; as whom one then comes, the functions below say. The
+first is named to a caller who has none of them."""
+
+READS: Final = frozenset({"Status", "ListTasks", "ListTurns", "ListAgents", "WatchSession"})
+
+_COMMAND_OF: Final = {ClearScope.ACTIVE_AGENT: "supervisor", ClearScope.SESSION: "reset"}
+"""What a user would have to type for what ClearActiveAgent does."""
+
+NO_ENTITLEMENTS: Final = ("none",)
+"""What takes all of a user's entitlements away: no agent requires it."""
+
+
+def check_entry(caller: Caller, method: str) -> None:
+    """Raise SCOPE_MISSING for an RPC that is not the caller's. Raises it before it is read."""
+    if caller.signed_in and caller.scopes.isdisjoint(ENTRY[method]):
+        raise scope_missing(method, ENTRY[method][0])
+
+
+def user_of(caller: Caller, user_id: str) -> str:
+    """Return whom a call is for, "" for nobody. Raises OWNER_MISMATCH for another's name."""
+    if not caller.signed_in:
+        return user_id
+    if user_id and user_id != caller.user and ACT_AS not in caller.scopes:
+        raise RoutingError(
+            Reason.OWNER_MISMATCH,
+            "user_id is not the credential's user; leave it out, or use a credential with the "
+            f'scope "{ACT_AS}"',
+            metadata={"field": "user_id", "scope": ACT_AS},
+        )
+    return user_id or caller.user
+
+
+def as_speaker(caller: Caller, user_id: str) -> Access:
+    """Return the access of a user's own message or choice. Raises OWNER_MISMATCH, SCOPE_MISSING."""
+    if caller.signed_in and ROUTE not in caller.scopes:
+        raise scope_missing("a user's own message or choice", ROUTE)
+    return Access(user_of(caller, user_id), must_be_owner=True)
+
+
+def on_session(caller: Caller, method: str, user_id: str) -> Access:
+    """Return the access of a read, a clear or a decision.
+
+    A user reaches its own sessions. With nobody named an operator reaches all of the tenant, a
+    service with read and act_as reads them, and a runtime reaches those in which one of its agents
+    takes part.
+    Raises OWNER_MISMATCH, SCOPE_MISSING.
+    """
+    if not caller.signed_in:
+        return Access(user_id)
+    user = user_of(caller, user_id)
+    scopes = caller.scopes
+    is_read = method in READS
+    may_be_agent = AGENT in scopes and AGENT in ENTRY[method]
+    may_be_user = not scopes.isdisjoint((ROUTE, READ) if is_read else (ROUTE,))
+    if not user_id:
+        if ADMIN in scopes or (is_read and not caller.user and scopes >= {READ, ACT_AS}):
+            return ANY_SESSION
+        if may_be_agent and not (caller.user and may_be_user):
+            return Access(agents=_limited(caller))
+    if may_be_user or ADMIN in scopes:
+        return Access(user, must_be_owner=True)
+    if may_be_agent:
+        return Access(user, must_be_owner=True, agents=_limited(caller))
+    raise scope_missing(method, ENTRY[method][0])
+
+
+def as_agent(caller: Caller, method: str, user_id: str, agent_id: str) -> Access:
+    """Return the access of an agent's own act. agent_id: an id, no alias.
+
+    Raises OWNER_MISMATCH, SCOPE_MISSING.
+    """
+    if not caller.signed_in:
+        return Access(user_id)
+    if AGENT not in caller.scopes:
+        raise scope_missing(f"{method} as an agent", AGENT)
+    if not caller.speaks_for(agent_id):
+        raise scope_missing(f'{method} as agent "{agent_id}"', f"{AGENT}:{agent_id}")
+    if user_id:
+        return Access(user_of(caller, user_id), must_be_owner=True, agents=_limited(caller))
+    return Access(agents=_limited(caller))
+
+
+def as_operator(caller: Caller, user_id: str) -> Access:
+    """Return the access of an operator's handoff. Raises OWNER_MISMATCH, SCOPE_MISSING."""
+    if not caller.signed_in:
+        return Access(user_id)
+    if ADMIN not in caller.scopes:
+        raise scope_missing("SetActiveAgent as an operator", ADMIN)
+    return Access(user_of(caller, user_id), must_be_owner=True) if user_id else ANY_SESSION
+
+
+def who_hands_over(
+    caller: Caller, registry: Registry, initiator: Initiator | None, from_agent_id: str
+) -> str:
+    """Return the agent in whose name a runtime hands over, "" for whoever has the conversation.
+
+    A runtime of one agent need not name it; one of several must. from_agent_id: as asked.
+    Raises INVALID_FIELD, SCOPE_MISSING.
+    """
+    named = registry.resolve(from_agent_id) or from_agent_id
+    if not caller.signed_in or (not named and ANY_AGENT in caller.agents):
+        return from_agent_id
+    if AGENT not in caller.scopes:
+        raise scope_missing("SetActiveAgent as an agent", AGENT)
+    if not named and initiator is Initiator.SUPERVISOR:
+        named = registry.home_agent_id
+    if not named:
+        if len(caller.agents) != 1:
+            raise invalid_field(
+                "from_agent_id", "is required; name which of your agents hands over"
+            )
+        named = next(iter(caller.agents))
+    home_id = registry.home_agent_id
+    if initiator is Initiator.SUPERVISOR and named != home_id and not caller.speaks_for(home_id):
+        raise scope_missing("SetActiveAgent as the supervisor", f"{AGENT}:{home_id}")
+    return named
+
+
+def check_clear(
+    caller: Caller, access: Access, registry: Registry, scope: ClearScope
+) -> frozenset[str] | None:
+    """Return the agents whose conversation a runtime may clear, None where that is no matter.
+
+    access: on_session's. A user alone may clear only what the registry lets users clear by a
+    command. Raises SCOPE_MISSING.
+    """
+    if access.agents is not None:
+        return access.agents
+    is_user = caller.signed_in and access.must_be_owner
+    if is_user and caller.scopes.isdisjoint((ADMIN, ACT_AS)):
+        command = _COMMAND_OF[scope]
+        if command in registry.disabled_commands:
+            raise scope_missing(f"clearing where the registry switches /{command} off", ADMIN)
+    return None
+
+
+def check_turns_of(access: Access, registry: Registry, agent_id: str) -> None:
+    """Refuse a runtime that asks for turns of other agents. agent_id: "" = all.
+
+    Raises SCOPE_MISSING.
+    """
+    agents = access.agents
+    if agents is None or registry.home_agent_id in agents or agent_id in agents:
+        return
+    raise scope_missing("ListTurns of other agents than your own (name yours as agent_id)", ADMIN)
+
+
+def check_instructions(caller: Caller) -> None:
+    """Refuse the words of agents' prompts to who runs none. Raises SCOPE_MISSING."""
+    if caller.signed_in and caller.scopes.isdisjoint((AGENT, ADMIN)):
+        raise scope_missing("ListAgents with include_instructions", AGENT)
+
+
+def entitlements_of(caller: Caller, user_id: str, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what a message's user is entitled to, () for what is known already.
+
+    A credential's own word about its user goes before; others are taken from callers that may act
+    for users. Raises SCOPE_MISSING.
+    """
+    if not caller.signed_in:
+        return given
+    own = caller.entitlements
+    if own is not None and user_id == caller.user:
+        if not set(given).issubset(own) and ACT_AS not in caller.scopes:
+            raise scope_missing("entitlements beyond the credential's", ACT_AS)
+        return own or NO_ENTITLEMENTS
+    if given and ACT_AS not in caller.scopes:
+        raise scope_missing("entitlements in a message", ACT_AS)
+    return given
+
+
+def check_tenant(caller: Caller, tenant: str) -> None:
+    """Refuse another tenant than the caller's. tenant: "" = the caller's. Raises SCOPE_MISSING."""
+    if caller.signed_in and tenant not in ("", caller.tenant) and PLATFORM not in caller.scopes:
+        raise scope_missing("another tenant", PLATFORM)
+
+
+def _limited(caller: Caller) -> frozenset[str] | None:
+    """Return the agents to which a runtime is limited; None where it speaks for all."""
+    return None if ANY_AGENT in caller.agents else caller.agents

@@ -1,0 +1,162 @@
+"""Who the commands are to a server, and how they know it.
+
+Owns: the options before a command's name that all commands share, and what a client makes of them.
+Must not know: commands. Rule: a token is never typed on the command line, where everybody on the
+machine can read it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    import grpc
+
+TOKEN_VARIABLE: Final = "AGENT_ROUTING_TOKEN"  # noqa: S105 - its name
+TOKEN_BYTES_MAX: Final = 16 * 1024
+
+TokenFileOption = Annotated[
+    str,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        envvar="AGENT_ROUTING_TOKEN_FILE",
+        show_default=False,
+        help=f"Sign in with the token in this file; it is read for each call. Or set "
+        f"{TOKEN_VARIABLE} to the token.",
+    ),
+]
+TlsOption = Annotated[
+    bool, typer.Option("--tls", help="Use TLS; also where one of the next four is given.")
+]
+TlsCaOption = Annotated[
+    str,
+    typer.Option(
+        "--tls-ca",
+        metavar="FILE",
+        envvar="AGENT_ROUTING_TLS_CA",
+        show_default=False,
+        help="Who has signed the server's certificate (PEM), if not a public authority.",
+    ),
+]
+TlsCertOption = Annotated[
+    str,
+    typer.Option(
+        "--tls-cert",
+        metavar="FILE",
+        envvar="AGENT_ROUTING_TLS_CERT",
+        show_default=False,
+        help="A client certificate to sign in with (PEM).",
+    ),
+]
+TlsKeyOption = Annotated[
+    str,
+    typer.Option(
+        "--tls-key",
+        metavar="FILE",
+        envvar="AGENT_ROUTING_TLS_KEY",
+        show_default=False,
+        help="The client certificate's key (PEM).",
+    ),
+]
+TlsNameOption = Annotated[
+    str,
+    typer.Option(
+        "--tls-name",
+        metavar="NAME",
+        envvar="AGENT_ROUTING_TLS_NAME",
+        show_default=False,
+        help="The name in the server's certificate, if it is not the target's.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What was given before the command's name."""
+
+    token_file: str = ""
+    tls: bool = False
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_name: str = ""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether TLS is used."""
+        return self.tls or bool(self.tls_ca or self.tls_cert or self.tls_key or self.tls_name)
+
+    def token(self) -> str:
+        """Return the token to sign in with, "" for none. Raises CommandFailed."""
+        if not self.token_file:
+            return os.environ.get(TOKEN_VARIABLE, "")
+        from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415 - when used
+
+        try:
+            with Path(self.token_file).open(encoding="ascii") as file:
+                token = file.read(TOKEN_BYTES_MAX).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is no text"
+            message = f'token file "{self.token_file}": {reason}; check path and content'
+            raise CommandFailed(message, exit_code=EXIT_USAGE) from error
+        if not token:
+            message = f'token file "{self.token_file}" is empty; write a token into it'
+            raise CommandFailed(message, exit_code=EXIT_USAGE)
+        return token
+
+    def channel_credentials(self) -> grpc.ChannelCredentials | None:
+        """Return the credentials of a channel, None for one in the clear. Raises CommandFailed."""
+        if not self.is_encrypted:
+            return None
+        from agent_routing import tls_credentials  # noqa: PLC0415 - when used
+        from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415 - as above
+
+        try:
+            return tls_credentials(
+                authority_file=self.tls_ca or None,
+                certificate_file=self.tls_cert or None,
+                key_file=self.tls_key or None,
+            )
+        except OSError as error:
+            message = f'"{error.filename}": {error.strerror}; check the path of the PEM file'
+            raise CommandFailed(message, exit_code=EXIT_USAGE) from error
+        except ValueError as error:
+            message = "--tls-cert and --tls-key go together; give both"
+            raise CommandFailed(message, exit_code=EXIT_USAGE) from error
+
+    def channel_options(self) -> tuple[tuple[str, Any], ...]:
+        """Return options of a channel."""
+        return (("grpc.ssl_target_name_override", self.tls_name),) if self.tls_name else ()
+
+    def for_client(self) -> dict[str, Any]:
+        """Return the arguments of a client. Raises CommandFailed."""
+        return {
+            "token": self.token if self.token() else None,
+            "credentials": self.channel_credentials(),
+            "options": self.channel_options(),
+        }
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return the metadata of a call that no client makes. Raises CommandFailed."""
+        token = self.token()
+        return (("authorization", f"Bearer {token}"),) if token else ()
+
+
+_given = Credentials()
+
+
+def use(credentials: Credentials) -> None:
+    """Keep what was given, for the command that comes."""
+    global _given  # noqa: PLW0603 - one command line a process
+    _given = credentials
+
+
+def given() -> Credentials:
+    """Return what was given."""
+    return _given

@@ -1,0 +1,130 @@
+"""``agent-routing token``: a token for first steps and tests."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+import typer
+
+DEFAULT_KEY: Final = "var/development.key"
+LASTS_DEFAULT: Final = "12h"
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing token --user ana --scope route
+  agent-routing token --scope agent --agent vat --lasts 30d > vat.token
+  agent-routing token --scope admin > admin.token
+  agent-routing --token-file admin.token sessions
+
+\b
+For a server with --sign-in development, and the same key file: whoever has that
+file can be anybody. Scopes: route, agent, read, admin, act_as, platform.
+"""
+
+_LASTS: Final = re.compile(r"(\d{1,6})([smhd])")
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def token(
+    *,
+    user: Annotated[
+        str,
+        typer.Option(
+            "--user",
+            metavar="ID",
+            show_default=False,
+            help="The user who signs in. Left out: a service, which is no user.",
+        ),
+    ] = "",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope", metavar="WORD", show_default=False, help="A right. May be repeated."
+        ),
+    ] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent",
+            metavar="ID",
+            show_default=False,
+            help="An agent that a runtime speaks for; * for all. May be repeated.",
+        ),
+    ] = None,
+    entitlement: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--entitlement",
+            metavar="WORD",
+            show_default=False,
+            help="What the user is entitled to. May be repeated. Left out: nothing is said of it.",
+        ),
+    ] = None,
+    subject: Annotated[
+        str,
+        typer.Option(
+            "--subject",
+            metavar="NAME",
+            show_default=False,
+            help="Who signs in, for the audit. Left out: the user, or the agents, or development.",
+        ),
+    ] = "",
+    tenant: Annotated[str, typer.Option("--tenant", metavar="ID", help="The tenant.")] = "default",
+    lasts: Annotated[
+        str, typer.Option("--lasts", metavar="TIME", help="How long: 90s, 30m, 12h or 30d.")
+    ] = LASTS_DEFAULT,
+    key_file: Annotated[
+        str,
+        typer.Option(
+            "--key-file",
+            metavar="FILE",
+            envvar="AGENT_ROUTING_DEVELOPMENT_KEY_FILE",
+            help="The server's development key; one that is not there is made.",
+        ),
+    ] = DEFAULT_KEY,
+) -> None:
+    """Print a signed token, for --sign-in development."""
+    from pathlib import Path  # noqa: PLC0415 - when it runs
+
+    from routing_service.auth import claims  # noqa: PLC0415 - as above
+    from routing_service.auth.caller import SCOPES, SignInRefused, is_tenant  # noqa: PLC0415
+    from routing_service.auth.development import (  # noqa: PLC0415
+        KeyUnusable,
+        make_token,
+        read_or_make_key,
+    )
+    from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415
+
+    found = _LASTS.fullmatch(lasts)
+    if found is None:
+        raise typer.BadParameter(f'--lasts "{lasts}" is no time; write 90s, 30m, 12h or 30d')
+    unknown = sorted(set(scope or ()) - SCOPES)
+    if unknown:
+        raise typer.BadParameter(f'no scope "{unknown[0]}"; use {", ".join(sorted(SCOPES))}')
+    if not is_tenant(tenant):
+        raise typer.BadParameter(f'--tenant "{tenant}" cannot name a tenant')
+    named = subject or user or (f"agents/{'+'.join(sorted(agent))}" if agent else "development")
+    try:
+        # What the server would refuse is refused here, where it is typed.
+        claims.subject(named, "subject")
+        claims.agents(agent or ())
+        claims.entitlements(entitlement or [], "entitlements")
+        key = read_or_make_key(Path(key_file))
+    except SignInRefused as error:
+        what = error.problem.removeprefix("bad_")
+        raise CommandFailed(f"{what} is not of its form", exit_code=EXIT_USAGE) from error
+    except KeyUnusable as error:
+        raise CommandFailed(str(error)) from error
+    typer.echo(
+        make_token(
+            key,
+            subject=named,
+            user=user,
+            tenant=tenant,
+            scopes=scope or (),
+            agents=agent or (),
+            entitlements=entitlement,
+            lasts_s=int(found[1]) * _UNITS_S[found[2]],
+        )
+    )

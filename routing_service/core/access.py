@@ -1,0 +1,67 @@
+"""Whose session it is, and who may reach it.
+
+Owns: the check of a caller against a session's state. Must not know: credentials, scopes; those
+decide beforehand as whom a caller comes (auth/rights.py).
+Rule: it is asked before anything else of a session is told, a repeat's first answer included.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing_service.core.errors import Reason, RoutingError, scope_missing
+from routing_service.core.session import SessionState
+
+
+class Access(msgspec.Struct, frozen=True):
+    """As whom a caller comes.
+
+    user_id: the user whose session it must be; "" = nobody's: an agent runtime, or an operator,
+    which must_be_owner excludes. agents: those that a runtime speaks for, one of which must take
+    part in the session; None = not asked.
+    """
+
+    user_id: str = ""
+    must_be_owner: bool = False
+    agents: frozenset[str] | None = None
+
+
+ANY_SESSION = Access()
+
+
+def refused(access: Access, state: SessionState, home_agent_id: str) -> RoutingError | None:
+    """Return why a session is out of a caller's reach; None where it may go on.
+
+    A session without a user belongs to the first who speaks.
+    """
+    if state.owner and access.user_id != state.owner and (access.user_id or access.must_be_owner):
+        return owner_mismatch("session", state.session_id)
+    if access.agents is None or home_agent_id in access.agents:
+        return None
+    if access.agents.isdisjoint(agents_of(state)):
+        error = scope_missing(
+            f'session "{state.session_id}" is with none of your agents; reaching it', "admin"
+        )
+        error.metadata["session_id"] = state.session_id
+        return error
+    return None
+
+
+def agents_of(state: SessionState) -> set[str]:
+    """Return the agents that take part in a session, or did, as far as its state knows."""
+    turns = (*state.open_turns, state.paused) if state.paused else state.open_turns
+    found = {frame.agent_id for frame in state.stack}
+    found.update(state.turns_by_agent, (state.active_id, state.previous_agent))
+    for turn in turns:
+        found.update(turn.path, (turn.holder, turn.asker))
+    return found - {""}
+
+
+def owner_mismatch(what: str, name: str) -> RoutingError:
+    """Refuse another user's session or task; whose it is, nobody is told."""
+    return RoutingError(
+        Reason.OWNER_MISMATCH,
+        f'{what} "{name}" belongs to another user; name that user, or leave {what}_id out to '
+        "begin another",
+        metadata={f"{what}_id": name},
+    )

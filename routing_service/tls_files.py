@@ -1,0 +1,127 @@
+"""The server's certificate and key, taken over while it serves.
+
+Owns: the files, when they are read, and the credentials that gRPC gets. Must not know: who signs
+in, or where the server listens.
+Rule: certificate, key and authority are taken together or not at all: a pair that does not fit, or
+is half written, is logged, and connections go on with the one before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import grpc
+import structlog
+
+_log = structlog.get_logger(__name__)
+
+LOOK_EVERY_S: Final = 1.0
+"""How often the files are looked at."""
+
+FILE_BYTES_MAX: Final = 1024 * 1024
+
+_Contents = tuple[bytes, bytes, bytes]
+
+
+class TlsFilesInvalid(Exception):
+    """Files that make no TLS; the message says why and what to do."""
+
+
+class TlsFiles:
+    """A server's TLS files."""
+
+    def __init__(self, certificate: str, key: str, client_authority: str = "") -> None:
+        """Read them. client_authority: whose client certificates are demanded; "" = none are.
+
+        Raises TlsFilesInvalid.
+        """
+        self._paths = tuple(
+            Path(name) if name else None for name in (certificate, key, client_authority)
+        )
+        self._contents = self._read()
+        self._generation = 0
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Return what a port is opened with; each port has its own."""
+        given = self._generation
+
+        def fetch() -> grpc.ServerCertificateConfiguration | None:
+            # Called for each handshake, in a thread of gRPC's.
+            nonlocal given
+            if given == self._generation:
+                return None
+            given = self._generation
+            return self._configuration()
+
+        make: Callable[..., grpc.ServerCredentials] = grpc.dynamic_ssl_server_credentials
+        return make(
+            self._configuration(),
+            fetch,
+            require_client_authentication=self._paths[2] is not None,
+        )
+
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        certificate, key, authority = self._contents
+        return grpc.ssl_server_certificate_configuration(
+            [(key, certificate)], root_certificates=authority or None
+        )
+
+    async def run(self) -> None:
+        """Take over what changes, for ever."""
+        refused = None
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                contents = await asyncio.to_thread(self._changed)
+            except TlsFilesInvalid as error:
+                if str(error) != refused:
+                    _log.error("tls_files_refused", error=str(error))
+                refused = str(error)
+                continue
+            refused = None
+            if contents is not None:
+                self._contents = contents
+                self._generation += 1
+                _log.info("tls_files_taken_over", certificate=str(self._paths[0]))
+
+    def _changed(self) -> _Contents | None:
+        """Return the files' contents where they are others. Raises TlsFilesInvalid."""
+        return None if self._contents_now() == self._contents else self._read()
+
+    def _contents_now(self) -> _Contents:
+        certificate, key, authority = (_content(path) if path else b"" for path in self._paths)
+        return certificate, key, authority
+
+    def _read(self) -> _Contents:
+        """Return the files' contents, which belong together. Raises TlsFilesInvalid."""
+        certificate, key, authority = self._paths
+        assert certificate is not None
+        before = self._contents_now()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            # A key with a password would make OpenSSL ask for it at the terminal.
+            context.load_cert_chain(certificate, key, password=lambda: b"")
+            if authority is not None:
+                context.load_verify_locations(authority)
+        except (OSError, ValueError) as error:
+            raise TlsFilesInvalid(
+                f'TLS with certificate "{certificate}", key "{key}"'
+                + (f' and client authority "{authority}"' if authority else "")
+                + f": {error}; give PEM files that belong together, and a key without a password"
+            ) from error
+        if self._contents_now() != before:
+            raise TlsFilesInvalid("the TLS files change just now; they are read again")
+        return before
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(FILE_BYTES_MAX)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise TlsFilesInvalid(f'TLS file "{path}": {reason}; check path and permissions') from error
