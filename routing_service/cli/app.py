@@ -41,6 +41,7 @@ from routing_service.cli import (
     tasks,
     token,
     top,
+    topics,
     verify,
     watch,
 )
@@ -145,3 +146,4 @@ def _options(
 
 for _name, _function, _ending in _COMMANDS:
     app.command(_name, epilog=_ending)(_function)
+app.add_typer(topics.topics)

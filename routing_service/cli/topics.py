@@ -1,0 +1,142 @@
+"""``agent-routing topics``: how well changes of topic are noticed, and by which threshold."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.options import PlainJsonOption, StoreOption
+
+EVALUATE_EPILOG: Final = """\b
+Plays dialogues against the model that ships, with no server; for their form see
+agent-routing replay --help. Each figure is of the messages whose owner the
+record shows; ranges are 95 % intervals. Wrong dispatches are mended at once, as
+by an agent that hands over; stuck is what becomes of users where nobody does.
+
+\b
+Examples:
+  agent-routing topics evaluate star.jsonl.gz --corpus star
+  agent-routing topics evaluate mine.jsonl --agents agents.yaml --threshold 0.7
+"""
+
+CALIBRATE_EPILOG: Final = """\b
+Reads what a service has stored: a message is for whoever had it in the end, by
+a handoff or by answering it, or as the user said who answered a suggestion.
+Nothing is written and nothing is trained. The table says for each threshold
+what it would have done with these messages; > marks the registry's own.
+
+\b
+Examples:
+  agent-routing topics calibrate --store sqlite:///var/routing.db --agents agents.yaml
+  agent-routing topics calibrate --store postgres://db/chat --agents new.yaml --days 30
+"""
+
+topics: Final = typer.Typer(
+    name="topics",
+    help="See how well changes of topic are noticed, and choose a threshold.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_AgentsOption = Annotated[
+    str, typer.Option("--agents", metavar="FILE", show_default=False, help="A registry file.")
+]
+_DAYS_MAX: Final = 36_500
+
+
+@topics.command("evaluate", epilog=EVALUATE_EPILOG)
+def evaluate(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            show_default=False,
+            help="Dialogues, as agent-routing replay has them.",
+        ),
+    ],
+    *,
+    agents: _AgentsOption = "",
+    corpus: Annotated[
+        str,
+        typer.Option(
+            "--corpus", metavar="NAME", show_default=False, help="A corpus of --corpus-agents."
+        ),
+    ] = "",
+    corpus_agents: Annotated[
+        str,
+        typer.Option(
+            "--corpus-agents",
+            metavar="FILE",
+            show_default=False,
+            help="The agents of each corpus (JSON). Left out: agents.json beside the first FILE.",
+        ),
+    ] = "",
+    threshold: Annotated[
+        float, typer.Option("--threshold", metavar="P", min=0.0, max=1.0, help="How sure to be.")
+    ] = 0.5,
+    lock_threshold: Annotated[
+        float | None,
+        typer.Option(
+            "--lock-threshold",
+            metavar="P",
+            min=0.0,
+            max=1.0,
+            show_default=False,
+            help="The same while an agent waits for an answer. Left out: as --threshold.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", min=1, show_default=False, help="Only N dialogues."),
+    ] = None,
+    as_json: PlainJsonOption = False,
+) -> None:
+    """Hold topic detection against recorded dialogues."""
+    from routing_service.cli.topics_run import (  # noqa: PLC0415 - when it runs
+        Evaluation,
+        run_evaluate,
+    )
+
+    run_evaluate(
+        Evaluation(
+            files=tuple(files),
+            agents=agents,
+            corpus=corpus,
+            corpus_agents=corpus_agents,
+            threshold=threshold,
+            lock_threshold=threshold if lock_threshold is None else lock_threshold,
+            limit=limit,
+        ),
+        as_json=as_json,
+    )
+
+
+@topics.command("calibrate", epilog=CALIBRATE_EPILOG)
+def calibrate(
+    *,
+    store: StoreOption,
+    agents: _AgentsOption = "",
+    tenant: Annotated[
+        str,
+        typer.Option(
+            "--tenant", metavar="ID", show_default=False, help="Only of this tenant. Left out: all."
+        ),
+    ] = "",
+    days: Annotated[
+        int | None,
+        typer.Option(
+            "--days",
+            metavar="N",
+            min=1,
+            max=_DAYS_MAX,
+            show_default=False,
+            help="Only messages of the last N days.",
+        ),
+    ] = None,
+    as_json: PlainJsonOption = False,
+) -> None:
+    """Say what other thresholds would have done with a service's own conversations."""
+    from routing_service.cli.topics_run import run_calibrate  # noqa: PLC0415 - when it runs
+
+    run_calibrate(store, agents, tenant, days, as_json=as_json)
