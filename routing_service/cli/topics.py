@@ -34,7 +34,7 @@ Examples:
 
 topics: Final = typer.Typer(
     name="topics",
-    help="See how well changes of topic are noticed, and choose a threshold.",
+    help="See how well topics are noticed, and by which threshold.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
