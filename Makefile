@@ -112,8 +112,8 @@ docs: $(INSTALLED) ## build the documentation into build/site; a broken link is 
 	@echo "build/site/index.html"
 
 .PHONY: bench
-bench: $(INSTALLED) ## measure; options: make bench args="--help"
-	@$(BIN)/python -m benchmarks $(args)
+bench: $(INSTALLED) ## measure, ten minutes (make bench QUICK=1: one); more: make bench args="--help"
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(args)
 
 .PHONY: dist
 dist: $(INSTALLED) ## build both distributions into dist/ and try them on oldest and newest versions

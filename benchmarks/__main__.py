@@ -1,94 +1,184 @@
 """`make bench`: every figure against its reference in the same run.
 
 Rounds of ours and of the reference take turns, so that whatever else the machine does falls on
-both; the figure is the ratio of the medians. Written to build/bench.json as {"figures": {key:
-value}, "rounds": …} and printed as a table.
+both; a figure is made of medians. Written to build/bench.json as {"figures": {key: value}, …},
+printed as a table, and drawn into build/bench/.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
-from collections.abc import Callable
-from dataclasses import replace
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import grpc
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import engine_turns, peer_environment, postgres_appends, service
+from benchmarks import (
+    engine_turns,
+    growth,
+    peer_turns,
+    plots,
+    postgres_appends,
+    route_speed,
+    server_start,
+    user_gain,
+)
+from benchmarks.figure import FULL, QUICK, Benchmark, Figure, Scale, ratio
 from benchmarks.story import Load
 
 ROOT: Final = Path(__file__).parent.parent
 REPORT: Final = ROOT / "build" / "bench.json"
+PLOTS: Final = ROOT / "build" / "bench"
 
-ROUNDS: Final = 5
-ROUNDS_QUICK: Final = 3
-LOAD: Final = Load(sessions=100, turns_per_session=10, concurrency=64)
-LOAD_QUICK: Final = Load(sessions=32, turns_per_session=10, concurrency=32)
+KEYS: Final = (
+    "route_vs_echo",
+    "route_p50_over_echo_ms",
+    "fsync_ms",
+    "turn_vs_langgraph_swarm_sqlite",
+    "turn_vs_adk_sqlite",
+    "turn_vs_openai_agents_sqlite",
+    "stream_vs_unary",
+    "throughput_1m_over_1k_sessions",
+    "p99_1m_over_1k_sessions",
+    "p50_10k_over_10_turns",
+    "rss_mb_1m_sessions",
+    "start_s_1m_sessions",
+    "bytes_per_idle_session",
+    "followup_latency_reduction",
+    "import_client_ms",
+    "grpc_import_ms",
+)
+"""What "figures" of the report has. What else is measured on the way is under "more"."""
 
-
-def turn_vs_langgraph_swarm_sqlite(
-    load: Load, rounds: int, *, peer_concurrency: int | None = None
-) -> dict[str, list[float]]:
-    """Play full durable turns over gRPC, and the same turns in LangGraph swarm in its process.
-
-    peer_concurrency: sessions that the peer has at once; None = as many as ours. With 1 it needs
-    no event loop, and is faster by a third; a service has many users at once.
-    """
-    peer = "langgraph_swarm_sqlite"
-    peer_load = replace(load, concurrency=peer_concurrency or load.concurrency)
-    peer_environment.prepare(peer)
-    rates: dict[str, list[float]] = {"ours": [], "reference": []}
-    with service.server() as address:
-        service.play(address, LOAD_QUICK)  # Connections and caches are warm before it counts.
-        for _ in range(rounds):
-            rates["reference"].append(peer_environment.play(peer, peer_load).turns_per_s)
-            rates["ours"].append(service.play(address, load).turns_per_s)
-    return rates
-
-
-FIGURES: Final[dict[str, Callable[[Load, int], dict[str, list[float]]]]] = {
-    "turn_vs_langgraph_swarm_sqlite": turn_vs_langgraph_swarm_sqlite,
-    "turn_vs_langgraph_swarm_sqlite_in_one_thread": partial(
-        turn_vs_langgraph_swarm_sqlite, peer_concurrency=1
-    ),
-    **engine_turns.FIGURES,
-    **postgres_appends.FIGURES,
+BENCHMARKS: Final[dict[str, Benchmark]] = {
+    "route": route_speed.measure,
+    "start": server_start.measure,
+    "gain": user_gain.measure,
+    "growth": growth.measure,
+    "peers": peer_turns.measure,
 }
+"""What a run measures, unless some of it is named."""
 
 
-def main() -> None:
-    """Measure the figures asked for, print them and write the report."""
+def _of_rates(
+    key: str, measure: Callable[[Load, int], dict[str, list[float]]], scale: Scale
+) -> list[Figure]:
+    """Run a benchmark that gives rates of ours and of a reference."""
+    load = Load(scale.sessions, scale.turns_per_session, scale.at_once)
+    rounds = measure(load, scale.rounds)
+    return [Figure(key, ratio(rounds, "ours", "reference"), "of the reference", rounds=rounds)]
+
+
+MORE: Final[dict[str, Benchmark]] = {
+    "redis": peer_turns.measure_redis,
+    **{
+        key: partial(_of_rates, key, measure)
+        for key, measure in (*engine_turns.FIGURES.items(), *postgres_appends.FIGURES.items())
+    },
+}
+"""What is measured only where it is named."""
+
+
+def main() -> int:
+    """Measure what is asked for, print it, draw it and write the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(FIGURES))
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    known = {**BENCHMARKS, **MORE}
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller in everything: under a minute"
+    )
     arguments = parser.parse_args()
-    unknown = set(arguments.figures) - set(FIGURES)
+    unknown = sorted(set(arguments.names) - set(known))
     if unknown:
-        parser.error(f"unknown figures: {', '.join(sorted(unknown))}; known: {', '.join(FIGURES)}")
-    load, rounds = (LOAD_QUICK, ROUNDS_QUICK) if arguments.quick else (LOAD, ROUNDS)
-    table = Table(title=f"{load.turns} turns in {load.sessions} sessions, {rounds} rounds in turn")
-    for column in ("figure", "ours /s", "reference /s", "spread ours", "ratio"):
-        is_name = column == "figure"
-        table.add_column(column, justify="left" if is_name else "right", overflow="fold")
-    figures: dict[str, float] = {}
-    measured: dict[str, dict[str, list[float]]] = {}
-    for key in arguments.figures or FIGURES:
-        rates = measured[key] = FIGURES[key](load, rounds)
-        ours, reference = statistics.median(rates["ours"]), statistics.median(rates["reference"])
-        figures[key] = round(ours / reference, 3)
-        spread = f"{min(rates['ours']):,.0f}-{max(rates['ours']):,.0f}"
-        table.add_row(key, f"{ours:,.0f}", f"{reference:,.0f}", spread, f"{figures[key]:.2f}")
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(json.dumps({"figures": figures, "rounds": measured}, indent=2) + "\n")
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
+    scale = QUICK if arguments.quick else FULL
     console = Console()
-    console.print(table)
-    console.print(f"written to {REPORT.relative_to(ROOT)}")
+    begun_s = time.monotonic()
+    figures: list[Figure] = []
+    failed: list[str] = []
+    for name in arguments.names or BENCHMARKS:
+        since_s = time.monotonic()
+        try:
+            figures += known[name](scale)
+        except Exception as error:  # noqa: BLE001 - the others are measured all the same
+            failed.append(f"{name}: {type(error).__name__}: {error}")
+            console.print(f"{name} failed: {error}", markup=False, style="bold red")
+        console.print(f"{name}: {time.monotonic() - since_s:.0f} s", style="dim")
+    seconds = time.monotonic() - begun_s
+    _write(figures, scale, seconds, failed)
+    console.print(_table(figures, scale, seconds))
+    console.print(f"written to {REPORT.relative_to(ROOT)}, pictures to {PLOTS.relative_to(ROOT)}/")
+    return 1 if failed else 0
+
+
+def _write(figures: Sequence[Figure], scale: Scale, seconds: float, failed: list[str]) -> None:
+    PLOTS.mkdir(parents=True, exist_ok=True)
+    report: dict[str, Any] = {
+        "figures": {f.key: _rounded(f.value) for f in figures if f.key in KEYS},
+        "more": {f.key: _rounded(f.value) for f in figures if f.key not in KEYS},
+        "bounds": {
+            f.key: {"most" if f.is_most else "least": _rounded(f.bound), "holds": f.holds}
+            for f in figures
+            if f.bound is not None
+        },
+        "rounds": {
+            f.key: {
+                name: [_rounded(value) for value in values] for name, values in f.rounds.items()
+            }
+            for f in figures
+            if f.rounds
+        },
+        "beside": {f.key: dict(f.beside) for f in figures if f.beside},
+        "is_quick": scale.is_quick,
+        "sessions_many": scale.sessions_many,
+        "turns_long": scale.turns_long,
+        "seconds": round(seconds),
+        "failed": failed,
+        "machine": {
+            "cores": os.cpu_count(),
+            "load": [round(value, 2) for value in os.getloadavg()],
+            "python": platform.python_version(),
+            "grpcio": grpc.__version__,
+            "system": platform.platform(),
+        },
+    }
+    REPORT.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+    for figure in figures:
+        if figure.rounds:
+            plots.draw(figure, PLOTS / f"{figure.key}.svg")
+
+
+def _table(figures: Sequence[Figure], scale: Scale, seconds: float) -> Table:
+    size = "quick: smaller in everything" if scale.is_quick else "whole"
+    table = Table(title=f"{size}, {scale.rounds} rounds in turn, {seconds:,.0f} s")
+    table.add_column("figure", overflow="fold")
+    table.add_column("value", justify="right")
+    table.add_column("bound", justify="right")
+    table.add_column("")
+    table.add_column("spread of the rounds", overflow="fold")
+    for figure in figures:
+        bound = ""
+        if figure.bound is not None:
+            bound = f"{'≤' if figure.is_most else '≥'} {_rounded(figure.bound):,}"
+        kept = {None: "", True: "holds", False: "[bold red]misses[/]"}[figure.holds]
+        value = f"{_rounded(figure.value):,} {figure.unit}"
+        table.add_row(figure.key, value, bound, kept, figure.spread)
+    return table
+
+
+def _rounded(value: float) -> float:
+    """Return a number with three digits after the point, and no fewer of its own."""
+    return round(value, 3)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

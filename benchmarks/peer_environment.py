@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from benchmarks.story import Load, Result
@@ -38,14 +40,18 @@ def prepare(peer: str) -> Path:
     return python
 
 
-def play(peer: str, load: Load) -> Result:
-    """Let a peer play a load in a process of its own."""
+def play(peer: str, load: Load, environment: Mapping[str, str] = MappingProxyType({})) -> Result:
+    """Let a peer play a load in a process of its own. environment: more variables for it."""
     done = subprocess.run(
         [str(prepare(peer)), str(PEERS / f"{peer}.py"), json.dumps(asdict(load))],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
         timeout=ROUND_S_MAX,
-        env={"PYTHONPATH": str(Path(__file__).parent), "PATH": "/usr/bin:/bin"},
+        env={
+            "PYTHONPATH": str(Path(__file__).parent),
+            "PATH": "/usr/bin:/bin",
+            **environment,
+        },
     )
     return Result(**json.loads(done.stdout.splitlines()[-1]))

@@ -56,14 +56,14 @@ def server(store_url: str = "") -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def server_process(store_url: str = "") -> Iterator[tuple[str, int]]:
-    """Run it; yield its address and its process id."""
+def server_process(store_url: str = "", *options: str) -> Iterator[tuple[str, int]]:
+    """Run it; yield its address and its process id. options: of `agent-routing serve`."""
     with tempfile.TemporaryDirectory() as folder:
         agents = Path(folder) / "agents.yaml"
         agents.write_text(REGISTRY)
         store = store_url or f"sqlite:///{folder}/routing.db"
         command = [str(Path(sys.executable).parent / "agent-routing"), "serve"]
-        command += ["--listen", "127.0.0.1:0", "--store", store, "--agents", str(agents)]
+        command += ["--listen", "127.0.0.1:0", "--store", store, "--agents", str(agents), *options]
         with (Path(folder) / "server.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
             try:
@@ -76,6 +76,19 @@ def server_process(store_url: str = "") -> Iterator[tuple[str, int]]:
             finally:
                 process.terminate()
                 process.wait(STOP_S_MAX)
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time of a process so far, all its threads together."""
+    tasks = Path(f"/proc/{pid}/task")
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
+
+
+def rss_mb(pid: int) -> float:
+    """Return the memory that a process has now, in 10^6 bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024 / 1e6
 
 
 def play(address: str, load: Load) -> Result:

@@ -99,6 +99,10 @@ several finds its own without a read."""
 RECENT_BYTES_MAX: Final = 64 * 1024
 """Words of a hot session kept in memory; with the cache's bound this bounds the process."""
 
+FOLDS_MAX: Final = 3_000
+"""Sessions whose recent turns are kept, those used last. They take most of a hot session's memory,
+and one read brings them back."""
+
 HOT_TRUST_S: Final = 60.0
 """A cached session that was not used for so long is compared with the store once more, where others
 may write: its revision alone would not show that it was purged and begun anew. A message after a
@@ -274,6 +278,7 @@ class CommandHandler:
         self._doubt = doubt
         self._topics = topics
         self._hot: OrderedDict[SessionKey, _Hot] = OrderedDict()
+        self._with_fold: OrderedDict[SessionKey, _Hot] = OrderedDict()
         self._turns = TurnHistory(store)
 
     @property
@@ -625,6 +630,7 @@ class CommandHandler:
             hot.fold = _new_fold()
         if hot.fold is not None:
             hot.fold.apply(revision, decided.now_us, decided.decision.events)
+            self._keep_fold(call.key, hot)
         history = await self._history(hot, call, dispatch, revision) if dispatch else ()
         return Handled(
             answer, revision, replayed=False, message=message, history=history, decided=decided
@@ -976,6 +982,15 @@ class CommandHandler:
         self._hot.move_to_end(key)
         return _Held(hot, self._evict)
 
+    def _keep_fold(self, key: SessionKey, hot: _Hot) -> None:
+        """Keep a session's recent turns, and let go of those that were not used for longest."""
+        self._with_fold[key] = hot
+        self._with_fold.move_to_end(key)
+        if len(self._with_fold) > FOLDS_MAX:
+            _, oldest = self._with_fold.popitem(last=False)
+            if not oldest.users:  # Otherwise it is kept again in a moment.
+                oldest.fold = None
+
     def _evict(self) -> None:
         """Let go of the sessions that were not used for longest."""
         while len(self._hot) > self._cache_max:
@@ -984,6 +999,7 @@ class CommandHandler:
                 # In use: every other one is younger, and the next call evicts again.
                 break
             del self._hot[oldest]
+            self._with_fold.pop(oldest, None)
 
 
 def _is_same(known: SessionState, stored: SessionState) -> bool:

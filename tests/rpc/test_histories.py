@@ -3,6 +3,7 @@
 import pytest
 
 from agent_routing.v1 import routing_service_pb2, turn_pb2
+from routing_service import command_handler
 from routing_service.core.history import HistoryFold
 from routing_service.storage.event_codec import decode_events
 from tests.rpc.live_service import (
@@ -358,3 +359,18 @@ async def test_turn_says_at_which_revision_it_last_changed(service):
     assert (await chat.turns())[0].revision == routed.revision == 1
     answered = await chat.answer(routed.dispatch, "answer")
     assert (await chat.turns())[0].revision == answered.revision == 2
+
+
+async def test_turns_that_were_let_go_of_come_back(service, monkeypatch):
+    """Memory holds the recent turns of some sessions; what a dispatch brings is the same."""
+    monkeypatch.setattr(command_handler, "FOLDS_MAX", 1)
+    chats = [await talked(service) for _ in range(3)]
+    seen = []
+    for _ in range(2):
+        for chat in chats:
+            routed = await chat.say("and then?", history_turns=100)
+            seen.append(words(routed.dispatch.history))
+    first, second = seen[:3], seen[3:]
+    assert first == [first[0]] * 3
+    assert second == [second[0]] * 3
+    assert len(second[0]) == len(first[0]) + 1

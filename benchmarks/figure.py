@@ -1,0 +1,114 @@
+"""What a benchmark says: a number under a fixed key, and what it was made of."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured. sessions_many: what "1m" in a key stands for, a million but in a hurry.
+
+    So that nobody takes one for the other, the report has it beside the figures.
+    """
+
+    is_quick: bool
+    rounds: int
+    sessions: int
+    turns_per_session: int
+    at_once: int
+    lone_calls: int
+    sessions_many: int
+    turns_long: int
+    watchers: int
+    threads: int
+    starts: int
+
+    @property
+    def turns(self) -> int:
+        """Turns of one round."""
+        return self.sessions * self.turns_per_session
+
+
+FULL = Scale(
+    is_quick=False,
+    rounds=5,
+    sessions=200,
+    turns_per_session=10,
+    at_once=64,
+    lone_calls=400,
+    sessions_many=1_000_000,
+    turns_long=10_000,
+    watchers=1_000,
+    threads=40,
+    starts=7,
+)
+QUICK = Scale(
+    is_quick=True,
+    rounds=3,
+    sessions=64,
+    turns_per_session=5,
+    at_once=64,
+    lone_calls=60,
+    sessions_many=20_000,
+    turns_long=400,
+    watchers=100,
+    threads=10,
+    starts=3,
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number.
+
+    bound: what it is to reach, None = it is only told. is_most: the bound is the most, not the
+    least. rounds: what was measured, by what it is of, a number for each round. beside: what else
+    was seen in the same run.
+    """
+
+    key: str
+    value: float
+    unit: str
+    bound: float | None = None
+    is_most: bool = False
+    rounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool | None:
+        """Say whether the bound is kept; None without one."""
+        if self.bound is None:
+            return None
+        return self.value <= self.bound if self.is_most else self.value >= self.bound
+
+    @property
+    def spread(self) -> str:
+        """Say how far the rounds are apart, by what they are of."""
+        return "; ".join(
+            f"{name} {_short(min(values))}-{_short(max(values))}"
+            for name, values in self.rounds.items()
+            if values
+        )
+
+
+Benchmark = Callable[[Scale], list[Figure]]
+
+
+def ratio(rounds: Mapping[str, Sequence[float]], ours: str, reference: str) -> float:
+    """Return the ratio of two medians."""
+    return statistics.median(rounds[ours]) / statistics.median(rounds[reference])
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value below which a share of them lies."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits

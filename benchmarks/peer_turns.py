@@ -1,0 +1,108 @@
+"""Full durable turns beside those of agent frameworks, which keep their sessions by themselves.
+
+Ours goes over gRPC to a process of its own and back, twice a turn; a peer runs in its own process
+and calls no network. The same turns in as many sessions, as many of them at once, in turn with
+ours. What a peer does with one session after another is told beside the figure.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from benchmarks import peer_environment, service, talk, wire
+from benchmarks.figure import Figure, Scale, ratio
+from benchmarks.route_speed import CONNECTIONS
+from benchmarks.story import Load
+from tests.engines import redis_server
+
+LEAST: Final = {
+    "turn_vs_langgraph_swarm_sqlite": ("langgraph_swarm_sqlite", 15.0),
+    "turn_vs_adk_sqlite": ("google_adk_sqlite", 20.0),
+    "turn_vs_openai_agents_sqlite": ("openai_agents_sqlite", 1.2),
+}
+PEER_TURNS: Final = 5
+"""Of a session, in a round: ADK does some sixty turns a second."""
+
+
+def measure(scale: Scale) -> list[Figure]:
+    """Return a figure for each peer."""
+    load = Load(
+        sessions=min(scale.sessions, 100),
+        turns_per_session=min(scale.turns_per_session, PEER_TURNS),
+        concurrency=scale.at_once,
+    )
+    rounds = 1 if scale.is_quick else 3
+    if scale.is_quick:
+        load = replace(load, sessions=24, turns_per_session=3)
+    return [_against(key, peer, load, rounds) for key, peer in LEAST.items()]
+
+
+def measure_redis(scale: Scale) -> list[Figure]:
+    """Return the figures beside a map in Redis, as it is set up by itself and syncing each write.
+
+    They are told: the map has no order, rules, repeats or history of its own to compare with.
+    """
+    load = Load(scale.sessions, scale.turns_per_session, scale.at_once)
+    rounds = 1 if scale.is_quick else 3
+    figures = []
+    for key, settings in (
+        ("turn_vs_redis_map", {}),
+        ("turn_vs_redis_map_synced", redis_server.DURABLE),
+    ):
+        redis = redis_server.start_server(settings)
+        try:
+            environment = {"REDIS_URL": redis.url()}
+            figures.append(
+                _against(key, ("redis_map", None), load, rounds, environment=environment)
+            )
+        finally:
+            redis.remove()
+    return figures
+
+
+def ours(address: str, load: Load) -> float:
+    """Play the load on the service; return turns a second."""
+    sessions = talk.names(load.sessions)
+    played = wire.play(
+        address,
+        [talk.turns(name, load.turns_per_session) for name in sessions],
+        connections=CONNECTIONS,
+        at_once=load.concurrency,
+    )
+    return load.turns / played.seconds
+
+
+def _against(
+    key: str,
+    peer: tuple[str, float | None],
+    load: Load,
+    rounds: int,
+    *,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Figure:
+    name, least = peer
+    peer_environment.prepare(name)
+    rates: dict[str, list[float]] = {"ours /s": [], "peer /s": [], "peer one by one /s": []}
+    with service.server() as address:
+        ours(address, load)  # Connections and caches are warm before it counts.
+        for _ in range(rounds):
+            rates["peer /s"].append(peer_environment.play(name, load, environment).turns_per_s)
+            rates["ours /s"].append(ours(address, load))
+        # What one client after another would get of it, without an event loop's help.
+        alone = replace(load, sessions=max(4, load.sessions // 5), concurrency=1)
+        rates["peer one by one /s"].append(
+            peer_environment.play(name, alone, environment).turns_per_s
+        )
+    one_by_one = statistics.median(rates["ours /s"]) / rates["peer one by one /s"][0]
+    return Figure(
+        key,
+        ratio(rates, "ours /s", "peer /s"),
+        "of the peer",
+        least,
+        rounds=rates,
+        beside={"against one session after another": round(one_by_one, 2)},
+    )

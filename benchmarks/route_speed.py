@@ -1,0 +1,231 @@
+"""A durable Route beside a bare echo of the same messages: how much of gRPC's own speed is left.
+
+Both servers run all the while and are loaded in turn, by the same client with the same bytes. The
+client is that of wire.py; h2load (Debian: nghttp2-client) loads both as well where it is there, and
+the figure is then the lower of the two ratios. h2load counts whatever came with HTTP 200, so what
+it sent is counted once more in the store; and as it sends the same bytes each time, each of its
+messages begins a session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sqlite3
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from agent_routing.v1 import routing_service_pb2 as pb
+from benchmarks import python_client, service, talk, wire
+from benchmarks.figure import Figure, Scale, ratio
+from benchmarks.story import USER_TEXT
+
+CONNECTIONS: Final = 8
+MESSAGES_PER_SESSION: Final = 4
+"""Of a round, unanswered: the state of a session that is talked to faster than agents answer."""
+
+RATIO_LEAST: Final = 0.45
+LONE_MS_MOST: Final = 0.4
+STREAM_RATIO_LEAST: Final = 1.5
+_Server = tuple[str, int]
+"""An address and a process id."""
+
+WAL_FRAME_BYTES: Final = 4096 + 24
+"""One page of SQLite's log: the least that a commit syncs."""
+
+
+@contextlib.contextmanager
+def echo_server() -> Iterator[tuple[str, int]]:
+    """Run the reference; yield its address and process id."""
+    command = [sys.executable, "-m", "benchmarks.echo_server"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().removeprefix(service.READY).strip(), process.pid
+    finally:
+        process.terminate()
+        process.wait(service.STOP_S_MAX)
+
+
+def measure(scale: Scale) -> list[Figure]:
+    """Return route_vs_echo, route_p50_over_echo_ms, fsync_ms and stream_vs_unary."""
+    with tempfile.TemporaryDirectory() as name, echo_server() as (echo, echo_pid):
+        folder = Path(name)
+        store = folder / "routing.db"
+        with service.server_process(f"sqlite:///{store}") as (ours, ours_pid):
+            figures = [
+                _concurrent(scale, (echo, echo_pid), (ours, ours_pid), store),
+                *_lone(scale, echo, ours, folder),
+                _stream(scale, ours),
+            ]
+    return figures
+
+
+def _concurrent(scale: Scale, echo: _Server, ours: _Server, store: Path) -> Figure:
+    rounds: dict[str, list[float]] = {
+        "ours /s": [],
+        "echo /s": [],
+        "ours CPU us": [],
+        "echo CPU us": [],
+    }
+    sessions = scale.turns // MESSAGES_PER_SESSION
+    for number in range(scale.rounds + 1):
+        begun = talk.names(sessions)
+        _load(ours[0], [talk.turns(name, 1) for name in begun], scale)
+        for who, (address, pid) in (("echo", echo), ("ours", ours)):
+            load = talk.messages(begun, MESSAGES_PER_SESSION)
+            cpu_s = service.cpu_s(pid)
+            played = _load(address, load, scale)
+            cpu_s = service.cpu_s(pid) - cpu_s
+            if number:  # The first round only warms up.
+                rounds[f"{who} /s"].append(played.calls_per_s)
+                rounds[f"{who} CPU us"].append(cpu_s * 1e6 / len(played.call_seconds))
+    value = ratio(rounds, "ours /s", "echo /s")
+    beside: dict[str, Any] = {
+        "wire_client": round(value, 3),
+        "processor_time": round(ratio(rounds, "echo CPU us", "ours CPU us"), 3),
+    }
+    if shutil.which("h2load"):
+        by_h2load = _by_h2load(scale, echo[0], ours[0], store)
+        beside["h2load"] = round(ratio(by_h2load, "ours /s by h2load", "echo /s by h2load"), 3)
+        rounds |= by_h2load
+        value = min(value, beside["h2load"])
+    else:
+        beside["h2load"] = "is not here: apt-get install nghttp2-client"
+    return Figure("route_vs_echo", value, "of echo", RATIO_LEAST, rounds=rounds, beside=beside)
+
+
+def _load(address: str, conversations: list[wire.Next], scale: Scale) -> wire.Played:
+    return wire.play(address, conversations, connections=CONNECTIONS, at_once=scale.at_once)
+
+
+def _by_h2load(scale: Scale, echo: str, ours: str, store: Path) -> dict[str, list[float]]:
+    rates: dict[str, list[float]] = {"ours /s by h2load": [], "echo /s by h2load": []}
+    for number in range(scale.rounds + 1):
+        echo_rate = _h2load(echo, scale)
+        before = _changes(store)
+        ours_rate = _h2load(ours, scale)
+        done = _changes(store) - before
+        if done != scale.turns:
+            message = f"of {scale.turns} messages by h2load {done} were stored"
+            raise RuntimeError(message)
+        if number:
+            rates["echo /s by h2load"].append(echo_rate)
+            rates["ours /s by h2load"].append(ours_rate)
+    return rates
+
+
+def _h2load(address: str, scale: Scale) -> float:
+    """Let h2load send one message so many times; return how many a second were answered."""
+    message = pb.RouteRequest(user_id="user", text=USER_TEXT).SerializeToString()
+    with tempfile.NamedTemporaryFile() as body:
+        body.write(b"\x00" + struct.pack(">I", len(message)) + message)
+        body.flush()
+        streams = max(1, scale.at_once // CONNECTIONS)
+        done = subprocess.run(
+            [
+                "h2load",
+                f"--requests={scale.turns}",
+                f"--clients={CONNECTIONS}",
+                f"--max-concurrent-streams={streams}",
+                f"--data={body.name}",
+                "--header=content-type: application/grpc",
+                "--header=te: trailers",
+                f"http://{address}/agent_routing.v1.RoutingService/Route",
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    found = re.search(r"finished in .*, ([\d.]+) req/s", done.stdout)
+    if found is None or f" {scale.turns} succeeded, 0 failed" not in done.stdout:
+        message_of_it = f"h2load was not answered: {done.stdout}"
+        raise RuntimeError(message_of_it)
+    return float(found[1])
+
+
+def _changes(store: Path) -> int:
+    with contextlib.closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("SELECT max(position) FROM changes").fetchone()[0])
+
+
+def _lone(scale: Scale, echo: str, ours: str, folder: Path) -> list[Figure]:
+    """One call at a time: what a user waits for when nothing else is going on."""
+    rounds: dict[str, list[float]] = {"ours p50 ms": [], "echo p50 ms": [], "fsync ms": []}
+    [session] = talk.names(1)
+    for number in range(scale.rounds + 1):
+        fsync_ms = sync_ms(folder, scale.lone_calls // 2)
+        echo_ms = _p50_ms(wire.play(echo, _messages(scale), connections=1, at_once=1).call_seconds)
+        # Routes alone: what their answers cost is not in it.
+        seconds: list[float] = []
+        heard: list[str] = []
+        played = wire.play(
+            ours, [talk.turns(session, scale.lone_calls, heard.append)], connections=1, at_once=1
+        )
+        seconds = [
+            taken_s
+            for call, taken_s in zip(heard, played.call_seconds, strict=True)
+            if call == "route"
+        ]
+        if number:
+            rounds["fsync ms"].append(fsync_ms)
+            rounds["echo p50 ms"].append(echo_ms)
+            rounds["ours p50 ms"].append(_p50_ms(seconds))
+    medians = {name: statistics.median(values) for name, values in rounds.items()}
+    over_ms = medians["ours p50 ms"] - medians["echo p50 ms"]
+    return [
+        Figure(
+            "route_p50_over_echo_ms",
+            over_ms,
+            "ms",
+            medians["fsync ms"] + LONE_MS_MOST,
+            is_most=True,
+            rounds=rounds,
+        ),
+        Figure("fsync_ms", medians["fsync ms"], "ms"),
+    ]
+
+
+def _messages(scale: Scale) -> list[wire.Next]:
+    return talk.messages(talk.names(1), scale.lone_calls)
+
+
+def _p50_ms(seconds: list[float]) -> float:
+    return statistics.median(seconds) * 1e3
+
+
+def sync_ms(folder: Path, count: int) -> float:
+    """Return the median time of a write to the end of a file with its fsync, in milliseconds."""
+    taken_s = []
+    with (folder / "synced").open("wb", buffering=0) as file:
+        for _ in range(count):
+            begun_s = time.perf_counter()
+            file.write(bytes(WAL_FRAME_BYTES))
+            os.fsync(file.fileno())
+            taken_s.append(time.perf_counter() - begun_s)
+    return _p50_ms(taken_s)
+
+
+def _stream(scale: Scale, ours: str) -> Figure:
+    """Use the Python client's stream as its ordinary calls, and beside them."""
+    rounds: dict[str, list[float]] = {"stream /s": [], "unary /s": []}
+    for number in range(scale.rounds + 1):
+        for kind in ("unary", "stream"):
+            played = python_client.play(
+                ours, talk.names(scale.sessions), scale, by_stream=kind == "stream"
+            )
+            if number:
+                rounds[f"{kind} /s"].append(played)
+    value = ratio(rounds, "stream /s", "unary /s")
+    return Figure("stream_vs_unary", value, "of unary", STREAM_RATIO_LEAST, rounds=rounds)
