@@ -55,10 +55,10 @@ QUICK = Scale(
     at_once=64,
     lone_calls=60,
     sessions_many=20_000,
-    turns_long=400,
+    turns_long=300,
     watchers=100,
-    threads=10,
-    starts=3,
+    threads=8,
+    starts=2,
 )
 
 

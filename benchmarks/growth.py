@@ -370,6 +370,13 @@ async def _open_watches(
         watch = stub.WatchSession(pb.WatchSessionRequest(session_id=session, user_id="user"))
         await watch.read()
         watches.append(watch)
+
+    async def end() -> None:
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*(watch.code() for watch in watches))
+
+    opened.push_async_callback(end)
     return watches
 
 

@@ -1,0 +1,78 @@
+"""The benchmarks' own client and report: a load that fails is no figure."""
+
+import asyncio
+import json
+
+import pytest
+
+from agent_routing.v1 import routing_service_pb2
+from benchmarks import __main__ as bench
+from benchmarks import talk, wire
+from benchmarks.figure import QUICK, Figure
+from benchmarks.service import REGISTRY
+from routing_service.config import Settings
+from routing_service.server import RoutingServer
+
+ISSUED = {
+    "route_vs_echo",
+    "route_p50_over_echo_ms",
+    "turn_vs_langgraph_swarm_sqlite",
+    "turn_vs_adk_sqlite",
+    "turn_vs_openai_agents_sqlite",
+    "stream_vs_unary",
+    "throughput_1m_over_1k_sessions",
+    "p99_1m_over_1k_sessions",
+    "p50_10k_over_10_turns",
+    "rss_mb_1m_sessions",
+    "start_s_1m_sessions",
+    "bytes_per_idle_session",
+    "followup_latency_reduction",
+    "import_client_ms",
+}
+"""Keys that others read in build/bench.json."""
+
+
+@pytest.fixture
+async def address(tmp_path):
+    """A server in this process."""
+    agents = tmp_path / "agents.yaml"
+    agents.write_text(REGISTRY)
+    server = await RoutingServer.start(
+        Settings(listen="127.0.0.1:0", agents=str(agents), store="memory://")
+    )
+    yield server.address
+    await server.stop(0)
+
+
+async def play(address, conversations):
+    """Play from a thread, since the client has a loop of its own."""
+    return await asyncio.to_thread(wire.play, address, conversations, connections=2, at_once=3)
+
+
+async def test_conversations_are_played_to_their_ends(address):
+    """Each turn is a message and an answer, the first one's two."""
+    heard = []
+    names = talk.names(5)
+    played = await play(address, [talk.turns(name, 2, heard.append) for name in names])
+    assert len(played.call_seconds) == len(heard) == 5 * (2 + 3)
+    assert heard.count("route") == 5 * 2
+
+
+async def test_a_refused_call_ends_the_load(address):
+    """HTTP says 200 all the same: the status is in the trailers."""
+    bad = routing_service_pb2.RouteRequest(session_id="a b", text="hello").SerializeToString()
+    calls = iter([(talk.ROUTE, bad)])
+    with pytest.raises(wire.CallFailed, match="grpc-status"):
+        await play(address, [lambda _answer: next(calls, None)])
+
+
+def test_the_report_has_the_keys_that_others_read(tmp_path, monkeypatch):
+    """And what else is measured is not among them."""
+    monkeypatch.setattr(bench, "REPORT", tmp_path / "bench.json")
+    monkeypatch.setattr(bench, "PLOTS", tmp_path / "bench")
+    made = [Figure(key, 1.0, "of it", 0.5, rounds={"ours": [1.0]}) for key in bench.KEYS]
+    bench._write([*made, Figure("another", 2.0, "of it")], QUICK, 1.0, [])
+    report = json.loads((tmp_path / "bench.json").read_text())
+    assert set(report["figures"]) == ISSUED | {"fsync_ms", "grpc_import_ms"}
+    assert report["more"] == {"another": 2.0}
+    assert (tmp_path / "bench" / "route_vs_echo.svg").read_text().startswith("<svg")
