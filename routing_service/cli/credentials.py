@@ -134,6 +134,15 @@ class Credentials:
         """Return options of a channel."""
         return (("grpc.ssl_target_name_override", self.tls_name),) if self.tls_name else ()
 
+    def channel(self, target: str) -> grpc.Channel:
+        """Return a channel, for calls that no client makes. Raises CommandFailed."""
+        import grpc  # noqa: PLC0415 - when used
+
+        credentials = self.channel_credentials()
+        if credentials is None:
+            return grpc.insecure_channel(target)
+        return grpc.secure_channel(target, credentials, self.channel_options())
+
     def for_client(self) -> dict[str, Any]:
         """Return the arguments of a client. Raises CommandFailed."""
         return {

@@ -46,14 +46,8 @@ def health(
     from routing_service.cli.credentials import given  # noqa: PLC0415 - as above
     from routing_service.cli.failure import CommandFailed  # noqa: PLC0415 - as above
 
-    credentials = given().channel_credentials()
-    options = given().channel_options()
     service = "" if live else "agent_routing.v1.RoutingService"
-    with (
-        grpc.insecure_channel(target)
-        if credentials is None
-        else grpc.secure_channel(target, credentials, options)
-    ) as channel:
+    with given().channel(target) as channel:
         try:
             stub = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
             answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_s)

@@ -43,11 +43,7 @@ def make_serve() -> Callable[..., None]:
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        *(
-            inspect.Parameter(name, keyword, default=None, annotation=_annotation(setting))
-            for name, setting in SETTINGS.items()
-        ),
-        inspect.Parameter("config", keyword, default=None, annotation=_CONFIG_OPTION),
+        *setting_parameters(),
         inspect.Parameter("explain", keyword, default=False, annotation=_EXPLAIN_OPTION),
     ]
     # The parser of options reads the signature, which is all that it asks of a function.
@@ -55,6 +51,18 @@ def make_serve() -> Callable[..., None]:
     serve.__annotations__ = {each.name: each.annotation for each in parameters}
     serve.__doc__ = _HELP
     return serve
+
+
+def setting_parameters() -> list[inspect.Parameter]:
+    """Return the options that say how a server is set up: one for each setting, and the file."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return [
+        *(
+            inspect.Parameter(name, keyword, default=None, annotation=_annotation(setting))
+            for name, setting in SETTINGS.items()
+        ),
+        inspect.Parameter("config", keyword, default=None, annotation=_CONFIG_OPTION),
+    ]
 
 
 _CONFIG_OPTION: Final = Annotated[

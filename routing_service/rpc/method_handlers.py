@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, cast
 
 import grpc
 
+from routing_service import __version__
 from routing_service.auth.bearer import check_expiry, expired
 from routing_service.auth.caller import Caller, Metadata, SignIn, SignInRefused
 from routing_service.auth.rights import check_entry
@@ -40,6 +41,8 @@ ROUTING_SERVICE: Final = "agent_routing.v1.RoutingService"
 ADMIN_SERVICE: Final = "agent_routing.v1.AdminService"
 
 REPLAYED_KEY: Final = "agent-routing-replayed"
+RELEASE_KEY: Final = "agent-routing-release"
+"""The server's version, for operators alone: strangers need not know what to look up."""
 
 WRITE_S_MAX: Final = 30.0
 """How long a stream's reader may leave gRPC's buffers full before it is let go."""
@@ -124,7 +127,9 @@ def service_handlers(
         "ExportUser": admin.export_user,
     }
     admin_methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        name: grpc.unary_unary_rpc_method_handler(calls.unary(name, method))
+        name: grpc.unary_unary_rpc_method_handler(
+            calls.unary(name, method, trailing=((RELEASE_KEY, __version__),))
+        )
         for name, method in admin_unary.items()
     }
     admin_methods |= {
@@ -158,8 +163,10 @@ class _Calls:
         self._draining = draining
         self._typical_s: dict[str, float] = {}
 
-    def unary(self, name: str, method: UnaryMethod) -> Callable[[bytes, Context], Awaitable[bytes]]:
-        """Return the handler of a unary RPC."""
+    def unary(
+        self, name: str, method: UnaryMethod, *, trailing: tuple[tuple[str, str], ...] = ()
+    ) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        """Return the handler of a unary RPC. trailing: metadata behind each of its answers."""
 
         async def handle(data: bytes, context: Context) -> bytes:
             record = CallRecord(name)
@@ -179,7 +186,9 @@ class _Calls:
             typical_s = self._typical_s.get(name, seconds)
             self._typical_s[name] = typical_s + TYPICAL_SHARE * (seconds - typical_s)
             if answered.replayed:
-                context.set_trailing_metadata(((REPLAYED_KEY, "true"),))
+                context.set_trailing_metadata((*trailing, (REPLAYED_KEY, "true")))
+            elif trailing:
+                context.set_trailing_metadata(trailing)
             return answered.body
 
         return handle

@@ -1,0 +1,163 @@
+"""``agent-routing doctor``: look at everything that a server needs, and say what to do.
+
+Owns the command's options and how findings look. It must not know how anything is looked at.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from routing_service.cli.options import TARGET_DEFAULT, PlainJsonOption, TargetOption, TimeoutOption
+from routing_service.cli.serve import setting_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from routing_service.cli.doctor_checks import Finding
+    from routing_service.config import Settings
+
+DOCTOR_TIMEOUT_S: Final = 5.0
+
+_HELP: Final = """Look at all that a server needs, and say what is wrong.
+
+Settings, registry, disk, store, clocks, certificate, addresses, and the server that runs, if one
+does: with the same flags, variables and file as agent-routing serve. Nothing is changed; it may be
+run beside a server at its busiest hour.
+"""
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing doctor --config routing.toml
+  agent-routing doctor --agents agents.yaml --store postgres://db/chat
+  agent-routing --token-file token doctor --target 127.0.0.1:50052
+
+\b
+Exit codes: 0 no problem (warnings do not count); 1 a problem; 2 what it was
+told is wrong.
+"""
+
+
+def make_doctor() -> Callable[..., None]:
+    """Return the command, with an option for each setting of a server."""
+
+    def doctor(
+        config: str | None, *, target: str, timeout: float, as_json: bool, **flags: object
+    ) -> None:
+        _doctor(config, flags, target=target, timeout_s=timeout, as_json=as_json)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        *setting_parameters(),
+        inspect.Parameter("target", keyword, default=TARGET_DEFAULT, annotation=TargetOption),
+        inspect.Parameter("timeout", keyword, default=DOCTOR_TIMEOUT_S, annotation=TimeoutOption),
+        inspect.Parameter("as_json", keyword, default=False, annotation=PlainJsonOption),
+    ]
+    # As for serve: the parser of options reads the signature alone.
+    doctor.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    doctor.__annotations__ = {each.name: each.annotation for each in parameters}
+    doctor.__doc__ = _HELP
+    return doctor
+
+
+def _doctor(
+    config: str | None, flags: dict[str, object], *, target: str, timeout_s: float, as_json: bool
+) -> None:
+    import json  # noqa: PLC0415 - see cli
+    from dataclasses import asdict  # noqa: PLC0415 - as above
+
+    from routing_service.cli.doctor_checks import Finding  # noqa: PLC0415 - as above
+    from routing_service.cli.failure import EXIT_FAILED  # noqa: PLC0415 - as above
+    from routing_service.config import SettingsInvalid, resolve_settings  # noqa: PLC0415 - as above
+    from routing_service.telemetry import configure_logging  # noqa: PLC0415 - as above
+
+    # What a driver says of a fault is in the finding; its log lines would come in between.
+    configure_logging("error", "auto")
+    found: list[Finding] = []
+    settings: Settings | None = None
+    try:
+        resolved = resolve_settings(flags, os.environ, config)
+    except SettingsInvalid as error:
+        found += [
+            Finding("settings", "problem", str(problem), "agent-routing serve --help has them all")
+            for problem in error.problems
+        ]
+    else:
+        settings = resolved.settings
+        found += [
+            Finding("settings", "warning", str(warning), "mend the name, or take it out")
+            for warning in resolved.warnings
+        ]
+        if not found:
+            own = [each for each in resolved.explain() if each.source != "default"]
+            found.append(Finding("settings", "ok", f"{len(own)} given, the others as by default"))
+    for finding in [*found, *_looked_at(settings, target, timeout_s)]:
+        if finding not in found:
+            found.append(finding)
+    problems = sum(finding.level == "problem" for finding in found)
+    if as_json:
+        typer.echo(json.dumps({"findings": [asdict(finding) for finding in found]}, indent=2))
+    else:
+        _print(found, problems)
+    if problems:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _looked_at(settings: Settings | None, target: str, timeout_s: float) -> Iterator[Finding]:
+    """Make every check; one that fails in a way nobody thought of does not hide the others."""
+    from routing_service.cli import doctor_checks as checks  # noqa: PLC0415 - see cli
+
+    made: list[Callable[[], Iterator[Finding]]] = [checks.machine]
+    if settings is not None:
+        known = settings
+        made += [
+            lambda: checks.registry(known),
+            lambda: checks.disk(known),
+            lambda: checks.store(known),
+            lambda: checks.certificates(known),
+            lambda: checks.ports(known),
+        ]
+    made.append(lambda: checks.server(target, timeout_s))
+    for check in made:
+        try:
+            yield from check()
+        except Exception as error:  # noqa: BLE001 - see above
+            name = getattr(check, "__name__", "check")
+            yield checks.Finding(
+                name if name != "<lambda>" else "check",
+                "problem",
+                f"could not be looked at: {type(error).__name__}: {error}",
+                "report this: the doctor itself has a fault",
+            )
+
+
+def _print(found: list[Finding], problems: int) -> None:
+    from rich.table import Table  # noqa: PLC0415 - see cli
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    from routing_service.cli.screen import console  # noqa: PLC0415 - as above
+
+    out = console()
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    marks = {
+        "ok": Text("good", "green"),
+        "warning": Text("look", "yellow"),
+        "problem": Text("WRONG", "bold red"),
+    }
+    for finding in found:
+        said = Text(finding.said)
+        if finding.remedy and finding.level != "ok":
+            said.append(f"\n→ {finding.remedy}", style="bold")
+        table.add_row(marks[finding.level], finding.what, said)
+    out.print(table)
+    warnings = sum(finding.level == "warning" for finding in found)
+    told = f"{problems or 'no'} problem{'s' * (problems != 1)}"
+    told += f", {warnings or 'no'} warning{'s' * (warnings != 1)}"
+    out.print(Text(told, "bold red" if problems else "bold green"))

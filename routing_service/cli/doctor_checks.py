@@ -1,0 +1,395 @@
+"""What ``agent-routing doctor`` looks at, a function each.
+
+Owns what is looked at, when it is well, and what to do if not. It must not know how findings are
+shown. Its rules: nothing is changed, made or locked, so that it may run beside a busy server; a check that cannot be made says so and does not hide the others; secrets are not shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import ssl
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+import grpc
+
+from agent_routing.v1 import admin_service_pb2 as admin_pb
+from agent_routing.v1.admin_service_pb2_grpc import AdminServiceStub
+from routing_service import __version__
+from routing_service.config import Settings, without_secrets
+from routing_service.listen_address import ListenFailed, check_is_free
+from routing_service.registry_file import RegistryFileError, check_registry_file
+from routing_service.rpc.health import READINESS
+from routing_service.storage.open_store import open_store_to_read, sqlite_path
+from routing_service.storage.store import StoreError
+
+Level = Literal["ok", "warning", "problem"]
+
+DISK_BYTES_LEAST: Final = 100 * 1024**2
+"""Below this a busy server fills the disk before somebody comes."""
+DISK_BYTES_SOON: Final = 1024**3
+DESCRIPTORS_LEAST: Final = 1_024
+CERTIFICATE_DAYS_SOON: Final = 14
+CLOCK_S_MAX: Final = 5.0
+"""By how much two clocks may differ before time-outs and tokens are wrong in a way that shows."""
+OVERDUE_S: Final = 60.0
+"""Time-outs take effect within about a second; a minute late nobody looks after them."""
+SESSIONS_READ: Final = 1_000
+STORE_S_MAX: Final = 15.0
+# A network's file system does not keep the promises that SQLite's log is built on.
+NETWORK_FILE_SYSTEMS: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs"}
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. remedy: what to do; empty where all is well."""
+
+    what: str
+    level: Level
+    said: str
+    remedy: str = ""
+
+
+def machine() -> Iterator[Finding]:
+    """Look at the interpreter and the limits of this process."""
+    yield Finding(
+        "version",
+        "ok",
+        f"{__version__}, Python {platform.python_version()}, grpcio {grpc.__version__}",
+    )
+    try:
+        import resource  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_LEAST:
+        yield Finding(
+            "descriptors",
+            "warning",
+            f"at most {hard} open files and connections",
+            "raise it (ulimit -Hn, LimitNOFILE of the unit); each connection and watch needs one",
+        )
+    else:
+        yield Finding("descriptors", "ok", f"{most} open files, as many as {hard} if needed")
+
+
+def registry(settings: Settings) -> Iterator[Finding]:
+    """Look at the registry file as a server would read it."""
+    if not settings.agents:
+        yield Finding("registry", "problem", "no registry file is named", "give --agents FILE")
+        return
+    try:
+        checked = check_registry_file(settings.agents)
+    except RegistryFileError as error:
+        problems = str(error).splitlines()
+        yield Finding(
+            "registry",
+            "problem",
+            problems[0] + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""),
+            f"agent-routing check {settings.agents}",
+        )
+        return
+    said = f"{settings.agents}, version {checked.registry.version}, "
+    said += f"{len(checked.registry.agents)} agents"
+    if checked.warnings:
+        yield Finding(
+            "registry",
+            "warning",
+            f"{said}; {len(checked.warnings)} warnings: {checked.warnings[0]}",
+            f"agent-routing check {settings.agents}",
+        )
+    else:
+        yield Finding("registry", "ok", said)
+
+
+def disk(settings: Settings) -> Iterator[Finding]:
+    """Look at the folder of a SQLite store: that it can be written, has room, and is local."""
+    if not settings.store.startswith("sqlite:"):
+        return
+    path = Path(sqlite_path(settings.store, settings.store.partition(":")[2])).absolute()
+    folder = path.parent
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK | os.X_OK):
+        yield Finding(
+            "disk", "problem", f"{folder} cannot be written", f"let this user write to {folder}"
+        )
+        return
+    kind = file_system_of(folder)
+    if kind in NETWORK_FILE_SYSTEMS:
+        yield Finding(
+            "disk",
+            "problem",
+            f"{folder} is on a network's file system ({kind}), which does not lock and sync as "
+            "SQLite needs it",
+            "keep the file on a disk of this machine, or use PostgreSQL",
+        )
+    free = shutil.disk_usage(folder).free
+    said = f"{folder}, {free / 1024**3:.1f} GB free"
+    if free < DISK_BYTES_LEAST:
+        yield Finding("disk", "problem", said, "make room; a full disk refuses every change")
+    elif free < DISK_BYTES_SOON:
+        yield Finding("disk", "warning", said, "make room soon; a turn takes about 2 KB")
+    else:
+        yield Finding("disk", "ok", said)
+
+
+def file_system_of(folder: Path) -> str:
+    """Return the kind of file system that a folder is on; "" where the system does not say."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        _, where, found, *_ = line.split(" ")
+        where = where.replace("\\040", " ")
+        inside = where == "/" or str(folder) == where or str(folder).startswith(f"{where}/")
+        if inside and len(where) >= len(best):
+            best, kind = where, found
+    return kind
+
+
+def store(settings: Settings) -> Iterator[Finding]:
+    """Open the store for reading: that it is there, is ours, and its times make sense."""
+    url = settings.store
+    shown = without_secrets(url)
+    if url.startswith("memory:"):
+        yield Finding(
+            "store",
+            "warning",
+            "memory: forgets everything when the server stops",
+            "name a file or a database with --store, unless this is a trial",
+        )
+        return
+    if url.startswith("sqlite:"):
+        path = Path(sqlite_path(url, url.partition(":")[2]))
+        if not path.exists():
+            yield Finding("store", "ok", f"{shown} is not there yet; the server makes it")
+            return
+    try:
+        yield from asyncio.run(asyncio.wait_for(_look_into(url, shown), STORE_S_MAX))
+    except TimeoutError:
+        yield Finding(
+            "store",
+            "problem",
+            f"{shown} does not answer within {STORE_S_MAX:.0f} s",
+            "look at the database and the way to it",
+        )
+    except StoreError as error:
+        yield Finding(
+            "store",
+            "problem",
+            str(error),
+            "docs/operations.md, What does it say?, tells what each of these means",
+        )
+
+
+async def _look_into(url: str, shown: str) -> list[Finding]:
+    opened = await open_store_to_read(url)
+    try:
+        now_us = time.time_ns() // 1_000
+        tenants = await opened.list_tenants("", SESSIONS_READ)
+        newest_us = 0
+        sessions = 0
+        for tenant in tenants:
+            rows, _ = await opened.list_sessions(tenant, b"", SESSIONS_READ)
+            sessions += len(rows)
+            newest_us = max([newest_us, *(row.update_us for row in rows)])
+        overdue = await opened.due_sessions(now_us - int(OVERDUE_S * 1e6), SESSIONS_READ)
+    finally:
+        await opened.close()
+    many = f"{sessions}{' or more' if sessions >= SESSIONS_READ else ''}"
+    found = [Finding("store", "ok", f"{shown}, {many} sessions of {len(tenants)} tenants")]
+    ahead_s = (newest_us - now_us) / 1e6
+    if ahead_s > CLOCK_S_MAX:
+        found.append(
+            Finding(
+                "clock",
+                "problem",
+                f"a session was changed {ahead_s:.0f} s from now: this clock is behind, or was set "
+                "back",
+                "set the clock (chronyc tracking, timedatectl); time-outs wait until it has caught "
+                "up",
+            )
+        )
+    if overdue:
+        found.append(
+            Finding(
+                "time-outs",
+                "warning",
+                f"{len(overdue)} sessions have time-outs that fell due more than a minute ago",
+                "a running server sees to them at once; with --no-expiry-sweep they wait for the "
+                "session's next call",
+            )
+        )
+    return found
+
+
+def certificates(settings: Settings) -> Iterator[Finding]:
+    """Look at the server's certificate: that it is one, has its key, and is not about to expire."""
+    file = settings.tls_certificate_file
+    if not file:
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(file, settings.tls_key_file)
+    except (OSError, ssl.SSLError) as error:
+        yield Finding(
+            "tls",
+            "problem",
+            f"{file} and {settings.tls_key_file} make no certificate: {error}",
+            "give the certificate with its chain and the key that belongs to it, both as PEM",
+        )
+        return
+    until = certificate_end(file)
+    days = (until - datetime.now(UTC)).days
+    said = f"{file} is good until {until:%Y-%m-%d %H:%M} UTC, {days} days"
+    if days < 0:
+        yield Finding("tls", "problem", f"{file} expired on {until:%Y-%m-%d}", "renew it")
+    elif days < CERTIFICATE_DAYS_SOON:
+        yield Finding("tls", "warning", said, "renew it; the server reads the new one by itself")
+    else:
+        yield Finding("tls", "ok", said)
+
+
+def certificate_end(file: str) -> datetime:
+    """Return when the first certificate of a PEM file expires."""
+    # The standard library decodes a certificate for people, and only from a file.
+    decoded = ssl._ssl._test_decode_cert(file)  # type: ignore[attr-defined]  # noqa: SLF001
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(decoded["notAfter"]), UTC)
+
+
+def ports(settings: Settings) -> Iterator[Finding]:
+    """Look at the addresses: free, or in use."""
+    addresses = {"listen": settings.listen_address}
+    if settings.admin_address is not None:
+        addresses["admin_listen"] = settings.admin_address
+    for name, address in addresses.items():
+        try:
+            check_is_free(address)
+        except ListenFailed:
+            yield Finding(name, "ok", f"{address} is in use; below is by whom")
+        else:
+            yield Finding(name, "ok", f"{address} is free")
+
+
+def server(target: str, timeout_s: float) -> Iterator[Finding]:
+    """Ask the server that runs: whether it can serve, and whether it is what is installed here."""
+    from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415 - slow to import
+
+    from routing_service.cli.credentials import given  # noqa: PLC0415 - as above
+
+    with given().channel(target) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            for service, what in (("", "alive"), (READINESS, "ready")):
+                asked = health_pb2.HealthCheckRequest(service=service)
+                answer = stub.Check(asked, timeout=timeout_s)
+                word = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+                if word == "SERVING":
+                    yield Finding("server", "ok", f"{target} is {what}")
+                else:
+                    yield Finding(
+                        "server",
+                        "problem",
+                        f"{target} says {word}: it cannot write to its store, or it drains",
+                        "look at the store, and at the server's log",
+                    )
+        except grpc.RpcError as error:
+            code = error.code().name
+            if code == "UNAVAILABLE":
+                yield Finding("server", "warning", f"no server answers at {target}", "start one")
+            else:
+                yield Finding("server", "problem", f"{target} answers {code}", _told(error))
+            return
+        yield from _operators_view(channel, target, timeout_s)
+
+
+def _operators_view(channel: grpc.Channel, target: str, timeout_s: float) -> Iterator[Finding]:
+    """Look at what only operators are told: release, registry, clock."""
+    from routing_service.cli.credentials import given  # noqa: PLC0415 - as above
+
+    stub = AdminServiceStub(channel)
+    metadata = given().metadata()
+    try:
+        reloaded, call = stub.ReloadAgents.with_call(
+            admin_pb.ReloadAgentsRequest(validate_only=True), timeout=timeout_s, metadata=metadata
+        )
+        before_us = time.time_ns() // 1_000
+        stats = stub.GetRoutingStats(
+            admin_pb.GetRoutingStatsRequest(), timeout=timeout_s, metadata=metadata
+        )
+        after_us = time.time_ns() // 1_000
+    except grpc.RpcError as error:
+        level: Level = (
+            "problem" if error.code() is grpc.StatusCode.FAILED_PRECONDITION else "warning"
+        )
+        yield Finding(
+            "server",
+            level,
+            f"{target} does not tell an operator's view [{error.code().name}]: {error.details()}",
+            "sign in with the scope admin (--token-file), or name the operators' listener "
+            "(--target); what follows is not looked at",
+        )
+        return
+    told = dict(call.trailing_metadata() or ()).get("agent-routing-release", "")
+    release = told if isinstance(told, str) else told.decode("ascii", "replace")
+    if release == __version__:
+        yield Finding("release", "ok", f"{target} runs {release}, as is installed here")
+    else:
+        yield Finding(
+            "release",
+            "warning",
+            f"{target} runs {release or 'an older release'}, here is {__version__}",
+            "use the commands of the server's release, or finish the roll-out",
+        )
+    if reloaded.registry_version != reloaded.previous_registry_version or (
+        reloaded.added_agent_ids or reloaded.removed_agent_ids or reloaded.changed_agent_ids
+    ):
+        yield Finding(
+            "registry",
+            "warning",
+            f"the file is at version {reloaded.registry_version}, the server goes by "
+            f"{reloaded.previous_registry_version}",
+            "agent-routing reload",
+        )
+    else:
+        yield Finding("registry", "ok", f"the server goes by version {reloaded.registry_version}")
+    if not stats.HasField("as_of_time"):
+        return
+    # Told as of the server's own now, unless it is behind with counting.
+    as_of_us = stats.as_of_time.ToMicroseconds()
+    ahead_s = (as_of_us - after_us) / 1e6
+    behind_s = (before_us - as_of_us) / 1e6
+    if behind_s > CLOCK_S_MAX:
+        yield Finding(
+            "clock",
+            "warning",
+            f"the server's figures are {behind_s:.0f} s old: its clock is behind this one, or it is "
+            "busy and counts later",
+            "compare the clocks (chronyc tracking, timedatectl); ask again when it is quiet",
+        )
+    elif ahead_s > CLOCK_S_MAX:
+        yield Finding(
+            "clock",
+            "problem",
+            f"the server's clock is {ahead_s:.0f} s ahead of this one",
+            "set the clocks of both machines (chronyc tracking, timedatectl)",
+        )
+    else:
+        yield Finding("clock", "ok", "the server's clock agrees with this one")
+
+
+def _told(error: grpc.RpcError) -> str:
+    return str(error.details() or "look at the server's log")
