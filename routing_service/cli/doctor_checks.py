@@ -1,7 +1,8 @@
 """What ``agent-routing doctor`` looks at, a function each.
 
 Owns what is looked at, when it is well, and what to do if not. It must not know how findings are
-shown. Its rules: nothing is changed, made or locked, so that it may run beside a busy server; a check that cannot be made says so and does not hide the others; secrets are not shown.
+shown. Its rules: nothing is changed, made or locked, so that it may run beside a busy server; a check
+that cannot be made says so and does not hide the others; secrets are not shown.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal
 
@@ -253,7 +254,7 @@ def certificates(settings: Settings) -> Iterator[Finding]:
         )
         return
     until = certificate_end(file)
-    days = (until - datetime.now(UTC)).days
+    days = (until - datetime.now(UTC)) // timedelta(days=1)
     said = f"{file} is good until {until:%Y-%m-%d %H:%M} UTC, {days} days"
     if days < 0:
         yield Finding("tls", "problem", f"{file} expired on {until:%Y-%m-%d}", "renew it")
@@ -376,8 +377,8 @@ def _operators_view(channel: grpc.Channel, target: str, timeout_s: float) -> Ite
         yield Finding(
             "clock",
             "warning",
-            f"the server's figures are {behind_s:.0f} s old: its clock is behind this one, or it is "
-            "busy and counts later",
+            f"the server's figures are {behind_s:.0f} s old: its clock is behind, or it "
+            "counts later",
             "compare the clocks (chronyc tracking, timedatectl); ask again when it is quiet",
         )
     elif ahead_s > CLOCK_S_MAX:
