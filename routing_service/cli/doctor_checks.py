@@ -1,8 +1,8 @@
 """What ``agent-routing doctor`` looks at, a function each.
 
 Owns what is looked at, when it is well, and what to do if not. It must not know how findings are
-shown. Its rules: nothing is changed, made or locked, so that it may run beside a busy server; a check
-that cannot be made says so and does not hide the others; secrets are not shown.
+shown. Its rules: nothing is changed, made or locked, so that it may run beside a busy server; what
+cannot be looked at says so and does not hide the others; secrets are not shown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``agent-routing doctor``: each thing that can be wrong with a server is named, with the remedy."""
+"""``agent-routing doctor``: what can be wrong with a server is named, with the remedy."""
 
 from __future__ import annotations
 
