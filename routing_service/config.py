@@ -78,6 +78,11 @@ def separated(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
+def _parse_optional_address(text: str) -> ListenAddress | None:
+    """Read an address, or nothing. Raises ValueError as parse_listen_address() does."""
+    return parse_listen_address(text) if text else None
+
+
 def _setting(default: T, form: Form, text: str) -> T:
     """Make a field of Settings. text: for ``--help``, without the default."""
     made: T = field(default=default, metadata={"form": form, "default": default, "help": text})
@@ -271,6 +276,12 @@ class Settings:
         WholeNumber(1, 1_000_000),
         "connections at a time; one more is closed before it is read",
     )
+    metrics_listen: str = _setting(
+        "",
+        Words("HOST:PORT", _parse_optional_address),
+        "where Prometheus may fetch figures, by HTTP from /metrics: HOST:PORT, [IPV6]:PORT or "
+        "unix:PATH; empty = nowhere",
+    )
     keepalive_s: float = _setting(
         60.0,
         Seconds(1, 86_400),
@@ -294,6 +305,11 @@ class Settings:
         _read(values, {}, problems)
         if problems:
             raise SettingsInvalid(tuple(problems))
+
+    @property
+    def metrics_address(self) -> ListenAddress | None:
+        """``metrics_listen``, read; None if there is none."""
+        return _parse_optional_address(self.metrics_listen)
 
     @property
     def listen_address(self) -> ListenAddress:

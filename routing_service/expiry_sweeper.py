@@ -67,6 +67,8 @@ class ExpirySweeper:
         self._clock_us = clock_us
         self._holder = new_uuid7()
         self._lease_ends_us = 0
+        self.sessions_swept = 0
+        self.failures = 0
         self._postponed: dict[SessionKey, int] = {}
         """Until when: what is due by its row and was found to have nothing to do."""
 
@@ -82,11 +84,13 @@ class ExpirySweeper:
                 except StoreClosed:
                     return
                 except StoreError as error:
+                    self.failures += 1
                     if not failed:
                         _log.warning("expiry_sweep_failed", error=str(error))
                     failed = True
                 except Exception:  # noqa: BLE001 - whatever it was, the others are to be swept
                     # A bug must neither end the server nor the sweeping of other sessions.
+                    self.failures += 1
                     _log.exception("expiry_sweep_failed")
                 if not is_full:
                     await asyncio.sleep(SWEEP_INTERVAL_S)
@@ -107,6 +111,7 @@ class ExpirySweeper:
             part = due[place : place + SWEEP_AT_ONCE]
             swept += sum(await asyncio.gather(*(self._sweep_one(key, now_us) for key in part)))
         if swept:
+            self.sessions_swept += swept
             _log.info("expiry_swept", sessions=swept)
         return swept
 

@@ -35,6 +35,10 @@ LATENCY_BOUNDS_S: Final = (
 disk; above 10 s a call has outlived the default deadline."""
 
 
+MESSAGE_METHODS: Final = frozenset({"Route", "RouteStream"})
+"""They bring messages of users; what follows within a message saves nothing more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Latency:
     """How long the calls of one method took."""
@@ -66,9 +70,11 @@ class MetricsSnapshot:
     outcomes: Mapping[tuple[str, str], int]
     """Completed turns, by (outcome, outcome status)."""
     supervisor_bypassed: int
-    """Decisions that cost no call of the supervisor."""
+    """Messages of users that cost no call of the supervisor."""
     replays: Mapping[str, int]
     """Repeats that got the first answer, by method."""
+    topics: Mapping[str, int]
+    """Messages that topic detection was asked about, by what it did with them."""
     latency: Mapping[str, Latency]
     """By method."""
 
@@ -85,6 +91,7 @@ class Metrics:
         self._outcomes: Counter[tuple[str, str]] = Counter()
         self._supervisor_bypassed = 0
         self._replays: Counter[str] = Counter()
+        self._topics: Counter[str] = Counter()
         self._buckets: dict[str, list[int]] = {}
         self._sums_s: defaultdict[str, float] = defaultdict(float)
 
@@ -102,7 +109,10 @@ class Metrics:
         else:
             if record.reason:
                 self._decisions[method, record.reason] += 1
-                self._supervisor_bypassed += record.supervisor_bypassed
+                if method in MESSAGE_METHODS:
+                    self._supervisor_bypassed += record.supervisor_bypassed
+            if record.topic_outcome:
+                self._topics[record.topic_outcome] += 1
             if record.command:
                 self._commands[record.command] += 1
             if record.outcome:
@@ -125,6 +135,7 @@ class Metrics:
             outcomes=dict(self._outcomes),
             supervisor_bypassed=self._supervisor_bypassed,
             replays=dict(self._replays),
+            topics=dict(self._topics),
             latency={
                 method: Latency(tuple(buckets), self._sums_s[method])
                 for method, buckets in self._buckets.items()

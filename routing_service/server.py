@@ -23,6 +23,7 @@ import grpc
 import structlog
 
 from agent_routing.v1 import admin_service_pb2, routing_service_pb2
+from routing_service import __version__
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.command_handler import CommandHandler
 from routing_service.config import (
@@ -40,6 +41,8 @@ from routing_service.listen_address import ListenAddress, ListenFailed
 from routing_service.listeners import Listeners
 from routing_service.log_privacy import IdHashes, LogKeyInvalid, read_key
 from routing_service.metrics import Metrics
+from routing_service.metrics_listener import MetricsListener
+from routing_service.metrics_page import CONTENT_TYPE, ServerFigures, metrics_page
 from routing_service.registry_file import RegistryFileError, check_registry_file
 from routing_service.registry_source import RegistrySource
 from routing_service.rpc.admin_servicer import AdminServicer
@@ -107,11 +110,13 @@ class RoutingServer:
         source: RegistrySource,
         signing_in: MadeSignIn,
         drain: Callable[[], None],
+        metrics_address: ListenAddress | None,
         opened: AsyncExitStack,
     ) -> None:
         """Take over what is running. drain: tells callers to go elsewhere."""
         self._admin_address = admin_address
         self._signing_in = signing_in
+        self._metrics_address = metrics_address
         self._feed = feed
         self._source = source
         self._settings = settings
@@ -127,6 +132,7 @@ class RoutingServer:
         settings: Settings,
         *,
         observer: CallObserver | None = None,
+        counts: Counts | None = None,
         clock_us: Callable[[], int] = system_clock_us,
         store_opener: OpenStore = open_store,
         make_probe: MakeProbe = StoreProbe,
@@ -134,7 +140,8 @@ class RoutingServer:
     ) -> RoutingServer:
         """Start serving: registry, store, handler, address, in this order.
 
-        observer: hears of each call; None = bugs alone are logged. clock_us: what decisions take
+        observer: hears of each call; None = bugs alone are logged. counts: what the metrics page
+        shows of calls and log lines; None = it shows none. clock_us: what decisions take
         for the time, microseconds since 1970. make_probe: from the store's probe and what to tell.
         load_model: of topic detection; called where a registry wants it.
         Raises SettingsInvalid, RegistryFileError, StoreError, ListenFailed; nothing stays open.
@@ -202,13 +209,41 @@ class RoutingServer:
                 (routing_handler, health.handler()),
                 (admin_handler, *channelz_handlers(signing_in.sign_in)),
             )
+            sweeper = ExpirySweeper(store, handler.expire, clock_us)
+
+            def figures() -> str:
+                counted = counts or Counts()
+                return metrics_page(
+                    counted.metrics.snapshot(),
+                    ServerFigures(
+                        is_ready=health.is_ready,
+                        watches=feed.watches,
+                        registry_version=str(source.registry.version),
+                        agents=len(source.registry.agents),
+                        registry_reloads=source.reloads,
+                        registry_reload_failures=source.failures,
+                        stickiness_enabled=source.registry.stickiness_enabled,
+                        sessions_expired=sweeper.sessions_swept,
+                        expiry_failures=sweeper.failures,
+                        stuck=stats.stuck,
+                        log_lines_lost=counted.lines_lost(),
+                        # The memory engine, and stores of tests, keep no count.
+                        writes=getattr(store, "write_figures", None),
+                    ),
+                    __version__,
+                )
+
+            metrics_address = settings.metrics_address
+            if metrics_address is not None:
+                listener = await MetricsListener.start(metrics_address, figures, CONTENT_TYPE)
+                opened.push_async_callback(listener.close)
+                metrics_address = listener.address
             tasks = [
                 ("store probe", probe.run()),
                 ("registry", source.watch()),
                 ("stats", stats.run()),
             ]
             if settings.expiry_sweep:
-                sweeper = ExpirySweeper(store, handler.expire, clock_us)
                 tasks.append(("expiry sweeper", sweeper.run()))
             if tls is not None:
                 tasks.append(("TLS files", tls.run()))
@@ -228,6 +263,7 @@ class RoutingServer:
                 address=str(address),
                 admin_address=str(admin_address or ""),
                 tls=tls is not None,
+                metrics_address=str(metrics_address or ""),
                 store=without_secrets(settings.store),
                 registry=settings.agents,
                 registry_version=registry.version,
@@ -243,6 +279,7 @@ class RoutingServer:
                 feed=feed,
                 drain=drain,
                 source=source,
+                metrics_address=metrics_address,
                 opened=opened.pop_all(),
             )
 
@@ -257,6 +294,11 @@ class RoutingServer:
         if self._admin_address is not None:
             return str(self._admin_address)
         return self.address if self._settings.has_admin_on_main else ""
+
+    @property
+    def metrics_address(self) -> str:
+        """Where the figures are served, HOST:PORT or unix:PATH; empty if nowhere."""
+        return str(self._metrics_address or "")
 
     @property
     def port(self) -> int:
@@ -297,6 +339,14 @@ class RoutingServer:
         _log.info("server_stopped", address=self.address)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counts:
+    """What is counted outside of a server, for its metrics page."""
+
+    metrics: Metrics = dataclasses.field(default_factory=Metrics)
+    lines_lost: Callable[[], int] = lambda: 0
+
+
 class NobodyListens:
     """A CallObserver for a server in a program that has no log of its own."""
 
@@ -308,7 +358,9 @@ class NobodyListens:
         return log_failure(record, error)
 
 
-async def serve(settings: Settings, observer: CallObserver | None = None) -> None:
+async def serve(
+    settings: Settings, observer: CallObserver | None = None, counts: Counts | None = None
+) -> None:
     """Serve until SIGTERM or SIGINT, then stop in order. Raises what RoutingServer.start does.
 
     A SIGINT while it stops ends the process at once: nothing that was answered is lost by it.
@@ -316,7 +368,7 @@ async def serve(settings: Settings, observer: CallObserver | None = None) -> Non
     stop_asked = asyncio.Event()
     reload_asked = asyncio.Event()
     _on_signals(stop_asked, reload_asked)
-    server = await RoutingServer.start(settings, observer=observer)
+    server = await RoutingServer.start(settings, observer=observer, counts=counts)
     reloading = asyncio.create_task(_reload_when_asked(server, reload_asked), name="reload")
     try:
         if not stop_asked.is_set():
@@ -341,10 +393,11 @@ def run(settings: Settings) -> int:
         error_words=settings.log_error_words,
     )
     _allow_descriptors(settings.connections_max)
-    observer = CallLog(configured, Metrics())
+    counts = Counts(Metrics(), lambda: configured.writer.lines_lost)
+    observer = CallLog(configured, counts.metrics)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(settings, observer))
+            runner.run(serve(settings, observer, counts))
     except (SettingsInvalid, RegistryFileError, StoreUrlInvalid) as error:
         return _refused(error, EXIT_USAGE)
     except (StoreError, ListenFailed) as error:

@@ -76,6 +76,7 @@ class Step:
         self.directories: dict[str, DirectoryDelta] = {}
         self.walks: dict[SessionKey, SessionWalk] = {}
         self.known: dict[str, Directory] = {}
+        self.stuck = 0
         self._head = head
         self._home_agent_id = home_agent_id
         self._added: dict[str, Added] = {}
@@ -146,6 +147,7 @@ class Step:
 
     def _add(self, tenant: str, added: Added) -> None:
         for place, counts in added.counts.items():
+            self.stuck += counts.stuck
             self._count_at(tenant, place.hour, place.channel, counts)
         for place, firsts in added.channel_firsts.items():
             if place.channel:

@@ -118,6 +118,8 @@ class StatsKeeper:
         self._audit_after = ""
         self._counting_s = 0.0
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
+        self.stuck = 0
+        """Users found stuck by steps of this process; each is found by one process alone."""
 
     async def run(self) -> None:
         """Take steps until cancelled. Of several processes the one with the lease does."""
@@ -187,6 +189,7 @@ class StatsKeeper:
                 limit //= 4
             if not await self._swap(ALL_TENANTS, HEAD, raw, data):
                 return True  # Somebody else took a step; there may be more to take after it.
+            self.stuck += made.stuck
             self._keep(made)
             await self._add(after)
             return is_full

@@ -58,6 +58,11 @@ class HealthService:
         """Say whether calls should come here. While draining they should not, whatever is said."""
         self._set_status(_SERVING if is_ready and not self._is_draining else _NOT_SERVING)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether calls should come here."""
+        return self._statuses[READINESS] == _SERVING
+
     def drain(self) -> None:
         """Say NOT_SERVING for good. Watches hear of it and end, so that nobody waits for them."""
         self._is_draining = True

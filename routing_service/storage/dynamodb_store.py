@@ -52,6 +52,7 @@ from routing_service.storage.write_checks import (
     check_limit,
     check_setting,
 )
+from routing_service.storage.write_figures import WriteFigures
 
 WAITING_WRITES_MAX: Final = 8_192
 """Writes that may wait: some seconds' worth. What comes on top would time out in the queue."""
@@ -113,6 +114,11 @@ class DynamodbStore:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def write_figures(self) -> WriteFigures:
+        """How large groups of writes were, and how long they took."""
+        return self._writer.figures
 
     @property
     def shared_writers(self) -> bool:

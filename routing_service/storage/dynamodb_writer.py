@@ -14,6 +14,7 @@ At most 4 + 2 x APPEND_TASKS_MAX + 1 of the 100 that DynamoDB takes, and 2.8 of 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -51,6 +52,7 @@ from routing_service.storage.store import (
     TaskRow,
     TaskTaken,
 )
+from routing_service.storage.write_figures import WriteFigures
 
 ATTEMPTS_MAX: Final = 6
 """Transactions of one append that find its place in the log closed, a task other than expected, or
@@ -70,6 +72,7 @@ class Writer:
         finish_removal: Callable[[SessionKey], Awaitable[None]],
     ) -> None:
         """Write nothing yet. finish_removal: takes away what is left of a session."""
+        self.figures = WriteFigures()
         self._api = api
         self._sequences = sequences
         self._finish_removal = finish_removal
@@ -88,6 +91,7 @@ class Writer:
         for _ in range(ATTEMPTS_MAX):
             place = await self._sequences.give(name)
             actions = self._actions(append, write_id, tasks, new=new, at=(name, place))
+            begun_s = time.perf_counter()
             try:
                 await self._api.transact(actions, str(new_uuid7()))
             except TransactionRefused:
@@ -97,6 +101,8 @@ class Writer:
                 if place % SETTLE_EVERY == 0:
                     self._sequences.settle_soon(name)
                 return
+            finally:
+                self.figures.count(1, time.perf_counter() - begun_s)
             explained = await self._explain(append, write_id, tasks)
             if explained is None:
                 return

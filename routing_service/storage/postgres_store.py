@@ -58,6 +58,7 @@ from routing_service.storage.write_checks import (
     check_limit,
     check_setting,
 )
+from routing_service.storage.write_figures import WriteFigures
 
 _BOOKKEEPING_BYTES: Final = 512
 """What a write holds beside its payload, for the writer's limits; an estimate."""
@@ -195,6 +196,11 @@ class PostgresStore:
             on_stored=self._tell,
         )
         self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def write_figures(self) -> WriteFigures:
+        """How large groups of writes were, and how long they took."""
+        return self._writer.figures
 
     @property
     def shared_writers(self) -> bool:

@@ -10,6 +10,7 @@ with one write is that write's affair; and nothing is acknowledged before its co
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
@@ -35,6 +36,7 @@ from routing_service.storage.store import (
     StoreError,
     StoreUnavailable,
 )
+from routing_service.storage.write_figures import WriteFigures
 
 GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes in one group, so that a group of large changes does not keep the small ones waiting."""
@@ -106,6 +108,7 @@ class GroupWriter:
         on_stored: Callable[[Sequence[Append]], None],
     ) -> None:
         """Write nothing yet. on_stored: hears of appends after their commit."""
+        self.figures = WriteFigures()
         self._pool = pool
         self._rows = rows
         self._groups_in_flight_max = groups_in_flight_max
@@ -265,7 +268,11 @@ class GroupWriter:
         async def run(connection: Connection) -> list[StoreError | None]:
             return await self._run_on(connection, writes)
 
-        return await self._pool.run(run)
+        begun_s = time.perf_counter()
+        try:
+            return await self._pool.run(run)
+        finally:
+            self.figures.count(len(group), time.perf_counter() - begun_s)
 
     async def _run_on(
         self, connection: Connection, writes: Sequence[Write]

@@ -72,6 +72,7 @@ from routing_service.storage.write_checks import (
     check_limit,
     check_setting,
 )
+from routing_service.storage.write_figures import WriteFigures
 
 READ_GROUP_CALLS_MAX: Final = 64
 """Reads in one round trip: their replies are of any size, so fewer than of writes."""
@@ -127,6 +128,11 @@ class RedisStore:
         self._turns = count()
         self._writer = AppendWriter(self._writes, keys)
         self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def write_figures(self) -> WriteFigures:
+        """How large groups of writes were, and how long they took."""
+        return self._writer.figures
 
     @property
     def shared_writers(self) -> bool:

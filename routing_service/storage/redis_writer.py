@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Hashable
 from functools import partial
 from itertools import count
@@ -45,6 +46,7 @@ from routing_service.storage.store import (
     StoreUnavailable,
     TaskTaken,
 )
+from routing_service.storage.write_figures import WriteFigures
 
 ORIGIN_BYTES: Final = 4
 TOKEN_BYTES: Final = 8
@@ -72,6 +74,7 @@ class AppendWriter:
 
     def __init__(self, lane: Lane, keys: Keys) -> None:
         """Write nothing yet."""
+        self.figures = WriteFigures()
         self._lane = lane
         self._keys = keys
         self._origin = os.urandom(ORIGIN_BYTES)
@@ -135,7 +138,11 @@ class AppendWriter:
         self, append: Append, tokens: dict[bytes, bytes], owners: dict[bytes, bytes]
     ) -> list[Reply]:
         keys = self._keys.session(append.key)
-        (reply,) = await self._lane.call([_append_command(append, keys, tokens, owners)])
+        begun_s = time.perf_counter()
+        try:
+            (reply,) = await self._lane.call([_append_command(append, keys, tokens, owners)])
+        finally:
+            self.figures.count(1, time.perf_counter() - begun_s)
         return list(reply)
 
     @staticmethod

@@ -54,6 +54,7 @@ from routing_service.storage.write_checks import (
     check_limit,
     check_setting,
 )
+from routing_service.storage.write_figures import WriteFigures
 
 BUSY_TIMEOUT_S: Final = 5.0
 """How long a write waits for another program that has the file locked, such as a backup."""
@@ -188,6 +189,11 @@ class SqliteStore:
         self._pages = pages
         self._connections = connections
         self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def write_figures(self) -> WriteFigures:
+        """How large groups of writes were, and how long they took."""
+        return self._writer.figures
 
     @property
     def shared_writers(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from routing_service.storage.store import (
     StoreUnavailable,
     TaskTaken,
 )
+from routing_service.storage.write_figures import WriteFigures
 
 GROUP_WRITES_MAX: Final = APPENDS_MAX
 """Writes in one transaction."""
@@ -106,6 +108,7 @@ class GroupWriter:
         on_abandoned: awaited when the loop ends without ``close``; it has to end the connections'
         threads, or the process would never exit.
         """
+        self.figures = WriteFigures()
         self._connection = connection
         self._group_writes_max = group_writes_max
         self._on_abandoned = on_abandoned
@@ -228,6 +231,7 @@ class GroupWriter:
         if not group:
             return
         writes = [waiting.write for waiting in group]
+        begun_s = time.perf_counter()
         try:
             outcomes = await self._connection.run(write_group, writes)
         except asyncio.CancelledError:
@@ -236,6 +240,7 @@ class GroupWriter:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it was, the writer goes on
             outcomes = [error] * len(group)
+        self.figures.count(len(group), time.perf_counter() - begun_s)
         failures: dict[int, tuple[Exception, int]] = {}  # Each once, and how many it met.
         for waiting, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, Exception) and not isinstance(outcome, _REFUSALS):

@@ -35,7 +35,7 @@ from routing_service.core import events as ev
 from routing_service.examples import EXAMPLES
 from routing_service.ids import new_uuid7
 from routing_service.rpc.call_record import CallRecord
-from routing_service.server import RoutingServer
+from routing_service.server import Counts, RoutingServer
 from routing_service.storage.event_codec import decode_events
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import PAGE_ROWS_MAX, AuditEntry, Change, SessionKey, Store
@@ -71,12 +71,15 @@ class Clock:
 class Observer:
     """Keeps every finished call, and every failure of the server itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: Counts | None = None) -> None:
+        self.counts = counts
         self.calls: list[CallRecord] = []
         self.failures: list[BaseException] = []
 
     def finished(self, record: CallRecord) -> None:
         self.calls.append(record)
+        if self.counts is not None:
+            self.counts.metrics.count_call(record)
 
     def failed(self, record: CallRecord, error: BaseException) -> str:
         self.failures.append(error)
@@ -433,13 +436,14 @@ async def serving(
     clock: Clock | None = None,
     shared: Store | None = None,
     model: TopicModel | None = None,
+    counts: Counts | None = None,
     **settings: Any,
 ) -> AsyncIterator[LiveService]:
     """Run a server until the block ends.
 
     registry: an example's name, or a registry file's text. store: "" = SQLite in the folder, the
     same file each time. shared: an open store, which stays open. model: detects topics; None = the
-    one that comes with the service.
+    one that comes with the service. counts: what the metrics page shows of calls.
     """
     if registry in EXAMPLES:
         path = EXAMPLES[registry].registry_path
@@ -447,7 +451,7 @@ async def serving(
         path = folder / "agents.yaml"
         await asyncio.to_thread(path.write_text, registry, encoding="utf-8")
     clock = clock or Clock()
-    observer = Observer()
+    observer = Observer(counts)
     # Where a test lets time pass, what it then does is in the test's hand.
     settings = {"expiry_sweep": False} | settings
     opened: list[Store] = []
@@ -464,6 +468,7 @@ async def serving(
             **settings,
         ),
         observer=observer,
+        counts=counts,
         clock_us=clock,
         store_opener=opener,
         load_model=(lambda: model) if model else load_topic_model,

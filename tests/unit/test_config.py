@@ -49,6 +49,7 @@ GIVEN = {
     "caller_calls_per_s": (0, "6", "7", 7),
     "caller_streams_max": (0, "6", "7", 7),
     "connections_max": (5, "6", "7", 7),
+    "metrics_listen": ("127.0.0.1:1", "127.0.0.1:2", '"127.0.0.1:3"', "127.0.0.1:3"),
     "keepalive_s": (5.5, "6", "7", 7.0),
     "keepalive_timeout_s": (5.5, "6", "7", 7.0),
     "connection_age_max_s": (50, "60", "70.5", 70.5),

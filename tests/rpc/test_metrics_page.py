@@ -1,0 +1,205 @@
+"""The figures of a running server, as Prometheus fetches them."""
+
+import asyncio
+import re
+
+import pytest
+
+from agent_routing.v1 import routing_service_pb2
+from routing_service.config import Settings, SettingsInvalid
+from routing_service.listen_address import ListenFailed
+from routing_service.metrics import LATENCY_BOUNDS_S, Metrics
+from routing_service.rpc.call_record import CallRecord
+from routing_service.server import Counts, RoutingServer
+from routing_service.storage.memory_store import MemoryStore
+from tests.rpc.live_service import ask, refusal, serving
+from tests.rpc.registries import DESK
+
+SAMPLE = re.compile(r"(?P<name>[a-z_]+)(?:\{(?P<labels>[^{}]*)\})? (?P<value>\S+)")
+
+
+def read(page):
+    """Return each sample's value by its name and labels; hold that the format is Prometheus's."""
+    found, kinds = {}, {}
+    for line in page.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name not in kinds
+            kinds[name] = kind
+        elif not line.startswith("# HELP "):
+            sample = SAMPLE.fullmatch(line)
+            assert sample, line
+            family = re.sub(r"_(bucket|sum|count)$", "", sample["name"])
+            assert family in kinds or sample["name"] in kinds, line
+            key = f"{sample['name']}{{{sample['labels'] or ''}}}"
+            assert key not in found, line
+            found[key] = float(sample["value"])
+    assert page.endswith("\n")
+    return found
+
+
+async def fetch(address, request=b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
+    """Send a request and return status line, headers and body."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request)
+    answer = (await asyncio.wait_for(reader.read(), 20)).decode()
+    writer.close()
+    head, _, body = answer.partition("\r\n\r\n")
+    status, *headers = head.split("\r\n")
+    return status, dict(line.split(": ", 1) for line in headers), body
+
+
+@pytest.fixture
+async def measured(tmp_path):
+    """A help desk on SQLite with its figures on a free port."""
+    async with serving(tmp_path, DESK, metrics_listen="127.0.0.1:0", counts=Counts()) as running:
+        yield running
+
+
+async def test_figures_are_what_happened(measured):
+    """A conversation whose every number is known."""
+    chat = await measured.chat().with_agent("sales", **ask())
+    await chat.say("three")
+    await refusal(chat.set_active("premium", initiator=3))
+    await chat.say("/status")
+    await measured.call("Status", routing_service_pb2.StatusRequest(session_id=chat.session_id))
+    status, headers, page = await fetch(measured.server.metrics_address)
+    assert status == "HTTP/1.1 200 OK"
+    assert headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    found = read(page)
+
+    def of(name, labels=""):
+        return found[f"agent_routing_{name}{{{labels}}}"]
+
+    assert of("calls_total", 'method="Route",code="OK"') == 3
+    assert of("decisions_total", 'method="Route",reason="follow_up_lock"') == 1
+    assert of("decisions_total", 'method="CompleteTurn",reason="supervisor_handoff"') == 1
+    assert of("supervisor_calls_saved_total") == 1
+    assert of("handoff_refusals_total", 'rule="entitled"') == 1
+    assert of("commands_total", 'command="status"') == 1
+    assert of("outcomes_total", 'outcome="follow_up",status="applied"') == 1
+    refused = 'method="SetActiveAgent",code="FAILED_PRECONDITION",reason="HANDOFF_REFUSED"'
+    assert of("errors_total", refused) == 1
+    assert of("call_duration_seconds_count", 'method="Route"') == 3
+    assert of("call_duration_seconds_bucket", 'method="Route",le="+Inf"') == 3
+    assert 0 < of("call_duration_seconds_sum", 'method="Route"') < 60
+    assert of("ready") == 1
+    assert of("registry_info", 'version="desk-1"') == 1
+    assert of("registry_agents") == 22
+    # Every change was written in some group; the probe at the start is one more.
+    assert of("store_group_writes_sum") >= 6
+    assert of("store_write_seconds_count") == of("store_group_writes_count") > 0
+    assert found["process_cpu_seconds_total{}"] > 0
+
+
+async def test_watchers_reloads_and_time_outs_are_told(measured):
+    """What stands or happens outside of calls."""
+    chat = await measured.chat().with_agent("sales")
+    watch = measured.call(
+        "WatchSession",
+        routing_service_pb2.WatchSessionRequest(session_id=chat.session_id, user_id="ana"),
+    )
+    await watch.read()
+    await measured.server.reload()
+    found = read((await fetch(measured.server.metrics_address))[2])
+    assert found["agent_routing_watches{}"] == 1
+    assert found['agent_routing_registry_reloads_total{result="failed"}'] == 0
+    assert found["agent_routing_expired_sessions_total{}"] == 0
+    watch.cancel()
+
+
+async def test_stuck_users_are_counted_as_the_log_is_folded(measured):
+    """Who leaves an agent by a command right after it came was with the wrong one."""
+    chat = await measured.chat().with_agent("sales")
+    await chat.say("/supervisor")
+    async with asyncio.timeout(50):
+        while True:
+            found = read((await fetch(measured.server.metrics_address))[2])
+            if found["agent_routing_stuck_users_total{}"] == 1:
+                break
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "404 Not Found"),
+        (b"GET /metrics/../secret HTTP/1.1\r\n\r\n", "404 Not Found"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+        (b"\x16\x03\x01\r\n\r\n", "405 Method Not Allowed"),
+        (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", "200 OK"),
+    ],
+)
+async def test_only_the_page_is_served(measured, request_bytes, status):
+    """Nothing else is there, and nothing breaks the listener."""
+    answered, _, _ = await fetch(measured.server.metrics_address, request_bytes)
+    assert answered == f"HTTP/1.1 {status}"
+    assert (await fetch(measured.server.metrics_address))[0] == "HTTP/1.1 200 OK"
+
+
+async def test_head_has_no_body_and_too_much_is_cut_off(measured):
+    """A request that never ends is not kept."""
+    _, headers, body = await fetch(
+        measured.server.metrics_address, b"HEAD /metrics HTTP/1.1\r\n\r\n"
+    )
+    assert (int(headers["Content-Length"]) > 1000, body) == (True, "")
+    answered, _, _ = await fetch(measured.server.metrics_address, b"GET /" + b"x" * 20_000)
+    assert answered == ""
+
+
+async def test_labels_are_words_of_closed_sets(measured):
+    """A caller who invents sessions, users or agents makes no new series."""
+    before = read((await fetch(measured.server.metrics_address))[2]).keys()
+    for number in range(20):
+        chat = measured.chat(user_id=f"user-{number}")
+        await chat.say(f"/agent nobody{number}")
+        await refusal(chat.set_active(f"agent-{number}"))
+    after = read((await fetch(measured.server.metrics_address))[2])
+    assert not [key for key in after if re.search(r"user-|agent-\d|nobody|chat-", key)]
+    assert len(after) < len(before) + 60
+
+
+async def test_address_that_is_taken_is_told(measured, tmp_path):
+    """Before the server says that it serves."""
+    agents = tmp_path / "other.yaml"
+    agents.write_text(DESK, "utf-8")
+    settings = Settings(
+        listen="127.0.0.1:0",
+        store="memory:",
+        agents=str(agents),
+        metrics_listen=measured.server.metrics_address,
+    )
+    with pytest.raises(ListenFailed):
+        await RoutingServer.start(settings)
+    with pytest.raises(SettingsInvalid, match="metrics_listen"):
+        Settings(metrics_listen="here")
+
+
+async def test_engine_without_figures_leaves_them_out(tmp_path):
+    """The memory engine writes nothing anywhere."""
+    agents = tmp_path / "agents.yaml"
+    agents.write_text(DESK, "utf-8")
+    settings = Settings(
+        listen="127.0.0.1:0", store="memory:", agents=str(agents), metrics_listen="127.0.0.1:0"
+    )
+
+    async def opener(_url):
+        return MemoryStore()
+
+    server = await RoutingServer.start(settings, store_opener=opener)
+    try:
+        page = (await fetch(server.metrics_address))[2]
+        assert "store_write_seconds" not in page
+        assert read(page)["agent_routing_ready{}"] == 1
+    finally:
+        await server.stop(0)
+
+
+def test_buckets_are_cumulative_and_end_at_infinity():
+    """As Prometheus wants them; ours count each call once."""
+    metrics = Metrics()
+    for duration_s in (0.0004, 0.003, 99):
+        metrics.count_call(CallRecord("Route", duration_ms=duration_s * 1000))
+    buckets = metrics.snapshot().latency["Route"].bucket_counts
+    assert (len(buckets), sum(buckets)) == (len(LATENCY_BOUNDS_S) + 1, 3)
