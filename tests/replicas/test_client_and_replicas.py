@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import statistics
+import time
 from collections import Counter
 
 import pytest
@@ -13,6 +15,8 @@ from tests.replicas.replica_set import serving_replicas
 from tests.rpc.registries import DESK
 
 CALLERS = 8
+ROLLS = 5
+DRAIN_S_MAX = 10
 
 on_one_engine = pytest.mark.parametrize(
     "shared_store",
@@ -99,6 +103,40 @@ async def test_no_call_fails_while_one_replica_drains_and_one_is_killed(shared_s
         await replicas.replicas[2].stop()
         await chats.more(50)
     assert max(chats.attempts) <= agent_routing.RetryPolicy().attempts_max
+
+
+async def roll(chats, replica):
+    """Replace a replica as an orchestrator does, in the middle of the load; return its drain."""
+    await chats.more(30)
+    begun_s = time.monotonic()
+    await replica.stop()
+    drained_s = time.monotonic() - begun_s
+    await chats.more(30)
+    await replica.start()
+    return drained_s
+
+
+@on_one_engine
+@pytest.mark.torture
+@pytest.mark.timeout(900)
+async def test_no_call_fails_while_all_replicas_are_replaced_again_and_again(shared_store):
+    """A roll-out under load, with the client as it comes: nobody notices, and it takes no time."""
+    drained_s = []
+    async with (
+        serving_replicas(shared_store.url, DESK, 3) as replicas,
+        replicas.client(timeout=30) as client,
+        Chats(client) as chats,
+    ):
+        for replica in replicas.replicas * ROLLS:
+            drained_s += [await roll(chats, replica)]
+    assert max(chats.attempts) <= agent_routing.RetryPolicy().attempts_max
+    assert max(drained_s) <= DRAIN_S_MAX
+    attempts = dict(sorted(chats.attempts.items()))
+    print(  # noqa: T201 - the figures
+        f"\nrolling restart: {len(drained_s)} replicas replaced under {CALLERS} callers, "
+        f"{chats.calls:,} calls, 0 failed; messages by attempts {attempts}; drain at most "
+        f"{max(drained_s):.2f} s, median {statistics.median(drained_s):.2f} s"
+    )
 
 
 @on_one_engine

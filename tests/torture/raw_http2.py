@@ -113,8 +113,8 @@ class Connection(asyncio.Protocol):
         """Whether another call may be sent now."""
         return len(self.open) < STREAMS_MAX and self._is_writable and not self.is_lost
 
-    def call(self, headers: bytes, message: bytes) -> None:
-        """Send a call; what becomes of it is in the tally."""
+    def call(self, headers: bytes, message: bytes) -> int:
+        """Send a call; what becomes of it is in the tally. Return its stream."""
         assert self.transport is not None
         self._stream += 2
         self.open[self._stream] = time.perf_counter()
@@ -123,6 +123,7 @@ class Connection(asyncio.Protocol):
             frame(_HEADERS, _END_HEADERS, self._stream, headers)
             + frame(_DATA, _END_STREAM, self._stream, message)
         )
+        return self._stream
 
     def call_and_reset(self, headers: bytes, message: bytes, count: int) -> None:
         """Send calls, each taken back at once: the attack that is named rapid reset."""
@@ -137,6 +138,14 @@ class Connection(asyncio.Protocol):
             )
         self.tally.sent += count
         self.transport.write(b"".join(parts))
+
+    def cancel(self, stream: int) -> bool:
+        """Take a call back, if it is still under way."""
+        assert self.transport is not None
+        if self.open.pop(stream, None) is None or self.is_lost:
+            return False
+        self.transport.write(frame(_RST, 0, stream, _CANCEL.to_bytes(4, "big")))
+        return True
 
     def read_again(self) -> None:
         """Let the server send what it holds back, and all that comes."""

@@ -70,6 +70,11 @@ class ServerProcess:
         path = self.folder / "log"
         return path.read_text("utf-8") if path.exists() else ""
 
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal that does not end it."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     async def launch(self) -> None:
         """Start the process, and do not wait until it serves."""
         assert self._process is None
@@ -152,6 +157,20 @@ class ServerProcess:
             "options": [("grpc.max_reconnect_backoff_ms", 200)],
         }
         return agent_routing.AsyncClient(self.address, **(given | settings))
+
+
+class TcpServer(ServerProcess):
+    """The same on a port of its own, for frames by hand."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens; before its start: on any port that is free."""
+        return self.announced or "127.0.0.1:0"
+
+    @property
+    def port(self) -> int:
+        """The port that it has taken."""
+        return int(self.announced.rpartition(":")[2])
 
 
 def _child_of(pid: int) -> int:

@@ -16,7 +16,7 @@ import pytest
 from agent_routing.v1 import routing_service_pb2
 from routing_service.examples import EXAMPLES
 from tests.torture.raw_http2 import OK, Tally, connect, headers_of, message_of
-from tests.torture.server_process import ROOT, ServerProcess
+from tests.torture.server_process import ROOT, TcpServer
 
 PATH = "/agent_routing.v1.RoutingService/Route"
 SESSIONS = 500
@@ -45,25 +45,12 @@ MESSAGES = [
 ]
 
 
-class TcpServer(ServerProcess):
-    """A server process on a port: frames by hand are sent to nothing else here."""
-
-    port = 0
-
-    @property
-    def address(self):
-        """Where it listens."""
-        return f"127.0.0.1:{self.port}"
-
-
 @asynccontextmanager
 async def serving():
     """Run `agent-routing serve` on a port of its own, over SQLite as it comes."""
     with TemporaryDirectory(prefix="routing-") as folder:
         server = TcpServer(Path(folder), EXAMPLES["tax"].registry_path)
         await server.start()
-        # Port 0 takes a free one, which the process has announced.
-        server.port = int(server.announced.rpartition(":")[2])
         try:
             yield server
         finally:
