@@ -98,7 +98,7 @@ class Verdicts:
         """Hold one answer against what answers have to be."""
         self.codes[answer.code] += 1
         self.methods[path.rpartition("/")[2]] += 1
-        for problem in problems_of(path, answer):
+        for problem in problems_of(path, data, answer):
             if len(self.problems) < PROBLEMS_MAX:
                 self.problems.append(f"{path} {data.hex()}: {problem}")
 
@@ -109,8 +109,8 @@ class Verdicts:
         self.problems += other.problems
 
 
-def problems_of(path: str, answer: Answer) -> Iterator[str]:
-    """Say what is wrong with an answer."""
+def problems_of(path: str, data: bytes, answer: Answer) -> Iterator[str]:
+    """Say what is wrong with an answer to a request."""
     if answer.raised is not None:
         yield f"raised {answer.raised!r}"
     if answer.code in FORBIDDEN:
@@ -119,7 +119,7 @@ def problems_of(path: str, answer: Answer) -> Iterator[str]:
         if _INSIDE.search(_QUOTED.sub('""', answer.message)):
             yield f"shows its inside: {answer.message}"
         if path.startswith(f"/{OWN}"):
-            yield from _problems_of_details(answer.details, answer.message)
+            yield from _problems_of_details(data, answer.details, answer.message)
         return
     response = message_class(path, response=True)
     for body in answer.bodies:
@@ -129,12 +129,13 @@ def problems_of(path: str, answer: Answer) -> Iterator[str]:
             yield f"answered with bytes that are no {response.DESCRIPTOR.name}: {body.hex()}"
             continue
         if isinstance(parsed, routing_service_pb2.RouteStreamResponse) and parsed.HasField("error"):
-            yield from _problems_of_details(parsed.error.SerializeToString(), parsed.error.message)
+            error = parsed.error
+            yield from _problems_of_details(data, error.SerializeToString(), error.message)
             if parsed.error.code in {1, 2, 13, 14, 15}:
                 yield f"on a stream: {parsed.error}"
 
 
-def _problems_of_details(details: bytes, message: str) -> Iterator[str]:
+def _problems_of_details(data: bytes, details: bytes, message: str) -> Iterator[str]:
     if not details or len(details) > DETAILS_BYTES_MAX:
         yield f"has {len(details)} bytes of details"
         return
@@ -144,7 +145,9 @@ def _problems_of_details(details: bytes, message: str) -> Iterator[str]:
     info = error_details_pb2.ErrorInfo()
     if not status.details or not status.details[0].Unpack(info) or info.reason not in _REASONS:
         yield f"has no reason: {status}"
-    said = " ".join([message, *info.metadata.values()])
+    # What the caller has sent may look like anything.
+    own = [value for value in info.metadata.values() if value.encode() not in data]
+    said = " ".join([message, *own])
     if _INSIDE.search(_QUOTED.sub('""', said)):
         yield f"shows its inside: {said}"
 
