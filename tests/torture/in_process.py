@@ -61,8 +61,8 @@ class InProcess:
         observer = _Observer()
         given = Settings(store="memory:", agents=registry_path, expiry_sweep=False, **settings)
         with (
-            mock.patch("routing_service.server.grpc.aio.server", return_value=gate),
-            mock.patch("routing_service.server.check_is_free"),
+            mock.patch("routing_service.listeners.grpc.aio.server", return_value=gate),
+            mock.patch("routing_service.listeners.check_is_free"),
         ):
             server = await RoutingServer.start(
                 given, observer=observer, store_opener=_opener(store) if store else open_store
