@@ -1,6 +1,6 @@
 """Generate clients/python/agent_routing/v1 from protos/, or check that it is current.
 
-Generates the code of the TypeScript client with it, where Node is at hand.
+Generates the code of the TypeScript and Go clients with it, where Node and Go are at hand.
 
 Owns the pinned generators (protos-requirements.txt) and their venv under build/, so that neither
 the service nor its users ever install them. Must not depend on any package of the project's own
@@ -119,6 +119,15 @@ def make_typescript() -> int:
     return subprocess.run([sys.executable, str(script), "generate"], check=False).returncode
 
 
+def make_go() -> int:
+    """Generate the Go client's code too, where there is Go; its own test checks it."""
+    if shutil.which("go") is None:
+        print("clients/go/v1 is as it was: go is not installed")
+        return 0
+    script = ROOT / "scripts" / "make_stubs.py"
+    return subprocess.run([sys.executable, str(script), "go"], check=False).returncode
+
+
 def main() -> int:
     """Generate, or with --check compare and exit with 1 if anything differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -132,7 +141,7 @@ def main() -> int:
         fresh = generated_files(Path(folder) / PACKAGE)
     if not arguments.check:
         write(fresh, package)
-        return make_typescript()
+        return make_typescript() or make_go()
     differing = stale(fresh, package)
     for name in differing:
         print(f"{package.relative_to(ROOT) / name} is not what protos/ generates", file=sys.stderr)

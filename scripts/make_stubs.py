@@ -11,6 +11,7 @@ be compared file by file.
 import argparse
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -31,14 +32,25 @@ GO_PLUGINS = (
     "google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11",
     "google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.0",
 )
+# Java's generated code is three times the size of all the rest, so it is not checked in, but made
+# for each build. Protobuf's is that of the runtime that grpc-java brings.
+JAVA_PLUGINS = {
+    "protoc": "com.google.protobuf:protoc:3.25.8:exe",
+    "protoc-gen-grpc-java": "io.grpc:protoc-gen-grpc-java:1.76.0:exe",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A client's language. folder: of its generated code. plugins: what brings its plugins."""
+    """A client's language.
+
+    folder: of its generated code. plugins: what brings its plugins. is_kept: whether the code is
+    checked in.
+    """
 
     folder: Path
     plugins: Callable[[], None]
+    is_kept: bool = True
 
 
 def run(command: list[str], **environment: str) -> None:
@@ -64,8 +76,34 @@ def go_plugins() -> None:
         once(module, lambda module=module: run(["go", "install", module], GOBIN=str(PLUGINS)))
 
 
+def java_platform() -> str:
+    """Return what Maven's artifacts call this machine."""
+    system = {"Darwin": "osx"}.get(platform.system(), platform.system().lower())
+    machine = {"arm64": "aarch_64", "aarch64": "aarch_64", "AMD64": "x86_64"}
+    return f"{system}-{machine.get(platform.machine(), platform.machine())}"
+
+
+def java_plugins() -> None:
+    """Get the plugins for Java, which are programs in Maven's repository."""
+    for name, artifact in JAVA_PLUGINS.items():
+        wanted = f"{artifact}:{java_platform()}"
+        once(wanted.replace(":", "_"), lambda name=name, wanted=wanted: _copy(wanted, name))
+
+
+def _copy(artifact: str, name: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = ["mvn", "-B", "-q", "dependency:copy", f"-Dartifact={artifact}"]
+        run([*copy, f"-DoutputDirectory={folder}"])
+        (program,) = Path(folder).iterdir()
+        shutil.move(program, PLUGINS / name)
+    (PLUGINS / name).chmod(0o755)
+
+
 LANGUAGES: Mapping[str, Language] = {
     "go": Language(ROOT / "clients" / "go" / "v1", go_plugins),
+    "java": Language(
+        ROOT / "clients" / "java" / "src" / "generated" / "java", java_plugins, is_kept=False
+    ),
 }
 
 
@@ -103,17 +141,20 @@ def main() -> int:
             made = generate(name, Path(folder))
             fresh, present = files(made), files(language.folder)
             shown = language.folder.relative_to(ROOT)
-            if arguments.check:
+            if arguments.check and language.is_kept:
                 names = sorted(fresh.keys() | present.keys())
                 differing = [each for each in names if fresh.get(each) != present.get(each)]
                 for each in differing:
                     print(f"{shown / each} is not what protos/ generates", file=sys.stderr)
                 behind += len(differing)
                 print(f"{shown}: {len(names) - len(differing)} files are current")
-            else:
+            elif fresh != present:
+                # What is the same keeps its time, and compilers need not look at it again.
                 shutil.rmtree(language.folder, ignore_errors=True)
                 shutil.copytree(made, language.folder)
                 print(f"{shown}: {len(fresh)} files generated")
+            else:
+                print(f"{shown}: {len(fresh)} files are as they were")
     if behind:
         print("run `make stubs` and commit the result", file=sys.stderr)
     return min(behind, 1)

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -445,6 +446,19 @@ func TestAWatchGivesUpWhenTheServiceStaysAway(t *testing.T) {
 	}
 	if changes != 7 || status.Code(last) != codes.Unavailable || len(afterRevisions) < 3 || afterRevisions[1] != 7 || request.AfterRevision != nil {
 		t.Error(changes, last, afterRevisions)
+	}
+}
+
+func TestEveryReasonOfTheContractHasAName(t *testing.T) {
+	source, err := os.ReadFile("errors.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number, name := range v1.ErrorReason_name {
+		reason := strings.TrimPrefix(name, "ERROR_REASON_")
+		if number != 0 && !strings.Contains(string(source), fmt.Sprintf("Reason = %q", reason)) {
+			t.Error(reason, "is missing")
+		}
 	}
 }
 

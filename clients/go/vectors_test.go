@@ -93,6 +93,32 @@ func TestVectors(t *testing.T) {
 	t.Logf("%d scenarios", count)
 }
 
+// A comparison that lets everything pass would make all of this worth nothing.
+func TestWhatIsNotLikeItIsFound(t *testing.T) {
+	for expected, actual := range map[string]string{
+		`{"a": 1}`:                     `{"a": 2}`,
+		`{"a": null}`:                  `{"a": ""}`,
+		`{"a": true}`:                  `{"a": 1}`,
+		`{"a": [1]}`:                   `{"a": [1, 2]}`,
+		`{"b": [1]}`:                   `{}`,
+		`{"a": {"b": 1}}`:              `{"a": "b"}`,
+		`{"a": {"$present": true}}`:    `{}`,
+		`{"a": {"$contains": "x"}}`:    `{"a": "y"}`,
+		`{"a": {"$length": 1}}`:        `{"a": []}`,
+		`{"a": {"$includes": [1, 3]}}`: `{"a": [1, 2]}`,
+		`{"a": {"$uuid": 7}}`:          `{"a": "0198a6c0-0000-4000-8000-000000000001"}`,
+		`{"a": {"$not": "x"}}`:         `{"a": "x"}`,
+	} {
+		var wanted, given any
+		if json.Unmarshal([]byte(expected), &wanted) != nil || json.Unmarshal([]byte(actual), &given) != nil {
+			t.Fatal(expected)
+		}
+		if compare(wanted, given, "at") == nil {
+			t.Errorf("%s is taken for %s", actual, expected)
+		}
+	}
+}
+
 // server is the vector server.
 type server struct {
 	address string

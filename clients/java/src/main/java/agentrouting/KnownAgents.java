@@ -1,0 +1,184 @@
+package agentrouting;
+
+import agentrouting.v1.Agent;
+import agentrouting.v1.AgentKind;
+import agentrouting.v1.ClearActiveAgentResponse;
+import agentrouting.v1.CompleteTurnResponse;
+import agentrouting.v1.Dispatch;
+import agentrouting.v1.ListAgentsResponse;
+import agentrouting.v1.ResumeTaskResponse;
+import agentrouting.v1.RouteReason;
+import agentrouting.v1.RouteRequest;
+import agentrouting.v1.RouteResponse;
+import agentrouting.v1.SetActiveAgentRequest;
+import agentrouting.v1.SetActiveAgentResponse;
+import agentrouting.v1.StatusResponse;
+import com.google.protobuf.Message;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+
+/**
+ * The last agent known of each session, learnt from answers, and the decision made from it while the
+ * service is away.
+ */
+final class KnownAgents {
+  /** Different descriptions of agents kept, for all sessions together: agents times locales. */
+  private static final int AGENT_TEXTS_MAX = 1_000;
+
+  /** Commands that may have changed the active agent, when all that came back is a reply. */
+  private static final Set<String> LEAVING_COMMANDS = Set.of("/supervisor", "/reset", "/agent");
+
+  /** What is known of a session at a revision. agent null: the home agent. */
+  private record Known(long revision, Agent agent, String taskId) {}
+
+  private final int sessionsMax;
+  private String homeId;
+  // In the order of their use, the oldest first.
+  private final LinkedHashMap<String, Known> sessions = new LinkedHashMap<>(16, 0.75f, true);
+  private final Map<String, String> sessionByTask = new HashMap<>();
+  private final Map<Agent, Agent> agents = new HashMap<>();
+
+  KnownAgents(Fallback fallback) {
+    sessionsMax = fallback.sessionsMax();
+    homeId = fallback.supervisorId();
+  }
+
+  /** Takes note of what an answer says about its session, or about the home agent. */
+  synchronized void learn(Message request, Message answer) {
+    if (request instanceof RouteRequest route && route.getValidateOnly()
+        || request instanceof SetActiveAgentRequest set && set.getValidateOnly()) {
+      return;
+    }
+    if (answer instanceof RouteResponse made) {
+      learnRoute(made);
+    } else if (answer instanceof CompleteTurnResponse made) {
+      Agent agent = made.hasActiveAgent() ? made.getActiveAgent() : null;
+      agent = made.hasNext() ? made.getNext().getAgent() : agent;
+      remember(made.getSessionId(), made.getRevision(), agent, made.getTaskId());
+    } else if (answer instanceof SetActiveAgentResponse made) {
+      remember(made.getSessionId(), made.getRevision(), made.getAgent(), made.getTaskId());
+    } else if (answer instanceof ClearActiveAgentResponse made) {
+      learnHome(made.getAgent().getAgentId());
+      remember(made.getSessionId(), made.getRevision(), null, made.getTaskId());
+    } else if (answer instanceof StatusResponse made) {
+      remember(
+          made.getSessionId(), made.getRevision(), made.getNextAgent(), made.getTask().getTaskId());
+    } else if (answer instanceof ResumeTaskResponse made) {
+      remember(
+          made.getSessionId(),
+          made.getRevision(),
+          made.getDispatch().getAgent(),
+          made.getTaskId());
+    } else if (answer instanceof ListAgentsResponse made) {
+      learnHome(made.getHomeAgentId());
+    }
+  }
+
+  /** Drops a session that the service says is not there (any more). */
+  synchronized void forget(String sessionId, RoutingException error) {
+    if (error instanceof RoutingException.UnknownSession
+        || error instanceof RoutingException.SessionErased) {
+      drop(sessionId);
+    }
+  }
+
+  /**
+   * Returns the decision for a message that could not be routed. Empty: it is not the client's to
+   * make: the failure was a decision, the call a dry run, or no agent is known at all.
+   */
+  synchronized Optional<RouteResponse> degradedAnswer(RouteRequest request, RoutingException error) {
+    if (!error.mayFallBack() || request.getValidateOnly()) {
+      return Optional.empty();
+    }
+    String sessionId = request.getSessionId();
+    if (sessionId.isEmpty()) {
+      sessionId = sessionByTask.getOrDefault(request.getTaskId(), "");
+    }
+    Known known = sessions.getOrDefault(sessionId, new Known(0, null, ""));
+    if (known.agent == null && homeId.isEmpty()) {
+      return Optional.empty();
+    }
+    Agent agent =
+        known.agent != null ? known.agent : Agent.newBuilder().setAgentId(homeId).build();
+    String taskId = request.getTaskId().isEmpty() ? known.taskId : request.getTaskId();
+    Dispatch dispatch =
+        Dispatch.newBuilder()
+            .setRequestId(request.getRequestId())
+            .setTaskId(taskId)
+            .setAgent(agent)
+            .setReasonDetail("degraded: " + error.getMessage())
+            .setText(request.getText())
+            .addAllItems(request.getItemsList())
+            .build();
+    return Optional.of(
+        RouteResponse.newBuilder()
+            .setSessionId(sessionId)
+            .setTaskId(taskId)
+            .setRequestId(request.getRequestId())
+            .setDispatch(dispatch)
+            .setSupervisorBypassed(known.agent != null && !agent.getAgentId().equals(homeId))
+            .build());
+  }
+
+  private void learnHome(String agentId) {
+    if (!agentId.isEmpty()) {
+      homeId = agentId;
+    }
+  }
+
+  private void learnRoute(RouteResponse answer) {
+    if (answer.hasDispatch()) {
+      Dispatch dispatch = answer.getDispatch();
+      if (dispatch.getAgent().getKind() == AgentKind.AGENT_KIND_SUPERVISOR
+          || dispatch.getReason() == RouteReason.ROUTE_REASON_NO_ACTIVE_AGENT
+          || dispatch.getReason() == RouteReason.ROUTE_REASON_DEFAULT_AGENT) {
+        learnHome(dispatch.getAgent().getAgentId());
+      }
+      remember(
+          answer.getSessionId(), answer.getRevision(), dispatch.getAgent(), answer.getTaskId());
+    } else if (LEAVING_COMMANDS.contains(answer.getReply().getCommand())) {
+      // The reply does not say who is active now. The home agent can serve whoever it is.
+      remember(answer.getSessionId(), answer.getRevision(), null, answer.getTaskId());
+    }
+  }
+
+  /** Keeps what is known of a session, unless something newer is. */
+  private void remember(String sessionId, long revision, Agent agent, String taskId) {
+    Known before = sessions.get(sessionId);
+    // Answers of parallel calls arrive in any order, and a replayed one is old.
+    if (before != null && revision < before.revision) {
+      return;
+    }
+    if (before != null && !before.taskId.equals(taskId)) {
+      sessionByTask.remove(before.taskId);
+    }
+    if (!taskId.isEmpty()) {
+      sessionByTask.put(taskId, sessionId);
+    }
+    sessions.put(sessionId, new Known(revision, shared(agent), taskId));
+    if (sessions.size() > sessionsMax) {
+      drop(sessions.keySet().iterator().next());
+    }
+  }
+
+  private void drop(String sessionId) {
+    Known gone = sessions.remove(sessionId);
+    if (gone != null) {
+      sessionByTask.remove(gone.taskId);
+    }
+  }
+
+  /** Returns the one copy of an agent's description: sessions share it. */
+  private Agent shared(Agent agent) {
+    if (agent == null || agent.getAgentId().isEmpty()) {
+      return null;
+    }
+    if (agents.size() >= AGENT_TEXTS_MAX && !agents.containsKey(agent)) {
+      agents.clear();
+    }
+    return agents.computeIfAbsent(agent, same -> same);
+  }
+}

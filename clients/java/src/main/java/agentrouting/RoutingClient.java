@@ -1,0 +1,605 @@
+package agentrouting;
+
+import agentrouting.v1.ClearActiveAgentRequest;
+import agentrouting.v1.ClearActiveAgentResponse;
+import agentrouting.v1.CompleteTurnRequest;
+import agentrouting.v1.CompleteTurnResponse;
+import agentrouting.v1.ListAgentsRequest;
+import agentrouting.v1.ListAgentsResponse;
+import agentrouting.v1.ListTasksRequest;
+import agentrouting.v1.ListTasksResponse;
+import agentrouting.v1.ListTurnsRequest;
+import agentrouting.v1.ListTurnsResponse;
+import agentrouting.v1.ResumeTaskRequest;
+import agentrouting.v1.ResumeTaskResponse;
+import agentrouting.v1.RouteRequest;
+import agentrouting.v1.RouteResponse;
+import agentrouting.v1.RoutingServiceGrpc;
+import agentrouting.v1.SetActiveAgentRequest;
+import agentrouting.v1.SetActiveAgentResponse;
+import agentrouting.v1.StatusRequest;
+import agentrouting.v1.StatusResponse;
+import agentrouting.v1.Task;
+import agentrouting.v1.WatchSessionRequest;
+import com.google.protobuf.Message;
+import io.grpc.CallOptions;
+import io.grpc.Channel;
+import io.grpc.ChannelCredentials;
+import io.grpc.ClientInterceptors;
+import io.grpc.Grpc;
+import io.grpc.InsecureChannelCredentials;
+import io.grpc.ManagedChannel;
+import io.grpc.ManagedChannelBuilder;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
+import io.grpc.StatusRuntimeException;
+import io.grpc.TlsChannelCredentials;
+import io.grpc.stub.ClientCalls;
+import io.grpc.stub.MetadataUtils;
+import java.io.File;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.NoSuchElementException;
+import java.util.Optional;
+import java.util.Queue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
+import java.util.function.Function;
+import java.util.function.Supplier;
+
+/**
+ * Calls the agent routing service. Safe in threads; close it when it is no longer needed.
+ *
+ * <pre>{@code
+ * try (var client = RoutingClient.to("127.0.0.1:50051")) {
+ *   Turn turn = client.route(
+ *       RouteRequest.newBuilder().setSessionId("chat-42").setUserId("ana").setText("hello").build());
+ * }
+ * }</pre>
+ *
+ * <p>Requests and answers are the contract's messages. request_id, and where it may be missing
+ * session_id, are made (UUIDv7) where they are left out, so that a repeat is the same request, which
+ * the service handles once. Calls that nobody answered are sent again within the timeout. Every
+ * failure is a {@link RoutingException} of its reason's class.
+ */
+public final class RoutingClient implements AutoCloseable {
+  /** The version of this client, sent as part of the user agent. It is the service's too. */
+  public static final String VERSION = "0.1.0";
+
+  /** What a user waits for an agent to be named, before the client decides by itself. */
+  public static final Duration TIMEOUT_DEFAULT = Duration.ofSeconds(5);
+
+  /** Error details are at most 4 KB, and the message beside them is percent-encoded. */
+  private static final int METADATA_BYTES_MAX = 32 * 1024;
+
+  /** The service takes pings of an idle connection every 30 s at most. */
+  private static final long KEEPALIVE_S = 60;
+
+  private static final long KEEPALIVE_TIMEOUT_S = 20;
+
+  /** gRPC itself waits 1 s to two minutes before it connects again; a user waits meanwhile. */
+  private static final long RECONNECT_NANOS_MIN = TimeUnit.MILLISECONDS.toNanos(100);
+
+  private static final Metadata.Key<String> REPLAYED =
+      Metadata.Key.of("agent-routing-replayed", Metadata.ASCII_STRING_MARSHALLER);
+  private static final Metadata.Key<String> TENANT =
+      Metadata.Key.of("agent-routing-tenant", Metadata.ASCII_STRING_MARSHALLER);
+
+  private static final System.Logger LOG = System.getLogger("agentrouting");
+
+  final String target;
+  final RetryPolicy retry;
+  final RetryPolicy.Throttle throttle = new RetryPolicy.Throttle();
+  final KnownAgents known; // null: no fallback
+  private final Duration timeout;
+  private final ManagedChannel connection;
+  private final Channel channel;
+  private final CallOptions callOptions;
+  private final AtomicLong lastReconnectNanos = new AtomicLong(System.nanoTime());
+  private volatile boolean isAway;
+  private volatile boolean isClosed;
+
+  private RoutingClient(Builder chosen) {
+    target = chosen.target;
+    timeout = chosen.timeout;
+    retry = chosen.retry;
+    known = chosen.fallback == null ? null : new KnownAgents(chosen.fallback);
+    ManagedChannelBuilder<?> builder =
+        Grpc.newChannelBuilder(target, chosen.credentials)
+            .userAgent("agent-routing-java/" + VERSION)
+            .keepAliveTime(KEEPALIVE_S, TimeUnit.SECONDS)
+            .keepAliveTimeout(KEEPALIVE_TIMEOUT_S, TimeUnit.SECONDS)
+            .maxInboundMetadataSize(METADATA_BYTES_MAX)
+            // The client repeats calls itself: it knows which are safe, and what the service asks for.
+            .disableRetry();
+    if (target.startsWith("dns:")) {
+      // Spreads calls over the replicas that report themselves ready.
+      builder.defaultServiceConfig(
+          Map.of(
+              "loadBalancingConfig",
+              List.of(Map.of("round_robin", Map.of())),
+              "healthCheckConfig",
+              Map.of("serviceName", RoutingServiceGrpc.SERVICE_NAME)));
+    }
+    chosen.channelSettings.accept(builder);
+    connection = builder.build();
+    channel =
+        ClientInterceptors.intercept(
+            connection, MetadataUtils.newAttachHeadersInterceptor(chosen.headers));
+    callOptions =
+        chosen.tokens == null
+            ? CallOptions.DEFAULT
+            : CallOptions.DEFAULT.withCallCredentials(chosen.tokens);
+  }
+
+  /** Returns a client with the usual settings, over plain text: for loopback and meshes. */
+  public static RoutingClient to(String target) {
+    return builder(target).build();
+  }
+
+  /**
+   * Returns what a client is made with. target: "HOST:PORT", or several replicas as
+   * "dns:///HOST:PORT", over which calls are spread, sparing those that report themselves not ready.
+   */
+  public static Builder builder(String target) {
+    return new Builder(target);
+  }
+
+  /** What a client is made with. */
+  public static final class Builder {
+    private final String target;
+    private final Metadata headers = new Metadata();
+    private Duration timeout = TIMEOUT_DEFAULT;
+    private RetryPolicy retry = RetryPolicy.DEFAULT;
+    private Fallback fallback = Fallback.DEFAULT;
+    private ChannelCredentials credentials = InsecureChannelCredentials.create();
+    private Tokens tokens;
+    private Consumer<ManagedChannelBuilder<?>> channelSettings = builder -> {};
+
+    private Builder(String target) {
+      this.target = target;
+    }
+
+    /** Sets how long a call may take with all its attempts; otherwise 5 s. */
+    public Builder timeout(Duration timeout) {
+      this.timeout = positive("timeout", timeout);
+      return this;
+    }
+
+    /** Sets how often and when a call that nobody answered is sent again. */
+    public Builder retry(RetryPolicy retry) {
+      this.retry = retry;
+      return this;
+    }
+
+    /** Sets what route() may decide while the service cannot be reached. */
+    public Builder fallback(Fallback fallback) {
+      this.fallback = fallback;
+      return this;
+    }
+
+    /** Has route() throw while the service cannot be reached. */
+    public Builder withoutFallback() {
+      this.fallback = null;
+      return this;
+    }
+
+    /** Names the tenant where the service has no sign-in. With sign-in the credential does. */
+    public Builder tenant(String tenant) {
+      if (!tenant.isEmpty()) {
+        headers.put(TENANT, tenant);
+      }
+      return this;
+    }
+
+    /** Sends a key and a value with every call. */
+    public Builder header(String key, String value) {
+      headers.put(Metadata.Key.of(key, Metadata.ASCII_STRING_MARSHALLER), value);
+      return this;
+    }
+
+    /** Encrypts the connection, trusting the certificate authorities of this Java. */
+    public Builder tls() {
+      return credentials(TlsChannelCredentials.create());
+    }
+
+    /** Encrypts the connection, trusting the certificate authorities of a PEM file alone. */
+    public Builder tls(File authorities) {
+      try {
+        return credentials(TlsChannelCredentials.newBuilder().trustManager(authorities).build());
+      } catch (IOException unreadable) {
+        throw new UncheckedIOException(authorities + " cannot be read", unreadable);
+      }
+    }
+
+    /** Sets gRPC's own credentials of the channel, such as with a client certificate. */
+    public Builder credentials(ChannelCredentials credentials) {
+      this.credentials = credentials;
+      return this;
+    }
+
+    /**
+     * Signs in each call with a token, without "Bearer ", over TLS alone. It is asked for each
+     * attempt, so it keeps a token as long as that is good; what it throws fails the call as
+     * UNAUTHENTICATED.
+     */
+    public Builder tokens(Supplier<String> source) {
+      tokens = new Tokens(source, true);
+      return this;
+    }
+
+    /**
+     * Signs in over plain text too: for a mesh that encrypts by itself, and tests. Everybody on the
+     * way can read the token.
+     */
+    public Builder insecureTokens(Supplier<String> source) {
+      tokens = new Tokens(source, false);
+      return this;
+    }
+
+    /** Changes gRPC's own settings of the channel; they win over the client's. */
+    public Builder channel(Consumer<ManagedChannelBuilder<?>> settings) {
+      channelSettings = settings;
+      return this;
+    }
+
+    /** Returns the client. Nothing is opened before its first call. */
+    public RoutingClient build() {
+      return new RoutingClient(this);
+    }
+  }
+
+  /** Closes the connection; calls, watches and streams on their way fail. */
+  @Override
+  public void close() {
+    isClosed = true;
+    connection.shutdownNow();
+    try {
+      connection.awaitTermination(1, TimeUnit.SECONDS);
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /**
+   * Returns the client's channel, for what the client has no method for, such as the generated
+   * AdminServiceGrpc. Calls on it are neither repeated nor given a deadline.
+   */
+  public Channel channel() {
+    return channel;
+  }
+
+  /**
+   * Takes a user's message, and returns the agent to send it to, or a reply to show. Opens a turn,
+   * which completeTurn ends. While the service cannot be reached the turn is the last agent known of
+   * the session, else the supervisor, and is {@link Turn#degraded}.
+   */
+  public Turn route(RouteRequest request) {
+    return route(request, new CallInfo());
+  }
+
+  /** See {@link #route(RouteRequest)}. */
+  public Turn route(RouteRequest request, CallInfo info) {
+    RouteRequest complete = withIds(request);
+    try {
+      RouteResponse answer = invoke(RoutingServiceGrpc.getRouteMethod(), complete, info);
+      return new Turn(answer, false, info.replayed(), null);
+    } catch (RoutingException error) {
+      return degraded(complete, error).orElseThrow(() -> error);
+    }
+  }
+
+  /** Returns the client's own decision for a message; empty where it is not its to make. */
+  Optional<Turn> degraded(RouteRequest request, RoutingException error) {
+    if (known == null || error.getCause() instanceof InterruptedException) {
+      return Optional.empty();
+    }
+    return known
+        .degradedAnswer(request, error)
+        .map(
+            answer -> {
+              LOG.log(
+                  System.Logger.Level.WARNING,
+                  "route_degraded session_id={0} request_id={1} agent_id={2} code={3} reason={4}"
+                      + " attempts={5}",
+                  answer.getSessionId(),
+                  answer.getRequestId(),
+                  answer.getDispatch().getAgent().getAgentId(),
+                  error.code(),
+                  error.reason(),
+                  error.attempts());
+              return new Turn(answer, true, false, error);
+            });
+  }
+
+  static RouteRequest withIds(RouteRequest request) {
+    RouteRequest.Builder made = request.toBuilder();
+    if (request.getRequestId().isEmpty()) {
+      made.setRequestId(Ids.newUuid7());
+    }
+    if (request.getSessionId().isEmpty() && request.getTaskId().isEmpty()) {
+      made.setSessionId(Ids.newUuid7());
+    }
+    return made.build();
+  }
+
+  /**
+   * Hands the conversation to an agent, if the rules allow it.
+   *
+   * @throws RoutingException.HandoffRefused with every rule that refused
+   */
+  public SetActiveAgentResponse setActiveAgent(SetActiveAgentRequest request) {
+    return setActiveAgent(request, new CallInfo());
+  }
+
+  /** See {@link #setActiveAgent(SetActiveAgentRequest)}. */
+  public SetActiveAgentResponse setActiveAgent(SetActiveAgentRequest request, CallInfo info) {
+    if (request.getRequestId().isEmpty()) {
+      request = request.toBuilder().setRequestId(Ids.newUuid7()).build();
+    }
+    return invoke(RoutingServiceGrpc.getSetActiveAgentMethod(), request, info);
+  }
+
+  /** Gives the conversation back to the supervisor, or to a swarm's default agent. */
+  public ClearActiveAgentResponse clearActiveAgent(ClearActiveAgentRequest request) {
+    return clearActiveAgent(request, new CallInfo());
+  }
+
+  /** See {@link #clearActiveAgent(ClearActiveAgentRequest)}. */
+  public ClearActiveAgentResponse clearActiveAgent(ClearActiveAgentRequest request, CallInfo info) {
+    if (request.getRequestId().isEmpty()) {
+      request = request.toBuilder().setRequestId(Ids.newUuid7()).build();
+    }
+    return invoke(RoutingServiceGrpc.getClearActiveAgentMethod(), request, info);
+  }
+
+  /** Returns how a session stands. Changes nothing. */
+  public StatusResponse status(StatusRequest request) {
+    return status(request, new CallInfo());
+  }
+
+  /** See {@link #status(StatusRequest)}. */
+  public StatusResponse status(StatusRequest request, CallInfo info) {
+    return invoke(RoutingServiceGrpc.getStatusMethod(), request, info);
+  }
+
+  /**
+   * Reports what an agent answered and how its turn ended. Show the answer's text first; then, if next
+   * is set, send the message to that agent, and complete it under next's own request_id.
+   */
+  public CompleteTurnResponse completeTurn(CompleteTurnRequest request) {
+    return completeTurn(request, new CallInfo());
+  }
+
+  /** See {@link #completeTurn(CompleteTurnRequest)}. */
+  public CompleteTurnResponse completeTurn(CompleteTurnRequest request, CallInfo info) {
+    return invoke(RoutingServiceGrpc.getCompleteTurnMethod(), request, info);
+  }
+
+  /** Approves or rejects what a paused task waits for. */
+  public ResumeTaskResponse resumeTask(ResumeTaskRequest request) {
+    return resumeTask(request, new CallInfo());
+  }
+
+  /** See {@link #resumeTask(ResumeTaskRequest)}. */
+  public ResumeTaskResponse resumeTask(ResumeTaskRequest request, CallInfo info) {
+    return invoke(RoutingServiceGrpc.getResumeTaskMethod(), request, info);
+  }
+
+  /** Returns one page of a session's tasks. */
+  public ListTasksResponse listTasks(ListTasksRequest request) {
+    return listTasks(request, new CallInfo());
+  }
+
+  /** See {@link #listTasks(ListTasksRequest)}. */
+  public ListTasksResponse listTasks(ListTasksRequest request, CallInfo info) {
+    return invoke(RoutingServiceGrpc.getListTasksMethod(), request, info);
+  }
+
+  /** Goes over all of a session's tasks, page by page as needed. */
+  public Iterable<Task> allTasks(ListTasksRequest request) {
+    return () ->
+        new Pages<>(
+            token -> listTasks(request.toBuilder().setPageToken(token).build()),
+            ListTasksResponse::getTasksList,
+            ListTasksResponse::getNextPageToken);
+  }
+
+  /** Returns one page of a session's history. */
+  public ListTurnsResponse listTurns(ListTurnsRequest request) {
+    return listTurns(request, new CallInfo());
+  }
+
+  /** See {@link #listTurns(ListTurnsRequest)}. */
+  public ListTurnsResponse listTurns(ListTurnsRequest request, CallInfo info) {
+    return invoke(RoutingServiceGrpc.getListTurnsMethod(), request, info);
+  }
+
+  /** Goes over all of a session's history, page by page as needed. */
+  public Iterable<agentrouting.v1.Turn> allTurns(ListTurnsRequest request) {
+    return () ->
+        new Pages<>(
+            token -> listTurns(request.toBuilder().setPageToken(token).build()),
+            ListTurnsResponse::getTurnsList,
+            ListTurnsResponse::getNextPageToken);
+  }
+
+  /** Returns the registry's agents as this caller may see them. */
+  public ListAgentsResponse listAgents(ListAgentsRequest request) {
+    return listAgents(request, new CallInfo());
+  }
+
+  /** See {@link #listAgents(ListAgentsRequest)}. */
+  public ListAgentsResponse listAgents(ListAgentsRequest request, CallInfo info) {
+    return invoke(RoutingServiceGrpc.getListAgentsMethod(), request, info);
+  }
+
+  /**
+   * Goes over a session's changes as they happen: each exactly once and in order, over any number of
+   * connections. Without after_revision the watch begins now. Close it to end it.
+   */
+  public Watch watchSession(WatchSessionRequest request) {
+    return watchSession(request, Watch.AWAY_TIMEOUT_DEFAULT);
+  }
+
+  /**
+   * See {@link #watchSession(WatchSessionRequest)}.
+   *
+   * @param awayTimeout how long the service may be away before the watch throws
+   */
+  public Watch watchSession(WatchSessionRequest request, Duration awayTimeout) {
+    return new Watch(this, request, positive("awayTimeout", awayTimeout));
+  }
+
+  /** Opens a stream of messages. Nothing is sent before its first message. */
+  public RouteStream stream() {
+    return new RouteStream(this, timeout);
+  }
+
+  /** Makes a call with all its attempts: one deadline over all of them, the same request on each. */
+  private <Q extends Message, A extends Message> A invoke(
+      MethodDescriptor<Q, A> method, Q request, CallInfo info) {
+    Call call = new Call(method.getBareMethodName(), target, request, info.timeoutOr(timeout));
+    while (true) {
+      throwIfClosed();
+      call.attempts++;
+      connectAgainIfAway();
+      AtomicReference<Metadata> headers = new AtomicReference<>();
+      AtomicReference<Metadata> trailers = new AtomicReference<>();
+      Channel listening =
+          ClientInterceptors.intercept(
+              channel, MetadataUtils.newCaptureMetadataInterceptor(headers, trailers));
+      CallOptions options =
+          callOptions.withDeadlineAfter(call.remainingNanos(), TimeUnit.NANOSECONDS);
+      try {
+        A answer = ClientCalls.blockingUnaryCall(listening, method, options, request);
+        Metadata after = trailers.get();
+        info.set(call.attempts, after != null && "true".equals(after.get(REPLAYED)));
+        succeeded(request, answer);
+        return answer;
+      } catch (StatusRuntimeException failure) {
+        info.set(call.attempts, false);
+        throwIfClosed();
+        RoutingException error =
+            RoutingException.of(failure.getStatus(), failure.getTrailers(), call);
+        long waitNanos = waitAfter(call, error);
+        if (waitNanos < 0) {
+          throw error;
+        }
+        try {
+          TimeUnit.NANOSECONDS.sleep(waitNanos);
+        } catch (InterruptedException interrupted) {
+          Thread.currentThread().interrupt();
+          throw error;
+        }
+      }
+    }
+  }
+
+  /** Takes note of an answer. */
+  void succeeded(Message request, Message answer) {
+    isAway = false;
+    throttle.succeeded();
+    if (known != null) {
+      known.learn(request, answer);
+    }
+  }
+
+  /** Returns nanoseconds to wait before the next attempt; below zero: there is to be none. */
+  long waitAfter(Call call, RoutingException error) {
+    if (!error.wasUnanswered()) {
+      if (known != null) {
+        known.forget(call.sessionId, error);
+      }
+      return -1;
+    }
+    isAway = true;
+    if (!throttle.mayRetry() || call.attempts >= retry.attemptsMax()) {
+      return -1;
+    }
+    long waitNanos =
+        retry.backoffNanos(call.attempts) + error.retryAfter().map(Duration::toNanos).orElse(0L);
+    return waitNanos < call.remainingNanos() ? waitNanos : -1;
+  }
+
+  /** Has gRPC connect now rather than when its own wait is over, if the service was away. */
+  void connectAgainIfAway() {
+    long last = lastReconnectNanos.get();
+    long now = System.nanoTime();
+    if (isAway && now - last >= RECONNECT_NANOS_MIN && lastReconnectNanos.compareAndSet(last, now)) {
+      connection.resetConnectBackoff();
+    }
+  }
+
+  void wasAway() {
+    isAway = true;
+  }
+
+  void throwIfClosed() {
+    if (isClosed) {
+      throw closed();
+    }
+  }
+
+  boolean isClosed() {
+    return isClosed;
+  }
+
+  IllegalStateException closed() {
+    return new IllegalStateException(
+        "the client of \"" + target + "\" is closed; make another one");
+  }
+
+  CallOptions callOptions() {
+    return callOptions;
+  }
+
+  static Duration positive(String name, Duration value) {
+    if (value.isNegative() || value.isZero()) {
+      throw new IllegalArgumentException(name + " is " + value + "; give more than zero");
+    }
+    return value;
+  }
+
+  /** Goes over the entries of pages. */
+  private static final class Pages<P, E> implements Iterator<E> {
+    private final Function<String, P> load;
+    private final Function<P, List<E>> entries;
+    private final Function<P, String> nextToken;
+    private final Queue<E> loaded = new ArrayDeque<>();
+    private String token = "";
+    private boolean isLast;
+
+    Pages(Function<String, P> load, Function<P, List<E>> entries, Function<P, String> nextToken) {
+      this.load = load;
+      this.entries = entries;
+      this.nextToken = nextToken;
+    }
+
+    @Override
+    public boolean hasNext() {
+      while (loaded.isEmpty() && !isLast) {
+        P page = load.apply(token);
+        loaded.addAll(entries.apply(page));
+        token = nextToken.apply(page);
+        isLast = token.isEmpty();
+      }
+      return !loaded.isEmpty();
+    }
+
+    @Override
+    public E next() {
+      if (!hasNext()) {
+        throw new NoSuchElementException("there are no more");
+      }
+      return loaded.remove();
+    }
+  }
+}
