@@ -9,7 +9,9 @@ key that is not known costs the provider at most one fetch in FETCH_EVERY_S, who
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -87,6 +89,7 @@ class KeySet:
         *,
         changed: Callable[[], None] = lambda: None,
         refresh_s: float = REFRESH_S,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Know no key yet.
 
@@ -96,9 +99,10 @@ class KeySet:
         self._fetch = fetch
         self._changed = changed
         self._refresh_s = refresh_s
+        self._clock_s = clock_s
         self._keys: Mapping[str, Sequence[Key]] = {}
         self._fetching: asyncio.Task[None] | None = None
-        self._fetched_s = -FETCH_EVERY_S
+        self._fetched_s = -math.inf
         self._failures = 0
 
     def tell_changes_to(self, changed: Callable[[], None]) -> None:
@@ -144,7 +148,7 @@ class KeySet:
             await asyncio.wait((self._fetching,))
 
     def _since_s(self) -> float:
-        return asyncio.get_running_loop().time() - self._fetched_s
+        return self._clock_s() - self._fetched_s
 
     def _pause_s(self) -> float:
         """Return the least time between two fetches, as things stand."""
@@ -153,7 +157,7 @@ class KeySet:
         return min(FIRST_RETRY_S * 2.0 ** min(self._failures, 10), FETCH_EVERY_S)
 
     def _begin(self) -> None:
-        self._fetched_s = asyncio.get_running_loop().time()
+        self._fetched_s = self._clock_s()
         self._fetching = asyncio.create_task(self._refresh(), name="fetch of sign-in keys")
 
     async def _refresh(self) -> None:

@@ -104,6 +104,8 @@ class OidcTokens:
                 if "*" not in rules.tenants and tenant not in rules.tenants:
                     raise SignInRefused("tenant_not_let_in")
                 issuer = issuer.replace(TENANT_MARK, tenant)
+            elif tenant not in issuer.split("/"):
+                raise SignInRefused("tenant_not_let_in")
         if said["iss"] != issuer:
             raise SignInRefused("wrong_issuer")
         if key.issuer and key.issuer.replace("{tenantid}", str(said.get("tid", ""))) != issuer:

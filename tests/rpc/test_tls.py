@@ -1,0 +1,337 @@
+"""TLS, client certificates, and the listener for operators."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+
+import grpc
+import pytest
+
+from agent_routing import tls_credentials
+from agent_routing.v1 import admin_service_pb2, admin_service_pb2_grpc, routing_service_pb2_grpc
+from agent_routing.v1 import routing_service_pb2 as pb
+from routing_service.config import SettingsInvalid
+from routing_service.examples import EXAMPLES
+from routing_service.server import RoutingServer, Settings
+from tests.rpc.live_service import fresh_id, read_refusal, refusal
+from tests.rpc.signed_in import bearer, token, write_key
+from tests.rpc.tls_files import Authority
+
+PATIENCE_S = 20
+
+CALLERS = """
+[[caller]]
+certificate = "uri:spiffe://example.org/runtime/vat"
+scopes = ["agent"]
+agents = ["vat"]
+
+[[caller]]
+certificate = "dns:frontend.example.org"
+scopes = ["route", "act_as"]
+
+[[caller]]
+certificate = "cn:sam"
+user = "sam"
+scopes = ["route", "admin"]
+"""
+
+
+@pytest.fixture
+def authority(tmp_path):
+    """Whoever has signed the server's certificate and the clients'."""
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+async def start(tmp_path, authority):
+    """Start servers with TLS; they are stopped when the test ends."""
+    running = []
+    files = authority.sign("server")
+
+    async def begin(**settings):
+        given = {
+            "listen": "127.0.0.1:0",
+            "store": "memory:",
+            "agents": str(EXAMPLES["tax"].registry_path),
+            "tls_certificate_file": str(files.certificate),
+            "tls_key_file": str(files.key),
+        }
+        server = await RoutingServer.start(Settings(**given | settings))
+        running.append(server)
+        return server
+
+    yield begin
+    for server in running:
+        await server.stop(0.5)
+
+
+@pytest.fixture
+async def mtls(start, authority, tmp_path):
+    """Start a server that knows callers by their certificates."""
+    callers = tmp_path / "callers.toml"
+    callers.write_text(CALLERS)
+    return await start(
+        sign_in="mtls",
+        tls_client_authority_file=str(authority.path),
+        callers_file=str(callers),
+    )
+
+
+def channel(target, authority, client=None):
+    """Return a channel over TLS, with a connection of its own."""
+    credentials = tls_credentials(
+        authority_file=authority.path,
+        certificate_file=client and client.certificate,
+        key_file=client and client.key,
+    )
+    return grpc.aio.secure_channel(
+        target, credentials, options=[("grpc.use_local_subchannel_pool", 1)]
+    )
+
+
+async def call(opened, rpc, request, metadata=()):
+    """Call once, on a channel that is closed afterwards."""
+    async with opened:
+        stub = routing_service_pb2_grpc.RoutingServiceStub(opened)
+        if not hasattr(stub, rpc):
+            stub = admin_service_pb2_grpc.AdminServiceStub(opened)
+        return await getattr(stub, rpc)(request, metadata=metadata, timeout=PATIENCE_S)
+
+
+async def served(server):
+    """Return the certificate that new connections get."""
+    host, port = server.address.rsplit(":", 1)
+    return await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+
+
+async def test_certificate_is_replaced_while_the_server_serves(start, authority, tmp_path):
+    """Certificates last for weeks, connections and servers for longer."""
+    server = await start()
+    before = await served(server)
+    async with channel(server.address, authority) as opened:
+        stub = routing_service_pb2_grpc.RoutingServiceStub(opened)
+        await stub.ListAgents(pb.ListAgentsRequest(), timeout=PATIENCE_S)
+        renewed = authority.sign("renewed")
+        # The key first: for a moment they do not fit.
+        shutil.copy(renewed.key, tmp_path / "server.key")
+        assert await served(server) == before
+        shutil.copy(renewed.certificate, tmp_path / "server.pem")
+        async with asyncio.timeout(PATIENCE_S):
+            while await served(server) == before:  # noqa: ASYNC110 - gRPC reads it
+                await asyncio.sleep(0.1)
+        assert await served(server) == renewed.certificate.read_text()
+        # Nobody was cut off.
+        await stub.ListAgents(pb.ListAgentsRequest(), timeout=PATIENCE_S)
+    await call(channel(server.address, authority), "ListAgents", pb.ListAgentsRequest())
+
+
+async def test_pair_that_does_not_fit_is_not_taken_over(start, authority, tmp_path, capsys):
+    """The one before goes on; the log says what is wrong."""
+    server = await start()
+    before = await served(server)
+    shutil.copy(authority.sign("other").certificate, tmp_path / "server.pem")
+    said = ""
+    async with asyncio.timeout(PATIENCE_S):
+        while "tls_files_refused" not in said:
+            await asyncio.sleep(0.05)
+            said += capsys.readouterr().out
+    assert await served(server) == before
+    await call(channel(server.address, authority), "ListAgents", pb.ListAgentsRequest())
+
+
+@pytest.mark.parametrize("spoilt", ["server.pem", "server.key"])
+async def test_server_does_not_start_with_files_that_make_no_tls(start, tmp_path, spoilt):
+    """Half a certificate at the start is a mistake that somebody is there to mend."""
+    (tmp_path / spoilt).write_text("nothing")
+    with pytest.raises(SettingsInvalid, match="PEM files that belong together"):
+        await start()
+    (tmp_path / spoilt).unlink()
+    with pytest.raises(SettingsInvalid, match="No such file"):
+        await start()
+
+
+async def test_caller_in_the_clear_gets_nowhere(start):
+    """A port with TLS has no other way in."""
+    server = await start()
+    async with grpc.aio.insecure_channel(server.address) as opened:
+        stub = routing_service_pb2_grpc.RoutingServiceStub(opened)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.ListAgents(pb.ListAgentsRequest(), timeout=PATIENCE_S)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_certificate_says_who_a_caller_is(mtls, authority):
+    """A runtime by its URI, a frontend by its name, a person by the common name."""
+    runtime = authority.sign("vat-1", uris=("spiffe://example.org/runtime/vat",))
+    frontend = authority.sign("web-1", dns=("frontend.example.org",))
+    route = pb.RouteRequest(session_id="s", user_id="ana", text="hello", request_id=fresh_id())
+    routed = await call(channel(mtls.address, authority, frontend), "Route", route)
+    assert routed.dispatch.agent.agent_id == "coordinator"
+    refused = await refusal(call(channel(mtls.address, authority, runtime), "Route", route))
+    assert tuple(refused) == ("PERMISSION_DENIED", "SCOPE_MISSING")
+    as_vat = pb.SetActiveAgentRequest(session_id="new", agent_id="invoices")
+    answer = await refusal(
+        call(channel(mtls.address, authority, runtime), "SetActiveAgent", as_vat)
+    )
+    # It speaks as vat, which does not have the conversation: so far it came.
+    assert answer.rules == ["from_agent"] or answer.reason == "HANDOFF_REFUSED"
+    listed = await call(
+        channel(mtls.address, authority, authority.sign("sam")),
+        "ListSessions",
+        admin_service_pb2.ListSessionsRequest(),
+    )
+    assert [session.owner for session in listed.sessions] == ["ana"]
+
+
+async def test_certificate_that_names_nobody_or_two_is_refused(mtls, authority):
+    """And nobody learns who would have been let in."""
+    request = pb.ListAgentsRequest()
+    strangers = {
+        "nobody": authority.sign("stranger"),
+        "another path": authority.sign("x", uris=("spiffe://example.org/runtime/vat/2",)),
+        "two": authority.sign(
+            "y", uris=("spiffe://example.org/runtime/vat",), dns=("frontend.example.org",)
+        ),
+        "a name of another kind": authority.sign("frontend.example.org"),
+    }
+    for name, files in strangers.items():
+        refused = await refusal(
+            call(channel(mtls.address, authority, files), "ListAgents", request)
+        )
+        assert tuple(refused) == ("UNAUTHENTICATED", "UNAUTHENTICATED"), name
+
+
+async def test_certificate_of_another_authority_gets_no_connection(mtls, authority, tmp_path):
+    """TLS ends it before a call is made; so does having none."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    forged = Authority(folder).sign("vat", uris=("spiffe://example.org/runtime/vat",))
+    for files in (forged, None):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(
+                channel(mtls.address, authority, files), "ListAgents", pb.ListAgentsRequest()
+            )
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_callers_file_is_read_again(mtls, authority, tmp_path):
+    """A line that is taken out lets nobody in any more; a mistake changes nothing."""
+    files = authority.sign("sam")
+    request = pb.ListAgentsRequest()
+    await call(channel(mtls.address, authority, files), "ListAgents", request)
+    (tmp_path / "callers.toml").write_text("[[caller]]\nscopes = 5\n")
+    await mtls.reload()
+    await call(channel(mtls.address, authority, files), "ListAgents", request)
+    (tmp_path / "callers.toml").write_text(CALLERS.replace("cn:sam", "cn:tom"))
+    await mtls.reload()
+    refused = await refusal(call(channel(mtls.address, authority, files), "ListAgents", request))
+    assert refused.code == "UNAUTHENTICATED"
+
+
+# --- the listener for operators ---
+
+
+@pytest.fixture
+async def apart(tmp_path):
+    """Start a server whose operators have a listener of their own."""
+    server = await RoutingServer.start(
+        Settings(
+            listen="127.0.0.1:0",
+            admin_listen="127.0.0.1:0",
+            store="memory:",
+            agents=str(EXAMPLES["tax"].registry_path),
+            sign_in="development",
+            development_key_file=str(write_key(tmp_path)),
+        )
+    )
+    yield server
+    await server.stop(0.5)
+
+
+async def test_operators_have_a_listener_of_their_own(apart):
+    """What may erase a tenant is not where strangers knock; and all else is there too."""
+    assert apart.admin_address != apart.address
+    who = bearer(token("admin", "route", user="sam"))
+    sessions = admin_service_pb2.ListSessionsRequest()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(grpc.aio.insecure_channel(apart.address), "ListSessions", sessions, who)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    await call(grpc.aio.insecure_channel(apart.admin_address), "ListSessions", sessions, who)
+    for target in (apart.address, apart.admin_address):
+        await call(grpc.aio.insecure_channel(target), "ListAgents", pb.ListAgentsRequest(), who)
+    refused = await refusal(
+        call(grpc.aio.insecure_channel(apart.admin_address), "ListSessions", sessions)
+    )
+    assert refused.code == "UNAUTHENTICATED"
+
+
+async def test_channelz_is_for_operators_and_with_them_alone(apart):
+    """It names every peer's address."""
+    path = "/grpc.channelz.v1.Channelz/GetServers"
+
+    async def ask(target, *scopes):
+        metadata = bearer(token(*scopes)) if scopes else ()
+        async with grpc.aio.insecure_channel(target) as opened:
+            return await opened.unary_unary(path)(b"", metadata=metadata, timeout=PATIENCE_S)
+
+    assert b"chttp2" in await ask(apart.admin_address, "admin")
+    for scopes, code in (((), "UNAUTHENTICATED"), (("route",), "PERMISSION_DENIED")):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask(apart.admin_address, *scopes)
+        assert read_refusal(caught.value).code == code
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await ask(apart.address, "admin")
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_where_operators_are_by_default():
+    """On loopback with the rest, so that the first steps need one port; else apart, on loopback."""
+    near = Settings(listen="127.0.0.1:50051")
+    assert near.has_admin_on_main
+    assert near.admin_address is None
+    far = Settings(listen="0.0.0.0:50051", insecure=True)
+    assert not far.has_admin_on_main
+    assert str(far.admin_address) == "127.0.0.1:50052"
+    off = Settings(admin_listen="off")
+    assert (off.has_admin_on_main, off.admin_address) == (False, None)
+    main = Settings(listen="0.0.0.0:50051", insecure=True, admin_listen="main")
+    assert (main.has_admin_on_main, main.admin_address) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"listen": "0.0.0.0:1"}, "nobody signs in"),
+        ({"listen": "0.0.0.0:1", "sign_in": "development"}, "development key"),
+        ({"admin_listen": "0.0.0.0:1"}, "nobody signs in"),
+        ({"sign_in": "oidc"}, "oidc_issuer is missing"),
+        ({"sign_in": "mtls"}, "callers_file is missing"),
+        ({"tls_key_file": "x"}, "tls_certificate_file is missing"),
+        ({"sign_in": "oidc", "oidc_issuer": "http://a.example", "oidc_audience": "a"}, "https"),
+        ({"sign_in": "oidc", "oidc_issuer": "https://a/{tid}", "oidc_audience": "a"}, "entra"),
+        (
+            {
+                "sign_in": "oidc",
+                "oidc_issuer": "https://a",
+                "oidc_audience": "a",
+                "oidc_jwks": "http://a",
+            },
+            "oidc_jwks",
+        ),
+        (
+            {
+                "listen": "0.0.0.0:1",
+                "sign_in": "oidc",
+                "oidc_issuer": "https://a",
+                "oidc_audience": "a",
+            },
+            "in the clear",
+        ),
+    ],
+)
+def test_settings_that_would_let_strangers_in_are_refused(settings, named):
+    """With the remedy; nothing is decided silently."""
+    with pytest.raises(SettingsInvalid, match=named):
+        Settings(**settings)

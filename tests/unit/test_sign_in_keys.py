@@ -1,0 +1,293 @@
+"""The keys of an identity provider: who may cost it a fetch, and what its outages change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from routing_service.auth import jwks_source
+from routing_service.auth.bearer import BearerSignIn
+from routing_service.auth.caller import SignInRefused
+from routing_service.auth.jwks_source import JwksSource
+from routing_service.auth.key_set import (
+    FETCH_EVERY_S,
+    KEYS_MAX,
+    JwksUnavailable,
+    KeySet,
+    read_key_set,
+)
+from routing_service.auth.oidc import OidcRules, OidcTokens
+from routing_service.core.errors import RoutingError
+from tests.rpc.identity_provider import (
+    AUDIENCE,
+    ISSUER,
+    b64,
+    claims,
+    ec_key,
+    good_set,
+    jwk,
+    key_set,
+    rsa_key,
+    sign,
+)
+from tests.rpc.signed_in import bearer
+
+RULES = OidcRules(issuer=ISSUER, audiences=[AUDIENCE])
+HOUR_S = 3600
+RANDOM_KIDS = 10_000
+
+
+class Provider:
+    """A key set that is fetched, or is away, and a clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.answer: bytes | None = good_set()
+        self.fetches = 0
+        self.now_s = 1000.0
+        self.keys = KeySet(self.fetch, clock_s=lambda: self.now_s)
+        self.sign_in = BearerSignIn(OidcTokens(RULES, self.keys))
+        self.keys.tell_changes_to(self.sign_in.forget_all)
+
+    async def fetch(self) -> bytes:
+        self.fetches += 1
+        await asyncio.sleep(0)
+        if self.answer is None:
+            raise JwksUnavailable("away")
+        return self.answer
+
+    async def enter(self, token: str):
+        """Sign in with a token."""
+        return await self.sign_in.caller(bearer(token), dict)
+
+    async def problem(self, token: str) -> str:
+        """Return why a token is refused, "" where it is not."""
+        try:
+            await self.enter(token)
+        except SignInRefused as refused:
+            return refused.problem
+        return ""
+
+
+@pytest.fixture
+def provider():
+    """A provider whose keys nobody has fetched yet."""
+    return Provider()
+
+
+async def test_ten_thousand_made_up_keys_cost_one_fetch_and_good_tokens_go_on(provider):
+    """Whoever signs in with nonsense must not make us, or the provider, fall over."""
+    good = sign(claims())
+    assert (await provider.enter(good)).user == "ana"
+    provider.now_s += FETCH_EVERY_S
+    before = provider.fetches
+    body = good.split(".")[1]
+
+    async def flood(place: int) -> str:
+        head = json.dumps({"alg": "RS256", "kid": secrets.token_hex(8)}).encode()
+        if place % 100 == 0:
+            assert await provider.problem(good) == ""
+            assert await provider.problem(sign(claims(sub=f"user-{place}"))) == ""
+        # Within the thirty seconds, to the last.
+        provider.now_s += (FETCH_EVERY_S - 1) / RANDOM_KIDS
+        return await provider.problem(f"{b64(head)}.{body}.AAAA")
+
+    for start in range(0, RANDOM_KIDS, 500):
+        found = await asyncio.gather(*(flood(place) for place in range(start, start + 500)))
+        assert set(found) == {"unknown_key"}
+    fetches = provider.fetches - before
+    print(f"{RANDOM_KIDS} random key ids in {FETCH_EVERY_S:g} s: {fetches} fetch")  # noqa: T201
+    assert fetches <= 1
+
+
+async def test_hour_without_the_provider_refuses_no_known_key(provider):
+    """Signing in must not depend on somebody else's uptime; and each attempt is spaced."""
+    good = sign(claims())
+    await provider.enter(good)
+    provider.answer = None
+    fetches = provider.fetches
+    for _ in range(0, HOUR_S, 10):
+        provider.now_s += 10
+        assert await provider.problem(sign(claims(), alg="ES256")) == ""
+        assert await provider.problem(sign(claims(), kid="unknown")) == "unknown_key"
+        assert await provider.problem(good) == ""
+    assert provider.fetches - fetches <= HOUR_S / FETCH_EVERY_S
+    provider.answer = good_set()
+    assert await provider.problem(good) == ""
+
+
+@pytest.mark.parametrize("broken", [b"", b"<html>", b"[]", b'{"keys":[]}', b'{"keys":5}', b"{}"])
+async def test_answer_that_is_no_key_set_changes_nothing(provider, broken):
+    """A proxy's error page must not lock everybody out."""
+    good = sign(claims())
+    await provider.enter(good)
+    provider.answer = broken
+    provider.now_s += FETCH_EVERY_S
+    assert await provider.problem(sign(claims(), kid="unknown")) == "unknown_key"
+    assert await provider.problem(good) == ""
+
+
+async def test_key_that_is_withdrawn_is_good_no_more_also_for_known_tokens(provider):
+    """What was accepted before is checked again."""
+    by_rsa, by_ec = sign(claims()), sign(claims(), alg="ES256")
+    assert await provider.problem(by_rsa) == await provider.problem(by_ec) == ""
+    provider.answer = key_set(jwk(ec_key("good"), "ec-1"))
+    provider.now_s += FETCH_EVERY_S
+    assert await provider.problem(sign(claims(), kid="unknown")) == "unknown_key"
+    assert await provider.problem(by_rsa) == "unknown_key"
+    assert await provider.problem(by_ec) == ""
+
+
+async def test_key_that_is_replaced_under_its_id_is_another_key(provider):
+    """The id alone says nothing."""
+    good = sign(claims())
+    assert await provider.problem(good) == ""
+    provider.answer = key_set(jwk(rsa_key("next"), "rsa-1"))
+    provider.now_s += FETCH_EVERY_S
+    await provider.problem(sign(claims(), kid="unknown"))
+    assert await provider.problem(good) == "bad_signature"
+    assert await provider.problem(sign(claims(), key=rsa_key("next"))) == ""
+
+
+async def test_new_key_is_fetched_when_it_is_first_used(provider):
+    """Once for all calls that meet it."""
+    await provider.enter(sign(claims()))
+    provider.answer = key_set(jwk(rsa_key("good"), "rsa-1"), jwk(rsa_key("next"), "rsa-2"))
+    provider.now_s += FETCH_EVERY_S
+    by_next = [sign(claims(sub=f"u{n}"), key=rsa_key("next"), kid="rsa-2") for n in range(20)]
+    before = provider.fetches
+    assert await asyncio.gather(*map(provider.problem, by_next)) == [""] * 20
+    assert provider.fetches == before + 1
+
+
+async def test_without_any_key_nobody_is_told_that_their_token_is_bad(provider):
+    """It may be good; the caller is asked to come again."""
+    provider.answer = None
+    with pytest.raises(RoutingError) as caught:
+        await provider.enter(sign(claims()))
+    assert caught.value.reason.value == "SIGN_IN_UNAVAILABLE"
+    assert caught.value.retry_after_s
+    provider.answer = good_set()
+    provider.now_s += 10
+    assert await provider.problem(sign(claims())) == ""
+
+
+async def test_keys_are_fetched_again_from_time_to_time():
+    """In the background, though nobody asks."""
+    provider = Provider()
+    keys = KeySet(provider.fetch, refresh_s=0.01, clock_s=lambda: provider.fetches * 100.0)
+    running = asyncio.create_task(keys.run())
+    async with asyncio.timeout(20):
+        while provider.fetches < 3:  # noqa: ASYNC110 - counted by the provider
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait((running,))
+    await keys.close()
+    assert keys.find("rsa-1", "RS256")
+
+
+def test_only_keys_that_sign_by_our_algorithms_are_taken():
+    """Each is used with its own algorithm alone, whatever a token says."""
+    good = jwk(rsa_key("good"), "good")
+    with_mistakes = [
+        {**good, "kid": "for encryption", "use": "enc"},
+        {**good, "kid": "for wrapping", "key_ops": ["wrapKey"]},
+        {**good, "kid": "for another algorithm", "alg": "RS512"},
+        {**good, "kid": ""},
+        {**good, "kid": "x" * 300},
+        {**good, "kid": "no number", "n": "!"},
+        {name: value for name, value in good.items() if name != "e"} | {"kid": "no exponent"},
+        jwk(rsa_key("short", 1024), "short"),
+        {"kty": "oct", "kid": "secret", "k": "c2VjcmV0"},
+        {"kty": "OKP", "kid": "ed", "crv": "Ed25519", "x": "AAAA"},
+        {**jwk(ec_key("good"), "off the curve"), "x": "AAAA"},
+        {"kid": "no kind"},
+        "no object",
+    ]
+    found = read_key_set(json.dumps({"keys": [good, *with_mistakes]}).encode())
+    assert list(found) == ["good"]
+    assert [key.algorithm for key in found["good"]] == ["RS256"]
+    with pytest.raises(JwksUnavailable):
+        read_key_set(json.dumps({"keys": [good] * (KEYS_MAX + 1)}).encode())
+
+
+@pytest.fixture
+def http_server():
+    """Serve what a test says, by path: (status, headers, body)."""
+    pages = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, headers, body = pages.get(self.path, (404, {}, b""))
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", pages
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def discovery(issuer, **fields):
+    """Return an issuer's document."""
+    return (200, {}, json.dumps({"issuer": issuer, **fields}).encode())
+
+
+PATH = "/.well-known/openid-configuration"
+
+
+async def test_keys_are_found_through_the_issuer_s_document(http_server):
+    """And through nothing else that an answer points to."""
+    url, pages = http_server
+    pages[PATH] = discovery(url, jwks_uri=f"{url}/keys")
+    pages["/keys"] = (200, {}, good_set())
+    assert await JwksSource(url).fetch() == good_set()
+    assert await JwksSource("any", f"{url}/keys").fetch() == good_set()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        lambda url: discovery("https://other.example.com", jwks_uri=f"{url}/keys"),
+        discovery,
+        lambda url: discovery(url, jwks_uri="file:///etc/passwd"),
+        lambda url: discovery(url, jwks_uri="http://login.example.com/keys"),
+        lambda url: discovery(url, jwks_uri=["x"]),
+        lambda _: (200, {}, b"<html>"),
+        lambda _: (200, {}, b"[" * 100_000),
+        lambda _: (500, {}, b""),
+        lambda url: (302, {"location": f"{url}/keys"}, b""),
+        lambda _: (200, {}, b" " * (jwks_source.ANSWER_BYTES_MAX + 1)),
+    ],
+)
+async def test_document_that_is_not_the_issuer_s_is_refused(http_server, document):
+    """Neither its redirects nor its strange addresses are followed."""
+    url, pages = http_server
+    pages[PATH] = document(url)
+    pages["/keys"] = (200, {}, good_set())
+    with pytest.raises(JwksUnavailable):
+        await JwksSource(url).fetch()
+
+
+async def test_provider_that_is_away_is_said_so(tmp_path):
+    """With where it was looked for; files too."""
+    for source in (
+        JwksSource("http://127.0.0.1:9"),
+        JwksSource("any", str(tmp_path / "missing.json")),
+    ):
+        with pytest.raises(JwksUnavailable, match=r"127\.0\.0\.1|missing"):
+            await source.fetch()
