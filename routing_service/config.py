@@ -30,6 +30,7 @@ from routing_service.setting_forms import (
     WholeNumber,
     Words,
 )
+from routing_service.web_origins import parse_origins
 
 VARIABLE_PREFIX: Final = "AGENT_ROUTING_"
 
@@ -97,6 +98,16 @@ class Settings:
         "127.0.0.1:50051",
         Words("HOST:PORT", parse_listen_address),
         "where to listen: HOST:PORT, [IPV6]:PORT or unix:PATH; port 0 takes a free one",
+    )
+    web_listen: str = _setting(
+        "",
+        Words("HOST:PORT", parse_listen_address),
+        "where to listen for browsers (Connect, gRPC-Web, JSON), as listen; without it nowhere",
+    )
+    web_origins: str = _setting(
+        "",
+        Words("origins such as https://chat.example.org, separated by commas", parse_origins),
+        "the origins of pages that may call the web listener; without it none may",
     )
     store: str = _setting(
         "sqlite:///var/routing.db",
@@ -332,6 +343,11 @@ class Settings:
             self.admin_listen == "auto" and self.listen_address.is_loopback
         )
 
+    @property
+    def web_address(self) -> ListenAddress | None:
+        """``web_listen``, read; None: no web listener."""
+        return parse_listen_address(self.web_listen) if self.web_listen else None
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -530,7 +546,7 @@ def _read(
 
 
 _EXPOSING: Final = frozenset(
-    {"listen", "admin_listen", "insecure", "sign_in", "tls_certificate_file"}
+    {"listen", "web_listen", "admin_listen", "insecure", "sign_in", "tls_certificate_file"}
 )
 """The settings that decide together whether strangers get in."""
 
@@ -554,6 +570,8 @@ def _exposed(read: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         return
     flag = SETTINGS["insecure"].flag
     addresses = {"listen": read["listen"]}
+    if read["web_listen"]:
+        addresses["web_listen"] = read["web_listen"]
     if read["admin_listen"] not in ADMIN_WORDS:
         addresses["admin_listen"] = read["admin_listen"]
     if read["sign_in"] == "none":

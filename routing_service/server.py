@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
 import structlog
@@ -25,6 +25,7 @@ import structlog
 from agent_routing.v1 import admin_service_pb2, routing_service_pb2
 from routing_service import __version__
 from routing_service.analytics.keeper import StatsKeeper
+from routing_service.channel_options import RECEIVE_BYTES_MAX
 from routing_service.command_handler import CommandHandler
 from routing_service.config import (
     SettingProblem,
@@ -62,6 +63,10 @@ from routing_service.tls_files import TlsFiles, TlsFilesInvalid
 from routing_service.topic_judge import TopicJudge
 from routing_service.topics import load_topic_model
 from routing_service.topics.topic_detector import TopicModel
+from routing_service.web_origins import parse_origins
+
+if TYPE_CHECKING:
+    from routing_service.web.web_listener import WebListener
 
 resource: ModuleType | None
 try:
@@ -109,6 +114,7 @@ class RoutingServer:
         feed: EventFeed,
         source: RegistrySource,
         signing_in: MadeSignIn,
+        web: WebListener | None,
         drain: Callable[[], None],
         metrics_address: ListenAddress | None,
         opened: AsyncExitStack,
@@ -117,6 +123,7 @@ class RoutingServer:
         self._admin_address = admin_address
         self._signing_in = signing_in
         self._metrics_address = metrics_address
+        self._web = web
         self._feed = feed
         self._source = source
         self._settings = settings
@@ -238,6 +245,9 @@ class RoutingServer:
                 listener = await MetricsListener.start(metrics_address, figures, CONTENT_TYPE)
                 opened.push_async_callback(listener.close)
                 metrics_address = listener.address
+            web = await _start_web(settings, routing_handler, health, tls)
+            if web is not None:
+                opened.push_async_callback(web.stop, 0)
             tasks = [
                 ("store probe", probe.run()),
                 ("registry", source.watch()),
@@ -264,6 +274,7 @@ class RoutingServer:
                 admin_address=str(admin_address or ""),
                 tls=tls is not None,
                 metrics_address=str(metrics_address or ""),
+                web="" if web is None else web.url,
                 store=without_secrets(settings.store),
                 registry=settings.agents,
                 registry_version=registry.version,
@@ -277,6 +288,7 @@ class RoutingServer:
                 admin_address=admin_address,
                 signing_in=signing_in,
                 feed=feed,
+                web=web,
                 drain=drain,
                 source=source,
                 metrics_address=metrics_address,
@@ -304,6 +316,11 @@ class RoutingServer:
     def port(self) -> int:
         """The real port; 0 for a unix socket."""
         return self._address.port
+
+    @property
+    def web_url(self) -> str:
+        """Where browsers find it, such as http://127.0.0.1:8080; "" without a web listener."""
+        return "" if self._web is None else self._web.url
 
     @property
     def watches(self) -> int:
@@ -334,7 +351,10 @@ class RoutingServer:
     async def _stop(self, grace_s: float) -> None:
         _log.info("server_draining", address=self.address, grace_s=grace_s)
         self._drain()
-        await self._listeners.stop(grace_s)
+        ending = [self._listeners.stop(grace_s)]
+        if self._web is not None:
+            ending.append(self._web.stop(grace_s))
+        await asyncio.gather(*ending)
         await self._opened.aclose()
         _log.info("server_stopped", address=self.address)
 
@@ -373,7 +393,7 @@ async def serve(
     try:
         if not stop_asked.is_set():
             _set_garbage_aside()
-            _announce(server.address)
+            _announce(server.address, server.web_url)
         await stop_asked.wait()
     finally:
         await _end(reloading)
@@ -446,10 +466,47 @@ def _set_garbage_aside() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _announce(address: str) -> None:
+def _announce(address: str, web_url: str) -> None:
     # Whoever started it may have closed the pipe; that is no reason to stop serving.
     with suppress(OSError):
-        print(f"serving on {address}", flush=True)  # noqa: T201 - the one line of stdout
+        print(f"serving on {address}", flush=True)  # noqa: T201 - what programs wait for
+        if web_url:
+            print(f"serving browsers on {web_url}", flush=True)  # noqa: T201 - the same
+
+
+async def _start_web(
+    settings: Settings,
+    routing: grpc.GenericRpcHandler,
+    health: HealthService,
+    tls: TlsFiles | None,
+) -> WebListener | None:
+    """Listen for browsers, where that is set. Raises SettingsInvalid, ListenFailed."""
+    address = settings.web_address
+    if address is None:
+        return None
+    try:
+        from routing_service.web.web_listener import WebListener  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise SettingsInvalid(
+            (
+                SettingProblem(
+                    "web_listen",
+                    f'web_listen is "{address}", and the web listener is not installed '
+                    f"({error.name}); install agent-routing-service[web]",
+                ),
+            )
+        ) from error
+    return await WebListener.start(
+        address,
+        routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"],
+        (routing,),
+        tls=None if tls is None else tls.context(),
+        origins=parse_origins(settings.web_origins),
+        is_ready=lambda: health.is_ready,
+        calls_max=settings.pending_requests_max,
+        connections_max=settings.connections_max,
+        receive_bytes_max=RECEIVE_BYTES_MAX,
+    )
 
 
 def _load_registry(settings: Settings) -> Registry:

@@ -44,6 +44,7 @@ class TlsFiles:
         )
         self._contents = self._read()
         self._generation = 0
+        self._contexts: list[ssl.SSLContext] = []
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return what a port is opened with; each port has its own."""
@@ -63,6 +64,18 @@ class TlsFiles:
             fetch,
             require_client_authentication=self._paths[2] is not None,
         )
+
+    def context(self) -> ssl.SSLContext:
+        """Return what the web listener's port is opened with; it asks for no client certificate."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._load_into(context)
+        self._contexts.append(context)
+        return context
+
+    def _load_into(self, context: ssl.SSLContext) -> None:
+        certificate, key, _authority = self._paths
+        assert certificate is not None
+        context.load_cert_chain(certificate, key, password=lambda: b"")
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
         certificate, key, authority = self._contents
@@ -86,6 +99,11 @@ class TlsFiles:
             if contents is not None:
                 self._contents = contents
                 self._generation += 1
+                try:
+                    for context in self._contexts:
+                        self._load_into(context)
+                except OSError as error:  # Changed once more, this moment; the next look has them.
+                    _log.warning("tls_files_changing", error=str(error))
                 _log.info("tls_files_taken_over", certificate=str(self._paths[0]))
 
     def _changed(self) -> _Contents | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from routing_service import __version__
+from routing_service.server import system_clock_us
 from tests import toolchains
 from tests.rpc.live_service import serving
 
@@ -87,6 +88,18 @@ def test_it_plays_every_scenario(built):
     )
     said = run(built, "node", "build/test/replayVectors.js", sys.executable)
     assert f"{count} scenarios played, 0 otherwise than they should" in said
+
+
+@pytest.mark.parametrize("protocol", ["connect", "grpc-web"])
+async def test_the_client_for_browsers_plays_scenarios(built, tmp_path, protocol):
+    """The same answers and errors over HTTP; streams both ways are gRPC's alone."""
+    registry = (ROOT / "tests" / "clients" / "vectors" / "registry.yaml").read_text("utf-8")
+    async with serving(tmp_path, registry, clock=system_clock_us, web_listen="127.0.0.1:0") as live:
+        said = await _run_beside(
+            built, "build/test/replayVectors.js", protocol, live.server.web_url
+        )
+    [played] = re.findall(r"^(\d+) scenarios played, 0 otherwise", said, re.MULTILINE)
+    assert int(played) >= 60
 
 
 def test_versions_go_together():

@@ -13,6 +13,8 @@ from routing_service.config import (
 # For each setting a value of its own at every place where it can be given, and how it is read.
 GIVEN = {
     "listen": ("127.0.0.1:1", "127.0.0.1:2", '"127.0.0.1:3"', "127.0.0.1:3"),
+    "web_listen": ("127.0.0.1:1", "127.0.0.1:2", '"127.0.0.1:3"', "127.0.0.1:3"),
+    "web_origins": ("http://a", "http://b", '"http://c, https://d"', "http://c, https://d"),
     "store": ("memory:", "sqlite:///a.db", '"sqlite:///b.db"', "sqlite:///b.db"),
     "agents": ("a.yaml", "b.yaml", '"c.yaml"', "c.yaml"),
     "stickiness": ("enabled", "Disabled", '"enabled"', "enabled"),

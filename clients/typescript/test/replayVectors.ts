@@ -1,9 +1,12 @@
 // Replays the scenario vectors, tests/clients/vectors, through this client.
 //
 //   node build/test/replayVectors.js PYTHON [NAME…]
+//   node build/test/replayVectors.js connect|grpc-web URL [NAME…]
 //
-// PYTHON: the interpreter that has the service, for its server. NAME: only these scenarios. Prints a
-// line for each scenario that goes otherwise than it should, and how many were played.
+// PYTHON: the interpreter that has the service, for its server; else the client for browsers plays
+// what it can, without streams and without troubles of the network, at a web listener. NAME: only
+// these scenarios. Prints a line for each that goes otherwise than it should, and how many were
+// played.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
@@ -23,12 +26,15 @@ import { durationMs } from "@bufbuild/protobuf/wkt";
 import {
   type CallInfo,
   Client,
+  type ClientSettings,
   newUuid7,
   RouteResult,
+  type RoutingClient,
   RoutingError,
   Unavailable,
 } from "../src/index.js";
 import * as v1 from "../src/v1.js";
+import { WebClient } from "../src/web.js";
 
 const VECTORS = fileURLToPath(new URL("../../../../tests/clients/vectors", import.meta.url));
 const VECTOR_SERVER = join(VECTORS, "..", "vector_server.py");
@@ -134,8 +140,33 @@ function isLikeHere(expected: JsonValue, actual: Json, at: string): boolean {
   return true;
 }
 
+/** Where scenarios are played. */
+interface Place {
+  client(settings: ClientSettings): RoutingClient;
+  obey(word: string): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/** A web listener that runs already. */
+class WebPlace implements Place {
+  constructor(
+    readonly protocol: "connect" | "grpc-web",
+    readonly url: string,
+  ) {}
+
+  client(settings: ClientSettings): RoutingClient {
+    return new WebClient(this.url, { ...settings, protocol: this.protocol });
+  }
+
+  async obey(word: string): Promise<void> {
+    throw new Error(`a web listener does not ${word}`);
+  }
+
+  async stop(): Promise<void> {}
+}
+
 /** The running server of the vectors. */
-class VectorServer {
+class VectorServer implements Place {
   readonly #process: ChildProcess;
   readonly #lines: AsyncIterator<string>;
   readonly #reader: Interface;
@@ -150,6 +181,10 @@ class VectorServer {
 
   async start(): Promise<void> {
     this.address = JSON.parse(await this.#line()).address;
+  }
+
+  client(settings: ClientSettings): RoutingClient {
+    return new Client(this.address, settings);
   }
 
   /** Has it do something to the connections, and waits until that holds. */
@@ -225,14 +260,14 @@ class Scenario {
   readonly #variables = new Map<string, string>();
   readonly #answers = new Map<string, JsonValue>();
   readonly #watches = new Map<string, AsyncGenerator<v1.Change, void, void>>();
-  readonly #streams = new Map<string, ReturnType<Client["stream"]>>();
-  readonly #client: Client;
+  readonly #streams = new Map<string, ReturnType<RoutingClient["stream"]>>();
+  readonly #client: RoutingClient;
 
   constructor(
-    readonly server: VectorServer,
+    readonly place: Place,
     given: NonNullable<ScenarioJson["client"]>,
   ) {
-    this.#client = new Client(server.address, {
+    this.#client = place.client({
       tenant: given.tenant ?? "",
       timeoutMs: (given.timeout_s ?? 30) * 1000,
       retry: { attemptsMax: given.attempts_max ?? 4 },
@@ -242,7 +277,7 @@ class Scenario {
 
   /** Takes one step, and holds its result against what it expects. */
   async step(step: Step): Promise<void> {
-    if (step.network !== undefined) await this.server.obey(step.network);
+    if (step.network !== undefined) await this.place.obey(step.network);
     else if (step.watch !== undefined) {
       const request = this.#request(v1.WatchSessionRequestSchema, step.request);
       const { sessionId, userId, afterRevision, heartbeatInterval } = request;
@@ -460,8 +495,8 @@ function errorAsJson(error: RoutingError): JsonValue {
 }
 
 /** Plays a scenario. Throws Mismatch, with the number of the step, where it goes otherwise. */
-async function play(server: VectorServer, scenario: ScenarioJson): Promise<void> {
-  const playing = new Scenario(server, scenario.client ?? {});
+async function play(place: Place, scenario: ScenarioJson): Promise<void> {
+  const playing = new Scenario(place, scenario.client ?? {});
   try {
     for (const [number, step] of scenario.steps.entries()) {
       try {
@@ -478,21 +513,37 @@ async function play(server: VectorServer, scenario: ScenarioJson): Promise<void>
   }
 }
 
-async function main([python, ...names]: string[]): Promise<number> {
-  if (python === undefined) throw new Error("usage: replayVectors.js PYTHON [NAME…]");
-  const server = new VectorServer(python);
+/** Tells whether a browser can play a scenario: without streams, and with a network that holds. */
+function isForBrowsers({ steps }: ScenarioJson): boolean {
+  return !steps.some((step) => step.stream !== undefined || step.network !== undefined);
+}
+
+async function placeOf(args: string[]): Promise<{ place: Place; names: string[] }> {
+  const [first, second, ...others] = args;
+  if (first === "connect" || first === "grpc-web") {
+    if (second === undefined) throw new Error(`usage: replayVectors.js ${first} URL [NAME…]`);
+    return { place: new WebPlace(first, second), names: others };
+  }
+  if (first === undefined) throw new Error("usage: replayVectors.js PYTHON [NAME…]");
+  const server = new VectorServer(first);
+  await server.start();
+  return { place: server, names: args.slice(1) };
+}
+
+async function main(args: string[]): Promise<number> {
+  const { place, names } = await placeOf(args);
   let played = 0;
   let failed = 0;
   try {
-    await server.start();
     for (const file of readdirSync(VECTORS).sort()) {
       if (!file.endsWith(".json") || file === "schema.json") continue;
       const { scenarios } = JSON.parse(readFileSync(join(VECTORS, file), "utf8"));
       for (const scenario of scenarios as ScenarioJson[]) {
         if (names.length > 0 && !names.includes(scenario.name)) continue;
+        if (place instanceof WebPlace && !isForBrowsers(scenario)) continue;
         played++;
         try {
-          await play(server, scenario);
+          await play(place, scenario);
         } catch (error) {
           failed++;
           const words = error instanceof Mismatch ? error.message : (error as Error).stack;
@@ -501,7 +552,7 @@ async function main([python, ...names]: string[]): Promise<number> {
       }
     }
   } finally {
-    await server.stop();
+    await place.stop();
   }
   console.log(`${played} scenarios played, ${failed} otherwise than they should`);
   return failed > 0 || played === 0 ? 1 : 0;

@@ -1,0 +1,292 @@
+"""Calls that came over HTTP, for the handlers that gRPC has.
+
+Owns: what of a gRPC call a handler looks at, answered from an HTTP request, and how its answer and
+its errors go back. Must not know: what a call means, origins, sockets. Rule: a request reaches the
+handler as its bytes and an answer leaves as its bytes; only JSON is turned into them and back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, Final, NoReturn, cast
+
+import grpc
+import msgspec
+from connectrpc.code import Code
+from connectrpc.codec import Codec
+from connectrpc.errors import ConnectError, ErrorDetail
+from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
+from connectrpc.request import RequestContext
+from connectrpc.server import ConnectASGIApplication, Endpoint
+from google.protobuf import json_format
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc import status_pb2
+from protobuf.wkt import Any as PackedDetail
+
+from routing_service.core.errors import Reason, RoutingError
+from routing_service.rpc.status_errors import DETAILS_KEY, code_of, status_of
+
+OVERLOADED_RETRY_S: Final = 1.0
+
+UnaryHandler = Callable[[bytes, Any], Awaitable[bytes]]
+StreamHandler = Callable[[bytes, Any], Awaitable[None]]
+
+_MALFORMED: Final = b"\xff"
+"""No message begins like this: the handler says of it what it says of all bytes that are none."""
+
+AnyEndpoint = Any
+"""One of the four kinds of Endpoint, which the library does not name."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer as bytes, and of which message they are."""
+
+    body: bytes
+    message_class: type[Message]
+
+
+class RawBinary(Codec[Reply, bytes]):
+    """Protobuf: bytes are passed on as they are."""
+
+    def name(self) -> str:
+        """See Codec.name."""
+        return "proto"
+
+    def encode(self, message: Reply) -> bytes:
+        """See Codec.encode."""
+        return message.body
+
+    def decode(self, data: bytes | bytearray, message_class: type[bytes]) -> bytes:  # noqa: ARG002
+        """See Codec.decode."""
+        return bytes(data)
+
+
+class RawJson(Codec[Reply, bytes]):
+    """Proto3 JSON, turned into bytes and back. Fields that are not known here are skipped."""
+
+    def name(self) -> str:
+        """See Codec.name."""
+        return "json"
+
+    def encode(self, message: Reply) -> bytes:
+        """See Codec.encode."""
+        answer = message.message_class.FromString(message.body)
+        return json_format.MessageToJson(answer, indent=None, ensure_ascii=False).encode()
+
+    def decode(self, data: bytes | bytearray, message_class: type[bytes]) -> bytes:
+        """See Codec.decode."""
+        request = cast("type[Message]", message_class)()
+        try:
+            json_format.Parse(bytes(data), request, ignore_unknown_fields=True)
+            return request.SerializeToString()
+        except (json_format.ParseError, ValueError, RecursionError):
+            return _MALFORMED
+
+
+class WebContext:
+    """What a handler asks of the call that it answers: as grpc.aio.ServicerContext has it."""
+
+    def __init__(self, request: RequestContext[Any, Any]) -> None:
+        self._request = request
+        self._room = asyncio.Semaphore(1)
+        self.messages: asyncio.Queue[bytes | None] = asyncio.Queue()
+        """What was written; None: there is no more."""
+
+    def invocation_metadata(self) -> Sequence[tuple[str, str]]:
+        """Return the request's headers, names in lower case."""
+        return [(key.lower(), value) for key, value in self._request.request_headers.allitems()]
+
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        """Return nothing: no certificate of a browser's is asked for."""
+        return {}
+
+    def peer(self) -> str:
+        """Return where the call came from, in gRPC's form."""
+        address = self._request.client_address or "unknown:0"
+        host, _, port = address.rpartition(":")
+        return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{address}"
+
+    def time_remaining(self) -> float | None:
+        """Return seconds until the caller's deadline; None: it gave none."""
+        remaining_ms = self._request.timeout_ms
+        return None if remaining_ms is None else remaining_ms / 1e3
+
+    def set_trailing_metadata(self, metadata: Sequence[tuple[str, str]]) -> None:
+        """Send metadata behind the answer."""
+        for key, value in metadata:
+            self._request.response_trailers[key] = value
+
+    async def write(self, body: bytes) -> None:
+        """Send one message of a stream, as soon as the one before was taken."""
+        await self._room.acquire()
+        self.messages.put_nowait(body)
+
+    def taken(self) -> None:
+        """Make room for the next message."""
+        self._room.release()
+
+    async def abort(
+        self,
+        code: grpc.StatusCode,
+        message: str,
+        trailing_metadata: Sequence[tuple[str, str | bytes]] = (),
+    ) -> NoReturn:
+        """End the call with an error. Always raises."""
+        details = dict(trailing_metadata).get(DETAILS_KEY)
+        status = status_pb2.Status()
+        if isinstance(details, bytes):
+            status.ParseFromString(details)
+        raise _connect_error(code, message, status)
+
+
+class WebService(ConnectASGIApplication[None]):
+    """One service of the contract, as an ASGI application for its path."""
+
+    def __init__(
+        self,
+        described: ServiceDescriptor,
+        handlers: Sequence[grpc.GenericRpcHandler],
+        *,
+        calls_max: int,
+        receive_bytes_max: int,
+    ) -> None:
+        """Serve what handlers has of a service.
+
+        calls_max: unary calls at a time; more are refused unread. receive_bytes_max: of a request.
+        """
+        self._described = described
+        self._calls = 0
+        self._calls_max = calls_max
+        endpoints = {
+            f"/{described.full_name}/{method.name}": self._endpoint(method, handlers)
+            for method in described.methods
+        }
+        super().__init__(
+            service=None,
+            endpoints=lambda _: endpoints,
+            read_max_bytes=receive_bytes_max,
+            codecs=[RawBinary(), RawJson()],
+        )
+
+    @property
+    def path(self) -> str:
+        """The path below which the service's calls are."""
+        return f"/{self._described.full_name}"
+
+    def _endpoint(
+        self, method: MethodDescriptor, handlers: Sequence[grpc.GenericRpcHandler]
+    ) -> AnyEndpoint:
+        path = f"/{self._described.full_name}/{method.name}"
+        asked = SimpleNamespace(method=path, invocation_metadata=())
+        found = [handler.service(cast("Any", asked)) for handler in handlers]
+        handler = cast("Any", next(each for each in found if each is not None))
+        answer_class = GetMessageClass(method.output_type)
+        if handler.request_streaming:
+            info = _info(method, StreamType.BIDI_STREAM)
+            return Endpoint.bidi_stream(method=info, function=_needs_grpc(method.name))
+        if handler.response_streaming:
+            info = _info(method, StreamType.SERVER_STREAM)
+            streamed = _streamed(handler.unary_stream, answer_class)
+            return Endpoint.server_stream(method=info, function=streamed)
+        info = _info(method, StreamType.UNARY)
+        unary = self._unary(method.name, handler.unary_unary, answer_class)
+        return Endpoint.unary(method=info, function=unary)
+
+    def _unary(
+        self, name: str, handler: UnaryHandler, answer_class: type[Message]
+    ) -> Callable[[bytes, RequestContext[Any, Any]], Awaitable[Reply]]:
+        async def answer(request: bytes, context: RequestContext[Any, Any]) -> Reply:
+            if self._calls >= self._calls_max:
+                raise _refusal(_overloaded(name))
+            self._calls += 1
+            try:
+                return Reply(await handler(request, WebContext(context)), answer_class)
+            finally:
+                self._calls -= 1
+
+        return answer
+
+
+def _streamed(
+    handler: StreamHandler, answer_class: type[Message]
+) -> Callable[[bytes, RequestContext[Any, Any]], AsyncGenerator[Reply]]:
+    """Return a function that gives what a handler writes, as it writes it."""
+
+    async def answers(
+        request: bytes, request_context: RequestContext[Any, Any]
+    ) -> AsyncGenerator[Reply]:
+        context = WebContext(request_context)
+        running = asyncio.ensure_future(handler(request, context))
+        running.add_done_callback(lambda _: context.messages.put_nowait(None))
+        try:
+            while (body := await context.messages.get()) is not None:
+                yield Reply(body, answer_class)
+                context.taken()
+            await running
+        finally:
+            # The caller is gone, or the handler has ended: either way nobody reads any more.
+            if not running.done():
+                running.cancel()
+                with suppress(asyncio.CancelledError, ConnectError):
+                    await running
+
+    return answers
+
+
+def _needs_grpc(
+    name: str,
+) -> Callable[[AsyncIterator[Any], RequestContext[Any, Any]], AsyncIterator[Any]]:
+    """Return a function that refuses a call which needs streams both ways."""
+
+    def refuse(
+        _requests: AsyncIterator[Any], _context: RequestContext[Any, Any]
+    ) -> AsyncIterator[Any]:
+        raise _refusal(
+            RoutingError(
+                Reason.NOT_IMPLEMENTED,
+                f"{name} needs gRPC, as HTTP/1.1 carries no streams both ways; call the gRPC "
+                "listener, or send each message by Route",
+                metadata={"method": name},
+            )
+        )
+
+    return refuse
+
+
+def _info(method: MethodDescriptor, stream_type: StreamType) -> MethodInfo[Any, Any]:
+    return MethodInfo(
+        name=method.name,
+        service_name=method.containing_service.full_name,
+        input=GetMessageClass(method.input_type),
+        output=GetMessageClass(method.output_type),
+        # Not even reads are answered to GET, whose address would carry a user's words into logs.
+        idempotency_level=IdempotencyLevel.UNKNOWN,
+        stream_type=stream_type,
+    )
+
+
+def _overloaded(name: str) -> RoutingError:
+    return RoutingError(
+        Reason.OVERLOADED,
+        "the server has more calls than it can answer; repeat with the same request_id",
+        metadata={"method": name},
+        retry_after_s=OVERLOADED_RETRY_S,
+    )
+
+
+def _refusal(error: RoutingError) -> ConnectError:
+    return _connect_error(code_of(error), status_of(error).message, status_of(error))
+
+
+def _connect_error(code: grpc.StatusCode, message: str, status: status_pb2.Status) -> ConnectError:
+    name = "CANCELED" if code is grpc.StatusCode.CANCELLED else code.name
+    details = [
+        ErrorDetail(PackedDetail(type_url=detail.type_url, value=detail.value))
+        for detail in status.details
+    ]
+    return ConnectError(Code[name], message, details)

@@ -1,0 +1,173 @@
+"""The web listener: an HTTP server in the event loop of the gRPC one.
+
+Owns: its socket, its start and its end. Must not know: what is served, where settings come from.
+Rule: it ends as the gRPC server does: what was accepted is finished, as long as there is time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import grpc
+import uvicorn
+from google.protobuf.descriptor import ServiceDescriptor
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+
+from routing_service.listen_address import ListenAddress, ListenFailed, check_is_free
+from routing_service.web.doorman import Doorman
+from routing_service.web.web_calls import WebService
+
+BACKLOG: Final = 512
+"""Connections that wait to be accepted, as gRPC's server has."""
+
+HEADER_BYTES_MAX: Final = 16 * 1024
+"""All headers of a request, as on the gRPC listener."""
+
+IDLE_S_MAX: Final = 75
+"""How long a connection without a call is kept: longer than the minute that proxies keep theirs."""
+
+_START_POLL_S: Final = 0.005
+
+
+class WebListener:
+    """The running listener. Made by ``start``, ended by ``stop``."""
+
+    def __init__(
+        self, address: ListenAddress, server: _Server, sock: socket.socket, *, scheme: str
+    ) -> None:
+        """Take over what is running."""
+        self._scheme = scheme
+        self._address = address
+        self._server = server
+        self._socket = sock
+        self._running = asyncio.create_task(server.serve([sock]), name="web listener")
+
+    @classmethod
+    async def start(
+        cls,
+        address: ListenAddress,
+        service: ServiceDescriptor,
+        handlers: Sequence[grpc.GenericRpcHandler],
+        *,
+        tls: ssl.SSLContext | None,
+        origins: frozenset[str],
+        is_ready: Callable[[], bool],
+        calls_max: int,
+        connections_max: int,
+        receive_bytes_max: int,
+    ) -> WebListener:
+        """Serve a service's handlers over HTTP.
+
+        tls: None = in the clear. origins: of pages that may call. is_ready: for GET /readyz.
+        calls_max: unary calls at a time. connections_max: more are answered 503.
+        receive_bytes_max: of one request.
+        Raises ListenFailed.
+        """
+        calls = WebService(
+            service, handlers, calls_max=calls_max, receive_bytes_max=receive_bytes_max
+        )
+
+        async def readyz(_request: Request) -> Response:
+            return _READY if is_ready() else _NOT_READY
+
+        app = Starlette(
+            routes=[
+                Route("/livez", lambda _request: _READY, methods=["GET"]),
+                Route("/readyz", readyz, methods=["GET"]),
+                Mount("/", app=calls),
+            ],
+        )
+        sock = _bind(address)
+        config = uvicorn.Config(
+            Doorman(app, origins),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=connections_max,
+            timeout_keep_alive=IDLE_S_MAX,
+            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+        )
+        config.load()
+        config.ssl = tls
+        if not address.unix_path:
+            address = address.with_port(sock.getsockname()[1])
+        listener = cls(address, _Server(config), sock, scheme="http" if tls is None else "https")
+        while not listener._server.started and not listener._running.done():  # noqa: ASYNC110 - it tells by a field
+            await asyncio.sleep(_START_POLL_S)
+        if listener._running.done():
+            await listener._running
+        return listener
+
+    @property
+    def url(self) -> str:
+        """Where it listens, as a browser has it; unix:PATH for a socket."""
+        return (
+            str(self._address) if self._address.unix_path else f"{self._scheme}://{self._address}"
+        )
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept no more, and let calls finish; what takes longer than grace_s is cancelled."""
+        self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
+        self._server.should_exit = True
+        try:
+            # Beyond the grace there is only the time that cancelled calls need.
+            async with asyncio.timeout(grace_s + 5):
+                await asyncio.shield(self._running)
+        except TimeoutError:
+            self._server.force_exit = True
+            await self._running
+        self._socket.close()
+        if self._address.unix_path:
+            _unlink(self._address.unix_path)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its signal handlers: the process has its own."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+_READY: Final = PlainTextResponse("ok\n")
+_NOT_READY: Final = PlainTextResponse("not ready\n", status_code=503)
+
+
+def _bind(address: ListenAddress) -> socket.socket:
+    """Return a socket that listens. Raises ListenFailed."""
+    check_is_free(address)
+    try:
+        if address.unix_path:
+            _unlink(address.unix_path)
+            sock = socket.socket(socket.AF_UNIX)
+            sock.bind(address.unix_path)
+            sock.listen(BACKLOG)
+        else:
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            sock = socket.create_server(
+                (address.host, address.port), family=family, backlog=BACKLOG
+            )
+    except OSError as error:
+        raise ListenFailed(
+            f"cannot listen on {address}: {error.strerror or error}; choose another address"
+        ) from error
+    sock.setblocking(False)  # noqa: FBT003 - the socket module's own form
+    return sock
+
+
+def _unlink(path: str) -> None:
+    with suppress(OSError):
+        Path(path).unlink()
