@@ -12,6 +12,8 @@ from routing_service.server import RoutingServer
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import SessionKey
 from tests.rpc.live_service import fresh_id, read_refusal, refusal
+from tests.rpc.registries import DESK
+from tests.rpc.signed_in import outcome_of, serving_signed_in, signed
 from tests.torture.in_process import InProcess
 
 
@@ -224,6 +226,23 @@ async def test_a_caller_who_calls_too_often_is_told_when_to_come_back(start_serv
     assert codes["OVERLOADED"]
     rows, _ = await server.store.list_sessions("default", b"", 100)
     assert len(rows) == len(outcomes) - len(failed)
+
+
+async def test_whoever_signed_in_has_a_share_of_their_own(tmp_path):
+    """Users behind one gateway's address, and one user's name in two tenants, do not share one."""
+    async with serving_signed_in(tmp_path, DESK, caller_calls_per_s=3) as service:
+        ask = routing_service_pb2.ListAgentsRequest()
+        flooding = signed(service, "route", user="ana")
+        codes = Counter()
+        for _ in range(30):
+            error = await outcome_of(flooding("ListAgents", ask))
+            codes[error and read_refusal(error).reason] += 1
+        assert codes["OVERLOADED"] > 5
+        for claims in ({"user": "ben"}, {"user": "ana", "tenant": "other"}):
+            other = signed(service, "route", **claims)
+            assert [await outcome_of(other("ListAgents", ask)) for _ in range(3)] == [None] * 3
+        refused = [call for call in service.observer.calls if call.code == "RESOURCE_EXHAUSTED"]
+        assert {call.actor for call in refused} == {"ana"}
 
 
 async def test_a_message_of_a_stream_counts_as_a_call(start_server):

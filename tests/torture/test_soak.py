@@ -29,7 +29,7 @@ CANCELLED_SHARE = 0.3
 CANCEL_AFTER_S_MAX = 0.02
 DEADLINE_MS = 60_000
 
-REQUESTS = 400_000
+REQUESTS = 300_000
 SAMPLES = 20
 WARM_UP_SHARE = 0.25
 """Until caches are full, SQLite's and Python's own included."""
