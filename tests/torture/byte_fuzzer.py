@@ -52,6 +52,8 @@ def main() -> None:
             f"-atheris_runs={given.runs}",
             f"-seed={given.seed}",
             f"-max_len={INPUT_BYTES_MAX}",
+            # What ends it is in what it prints: nothing is left beside the sources.
+            f"-artifact_prefix={corpus}/",
             "-timeout=120",
             "-rss_limit_mb=4096",
             "-verbosity=0",
