@@ -150,6 +150,11 @@ class RoutingServicer:
     async def route(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Take a user's message."""
         request = parse(routing_service_pb2.RouteRequest, data)
+        return await self._route(caller, request, record)
+
+    async def _route(
+        self, caller: Caller, request: routing_service_pb2.RouteRequest, record: CallRecord
+    ) -> Answered:
         command, request_id = _route_in(request, caller)
         user_id = command.profile.user_id
         access = Access(user_id, must_be_owner=True)
@@ -179,7 +184,7 @@ class RoutingServicer:
             raise invalid_field(
                 "route.request_id", "is required on a stream; send a UUID of your own"
             )
-        answered = await self.route(caller, request.SerializeToString(), record)
+        answered = await self._route(caller, request, record)
         head = routing_service_pb2.RouteStreamResponse(
             request_id=record.request_id, session_id=record.session_id
         )
