@@ -149,7 +149,7 @@ def _write(connection: sqlite3.Connection, chosen: Sequence[tuple[int, Append]])
         (_UPSERT_TASKS, tasks),
     ):
         if rows:
-            _execute(connection, statement, rows)
+            run_with_rows(connection, statement, rows)
 
 
 # Each statement has {rows} where its rows come, as many as a power of two: that leaves ten
@@ -195,15 +195,16 @@ def _execute_look(
     connection: sqlite3.Connection, statement: str, rows: Sequence[_Row]
 ) -> list[list[int]]:
     """Run a statement that gives numbers, "1 2 3,4 5 6", as one text."""
-    (found,) = _execute(connection, statement, rows).fetchone()
+    (found,) = run_with_rows(connection, statement, rows).fetchone()
     return [
         [int(number) for number in entry.split()] for entry in (found or "").split(",") if entry
     ]
 
 
-def _execute(
+def run_with_rows(
     connection: sqlite3.Connection, statement: str, rows: Sequence[_Row]
 ) -> sqlite3.Cursor:
+    """Run a statement that has {rows} where its rows come."""
     columns = len(rows[0])
     size = 1 << (len(rows) - 1).bit_length()
     values = [value for row in rows for value in row]

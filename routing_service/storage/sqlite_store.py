@@ -30,6 +30,7 @@ from routing_service.storage.sqlite_connection import (
     open_writer,
     store_error,
 )
+from routing_service.storage.sqlite_heads import HeadReader
 from routing_service.storage.sqlite_schema import check_owner, migrate
 from routing_service.storage.sqlite_writer import GROUP_WRITES_MAX, GroupWriter, Write
 from routing_service.storage.store import (
@@ -186,6 +187,7 @@ class SqliteStore:
         self._path = path
         self._writer = writer
         self._rows = rows
+        self._heads = HeadReader(rows)
         self._pages = pages
         self._connections = connections
         self._closing: asyncio.Task[None] | None = None
@@ -211,7 +213,12 @@ class SqliteStore:
 
     async def load(self, key: SessionKey) -> Head | None:
         """See Store.load."""
-        return await self._read(self._rows, sqlite_rows.load, key)
+        self._check_open()
+        try:
+            return await self._heads.load(key)
+        except sqlite3.Error as error:
+            _log.error("store_read_failed", read="load", **error_fields(error))
+            raise store_error(error) from error
 
     async def head_revision(self, key: SessionKey) -> int:
         """See Store.head_revision."""

@@ -1,0 +1,83 @@
+"""Sessions read together: one read for many callers, and each gets its own."""
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from routing_service.storage import sqlite_heads
+from routing_service.storage.sqlite_store import open_sqlite_store
+from routing_service.storage.store import Append, Change, Head, SessionKey, StoreUnavailable
+
+
+def key(number):
+    """One of many sessions, of two tenants."""
+    return SessionKey(f"tenant-{number % 2}", f"chat-{number}")
+
+
+@pytest.fixture
+async def store(tmp_path):
+    """A store of ten sessions."""
+    store = await open_sqlite_store(tmp_path / "store.db")
+    for number in range(10):
+        change = Change(1, 10, "Route", f"r-{number}", "", b"", b"events", b"answer")
+        await store.append(Append(key(number), 0, change, b"state-%d" % number, "ana"))
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def statements(store):
+    """Every statement that reads rows, as a growing list."""
+    seen = []
+    await store._rows.run(lambda c: c.set_trace_callback(seen.append))
+    return seen
+
+
+async def test_each_caller_gets_its_own_session(store, statements):
+    """Also where several ask for one, and where there is none."""
+    numbers = [*range(12), 3, 3]
+    heads = await asyncio.gather(*(store.load(key(number)) for number in numbers))
+    assert heads == [Head(1, b"state-%d" % n) if n < 10 else None for n in numbers]
+    assert len(statements) == 1
+
+
+async def test_a_read_alone_waits_for_nobody(store, statements):
+    """Three in a row are three reads."""
+    for number in range(3):
+        assert await store.load(key(number)) == Head(1, b"state-%d" % number)
+    assert len(statements) == 3
+
+
+async def test_a_read_is_bounded(store, statements, monkeypatch):
+    """What is too many is the next read's."""
+    monkeypatch.setattr(sqlite_heads, "READS_MAX", 4)
+    heads = await asyncio.gather(*(store.load(key(number)) for number in range(10)))
+    assert heads == [Head(1, b"state-%d" % number) for number in range(10)]
+    assert len(statements) == 3
+
+
+async def test_a_failure_is_told_to_all_who_waited_and_to_nobody_else(store, monkeypatch):
+    """The next read is tried again."""
+
+    def fail(_connection, _keys):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_heads, "load_heads", fail)
+        outcomes = await asyncio.gather(
+            *(store.load(key(number)) for number in range(5)), return_exceptions=True
+        )
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 5
+    assert await store.load(key(1)) == Head(1, b"state-1")
+
+
+async def test_a_caller_that_leaves_takes_nobody_with_it(store):
+    """The others of its read get theirs."""
+    leaving = asyncio.create_task(store.load(key(1)))
+    staying = asyncio.create_task(store.load(key(2)))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert await staying == Head(1, b"state-2")
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
