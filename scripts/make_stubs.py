@@ -9,6 +9,7 @@ be compared file by file.
 """
 
 import argparse
+import fcntl
 import json
 import os
 import platform
@@ -65,7 +66,6 @@ def once(name: str, bring: Callable[[], None]) -> None:
     """Bring a plugin that is not there in this version. name: with its version."""
     stamp = PLUGINS / f"{name.replace('/', '_')}.stamp"
     if not stamp.exists():
-        PLUGINS.mkdir(parents=True, exist_ok=True)
         bring()
         stamp.touch()
 
@@ -126,7 +126,15 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def main() -> int:
-    """Generate, or with --check compare and exit with 1 if anything differs."""
+    """Do it while no other process does: they would write the same files."""
+    PLUGINS.mkdir(parents=True, exist_ok=True)
+    with (PLUGINS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return generate_or_check()
+
+
+def generate_or_check() -> int:
+    """Generate, or with --check compare and return 1 if anything differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("languages", nargs="*", choices=[[], *LANGUAGES], help="all by default")
     parser.add_argument(

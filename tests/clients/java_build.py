@@ -1,0 +1,63 @@
+"""The Java client, generated and built by Maven; one process at a time.
+
+Owns: how Maven is run on it, and that tests in different processes do not build into one folder
+at once. Must not know: what is tested. Rule: whoever runs what was built holds the lock meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests import toolchains
+
+JAVA_CLIENT = toolchains.ROOT / "clients" / "java"
+LOCK = toolchains.ROOT / "build" / "java-client.lock"
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Keep other processes from building the client."""
+    LOCK.parent.mkdir(exist_ok=True)
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def maven(*arguments: str) -> str:
+    """Run Maven on the client, the lock being held, and return what it said.
+
+    The contract's code is made before, since it is not checked in. Fails with all that was said.
+    """
+    _run([sys.executable, toolchains.ROOT / "scripts" / "make_stubs.py", "java"])
+    program = toolchains.require("java").programs["mvn"]
+    return _run([program, "-B", "-ntp", *arguments])
+
+
+def example() -> list[str]:
+    """Build the chat in the terminal, the lock being held, and return how it is started."""
+    classpath = JAVA_CLIENT / "target" / "classpath.txt"
+    maven("-q", "test-compile", "dependency:build-classpath", f"-Dmdep.outputFile={classpath}")
+    folders = [JAVA_CLIENT / "target" / name for name in ("classes", "test-classes")]
+    path = ":".join([*map(str, folders), classpath.read_text("utf-8").strip()])
+    return [str(toolchains.require("java").programs["java"]), "-cp", path, "chat.Chat"]
+
+
+def _run(command: list[str | Path]) -> str:
+    java = toolchains.require("java")
+    done = subprocess.run(
+        [str(each) for each in command],
+        check=False,
+        cwd=JAVA_CLIENT,
+        env=java.environ(PYTHON=sys.executable),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-10_000:]
+    return done.stdout
