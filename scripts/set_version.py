@@ -29,6 +29,13 @@ PLACES: Final[tuple[tuple[str, str], ...]] = (
     ("deploy/README.md", r"--tag agent-routing:"),
     ("deploy/kubernetes/migrate.yaml", r"image: agent-routing:"),
     ("deploy/kubernetes/deployment.yaml", r"image: agent-routing:"),
+    ("clients/typescript/package.json", r'^  "version": "'),
+    ("clients/typescript/package-lock.json", r'^  "name": .*\n  "version": "'),
+    ("clients/typescript/package-lock.json", r'^    "": \{\n\s*"name": .*\n\s*"version": "'),
+    ("clients/typescript/examples/browser-chat/package.json", r'^  "version": "'),
+    ("clients/go/options.go", r'^const Version = "'),
+    ("clients/java/src/main/java/agentrouting/RoutingClient.java", r'String VERSION = "'),
+    ("clients/java/pom.xml", r"<artifactId>agent-routing-client</artifactId>\s*<version>"),
 )
 
 
