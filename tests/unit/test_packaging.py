@@ -19,6 +19,16 @@ import routing_service
 ROOT = Path(__file__).parents[2]
 SERVICE = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 OWNERS = packages_distributions()
+CONSTRAINTS = "requirements/constraints.txt"
+# What is not installed beside the tests cannot say which distribution it comes from.
+FRAMEWORKS = {
+    "agents": {"openai-agents"},
+    "google.adk": {"google-adk"},
+    "google.genai": {"google-adk"},
+    "langchain": {"langchain"},
+    "langchain_core": {"langchain"},
+    "langgraph": {"langgraph"},
+}
 CLIENT = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text("utf-8"))
 
 
@@ -44,8 +54,9 @@ def direct_requirements():
 
 
 def pinned_versions():
-    """The constraints, by canonical name."""
-    lines = (ROOT / "requirements/constraints.txt").read_text("utf-8").splitlines()
+    """The constraints, by canonical name; agent frameworks have environments of their own."""
+    files = [*(ROOT / "requirements/integrations").glob("*.txt"), ROOT / CONSTRAINTS]
+    lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
     pins = (line.split("==") for line in lines if line and not line.startswith("#"))
     return {canonicalize_name(name): version for name, version in pins}
 
@@ -95,6 +106,9 @@ def imported_modules(package):
 
 def distributions_of(module):
     """The distributions that a module may come from."""
+    for name, distributions in FRAMEWORKS.items():
+        if f"{module}.".startswith(f"{name}."):
+            return distributions
     if module.startswith("google."):  # A namespace that several distributions share.
         return {"googleapis-common-protos" if module.startswith("google.rpc.") else "protobuf"}
     if module.startswith("agent_routing."):  # An editable installation does not say what it has.
