@@ -84,7 +84,8 @@ class BearerSignIn:
             if self._certificates is None:
                 raise SignInRefused("no_token")
             return await self._certificates.caller(metadata, peer)
-        assert isinstance(given, str)  # Only keys that end in -bin carry bytes.
+        if not isinstance(given, str):
+            raise SignInRefused("no_bearer_token")
         found = self._known.get(given)
         if found is None:
             found = await self._verifier.verify(read_bearer(given))
