@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from routing_service.core.registry import AgentKind, Registry, Sticks
+from routing_service.core.registry import Agent, AgentKind, Registry, Sticks
 from routing_service.core.session import SessionState
 from routing_service.core.vocabulary import RouteReason, TaskStatus
+from tests.simulation.strategies import About
 
 
 @dataclass
@@ -81,6 +82,57 @@ class Reference:
         if active.locked:
             return self.answer(active.agent_id, RouteReason.FOLLOW_UP_LOCK)
         return self.answer(active.agent_id, RouteReason.STICKY)
+
+    def topic(self, about: About | None) -> str:
+        """Say what topics do with a message that no line before them took: "", or who and how.
+
+        "auto ID": it goes there; "suggest ID": that is offered. To be asked after expects().
+        """
+        topics = self.registry.topics
+        if topics.mode == "off" or about is None or self.is_paused():
+            return ""
+        agent = self.registry.agents.get(about.agent_id)
+        if agent is None or agent.kind is not AgentKind.SPECIALIST or self.is_away(about.agent_id):
+            return ""
+        mode = agent.topics.mode or topics.mode
+        needed = topics.threshold if agent.topics.threshold is None else agent.topics.threshold
+        owners = {
+            held.agent_id
+            for held in self.held
+            if held.agent_id in self.registry.agents
+            and self.registry.agents[held.agent_id].owns_session
+        }
+        if not self.held:
+            if self.state.sent_home or topics.first_message != "auto":
+                return ""
+            if about.agent_id == self.registry.home_agent_id:
+                return ""
+        else:
+            active = self.held[-1]
+            is_begun = self.has_open_task() and bool(self.state.newest_turn)
+            if active.agent_id == about.agent_id or (owners and (is_begun or mode == "suggest")):
+                return ""
+            if active.locked and topics.lock_threshold is None:
+                return ""
+            if active.locked:
+                needed = max(needed, topics.lock_threshold)
+        rests = {rest.agent_id for rest in self.state.rests}
+        if mode == "off" or about.confidence < needed or about.confidence <= about.stay:
+            return ""
+        if about.agent_id in rests or self.is_refused(agent):
+            return ""
+        return f"{mode if self.held else 'auto'} {about.agent_id}"
+
+    def is_refused(self, agent: Agent) -> bool:
+        """Say whether a return stack forbids the target, which would interrupt the active one."""
+        below = [held.agent_id for held in self.held[:-1]]
+        gives_back = bool(below) and below[-1] == agent.agent_id
+        interrupts = agent.receives_as_interlude and not gives_back
+        if agent.agent_id == self.registry.home_agent_id or not interrupts:
+            return False
+        if not self.held and not self.registry.is_swarm:
+            return False
+        return agent.agent_id in below or len(below) >= self.registry.limits.return_depth
 
     def answer(self, agent_id: str, reason: RouteReason) -> Expected:
         """Say where the message goes, and what is left of the session's holders."""

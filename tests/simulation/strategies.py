@@ -15,12 +15,14 @@ from routing_service.core.registry import (
     SECOND_US,
     Agent,
     AgentKind,
+    AgentTopics,
     Limits,
     OnComplete,
     Registry,
     Sticks,
+    Topics,
 )
-from routing_service.core.session import OpenTurn, SessionState, Task, Tenure
+from routing_service.core.session import OpenTurn, Rest, SessionState, Task, Tenure
 from routing_service.core.vocabulary import (
     ApprovalDecision,
     HandoffMode,
@@ -37,9 +39,9 @@ ENTITLEMENTS = ((), ("plus",), ("gold",), ("gold", "plus"))
 CHANNELS = ("", "web", "app")
 TIMES_S = (10, 1, 60)
 
-REGISTRY_BYTES = 80
-STEP_BYTES = 8
-SESSION_BYTES = 60
+REGISTRY_BYTES = 104
+STEP_BYTES = 13
+SESSION_BYTES = 64
 
 
 class Tape:
@@ -92,6 +94,20 @@ def draw_agent(tape: Tape, agent_id: str, others: tuple[str, ...]) -> Agent:
         markers=tape.pick((True, False)),
         user_selectable=tape.pick((True, False)),
         enabled=not tape.rarely(8),
+        topics=AgentTopics(
+            mode=tape.pick(("", "", "", "", "off", "suggest", "auto")),
+            threshold=0.85 if tape.rarely() else None,
+        ),
+    )
+
+
+def draw_topics(tape: Tape) -> Topics:
+    """Draw what a registry does about topics: in half of them nothing."""
+    return Topics(
+        mode=tape.pick(("off", "auto", "off", "suggest")),
+        threshold=tape.pick((0.8, 0.5)),
+        lock_threshold=tape.pick((None, 0.9, 0.5)),
+        first_message=tape.pick(("supervisor", "auto")),
     )
 
 
@@ -119,6 +135,7 @@ def draw_registry(tape: Tape) -> Registry:
         ),
         double_text_rejects=tape.rarely(),
         disabled_commands=frozenset({"supervisor"}) if tape.rarely() else frozenset(),
+        topics=draw_topics(tape),
     )
 
 
@@ -156,6 +173,8 @@ def draw_session(tape: Tape, registry: Registry) -> SessionState:
         open_turns=turns,
         paused=_turn(50, task_id, tape.pick((*POOL, HOME)), START_US) if is_paused else None,
         task=None if status is None else Task(task_id, status, START_US, START_US, expire_us),
+        sent_home=not held and tape.rarely(3),
+        rests=(Rest(tape.pick(POOL), 2),) if tape.rarely(4) else (),
     )
 
 
@@ -175,8 +194,21 @@ def _turn(number: int, task_id: str, holder: str, dispatched_us: int) -> OpenTur
 
 
 @dataclass(frozen=True)
+class About:
+    """What topic detection says of a message."""
+
+    agent_id: str
+    confidence: float
+    stay: float
+
+
+@dataclass(frozen=True)
 class Say:
-    """The user sends a message."""
+    """The user sends a message.
+
+    answers_offer: how it answers a suggestion, if there is one: by a button (accept, stay) or in
+    words (yes, no).
+    """
 
     text: str
     entitlements: tuple[str, ...]
@@ -184,6 +216,8 @@ class Say:
     literal_text: bool
     task: str
     expire_s: int | None
+    about: About | None = None
+    answers_offer: str = ""
 
 
 @dataclass(frozen=True)
@@ -202,7 +236,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class HandOver:
-    """Somebody asks for a handoff. turn None: between messages."""
+    """Somebody asks for a handoff.
+
+    turn None: between messages. takes_offer: the target is the agent that was suggested, if any.
+    """
 
     target: str
     turn: int | None
@@ -210,6 +247,7 @@ class HandOver:
     by: str
     initiator: str
     mode: HandoffMode
+    takes_offer: bool = False
 
 
 @dataclass(frozen=True)
@@ -281,6 +319,14 @@ TRANSFER, INTERLUDE, CONSULT = HandoffMode.TRANSFER, HandoffMode.INTERLUDE, Hand
 KINDS = (*[Say] * 10, *[Answer] * 14, *[HandOver] * 5, *[Resume] * 2, Clear, Wait, Wait, Reload)
 
 
+def draw_about(tape: Tape) -> About | None:
+    """Draw an opinion; of some messages there is none."""
+    if tape.rarely(3):
+        return None
+    confidence, stay = tape.pick(((0.95, 0.02), (0.82, 0.1), (0.6, 0.3), (0.55, 0.7)))
+    return About(tape.pick((*POOL, HOME, "nobody")), confidence, stay)
+
+
 def draw_step(tape: Tape) -> Step:
     """Draw what happens next."""
     kind = tape.pick((*KINDS, Switch))
@@ -292,6 +338,8 @@ def draw_step(tape: Tape) -> Step:
             literal_text=tape.rarely(),
             task=tape.pick(("", "", "", "", "open", "open", "new", "closed")),
             expire_s=tape.pick((None, None, None, None, 5, 60)),
+            about=draw_about(tape),
+            answers_offer=tape.pick(("", "", "", "", "accept", "stay", "yes", "no")),
         )
     if kind is Answer:
         return Answer(
@@ -312,6 +360,7 @@ def draw_step(tape: Tape) -> Step:
             by=tape.pick(("", "", "", "", *POOL, HOME)),
             initiator=tape.pick(("", "", "supervisor", "agent", "user", "operator")),
             mode=tape.pick((TRANSFER, INTERLUDE)),
+            takes_offer=tape.rarely(4),
         )
     if kind is Resume:
         wrong = tape.pick((*[""] * 9, "request", "open request", "task", "closed task"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -28,21 +29,32 @@ from routing_service.core.commands import (
     ResumeTask,
     RouteMessage,
     SetActiveAgent,
+    TopicOpinion,
 )
 from routing_service.core.decide import decide
 from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.events import MessageRouted
 from routing_service.core.registry import (
     SECOND_US,
     Agent,
+    AgentTopics,
     Limits,
     OnComplete,
     Registry,
     Sticks,
+    Topics,
 )
 from routing_service.core.session import OpenTurn, SessionState, Tenure
-from routing_service.core.vocabulary import ApprovalDecision, ClearScope, HandoffMode, Initiator
+from routing_service.core.suggestions import stay_option_id
+from routing_service.core.vocabulary import (
+    ApprovalDecision,
+    ClearScope,
+    HandoffMode,
+    Initiator,
+    RouteReason,
+)
 from tests.simulation.conversation import SESSION_ID, START_US, registry_of, uuid7
-from tests.simulation.never import check_change
+from tests.simulation.never import check_change, check_offer
 
 LOCK_TIMEOUT_US = 20 * SECOND_US
 LIMITS = Limits(
@@ -72,6 +84,14 @@ AGENTS = (
 )
 SUPERVISED = registry_of(*AGENTS, limits=LIMITS)
 SWARM = registry_of(*AGENTS, home="tutor", limits=LIMITS)
+# Switched to the clerk, offered the buddy; first messages go to their agent; questions give way.
+TOPICAL = registry_of(
+    AGENTS[0],
+    replace(AGENTS[1], topics=AgentTopics("suggest")),
+    AGENTS[2],
+    limits=LIMITS,
+    topics=Topics("auto", threshold=0.8, lock_threshold=0.9, first_message="auto"),
+)
 
 # A letter of the alphabet: what it is called, and the command it is in a state, if it is one.
 Ids = Callable[[], str]
@@ -89,6 +109,33 @@ def route_while_off(text: str) -> Letter:
         f"user (off): {text}",
         lambda _state, ids: RouteMessage(ids(), text, ids(), stickiness_enabled=False),
     )
+
+
+def about(agent_id: str, confidence: float = 0.95) -> Letter:
+    """A user's message that topic detection takes to be for an agent."""
+
+    def command(_state: SessionState, ids: Ids) -> Command:
+        topic = TopicOpinion(((agent_id, confidence),), 1 - confidence, "test-1", ids())
+        return RouteMessage(ids(), "hello", ids(), topic=topic)
+
+    return f"user: about {agent_id}, {confidence}", command
+
+
+def press(what: str) -> Letter:
+    """A user's answer to the open offer: by a button, or a plain yes."""
+
+    def command(state: SessionState, ids: Ids) -> Command | None:
+        offer = state.suggestion
+        if offer is None:
+            return None
+        message = MessageRouted(ids(), ids(), "", RouteReason.STICKY, text="what it was about")
+        if what == "yes":
+            return RouteMessage(ids(), "yes", ids(), says_yes=True, offered=message)
+        accepts = what == "accept"
+        option = offer.suggestion_id if accepts else stay_option_id(offer.suggestion_id)
+        return RouteMessage(ids(), "", ids(), quick_reply_id=option, offered=message)
+
+    return f"user presses {what}", command
 
 
 def hand_over(
@@ -221,6 +268,17 @@ def alphabet(home: str) -> tuple[Letter, ...]:
     )
 
 
+TOPIC_LETTERS = (
+    about("clerk"),
+    about("clerk", 0.85),
+    about("buddy"),
+    about("tutor"),
+    press("accept"),
+    press("stay"),
+    press("yes"),
+)
+
+
 # Enough letters for every kind of change: the default search is as long as the full one.
 COMPACT = frozenset(
     {
@@ -282,6 +340,11 @@ def canonical(state: SessionState, now_us: int) -> Hashable:
         (state.paused.holder, state.paused.hops) if state.paused else None,
         idle_us if state.active else 0,
         state.erased,
+        state.sent_home,
+        (state.suggestion.agent_id, state.suggestion.request_id == state.newest_turn)
+        if state.suggestion
+        else None,
+        tuple((rest.agent_id, rest.messages_left) for rest in state.rests),
     )
 
 
@@ -295,6 +358,8 @@ class Search:
             for letter in alphabet(registry.home_agent_id)
             if not compact or letter[0] in COMPACT
         ]
+        if registry.topics.is_on:
+            self.letters += TOPIC_LETTERS
         self.waits_us = [
             wait_us for wait_us in WAITS_US if not compact or _wait_name(wait_us) in COMPACT
         ]
@@ -351,6 +416,7 @@ class Search:
             self.refusals[error.reason] = self.refusals.get(error.reason, 0) + 1
             return None
         check_change(state, command, decided, self.registry)
+        check_offer(command, decided, self.registry)
         return decided.state
 
     def _id(self) -> str:
@@ -415,6 +481,17 @@ def test_nothing_that_never_happens_is_six_telling_commands_away(registry):
     # An approval that is asked for in an interlude, and a consult by somebody who waits.
     assert any(key[1] and key[5] for key in reached)
     assert any(asks(key) and key[0] and key[0][1] for key in reached)
+
+
+@pytest.mark.timeout(300)
+def test_nothing_that_never_happens_is_five_telling_commands_and_topics_away():
+    """Switches, offers and the answers to them, among everything else that moves a session."""
+    found = search(TOPICAL, 5, compact=True)
+    reached = {key for key in found.seen if key is not None}
+    assert any(key[8] for key in reached), "nobody was sent home"
+    assert any(key[9] for key in reached), "no offer was made"
+    assert any(key[10] for key in reached), "no offer was declined"
+    assert any(key[9] and key[1] for key in reached), "no offer was made in an interlude"
 
 
 def asks(key: tuple[Hashable, ...]) -> bool:

@@ -21,6 +21,7 @@ from msgspec import structs
 from routing_service.core.commands import (
     AskApproval,
     Complete,
+    Decision,
     Erase,
     Expire,
     Fail,
@@ -29,18 +30,26 @@ from routing_service.core.commands import (
     Outcome,
     Proceed,
     RouteMessage,
+    TopicOpinion,
 )
 from routing_service.core.decide import decide
 from routing_service.core.errors import Reason, RoutingError
-from routing_service.core.events import Profile, ProfileUpdated, TurnCompleted
+from routing_service.core.events import (
+    Profile,
+    ProfileUpdated,
+    SwitchAnswered,
+    TurnCompleted,
+)
 from routing_service.core.expiry import next_due_us
 from routing_service.core.history import HistoryFold
 from routing_service.core.registry import SECOND_US, Registry
 from routing_service.core.session import SessionState, apply_change
+from routing_service.core.suggestions import stay_option_id
 from routing_service.core.vocabulary import (
     ClearScope,
     Initiator,
     OutcomeStatus,
+    RouteReason,
 )
 from routing_service.storage.event_codec import (
     decode_events,
@@ -49,10 +58,13 @@ from routing_service.storage.event_codec import (
     encode_state,
 )
 from tests.simulation.conversation import SESSION_ID, START_US, Conversation, uuid7
-from tests.simulation.reference_route import Reference
+from tests.simulation.never import check_change, check_offer
+from tests.simulation.reference_route import Expected, Reference
 from tests.simulation.strategies import (
     REGISTRY_BYTES,
     SESSION_BYTES,
+    STEP_BYTES,
+    About,
     Answer,
     Clear,
     HandOver,
@@ -63,6 +75,7 @@ from tests.simulation.strategies import (
     Switch,
     Tape,
     Wait,
+    draw_about,
     draw_history,
     draw_registry,
     draw_session,
@@ -87,6 +100,7 @@ REFUSALS = {
     Reason.TASK_NOT_PAUSED,
     Reason.REQUEST_NOT_OPEN,
     Reason.AGENT_UNAVAILABLE,
+    Reason.UNKNOWN_SUGGESTION,
 }
 STATE_BYTES_MAX = 8 * 1024
 STEPS_MAX = 40
@@ -134,8 +148,10 @@ class Actors:
                 self._answer(step)
             case HandOver():
                 turn = "" if step.turn is None else self._request(step.turn, closed=step.closed)
+                offer = chat.state.suggestion if chat.state and step.takes_offer else None
                 chat.hands_to(
-                    step.target,
+                    offer.agent_id if offer else step.target,
+                    suggestion_id=offer.suggestion_id if offer else "",
                     turn=turn,
                     by=step.by,
                     initiator=Initiator(step.initiator) if step.initiator else None,
@@ -156,6 +172,12 @@ class Actors:
 
     def _say(self, step: Say) -> None:
         chat = self.chat
+        if step.answers_offer in ("accept", "stay"):
+            offer = chat.state.suggestion if chat.state else None
+            suggestion_id = offer.suggestion_id if offer else chat.fresh_id()
+            accepts = step.answers_offer == "accept"
+            chat.picks(suggestion_id if accepts else stay_option_id(suggestion_id))
+            return
         task_id = known_status = ""
         latest = chat.state.task if chat.state else None
         if step.task == "open" and latest is not None:
@@ -174,24 +196,30 @@ class Actors:
             task_expire_us=_after(chat, step.expire_s),
             literal_text=step.literal_text,
             stickiness_enabled=chat.stickiness,
+            topic=step.about and opinion_of(step.about, chat.fresh_id()),
+            says_yes={"yes": True, "no": False}.get(step.answers_offer),
+            offered=chat.offered,
         )
         before = chat.state
         decision = chat.do(command)
         again = decide(before, command, chat.registry, chat.now_us, session_id=SESSION_ID)
         assert again.decision == decision, "the same arguments gave another decision"
-        if decision.reply is None and before is not None:
+        accepted = any(isinstance(e, SwitchAnswered) and e.accepted for e in decision.events)
+        if decision.reply is None and before is not None and not accepted:
             told = apply_change(
                 before,
-                [e for e in decision.events if isinstance(e, ProfileUpdated)],
+                [e for e in decision.events if isinstance(e, ProfileUpdated | SwitchAnswered)],
                 session_id=SESSION_ID,
                 now_us=before.update_us,
                 registry_version="",
             )
             # What the call said of its user is known; when somebody last called is as before it.
             told = structs.replace(told, used_us=before.used_us)
-            expected = Reference(told, chat.registry, chat.now_us).expects(
-                stickiness=chat.stickiness
-            )
+            reference = Reference(told, chat.registry, chat.now_us)
+            expected = reference.expects(stickiness=chat.stickiness)
+            if check_topic(reference, expected, step.about, decision, stickiness=chat.stickiness):
+                assert chat.active == decision.dispatch.agent_id
+                return
             assert decision.dispatch.agent_id == expected.agent_id
             assert decision.dispatch.reason is expected.reason
             assert (chat.active, chat.locked, chat.stack) == (
@@ -419,6 +447,72 @@ def test_plain_message_goes_where_the_rules_say(tape, waited_s, stickiness):
     now_us = START_US + waited_s * SECOND_US
     with told(registry, state):
         check_choice(state, registry, now_us, stickiness=stickiness)
+
+
+BEFORE_TOPICS = {
+    RouteReason.STICKINESS_DISABLED,
+    RouteReason.AGENT_UNAVAILABLE,
+    RouteReason.AWAITING_APPROVAL,
+    RouteReason.EXPIRED,
+}
+
+
+def check_topic(
+    reference: Reference,
+    expected: Expected,
+    about: About | None,
+    decision: Decision,
+    *,
+    stickiness: bool,
+) -> bool:
+    """Assert that topics did what the second reading says; return whether they took the message."""
+    what = ""
+    if stickiness and expected.reason not in BEFORE_TOPICS:
+        what = reference.topic(about)
+    how, _, agent_id = what.partition(" ")
+    offered = decision.suggestion.agent_id if decision.suggestion else ""
+    assert offered == (agent_id if how == "suggest" else "")
+    if how != "auto":
+        return False
+    assert decision.dispatch is not None
+    assert decision.dispatch.agent_id == agent_id
+    assert decision.dispatch.reason is RouteReason.TOPIC_SWITCH
+    return True
+
+
+def opinion_of(about: About, suggestion_id: str) -> TopicOpinion:
+    """Return what the service hands to a decision."""
+    return TopicOpinion(((about.agent_id, about.confidence),), about.stay, "test-1", suggestion_id)
+
+
+@pytest.mark.timeout(300)
+@seed(SEED)
+@settings(max_examples=2000, print_blob=True, suppress_health_check=SLOW)
+@given(
+    tape=st.binary(
+        min_size=REGISTRY_BYTES + SESSION_BYTES + STEP_BYTES,
+        max_size=REGISTRY_BYTES + SESSION_BYTES + STEP_BYTES,
+    ),
+    waited_s=st.integers(-100, 200),
+)
+def test_topic_does_what_the_rules_say(tape, waited_s):
+    """Any session that could be stored and any opinion, against a second reading of the rules."""
+    registry = draw_registry(Tape(tape[:REGISTRY_BYTES]))
+    if registry.double_text_rejects:
+        registry = replace(registry, double_text_rejects=False)
+    state = draw_session(Tape(tape[REGISTRY_BYTES:-STEP_BYTES]), registry)
+    about = draw_about(Tape(tape[-STEP_BYTES:]))
+    now_us = START_US + waited_s * SECOND_US
+    with told(registry, state, about):
+        reference = Reference(state, registry, now_us)
+        expected = reference.expects(stickiness=True)
+        command = RouteMessage(
+            uuid7(99), "hello", uuid7(98), topic=about and opinion_of(about, uuid7(97))
+        )
+        decided = decide(state, command, registry, now_us, session_id=SESSION_ID)
+        check_change(state, command, decided, registry)
+        check_offer(command, decided, registry)
+        check_topic(reference, expected, about, decided.decision, stickiness=True)
 
 
 def check_choice(state: SessionState, registry: Registry, now_us: int, *, stickiness: bool) -> None:

@@ -30,7 +30,7 @@ from msgspec.structs import force_setattr, replace
 
 from routing_service import command_handler, event_feed
 from routing_service.core import events as ev
-from routing_service.core import handoff_rules, ownership, session
+from routing_service.core import handoff_rules, ownership, session, topic_switch
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.vocabulary import HandoffMode
 from routing_service.rpc import method_handlers
@@ -468,6 +468,74 @@ def task_left_open_by_reset() -> None:
         return not_cancelled
 
     put(session, "_evolve_task", made)
+
+
+@bug("tests/unit/test_core_topics.py::test_agent_that_owns_the_session_keeps_its_user")
+def topic_takes_an_owners_user() -> None:
+    """A topic takes the user away in the middle of a lesson."""
+    put(topic_switch, "session_owner", lambda _owner: lambda _state, _registry: "")
+    rules = tuple(rule for rule in handoff_rules.HANDOFF_RULES if rule.name != "owns_session")
+    put(handoff_rules, "HANDOFF_RULES", lambda _rules: rules)
+
+
+@bug("tests/unit/test_core_topics.py::test_switch_ends_an_ordinary_lock_only_over_lock_threshold")
+def topic_ignores_locks() -> None:
+    """The threshold for all counts while an agent waits for an answer, too."""
+
+    def made(_threshold: Any) -> Any:
+        return lambda registry, target, **_locked: registry.topics.threshold_to(target)
+
+    put(topic_switch, "_threshold", made)
+
+
+@bug(
+    "tests/unit/test_core_topics.py::test_nothing_is_suggested_that_would_be_refused_when_it_is_accepted"
+)
+def offer_judged_too_early() -> None:
+    """An offer is judged as of before the task that its message begins."""
+
+    def made(attempt: Any) -> Any:
+        def before_it(draft: Any, target: Any, **asked: Any) -> Any:
+            return attempt(draft, target, **{**asked, "mid_task": False})
+
+        return before_it
+
+    put(topic_switch, "attempt_by_topic", made)
+    put(topic_switch, "session_owner", lambda _owner: lambda _state, _registry: "")
+
+
+@bug(
+    "tests/unit/test_core_topics.py::test_suggestion_is_gone_with_any_change_of_ownership[handoff]"
+)
+def suggestion_outlives_a_handoff() -> None:
+    """A button of before takes the user back out of where they went."""
+
+    def made(with_new_owner: Any) -> Any:
+        def keeping(state: Any, event: Any) -> Any:
+            return replace(with_new_owner(state, event), suggestion=state.suggestion)
+
+        return keeping
+
+    put(session, "_with_new_owner", made)
+
+
+@bug("tests/unit/test_core_topics.py::test_declined_suggestion_rests_for_some_messages")
+def declined_agent_is_offered_again() -> None:
+    """Who said no is asked again with the next message."""
+
+    def made(answer: Any) -> Any:
+        def without_rest(state: Any, event: Any) -> Any:
+            return replace(answer(state, event), rests=())
+
+        return without_rest
+
+    put(session, "_evolve_suggestion", made)
+
+
+@bug("tests/unit/test_core_topics.py::test_whoever_asked_for_the_home_agent_gets_it[/supervisor]")
+def topic_takes_who_asked_for_home() -> None:
+    """After /supervisor the next message goes back to where the user fled from."""
+    put(ownership, "_topics_count", lambda _count: lambda _draft: False)
 
 
 def _replaced(value: Any, **changes: Any) -> Any:
