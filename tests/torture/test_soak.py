@@ -23,7 +23,7 @@ from tests.torture.server_process import TcpServer
 SERVICE = "/agent_routing.v1.RoutingService/"
 COUNTED = (sys.executable, "-m", "tests.torture.counted_server")
 
-SESSIONS = 200
+SESSIONS = 100
 AT_ONCE = 32
 CANCELLED_SHARE = 0.3
 CANCEL_AFTER_S_MAX = 0.02
