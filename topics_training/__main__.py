@@ -1,4 +1,4 @@
-"""The command: train the parameters that ship, or check that they are what training gives."""
+"""The command: train the parameters that ship, check them, or cross-validate the recipe."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from routing_service.topics.parameters import Parameters, shipped_parameters
+from routing_service.topics.parameters import Parameters, parse_parameters, shipped_parameters
 from topics_training.corpora import DIALOGUES_VARIABLE, MAY_SHIP, dialogues_folder, load
+from topics_training.cross_validation import tables
 from topics_training.train import train
 
 SHIPPED = Path(__file__).parent.parent / "routing_service" / "topics" / "parameters.json"
@@ -41,11 +42,27 @@ def main() -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="scripts/train_topics.py", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the file that ships")
+    parser.add_argument(
+        "--cross-validate", action="store_true", help="judge the recipe on what it has not seen"
+    )
+    parser.add_argument(
+        "--played-each",
+        type=int,
+        default=1,
+        metavar="N",
+        help="play one dialogue in N where cross-validation judges",
+    )
     options = parser.parse_args()
     folder = dialogues_folder()
     if not (folder / "agents.json").is_file():
         print(f"{folder} has no agents.json; set {DIALOGUES_VARIABLE} to the folder of dialogues")
         return 2
+    if options.cross_validate:
+        ours = [load(name) for name in MAY_SHIP]
+        shipped = parse_parameters(shipped_parameters())
+        for line in tables(ours, [load("sgd")], shipped, options.played_each):
+            print(line, flush=True)
+        return 0
     trained = written(train([load(name) for name in MAY_SHIP]))
     if not options.check:
         SHIPPED.write_bytes(trained)

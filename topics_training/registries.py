@@ -25,9 +25,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A registry, and messages with the place of their agent in it."""
+    """A registry, the intents of each agent, and messages with the place of their agent."""
 
     agents: tuple[AgentText, ...]
+    intents: tuple[tuple[str, ...], ...]
     messages: tuple[tuple[str, int], ...]
 
 
@@ -48,6 +49,7 @@ def of_intents(
     intents = chance.sample(sorted(by_intent), min(len(by_intent), 4 * count))
     has_examples = chance.random() < 0.7
     agents: list[AgentText] = []
+    intents_of: list[tuple[str, ...]] = []
     messages: list[tuple[str, int]] = []
     while intents and len(agents) < count:
         own = [intents.pop() for _ in range(min(len(intents), chance.randint(1, 5)))]
@@ -58,10 +60,11 @@ def of_intents(
         if has_examples and chance.random() < 0.1:
             shown = 0
         shown = min(shown, len(texts) // 2)
+        intents_of.append(tuple(own))
         agents.append(_agent(chance, len(agents), own, tuple(texts[:shown])))
         messages += [(text, len(agents) - 1) for text in texts[shown : shown + messages_each]]
     chance.shuffle(messages)
-    return Episode(tuple(agents), tuple(messages[: 3 * messages_each]))
+    return Episode(tuple(agents), tuple(intents_of), tuple(messages[: 4 * messages_each]))
 
 
 def _agent(

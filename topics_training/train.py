@@ -27,12 +27,14 @@ from routing_service.topics.dialogue_features import (
     opening_features,
     read,
     stay_features,
+    weighted,
 )
 from routing_service.topics.evaluation import Session
 from routing_service.topics.parameters import FORMAT, Forest, Parameters, Tree
 from routing_service.topics.topic_detector import TopicQuestion
 from routing_service.topics.word_knowledge import WordKnowledge
 from topics_training import choice_model
+from topics_training.conversations import converse
 from topics_training.corpora import Corpus, Turn
 from topics_training.knowledge import Text, learn
 from topics_training.registries import mixed, of_intents, thinned
@@ -40,6 +42,16 @@ from topics_training.registries import mixed, of_intents, thinned
 _FOLDS: Final = 2
 _EPISODES: Final = 60
 _VARIANTS: Final = 2
+_CONVERSATIONS: Final = 120
+_MISLED: Final = 0.2
+_LEAVES_WEIGHT: Final = 0.5
+"""Made-up conversations and misled agents leave more often than people do, about one in eight."""
+
+_RISING: Final = ("fit_gap", "target_gap", "fit_present", "share_present", "present_")
+_FALLING: Final = ("fit_other", "share_other", "other_")
+"""Whatever the corpus: the better the present agent fits, the likelier is staying; the better
+another fits, the less."""
+
 _DIGITS: Final = 4
 
 Excluded = Collection[tuple[str, str]]
@@ -61,9 +73,9 @@ class Part:
 def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
     """Return what is learned from corpora, without the agents that are excluded."""
     texts = labelled_texts(corpora, excluded)
-    parts = _parts(texts)
+    parts = _parts(texts, _names(corpora, texts))
     fit = choice_model.fit(list(_fit_groups(corpora, excluded, texts, parts)))
-    questions = list(_questions(corpora, excluded, parts, fit.tolist()))
+    questions = list(_questions(corpora, excluded, texts, parts, fit.tolist()))
     target = choice_model.fit([group for one in questions if (group := one.target_group())])
     stay: list[tuple[list[float], bool]] = []
     opening: list[tuple[list[float], bool]] = []
@@ -72,14 +84,14 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
             opening.append(one.opening_row())
         elif one.owner >= 0:
             stay.append(one.stay_row(target.tolist()))
-    knowledge = learn(texts)
+    knowledge = learn(texts, names=_names(corpora, texts))
     parameters = Parameters(
         format=FORMAT,
         version="",
         trained_on=tuple(corpus.name for corpus in corpora),
         fit=_named(FIT_FEATURES, fit),
         target=_named(TARGET_FEATURES, target),
-        stay=_forest(STAY_FEATURES, stay, trees=150),
+        stay=_forest(STAY_FEATURES, stay, trees=120, weight_if_not=_LEAVES_WEIGHT),
         opening=_forest(OPENING_FEATURES, opening, trees=60),
         biases=tuple(knowledge.biases),
         words={
@@ -90,7 +102,9 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
             for word in sorted({*knowledge.weights, *knowledge.leanings})
         },
     )
-    digest = hashlib.sha256(msgspec.json.encode(parameters)).hexdigest()
+    # Of what the file will be read as: a whole number in it is read as a fraction.
+    as_read = msgspec.json.decode(msgspec.json.encode(parameters), type=Parameters)
+    digest = hashlib.sha256(msgspec.json.encode(as_read)).hexdigest()
     return msgspec.structs.replace(parameters, version=f"{FORMAT}-{digest[:10]}")
 
 
@@ -107,32 +121,52 @@ def labelled_texts(corpora: Sequence[Corpus], excluded: Excluded = ()) -> list[T
     ]
 
 
+def _names(corpora: Sequence[Corpus], texts: Sequence[Text]) -> list[Text]:
+    """Return what the intents of texts are called, as a description would say it."""
+    known = {text.intent for text in texts}
+    found: list[Text] = []
+    for corpus in corpora:
+        for agent in corpus.agents:
+            for service in corpus.services[agent.agent_id]:
+                if corpus.has_intents:
+                    said = [(name, f"{name} {text}") for name, text in service.intents]
+                else:
+                    said = [(agent.agent_id, service.description or service.name)]
+                found += [
+                    Text(text.replace("_", " "), f"{corpus.name}:{intent}", "en")
+                    for intent, text in said
+                ]
+    return [name for name in found if name.intent in known]
+
+
 def _about(corpus: Corpus, turn: Turn) -> str:
     if not corpus.has_intents:
         return str(turn.agent)
     return turn.acts[0] if turn.acts else "oos"
 
 
-def _parts(texts: Sequence[Text]) -> list[Part]:
+def _parts(texts: Sequence[Text], names: Sequence[Text]) -> list[Part]:
     """Return statistics that lack a half of the intents or of the messages, each half once."""
     intents = sorted({text.intent for text in texts})
     random.Random(1).shuffle(intents)
     parts: list[Part] = []
     for fold in range(_FOLDS):
         held = set(intents[fold::_FOLDS])
-        parts.append(_part(texts, [text.intent in held for text in texts]))
+        parts.append(_part(texts, names, [text.intent in held for text in texts]))
     for fold in range(_FOLDS):
         chance = random.Random(2)
-        parts.append(_part(texts, [chance.randrange(_FOLDS) == fold for _ in texts]))
+        parts.append(_part(texts, names, [chance.randrange(_FOLDS) == fold for _ in texts]))
     return parts
 
 
-def _part(texts: Sequence[Text], is_held: Sequence[bool]) -> Part:
+def _part(texts: Sequence[Text], names: Sequence[Text], is_held: Sequence[bool]) -> Part:
     held = [text for text, out in zip(texts, is_held, strict=True) if out]
     seen = [text for text, out in zip(texts, is_held, strict=True) if not out]
     usable = {(text.intent.partition(":")[0], text.text) for text in held}
     usable -= {(text.intent.partition(":")[0], text.text) for text in seen}
-    return Part(learn(seen, commons=held), frozenset(usable))
+    known = {text.intent for text in seen}
+    named = [name for name in names if name.intent in known]
+    return Part(learn(seen, held, named), frozenset(usable))
 
 
 def _fit_groups(
@@ -142,22 +176,13 @@ def _fit_groups(
     requests = {corpus.name: _requests(corpus, excluded) for corpus in corpora}
     for number, part in enumerate(parts):
         chance = random.Random(number)
-        pools = []
-        for corpus in corpora:
-            by_intent: dict[str, list[str]] = defaultdict(list)
-            for text in texts:
-                name, _, intent = text.intent.partition(":")
-                usable = name == corpus.name and part.may_use(name, text.text)
-                if corpus.has_intents and usable and intent != "oos":
-                    by_intent[text.intent].append(text.text)
-            if len(by_intent) > 6:
-                pools.append(dict(by_intent))
+        pools = _pools(corpora, texts, part)
         for _ in range(_EPISODES if pools else 0):
-            episode = of_intents(chance, chance.choice(pools), messages_each=4)
+            episode = of_intents(chance, chance.choice(pools)[1], messages_each=4)
             if len(episode.agents) > 1:
                 index = AgentIndex(episode.agents, part.knowledge)
                 for text, place in episode.messages:
-                    yield index.fits(index.message(text)), place
+                    yield _rows(index.fits(index.message(text))), place
         for _ in range(_EPISODES):
             corpus = chance.choice(corpora)
             usable = [r for r in requests[corpus.name] if part.may_use(corpus.name, r[0])]
@@ -166,7 +191,52 @@ def _fit_groups(
             if len(agents) > 1:
                 index = AgentIndex(agents, part.knowledge)
                 for text, owner in batch:
-                    yield index.fits(index.message(text)), index.place[owner]
+                    yield _rows(index.fits(index.message(text))), index.place[owner]
+
+
+def _pools(
+    corpora: Sequence[Corpus], texts: Sequence[Text], part: Part
+) -> list[tuple[Corpus, dict[str, list[str]]]]:
+    """Return by corpus and intent the single messages that may be used, but out-of-scope ones."""
+    pools: list[tuple[Corpus, dict[str, list[str]]]] = []
+    for corpus in corpora:
+        by_intent: dict[str, list[str]] = defaultdict(list)
+        for text in texts:
+            name, _, intent = text.intent.partition(":")
+            usable = name == corpus.name and part.may_use(name, text.text)
+            if corpus.has_intents and usable and intent != "oos":
+                by_intent[text.intent].append(text.text)
+        if len(by_intent) > 6:
+            pools.append((corpus, dict(by_intent)))
+    return pools
+
+
+def _made_up(
+    chance: random.Random,
+    pools: Sequence[tuple[Corpus, dict[str, list[str]]]],
+    part: Part,
+    fit: Sequence[float],
+) -> Iterator[Asked]:
+    """Yield conversations with agents that never were, and messages that are for none of them."""
+    for _ in range(_CONVERSATIONS if pools else 0):
+        corpus, by_intent = chance.choice(pools)
+        episode = of_intents(chance, by_intent, messages_each=6)
+        if len(episode.agents) < 2 or not episode.messages:
+            continue
+        index = AgentIndex(episode.agents, part.knowledge)
+        for question, place in converse(chance, episode.messages, index.agent_ids, corpus.language):
+            yield Asked(read(question, index, fit), place)
+        for text, place in episode.messages[:6]:
+            yield Asked(read(_opening(index, text), index, fit), place)
+        held = {intent for agent in episode.intents for intent in agent}
+        strangers = sorted(by_intent.keys() - held)
+        for intent in chance.sample(strangers, min(3, len(strangers))):
+            text = chance.choice(by_intent[intent])
+            yield Asked(read(_opening(index, text), index, fit), -1)
+
+
+def _opening(index: AgentIndex, text: str) -> TopicQuestion:
+    return TopicQuestion(text=text, candidate_ids=index.agent_ids)
 
 
 def _registry(
@@ -214,14 +284,13 @@ class Asked:
         if present < 0 or self.owner in (-1, present):
             return None
         places = [i for i in range(len(self.reading.fit)) if i != present]
-        return [self.reading.targets[i] for i in places], places.index(self.owner)
+        rows = _rows(self.reading.targets)
+        return [rows[i] for i in places], places.index(self.owner)
 
     def stay_row(self, target: Sequence[float]) -> tuple[list[float], bool]:
         """Return the features of staying, and whether it stays."""
         present = self.reading.present
-        scores = [
-            sum(w * f for w, f in zip(target, row, strict=True)) for row in self.reading.targets
-        ]
+        scores = weighted(self.reading.targets, target)
         others = [i for i in range(len(scores)) if i != present]
         other = max(others, key=scores.__getitem__)
         return stay_features(self.reading, scores, other), self.owner == present
@@ -236,12 +305,14 @@ class Asked:
 def _questions(
     corpora: Sequence[Corpus],
     excluded: Excluded,
+    texts: Sequence[Text],
     parts: Sequence[Part],
     fit: Sequence[float],
 ) -> Iterator[Asked]:
     """Yield the questions of dialogues, each dialogue with several registries."""
     for number, part in enumerate(parts):
         chance = random.Random(100 + number)
+        yield from _made_up(chance, _pools(corpora, texts, part), part, fit)
         for corpus in corpora:
             used = {a.agent_id for a in corpus.agents if (corpus.name, a.agent_id) not in excluded}
             variants = _VARIANTS if not corpus.has_intents else 12
@@ -257,7 +328,7 @@ def _questions(
                     if chance.random() >= share:
                         continue
                     session = Session(dialogue.language, index.agent_ids, variant % 2 == 1)
-                    for question, owner in _asked(dialogue.turns, session):
+                    for question, owner in _asked(chance, dialogue.turns, session):
                         active = question.active_agent_id
                         if {(corpus.name, owner), (corpus.name, active)} & set(excluded):
                             continue
@@ -266,21 +337,38 @@ def _questions(
                         yield Asked(read(question, index, fit), index.place.get(owner, -1))
 
 
-def _asked(turns: Sequence[Turn], session: Session) -> Iterator[tuple[TopicQuestion, str]]:
-    """Yield the user's messages with their owners; whoever owned the last one is active."""
+def _asked(
+    chance: random.Random, turns: Sequence[Turn], session: Session
+) -> Iterator[tuple[TopicQuestion, str]]:
+    """Yield the user's messages with their owners.
+
+    Whoever owned the last one is active; in some dialogues, a change of topic is missed for a
+    while, and an agent that has nothing to say is active.
+    """
+    is_misled = chance.random() < _MISLED
     said = ""
+    holder = ""
     for turn in turns:
         if turn.speaker == "user":
             said = turn.text
             if not turn.uncertain:
                 yield session.question(said), turn.agent or ""
+            missed = is_misled and session.active and chance.random() < 0.5
+            holder = session.active if missed else turn.agent or ""
+        elif holder != (turn.agent or ""):
+            session.answered(said, holder, "", "follow_up" if session.is_locked else "proceed")
         else:
             outcome = "proceed"
             if turn.requires_follow_up:
                 outcome = "follow_up"
             elif turn.task_complete:
                 outcome = "complete"
-            session.answered(said, turn.agent or "", turn.text, outcome)
+            session.answered(said, holder, turn.text, outcome)
+
+
+def _rows(columns: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return a list an agent of what is a list a feature."""
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _named(names: Sequence[str], weights: Any) -> dict[str, float]:
@@ -292,23 +380,38 @@ def _short(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def _forest(names: tuple[str, ...], rows: Sequence[tuple[list[float], bool]], trees: int) -> Forest:
+def _forest(
+    names: tuple[str, ...],
+    rows: Sequence[tuple[list[float], bool]],
+    trees: int,
+    weight_if_not: float = 1.0,
+) -> Forest:
+    """Return trees that tell whether a row is so. weight_if_not: of the rows that are not."""
+    weights = [1.0 if is_so else weight_if_not for _, is_so in rows]
     # Bounds between shortened values are short themselves, and the same on every machine.
     table = np.array([[_short(value) for value in row] for row, _ in rows], dtype=np.float64)
     model = HistGradientBoostingClassifier(
         max_iter=trees,
-        learning_rate=0.06,
-        max_leaf_nodes=12,
-        min_samples_leaf=40,
+        learning_rate=0.09,
+        max_leaf_nodes=8,
+        min_samples_leaf=120,
         l2_regularization=5,
+        monotonic_cst=[_direction(name) for name in names],
         random_state=0,
         early_stopping=False,
-    ).fit(table, [is_so for _, is_so in rows])
+    ).fit(table, [is_so for _, is_so in rows], sample_weight=weights)
     return Forest(
         features=names,
         base=_short(float(np.ravel(model._baseline_prediction)[0])),  # noqa: SLF001
         trees=tuple(_tree(predictors[0].nodes) for predictors in model._predictors),  # noqa: SLF001
     )
+
+
+def _direction(feature: str) -> int:
+    """Return whether a probability may only rise with a feature: 1; only fall: -1; both: 0."""
+    if feature.startswith(_RISING) or feature in ("fit_best", "share_best"):
+        return 1
+    return -1 if feature.startswith(_FALLING) else 0
 
 
 def _tree(nodes: Any) -> Tree:

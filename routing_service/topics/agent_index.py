@@ -7,6 +7,7 @@ the order of agents changes nothing.
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
 from collections import Counter
@@ -28,19 +29,30 @@ FIT_FEATURES: Final = (
     "concepts",  # concepts shared with the examples
     "concepts_described",  # concepts shared with name and description
     "concepts_alone",  # the same where there are no examples
-    "sense",  # what the message asks for, among what the examples ask for
-    "sense_described",  # the same of name and description
+    "pairs",  # pairs of neighbouring words shared with the examples
+    "sense_share",  # what the message asks for, among what the agent is asked for: a probability
+    "sense_sure",  # what it has above a half
+    "sense",  # its logarithm
+    "sense_described",  # the same of name and description alone
     "sense_alone",  # the same of name and description where there are no examples
     "likelihood",  # of the words under this agent's examples against all agents'
 )
 
-_CLOSE_AGENTS: Final = 8
+_CLOSE_AGENTS: Final = 6
 """Agents whose examples are compared one by one: those that fit best as a whole."""
 
 EXAMPLES_MAX: Final = 64
 """Examples of one agent that are compared, spread evenly over those it has."""
 
 _SENTENCE: Final = re.compile(r"[.;!?\n]+")
+
+_WEIGHT_MIN: Final = 0.03
+"""Words that tell less are left out: they are in most messages, and would take most of the time."""
+
+_CONCEPTS_MAX: Final = 4.0
+
+_DESCRIBED_WORTH: Final = 2
+"""Examples that a sentence of a description is worth where it is asked what an agent is for."""
 
 _LIKELIHOOD_FLOOR: Final = 0.02
 _SENSE_FLOOR: Final = 0.02
@@ -63,6 +75,7 @@ class Message:
     """A message as agents are compared with it: its words, and how much each tells here."""
 
     words: tuple[str, ...]
+    pairs: tuple[str, ...]
     weights: tuple[float, ...]
     length: float
     senses: tuple[tuple[int, float], ...]
@@ -78,12 +91,17 @@ class AgentIndex:
         self.place = {agent_id: place for place, agent_id in enumerate(self.agent_ids)}
         examples = [_spread(agent.examples) for agent in agents]
         example_words = [[knowledge.words(text) for text in texts] for texts in examples]
+        example_pairs = [[knowledge.pairs(text) for text in texts] for texts in examples]
         described = [_all_words(agent.descriptions, knowledge) for agent in agents]
         named = [_all_words(agent.names, knowledge) for agent in agents]
-        self._has_examples = tuple(bool(texts) for texts in examples)
-        self._is_described = tuple(bool(words) for words in described)
+        self._without_examples = tuple(i for i, texts in enumerate(examples) if not texts)
+        self._undescribed = tuple(i for i, words in enumerate(described) if not words)
         self._registry_weights = _registry_weights(example_words, described, named)
         self._shares = _shares(example_words)
+        self._pairs = _shares(example_pairs)
+        self._pair_weights = _registry_weights(
+            example_pairs, [[] for _ in agents], [[] for _ in agents]
+        )
         self._described = _holders(described)
         self._named = _holders(named)
         self._average = {
@@ -91,24 +109,27 @@ class AgentIndex:
             for word, holders in self._shares.items()
         }
         self._example_index = tuple(self._index_examples(words) for words in example_words)
-        self._senses = _sense_shares(
-            [[knowledge.senses(words) for words in texts] for texts in example_words]
-        )
-        self._senses_described = _sense_shares(
+        senses = [[knowledge.senses(words) for words in texts] for texts in example_words]
+        senses_described = [
             [
-                [
-                    knowledge.senses(words)
-                    for text in (*a.descriptions, *a.names)
-                    for words in _parts(text, knowledge)
-                ]
-                for a in agents
+                knowledge.senses(words)
+                for text in (*agent.descriptions, *agent.names)
+                for words in _parts(text, knowledge)
+            ]
+            for agent in agents
+        ]
+        self._senses_described = _sense_shares(senses_described)
+        self._senses = _sense_shares(
+            [
+                [*said, *_DESCRIBED_WORTH * described]
+                for said, described in zip(senses, senses_described, strict=True)
             ]
         )
 
     def message(self, text: str) -> Message:
         """Read a text."""
         words = self._knowledge.words(text)
-        weights = [self.weight(word) for word in words]
+        weights = [sureness * self.weight(word) for word, sureness in words.items()]
         squares = sum(
             weight * weight
             for word, weight in zip(words, weights, strict=True)
@@ -116,6 +137,7 @@ class AgentIndex:
         )
         return Message(
             tuple(words),
+            tuple(self._knowledge.pairs(text)),
             tuple(weights),
             math.sqrt(squares),
             self._knowledge.senses(words),
@@ -131,6 +153,8 @@ class AgentIndex:
         whole = 0.5
         for word in dict.fromkeys(map(stem, words)):
             weight = self.weight(word)
+            if weight < _WEIGHT_MIN:
+                continue
             whole += weight * weight
             for place in self._described.get(word, ()):
                 found[place] += weight * weight
@@ -139,13 +163,16 @@ class AgentIndex:
         return [value / whole for value in found]
 
     def fits(self, message: Message) -> list[list[float]]:
-        """Return FIT_FEATURES of each agent, in the order of agent_ids."""
+        """Return for each of FIT_FEATURES its value for each agent, in the order of agent_ids.
+
+        A list a feature rather than a list an agent: with many agents, that is half of the time.
+        """
         count = len(self.agent_ids)
         examples, described, named = [0.0] * count, [0.0] * count, [0.0] * count
         concepts, concepts_described = [0.0] * count, [0.0] * count
         likelihood = [0.0] * count
         for word, weight in zip(message.words, message.weights, strict=True):
-            if weight <= 0:
+            if weight < _WEIGHT_MIN:
                 continue
             is_concept = word.startswith("@")
             average = self._average.get(word, 0.0) + _LIKELIHOOD_FLOOR
@@ -162,36 +189,50 @@ class AgentIndex:
                     concepts_described[place] += weight
                 else:
                     named[place] += weight
+        pairs = [0.0] * count
+        for pair in message.pairs:
+            holders = self._pairs.get(pair, ())
+            if holders:
+                weight = self._knowledge.weight(pair) * self._pair_weights[pair]
+                for place, share in holders:
+                    pairs[place] += weight * math.sqrt(share)
         # One word that fits is worth more in a short message; the half added keeps it in bounds.
         scale = 1 / (message.length + 0.5)
         senses = _sense_fits(message, self._senses, count)
         senses_described = _sense_fits(message, self._senses_described, count)
         first = [
-            examples[i] * scale + (described[i] + named[i] + concepts[i]) * scale + 2 * senses[i]
-            for i in range(count)
+            (example + said + name + concept) * scale + 2 * sense
+            for example, said, name, concept, sense in zip(
+                examples, described, named, concepts, senses, strict=True
+            )
         ]
-        close = sorted(range(count), key=first.__getitem__, reverse=True)[:_CLOSE_AGENTS]
+        close = heapq.nlargest(_CLOSE_AGENTS, range(count), key=first.__getitem__)
         nearest, three = [0.0] * count, [0.0] * count
         for place in close:
             nearest[place], three[place] = self._nearest(message, place)
+        examples = [value * scale for value in examples]
+        described = [value * scale for value in described]
+        concepts_described = [min(value, _CONCEPTS_MAX) for value in concepts_described]
+        log_described = [math.log(value + _SENSE_FLOOR) for value in senses_described]
+        length = 2.0 + message.length
         return [
-            [
-                examples[i] * scale,
-                0.0 if self._is_described[i] else examples[i] * scale,
-                nearest[i],
-                three[i],
-                described[i] * scale,
-                0.0 if self._has_examples[i] else described[i] * scale,
-                named[i] * scale,
-                min(concepts[i], 4.0),
-                min(concepts_described[i], 4.0),
-                0.0 if self._has_examples[i] else min(concepts_described[i], 4.0),
-                math.log(senses[i] + _SENSE_FLOOR),
-                math.log(senses_described[i] + _SENSE_FLOOR),
-                0.0 if self._has_examples[i] else math.log(senses_described[i] + _SENSE_FLOOR),
-                likelihood[i] / (2.0 + message.length),
-            ]
-            for i in range(count)
+            examples,
+            _only(examples, self._undescribed),
+            nearest,
+            three,
+            described,
+            _only(described, self._without_examples),
+            [value * scale for value in named],
+            [min(value, _CONCEPTS_MAX) for value in concepts],
+            concepts_described,
+            _only(concepts_described, self._without_examples),
+            [value * scale for value in pairs],
+            senses,
+            [value - 0.5 if value > 0.5 else 0.0 for value in senses],  # noqa: PLR2004 - a half
+            [math.log(value + _SENSE_FLOOR) for value in senses],
+            log_described,
+            _only(log_described, self._without_examples),
+            [value / length for value in likelihood],
         ]
 
     def _nearest(self, message: Message, place: int) -> tuple[float, float]:
@@ -208,17 +249,25 @@ class AgentIndex:
         return best[0] / whole, sum(best) / (3 * whole)
 
     def _index_examples(
-        self, example_words: list[list[str]]
+        self, example_words: list[dict[str, float]]
     ) -> dict[str, tuple[tuple[int, float], ...]]:
         """Return by word the examples that have it, with its share of their length."""
         found: dict[str, list[tuple[int, float]]] = {}
         for number, words in enumerate(example_words):
-            weights = [self.weight(word) for word in words]
+            weights = [sureness * self.weight(word) for word, sureness in words.items()]
             length = math.sqrt(sum(weight * weight for weight in weights))
             for word, weight in zip(words, weights, strict=True):
                 if weight > 0:
                     found.setdefault(word, []).append((number, weight / length))
         return {word: tuple(holders) for word, holders in found.items()}
+
+
+def _only(values: list[float], places: tuple[int, ...]) -> list[float]:
+    """Return values at some places, and 0 everywhere else."""
+    found = [0.0] * len(values)
+    for place in places:
+        found[place] = values[place]
+    return found
 
 
 def _spread(examples: tuple[str, ...]) -> tuple[str, ...]:
@@ -229,7 +278,7 @@ def _spread(examples: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(examples[number * count // EXAMPLES_MAX] for number in range(EXAMPLES_MAX))
 
 
-def _parts(text: str, knowledge: WordKnowledge) -> list[list[str]]:
+def _parts(text: str, knowledge: WordKnowledge) -> list[dict[str, float]]:
     """Return the words of each sentence of a description: each may be another thing it does."""
     parts = [knowledge.words(part) for part in _SENTENCE.split(text) if part.strip()]
     return [words for words in parts if words][:EXAMPLES_MAX]
@@ -240,7 +289,9 @@ def _all_words(texts: Iterable[str], knowledge: WordKnowledge) -> list[str]:
 
 
 def _registry_weights(
-    example_words: list[list[list[str]]], described: list[list[str]], named: list[list[str]]
+    example_words: Sequence[Sequence[Iterable[str]]],
+    described: list[list[str]],
+    named: list[list[str]],
 ) -> dict[str, float]:
     """Return how much each word tells agents apart: 1 where one has it, little where all do."""
     agents: Counter[str] = Counter()
@@ -258,7 +309,9 @@ def _registry_weights(
     }
 
 
-def _shares(example_words: list[list[list[str]]]) -> dict[str, tuple[tuple[int, float], ...]]:
+def _shares(
+    example_words: Sequence[Sequence[Iterable[str]]],
+) -> dict[str, tuple[tuple[int, float], ...]]:
     """Return by word the agents whose examples have it, and the share of them that do."""
     found: dict[str, list[tuple[int, float]]] = {}
     for place, texts in enumerate(example_words):

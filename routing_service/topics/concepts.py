@@ -34,12 +34,17 @@ def read_concepts(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return {key: tuple(names) for key, names in found.items()}
 
 
-def with_concepts(stems: list[str], concepts: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """Yield the stems and after them the concepts that they, or pairs of them, stand for."""
-    yield from stems
+def concepts_of(
+    stems: list[str], concepts: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[str, str, int]]:
+    """Yield each concept with the stem that stands for it, and with how many it stands for."""
     previous = ""
     for word in stems:
-        yield from concepts.get(word, ())
+        found = concepts.get(word, ())
+        for concept in found:
+            yield concept, word, len(found)
         if previous:
-            yield from concepts.get(f"{previous} {word}", ())
+            found = concepts.get(f"{previous} {word}", ())
+            for concept in found:
+                yield concept, word, len(found)
         previous = word

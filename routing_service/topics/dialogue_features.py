@@ -80,6 +80,7 @@ OPENING_FEATURES: Final = (
     "agents",
 )
 
+_AFFIRMS: Final = CUES.index("affirms")
 _SHORT_WORDS: Final = 4
 _BEGINNING_WORDS: Final = 6
 _CUE_MAX: Final = 2
@@ -97,8 +98,9 @@ _NUMBER_WORDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A question as it is judged. Lists have one entry for each agent of the index.
+    """A question as it is judged.
 
+    fits, targets: for each feature, its value for each agent. fit: the score of each agent.
     present: the place of the agent who has the conversation, or had it last; -1 at an opening.
     """
 
@@ -117,7 +119,7 @@ def read(question: TopicQuestion, index: AgentIndex, fit_weights: Sequence[float
     """Compare a question with every agent."""
     message = index.message(question.text)
     fits = index.fits(message)
-    fit = [sum(w * f for w, f in zip(fit_weights, row, strict=True)) for row in fits]
+    fit = weighted(fits, fit_weights)
     present = index.place.get(question.active_agent_id, -1)
     is_released = False
     if present < 0 and not question.active_agent_id:
@@ -154,22 +156,15 @@ def _targets(  # noqa: PLR0917 - parts of one reading that is being made
     if others:
         was_last[others[-1]] = 1.0
     announced = [0.0] * count
-    accepted = 0.0
+    announced_accepted = announced
     if last_words:
         announced = index.mentions(last_words)
-        accepted = float(len(words) <= _SHORT_WORDS and cues_of(list(words))[0] > 0)
-    remembered = _remembered(question.recent, index, message)
-    return [
-        [
-            fit[i],
-            was_last[i],
-            was_earlier[i],
-            announced[i],
-            announced[i] * accepted,
-            remembered.get(i, 0.0),
-        ]
-        for i in range(count)
-    ]
+        if len(words) <= _SHORT_WORDS and cues_of(words)[_AFFIRMS]:
+            announced_accepted = announced
+    remembered = [0.0] * count
+    for place, share in _remembered(question.recent, index, message).items():
+        remembered[place] = share
+    return [fit, was_last, was_earlier, announced, announced_accepted, remembered]
 
 
 def _remembered(
@@ -203,7 +198,7 @@ def stay_features(reading: Reading, target_scores: Sequence[float], other: int) 
         (score for i, score in enumerate(target_scores) if i not in (present, other)),
         default=target_scores[other] - 10.0,
     )
-    words = list(reading.words)
+    words = reading.words
     last = question.recent[-1] if question.recent else None
     last_text = last.agent_text if last else ""
     outcome = last.outcome if last else ""
@@ -221,8 +216,8 @@ def stay_features(reading: Reading, target_scores: Sequence[float], other: int) 
         shares[present],
         shares[other],
         target_scores[other] - second,
-        *(fits[present][place] for place in _SHOWN_PLACES),
-        *(fits[other][place] for place in _SHOWN_PLACES),
+        *(fits[place][present] for place in _SHOWN_PLACES),
+        *(fits[place][other] for place in _SHOWN_PLACES),
         *(min(count, _CUE_MAX) for count in cues_of(words)),
         *(min(count, 1) for count in cues_of(words[:_BEGINNING_WORDS])),
         math.log1p(len(words)),
@@ -240,8 +235,8 @@ def stay_features(reading: Reading, target_scores: Sequence[float], other: int) 
         reading.is_released,
         held,
         len(set(question.earlier_agent_ids)),
-        *(reading.targets[other][i] for i in (1, 2, 3, 5)),
-        *(reading.targets[present][i] for i in (3, 5)),
+        *(reading.targets[i][other] for i in (1, 2, 3, 5)),
+        *(reading.targets[i][present] for i in (3, 5)),
         _shared(reading.message, reading.last_words),
         _shared(reading.message, tuple(split(last.user_text)) if last else ()),
     ]
@@ -249,16 +244,16 @@ def stay_features(reading: Reading, target_scores: Sequence[float], other: int) 
 
 def opening_features(reading: Reading, best: int, places: Sequence[int]) -> list[float]:
     """Return OPENING_FEATURES. best: the place of the best agent. places: those that may be it."""
-    words = list(reading.words)
+    words = reading.words
     shares = softmax(reading.fit)
     second = max((reading.fit[i] for i in places if i != best), default=reading.fit[best] - 10.0)
-    known = max((row[FIT_FEATURES.index("examples")] for row in reading.fits), default=0.0)
-    described = max((row[FIT_FEATURES.index("description")] for row in reading.fits), default=0.0)
+    known = max(reading.fits[FIT_FEATURES.index("examples")])
+    described = max(reading.fits[FIT_FEATURES.index("description")])
     return [
         reading.fit[best],
         shares[best],
         reading.fit[best] - second,
-        *(reading.fits[best][place] for place in _SHOWN_PLACES),
+        *(reading.fits[place][best] for place in _SHOWN_PLACES),
         *(min(count, _CUE_MAX) for count in cues_of(words)),
         math.log1p(len(words)),
         reading.message.length,
@@ -279,6 +274,14 @@ def _shared(message: Message, words: tuple[str, ...]) -> float:
         if word in held
     )
     return shared / (message.length * message.length + 0.5)
+
+
+def weighted(columns: Sequence[Sequence[float]], weights: Sequence[float]) -> list[float]:
+    """Return for each agent the sum of its features, each times its weight."""
+    scores = [0.0] * len(columns[0])
+    for column, weight in zip(columns, weights, strict=True):
+        scores = [score + weight * value for score, value in zip(scores, column, strict=True)]
+    return scores
 
 
 def softmax(scores: Sequence[float]) -> list[float]:

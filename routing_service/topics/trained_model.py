@@ -6,6 +6,7 @@ depends on an agent's id, on the order of agents, on time or on chance.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -19,8 +20,9 @@ from routing_service.topics.dialogue_features import (
     read,
     softmax,
     stay_features,
+    weighted,
 )
-from routing_service.topics.parameters import Forest, Parameters
+from routing_service.topics.parameters import Forest, Parameters, Tree
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 from routing_service.topics.word_knowledge import WordKnowledge
 
@@ -98,18 +100,16 @@ class TrainedDetector:
         active = question.active_agent_id
         candidates = {index.place.get(agent_id, -1) for agent_id in question.candidate_ids}
         candidates -= {-1, index.place.get(active, -1)}
-        ranked = sorted(
-            ((index.agent_ids[place], shares[place]) for place in candidates),
-            key=lambda entry: (-entry[1], entry[0]),
-        )
+        # A tie goes to the first of its ids: agents are in their order.
+        best = heapq.nsmallest(RANKED_MAX, candidates, key=lambda place: (-shares[place], place))
         stay = 0.0
         if active:
             # An agent that the registry says nothing of keeps what nobody else is likely to get.
             stay = shares[reading.present] if reading.present >= 0 else 1.0 - sum(shares)
         return TopicVerdict(
             ranked=tuple(
-                (agent_id, round(share, _PROBABILITY_DIGITS))
-                for agent_id, share in ranked[:RANKED_MAX]
+                (index.agent_ids[place], round(shares[place], _PROBABILITY_DIGITS))
+                for place in best
             ),
             stay=round(max(0.0, stay), _PROBABILITY_DIGITS),
         )
@@ -117,10 +117,7 @@ class TrainedDetector:
     def _shares(self, reading: Reading) -> list[float]:
         """Return each agent's probability where somebody has, or last had, the conversation."""
         present = reading.present
-        scores = [
-            sum(w * f for w, f in zip(self._target_weights, row, strict=True))
-            for row in reading.targets
-        ]
+        scores = weighted(reading.targets, self._target_weights)
         others = [place for place in range(len(scores)) if place != present]
         shares = [0.0] * len(scores)
         if not others:
@@ -148,21 +145,36 @@ class TrainedDetector:
         ]
 
 
+# A leaf's value, or what is compared, its bound, and where the way goes on.
+_Node = float | tuple[int, float, "_Node", "_Node"]
+
+
 class _Trees:
     """A forest in the form in which it is walked fastest."""
 
     def __init__(self, forest: Forest) -> None:
         self._base = forest.base
-        self._trees = tuple(
-            (tree.feature, tree.bound, tree.left, tree.right) for tree in forest.trees
-        )
+        self._roots = tuple(_root(tree) for tree in forest.trees)
 
     def probability(self, row: Sequence[float]) -> float:
         """Return the probability that goes with a row of features."""
         odds = self._base
-        for feature, bound, left, right in self._trees:
-            node = 0
-            while (wanted := feature[node]) >= 0:
-                node = left[node] if row[wanted] <= bound[node] else right[node]
-            odds += bound[node]
+        for root in self._roots:
+            node = root
+            while isinstance(node, tuple):
+                feature, bound, left, right = node
+                node = left if row[feature] <= bound else right
+            odds += node
         return 1 / (1 + math.exp(-odds))
+
+
+def _root(tree: Tree) -> _Node:
+    nodes: list[_Node] = [0.0] * len(tree.feature)
+    # What a node leads to stands further down the lists, so it is there when it is needed.
+    for at in reversed(range(len(nodes))):
+        if tree.feature[at] < 0:
+            nodes[at] = tree.bound[at]
+        else:
+            below = nodes[tree.left[at]], nodes[tree.right[at]]
+            nodes[at] = (tree.feature[at], tree.bound[at], *below)
+    return nodes[0]

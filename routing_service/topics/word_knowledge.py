@@ -6,23 +6,26 @@ word that was never seen is taken to be rare, and to say nothing of what is aske
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Final
 
-from routing_service.topics.concepts import with_concepts
+from routing_service.topics.concepts import concepts_of
 from routing_service.topics.words import stems
 
 _NUMBER: Final = "#"
 _NUMBER_WEIGHT: Final = 0.05
 
+_MEANT_AT_LEAST: Final = 0.2
+
 WORDS_MAX: Final = 96
 """Different words that are compared of one message, the first ones: as long as people write."""
 
-SENSES_KEPT: Final = 6
-"""Senses of a message that are looked at; the next ones are hardly ever above a hundredth."""
+SENSES_KEPT: Final = 8
+_PROBABILITY_MIN: Final = 0.005
+"""Senses of a message that are looked at, and from which probability on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,23 @@ class WordKnowledge:
         """Return how much a word tells; one that is not known tells most."""
         return self.weights.get(word, _NUMBER_WEIGHT if word == _NUMBER else 1.0)
 
-    def words(self, text: str) -> list[str]:
-        """Return the different words of a text and its concepts, in order, WORDS_MAX at most."""
-        found = dict.fromkeys(with_concepts(stems(text), self.concepts))
-        return list(found)[:WORDS_MAX]
+    def words(self, text: str) -> dict[str, float]:
+        """Return the different words of a text, in order, and its concepts; WORDS_MAX at most.
+
+        Each with how sure it is to be meant: 1 for a word, less for a concept that only an
+        everyday word stands for, or one that may also mean something else.
+        """
+        found = stems(text)
+        words = dict.fromkeys(found[:WORDS_MAX], 1.0)
+        for concept, word, meanings in concepts_of(found[:WORDS_MAX], self.concepts):
+            sureness = max(_MEANT_AT_LEAST, self.weight(word)) / math.sqrt(meanings)
+            words[concept] = max(words.get(concept, 0.0), sureness)
+        return dict(islice(words.items(), WORDS_MAX))
+
+    def pairs(self, text: str) -> list[str]:
+        """Return the different pairs of neighbouring words of a text, WORDS_MAX at most."""
+        words = stems(text)[: WORDS_MAX + 1]
+        return list(dict.fromkeys(f"{one} {other}" for one, other in pairwise(words)))
 
     def senses(self, words: Iterable[str]) -> tuple[tuple[int, float], ...]:
         """Return the likeliest senses of words and their probabilities, best first.
@@ -67,5 +83,10 @@ class WordKnowledge:
         best = max(scores)
         powers = [math.exp(score - best) for score in scores]
         whole = sum(powers)
-        likeliest = heapq.nlargest(SENSES_KEPT, range(len(powers)), key=powers.__getitem__)
-        return tuple((sense, powers[sense] / whole) for sense in likeliest)
+        likely = [
+            (sense, power / whole)
+            for sense, power in enumerate(powers)
+            if power >= whole * _PROBABILITY_MIN
+        ]
+        likely.sort(key=lambda found: -found[1])
+        return tuple(likely[:SENSES_KEPT])

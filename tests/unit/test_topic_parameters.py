@@ -1,0 +1,106 @@
+"""The file of trained parameters: what is refused, what ships, and that it can be made again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from routing_service.topics import load_topic_model
+from routing_service.topics.parameters import (
+    Parameters,
+    ParametersInvalid,
+    Tree,
+    parse_parameters,
+    shipped_parameters,
+)
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = parse_parameters(shipped_parameters())
+
+
+def encoded(**changed: object) -> bytes:
+    """The parameters that ship, with some fields changed."""
+    return msgspec.json.encode(msgspec.structs.replace(SHIPPED, **changed))
+
+
+def test_what_ships_was_trained_on_what_may_ship():
+    """SGD is share-alike: nothing that is made of it is in the file."""
+    assert SHIPPED.trained_on == ("star", "massive", "clinc150")
+
+
+def test_version_names_the_content():
+    """Two files with one version have the same numbers; logs and events name it."""
+    unnamed = msgspec.json.encode(msgspec.structs.replace(SHIPPED, version=""))
+    assert SHIPPED.version == f"{SHIPPED.format}-{hashlib.sha256(unnamed).hexdigest()[:10]}"
+    assert load_topic_model().version == SHIPPED.version
+
+
+def test_file_is_small():
+    """It is in every wheel and image, and read at every start."""
+    assert len(shipped_parameters()) < 512 * 1024
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "no topic parameters"),
+        (b"\xff", "no topic parameters"),
+        (b"[]", "no topic parameters"),
+        (encoded(format=2), "of format 2; this release reads format 1"),
+        (encoded(fit={"other": 1.0}), "whose fit features are not this release's"),
+        (encoded(target={}), "whose target features are not this release's"),
+        (encoded(words={"x": (0.5, 9999.0, 1.0)}), 'the senses of "x" are not among them'),
+        (encoded(words={"x": (0.5, 1.0)}), 'the senses of "x" are not among them'),
+    ],
+)
+def test_file_that_does_not_fit_is_refused(content, said):
+    """It would give verdicts that look like any other."""
+    with pytest.raises(ParametersInvalid, match=said):
+        parse_parameters(content)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        Tree((), (), (), ()),
+        Tree((0,), (0.5,), (0,), (0,)),
+        Tree((0, -1), (0.5, 0.1), (1, 0), (2, 0)),
+        Tree((999, -1, -1), (0.5, 0.1, 0.2), (1, 0, 0), (2, 0, 0)),
+        Tree((0, -1), (0.5,), (1, 0), (1, 0)),
+    ],
+    ids=["empty", "circle", "beyond", "feature", "lengths"],
+)
+def test_tree_that_leads_nowhere_is_refused(tree):
+    """A circle would hang the first message that is judged by it."""
+    with pytest.raises(ParametersInvalid, match="leads nowhere"):
+        parse_parameters(encoded(stay=msgspec.structs.replace(SHIPPED.stay, trees=(tree,))))
+
+
+def test_parameters_survive_their_file():
+    """What is written is what is read."""
+    assert parse_parameters(msgspec.json.encode(SHIPPED)) == SHIPPED
+    assert isinstance(SHIPPED, Parameters)
+
+
+@pytest.mark.torture
+@pytest.mark.dialogues
+def test_training_makes_the_file_that_ships_byte_for_byte():
+    """In the pinned environment, which is installed first; some minutes."""
+    folder = Path(os.environ.get("ROUTING_DIALOGUES", "../shared/data/dialogues"))
+    if not (ROOT / folder / "agents.json").is_file():
+        pytest.skip(f"no corpora in {folder}; set ROUTING_DIALOGUES")
+    done = subprocess.run(
+        [sys.executable, "scripts/train_topics.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "byte for byte" in done.stdout
