@@ -171,6 +171,10 @@ class KeySet:
                 keys_known=len(self._keys),
                 failures=self._failures,
             )
+        except Exception:
+            # A bug, which must not end the fetches.
+            self._failures += 1
+            _log.exception("sign_in_keys_not_fetched", keys_known=len(self._keys))
         else:
             self._put(keys)
         finally:
@@ -215,7 +219,6 @@ def read_key_set(data: bytes) -> Mapping[str, Sequence[Key]]:
 
 def _read_key(data: bytes) -> Key | None:
     from jwt import PyJWK  # noqa: PLC0415 - of the extra oidc
-    from jwt.exceptions import PyJWTError  # noqa: PLC0415 - as above
 
     try:
         jwk = msgspec.json.decode(data, type=_Jwk)
@@ -232,7 +235,7 @@ def _read_key(data: bytes) -> Key | None:
         public = {"kty": jwk.kty, "crv": jwk.crv, "x": jwk.x, "y": jwk.y}
     try:
         key = PyJWK(public, algorithm).key
-    except (PyJWTError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - two libraries' own; one bad key must not cost the others
         _log.warning("sign_in_key_unreadable", key_id=jwk.kid, error=type(error).__name__)
         return None
     if algorithm == _RSA and key.key_size < MODULUS_BITS_MIN:

@@ -190,6 +190,19 @@ async def test_keys_are_fetched_again_from_time_to_time():
     assert keys.find("rsa-1", "RS256")
 
 
+async def test_bug_in_a_fetch_does_not_end_the_fetches(provider):
+    """It is logged, and the next one is as good as any."""
+    await provider.enter(sign(claims()))
+    answered, provider.answer = provider.answer, 5  # No bytes: what nobody foresaw.
+    provider.now_s += FETCH_EVERY_S
+    assert await provider.problem(sign(claims(), kid="unknown")) == "unknown_key"
+    assert await provider.problem(sign(claims())) == ""
+    provider.answer = answered
+    provider.now_s += FETCH_EVERY_S
+    assert await provider.problem(sign(claims(), kid="unknown")) == "unknown_key"
+    assert provider.keys._failures == 0
+
+
 def test_only_keys_that_sign_by_our_algorithms_are_taken():
     """Each is used with its own algorithm alone, whatever a token says."""
     good = jwk(rsa_key("good"), "good")
