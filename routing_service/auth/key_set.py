@@ -171,7 +171,7 @@ class KeySet:
                 keys_known=len(self._keys),
                 failures=self._failures,
             )
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, it is logged
             # A bug, which must not end the fetches.
             self._failures += 1
             _log.exception("sign_in_keys_not_fetched", keys_known=len(self._keys))
