@@ -2,6 +2,7 @@
 
     python scripts/typescript_client.py generate:check
     python scripts/typescript_client.py compile          (the client, its tests and examples)
+    python scripts/typescript_client.py page             (examples/browser-chat, to be published)
 
 Owns: when `npm ci` and the compiler have to run: once for each state of what they read, also where
 several processes ask at the same time, as the tests do. Must not know: what the scripts do
@@ -24,6 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CLIENT = ROOT / "clients" / "typescript"
 INSTALLED = CLIENT / "node_modules" / ".installed.sha256"
 COMPILED = CLIENT / "build" / ".compiled.sha256"
+PAGE = CLIENT / "examples" / "browser-chat"
+PAGE_BUILT = PAGE / "dist" / ".built.sha256"
 LOCK = ROOT / "build" / "typescript-client.lock"
 
 
@@ -45,6 +48,17 @@ def compile_all() -> None:
     sources = [path for folder in folders for path in sorted((CLIENT / folder).rglob("*.ts"))]
     settings = [*sorted(CLIENT.glob("tsconfig*.json")), CLIENT / "package-lock.json"]
     once(COMPILED, [*settings, *sources], ["run", "--silent", "build"], ["run", "-s", "build:test"])
+
+
+def build_page() -> None:
+    """Build the browser's example, unless nothing has changed since.
+
+    Raises subprocess.CalledProcessError if Vite fails; its own output says why.
+    """
+    compile_all()
+    chat = CLIENT / "examples" / "chat"
+    sources = [*sorted(PAGE.glob("src/*")), *sorted(PAGE.glob("*.*")), *sorted(chat.glob("*.ts"))]
+    once(PAGE_BUILT, [COMPILED, *sources], ["run", "--silent", "build", f"--workspace={PAGE}"])
 
 
 def once(stamp: Path, inputs: list[Path], *commands: list[str]) -> None:
@@ -79,6 +93,8 @@ def main() -> int:
         for script in sys.argv[1:]:
             if script == "compile":
                 compile_all()
+            elif script == "page":
+                build_page()
             else:
                 npm("run", "--silent", script)
     except subprocess.CalledProcessError as failed:

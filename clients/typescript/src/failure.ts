@@ -86,6 +86,13 @@ function isLostConnection({ code, cause, rawMessage }: ConnectError, wasCut: boo
   );
 }
 
+/** All that fetch says, in each browser's words, of a service that is away or refuses the page. */
+function isOfBrowser(words: string): boolean {
+  return /^(Failed to fetch|NetworkError|Load failed)/.test(words);
+}
+
+const BROWSER_HINT = "is it running there, and does its web_origins name this page?";
+
 /** Returns class, message and code of a failure of which the service itself said nothing. */
 function withoutDetails(
   failure: ConnectError,
@@ -97,7 +104,7 @@ function withoutDetails(
     return {
       kind: Unavailable,
       code: Code.Unavailable,
-      message: `${method}: "${target}" cannot be reached${tried}; is it running there? (${words})`,
+      message: `${method}: "${target}" cannot be reached${tried}; ${isOfBrowser(words) ? BROWSER_HINT : "is it running there?"} (${words})`,
     };
   }
   const { code } = failure;

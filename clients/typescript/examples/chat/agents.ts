@@ -3,8 +3,8 @@
 // An agent gets a dispatch, and says what it answers and how its turn ended. A real one would ask a
 // model; what it reports is the same.
 
-import type { Dispatch, Outcome } from "agent-routing-client";
-import { outcomes } from "agent-routing-client";
+import type { Dispatch, Outcome } from "agent-routing-client/web";
+import { outcomes } from "agent-routing-client/web";
 
 export interface Answer {
   text: string;
@@ -51,6 +51,7 @@ const SCRIPTS: Readonly<Record<string, Script>> = {
   },
   income_tax({ text }) {
     if (/\bvat\b/i.test(text)) return handOver("vat", "VAT is for a colleague of mine.");
+    if (NUMBER.test(text)) return say("Then a return is due by the end of June.");
     return ask("What did you earn last year, before tax?");
   },
   invoices({ text }) {

@@ -3,8 +3,14 @@
 // What a frontend has to do, whatever it looks like: route the message, show a command's reply, and
 // run agent after agent while completeTurn() names a next one.
 
-import type { Agent, Dispatch, RouteResult, RoutingClient, Suggestion } from "agent-routing-client";
-import { HandoffRefused, reasonName, UnknownRequest } from "agent-routing-client";
+import type {
+  Agent,
+  Dispatch,
+  RouteResult,
+  RoutingClient,
+  Suggestion,
+} from "agent-routing-client/web";
+import { HandoffRefused, reasonName, UnknownRequest } from "agent-routing-client/web";
 import { type Answer, afterRefusal, answerOf } from "./agents.js";
 
 /** What there is to show, in its order. */
@@ -27,6 +33,14 @@ export class Conversation {
     readonly locale = "en",
     readonly channel = "web",
   ) {}
+
+  /** Returns the same conversation by another client. */
+  over(client: RoutingClient): Conversation {
+    const { sessionId, userId, locale, channel } = this;
+    const other = new Conversation(client, sessionId, userId, locale, channel);
+    other.#agent = this.#agent;
+    return other;
+  }
 
   /** Sends what the user says; gives what there is to show, as it comes. */
   async *say(text: string, quickReplyId = ""): AsyncGenerator<Shown, void, void> {
