@@ -71,12 +71,6 @@ func NewClient(target string, options ...Option) (*Client, error) {
 	return client, nil
 }
 
-// isReplicated tells whether a target names several replicas.
-func isReplicated(target string) bool {
-	scheme, rest, found := strings.Cut(target, ":")
-	return found && (scheme == "dns" || scheme == "unix" && strings.Contains(rest, ","))
-}
-
 // Close ends the client's connections, watches and streams; calls on their way fail.
 func (c *Client) Close() error {
 	if c.closing.Err() != nil {

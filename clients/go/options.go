@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -173,7 +174,7 @@ func dialOptions(target string, s *settings) []grpc.DialOption {
 			MinConnectTimeout: connectTimeout,
 		}),
 	}
-	if isReplicated(target) {
+	if strings.HasPrefix(target, "dns:") {
 		options = append(options, grpc.WithDefaultServiceConfig(replicatedConfig))
 	}
 	options = append(options, s.tokens...)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from routing_service import __version__
 from tests import toolchains
 
 GO_CLIENT = toolchains.ROOT / "clients" / "go"
@@ -24,6 +25,11 @@ def run(command, **environment):
     )
     assert done.returncode == 0, done.stdout[-10_000:]
     return done.stdout
+
+
+def test_its_version_is_the_services():
+    """All are released together."""
+    assert f'Version = "{__version__}"' in (GO_CLIENT / "options.go").read_text("utf-8")
 
 
 def test_its_files_are_formatted():

@@ -5,7 +5,16 @@ import zipfile
 
 import pytest
 
+from routing_service import __version__
 from tests.clients import java_build
+
+
+def test_its_version_is_the_services():
+    """All are released together."""
+    pom = (java_build.JAVA_CLIENT / "pom.xml").read_text("utf-8")
+    assert f"<artifactId>agent-routing-client</artifactId>\n  <version>{__version__}<" in pom
+    sources = java_build.JAVA_CLIENT / "src" / "main" / "java" / "agentrouting"
+    assert f'VERSION = "{__version__}"' in (sources / "RoutingClient.java").read_text("utf-8")
 
 
 @pytest.mark.timeout(600)
@@ -27,7 +36,7 @@ def test_it_is_packaged_as_repositories_want_it():
     with java_build.locked():
         java_build.maven("-P", "release", "-DskipTests", "package")
         for kind in ("", "-sources", "-javadoc"):
-            jar = java_build.JAVA_CLIENT / f"target/agent-routing-client-0.1.0{kind}.jar"
+            jar = java_build.JAVA_CLIENT / f"target/agent-routing-client-{__version__}{kind}.jar"
             with zipfile.ZipFile(jar) as opened:
                 names[kind] = set(opened.namelist())
     assert {"agentrouting/RoutingClient.class", "agentrouting/v1/RouteRequest.class"} <= names[""]
@@ -36,4 +45,5 @@ def test_it_is_packaged_as_repositories_want_it():
         "agentrouting/RoutingClient.java",
         "agentrouting/v1/RouteRequest.java",
     } <= names["-sources"]
-    assert "agentrouting/RoutingClient.html" in names["-javadoc"]
+    # Below a folder of the module's name.
+    assert "agentrouting/agentrouting/RoutingClient.html" in names["-javadoc"]

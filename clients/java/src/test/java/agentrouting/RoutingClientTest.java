@@ -28,10 +28,15 @@ import io.grpc.ServerCall;
 import io.grpc.ServerCallHandler;
 import io.grpc.ServerInterceptor;
 import io.grpc.Status;
+import io.grpc.TlsServerCredentials;
 import io.grpc.protobuf.StatusProto;
 import io.grpc.stub.StreamObserver;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.KeyStore;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -40,10 +45,12 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.IntFunction;
+import javax.net.ssl.KeyManagerFactory;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 
 /** The client against a service that does as it is told. */
 @Timeout(60)
@@ -355,6 +362,41 @@ class RoutingClientTest {
     var error = assertThrows(RoutingException.Unauthenticated.class, () -> locked.route(HELLO));
     assertTrue(error.getMessage().contains("the vault is locked"));
     assertEquals(2, service.requests.size());
+  }
+
+  @Test
+  void aTokenTravelsOverTls(@TempDir Path folder) throws Exception {
+    Path store = folder.resolve("keys.p12");
+    String keytool = Path.of(System.getProperty("java.home"), "bin", "keytool").toString();
+    String[] made =
+        ("-genkeypair -alias own -keyalg EC -dname CN=test -ext san=ip:127.0.0.1 -storetype PKCS12"
+                + " -storepass secret -validity 2 -keystore "
+                + store)
+            .split(" ");
+    var command = new ArrayList<>(List.of(keytool));
+    command.addAll(List.of(made));
+    assertEquals(0, new ProcessBuilder(command).inheritIO().start().waitFor());
+    KeyStore keys = KeyStore.getInstance(store.toFile(), "secret".toCharArray());
+    var factory = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+    factory.init(keys, "secret".toCharArray());
+    String body = Base64.getMimeEncoder().encodeToString(keys.getCertificate("own").getEncoded());
+    Path authority = folder.resolve("ca.pem");
+    Files.writeString(
+        authority, "-----BEGIN CERTIFICATE-----\n" + body + "\n-----END CERTIFICATE-----\n");
+    stop();
+    server =
+        Grpc.newServerBuilderForPort(
+                0, TlsServerCredentials.newBuilder().keyManager(factory.getKeyManagers()).build())
+            .addService(service)
+            .intercept(service)
+            .build()
+            .start();
+    RoutingClient client = open(builder().tls(authority.toFile()).tokens(() -> "secret"));
+    assertFalse(client.route(HELLO).degraded());
+    assertEquals(List.of("Bearer secret"), service.tokens);
+    // Whom this Java does not know is not talked to.
+    RoutingClient wary = open(builder().tls().withoutFallback());
+    assertThrows(RoutingException.Unavailable.class, () -> wary.route(HELLO));
   }
 
   @Test
