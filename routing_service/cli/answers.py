@@ -24,6 +24,8 @@ from agent_routing.v1.routing_service_pb2 import (
     RouteResponse,
     SetActiveAgentResponse,
     StatusResponse,
+    TopicOutcome,
+    TopicTrace,
 )
 from agent_routing.v1.task_pb2 import TaskStatus
 from agent_routing.v1.turn_pb2 import OutcomeStatus, Turn, TurnOutcome
@@ -182,11 +184,28 @@ def print_routed(answer: RouteResponse) -> None:
         _print_dispatch(answer.dispatch)
         out.print("the supervisor was not asked" * answer.supervisor_bypassed, style="dim", end="")
         out.print("\n" * answer.supervisor_bypassed, end="")
+    if answer.HasField("suggestion"):
+        out.print(Text(answer.suggestion.text))
+        for option in answer.suggestion.options:
+            out.print(Text(f"  {option.label}  ").append(f"--quick-reply {option.id}", style="dim"))
+    if answer.HasField("topic_trace"):
+        _print_topic(answer.topic_trace)
     table = grid()
     table.add_row("session", Text(f"{answer.session_id}, revision {answer.revision}"))
     if answer.HasField("dispatch"):
         table.add_row("request", Text(answer.dispatch.request_id))
     out.print(table)
+
+
+def _print_topic(trace: TopicTrace) -> None:
+    """Print what became of a message's topic, and by which figures."""
+    outcome = word(TopicOutcome.DESCRIPTOR, trace.outcome, "TOPIC_OUTCOME_")
+    line = f"topic: {outcome}"
+    if trace.candidates:
+        best = trace.candidates[0]
+        line += f", {best.agent_id} {best.confidence:.2f} of {trace.threshold:.2f}"
+        line += f", staying {trace.stay:.2f}"
+    console().print(Text(line, style="dim"))
 
 
 def _print_dispatch(dispatch: Dispatch) -> None:

@@ -29,6 +29,7 @@ from routing_service.cli.conversation import (
     Refused,
     Repeated,
     Replied,
+    Suggested,
 )
 from routing_service.cli.screen import agent_style, word
 
@@ -150,6 +151,8 @@ class TextScreen:
             case ApprovalAsked(prompt=prompt):
                 self._print(prompt, "?", "yellow")
                 self._print("!approve COMMENT or !reject COMMENT", style="dim")
+            case Suggested(suggestion=suggestion):
+                self._print(suggestion.text, "?", "cyan")
             case NothingToDecide():
                 self._print("no agent waits for an approval", "!", "red")
             case Repeated(replayed=replayed):
@@ -251,6 +254,8 @@ class JsonScreen:
                 steps.append(
                     {"kind": "approval_asked", "agent_id": agent.agent_id, "prompt": prompt}
                 )
+            case Suggested(suggestion=suggestion):
+                self._message["suggestion"] = _as_dict(suggestion)
             case NothingToDecide():
                 self._message["error"] = {
                     "reason": "TASK_NOT_PAUSED",

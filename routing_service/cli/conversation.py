@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol, assert_never
 from agent_routing import CallInfo, Client, RouteResult, RoutingError, outcomes
 from agent_routing.errors import HandoffRefused, UnknownSession
 from agent_routing.v1.agent_pb2 import Agent
-from agent_routing.v1.dispatch_pb2 import Decision, Dispatch, Reply
+from agent_routing.v1.dispatch_pb2 import Decision, Dispatch, Reply, Suggestion
 from agent_routing.v1.handoff_pb2 import Handoff
 from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.route_reason_pb2 import RouteReason
@@ -96,6 +96,13 @@ class ApprovalAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Suggested:
+    """The user is offered another agent. A plain yes takes it, unless an agent waits."""
+
+    suggestion: Suggestion
+
+
+@dataclass(frozen=True, slots=True)
 class NothingToDecide:
     """Somebody decided, and no agent had asked for an approval."""
 
@@ -127,6 +134,7 @@ Happening = (
     | Refused
     | Answered
     | ApprovalAsked
+    | Suggested
     | NothingToDecide
     | Repeated
     | Degraded
@@ -176,6 +184,8 @@ class Conversation:
                 yield self._answer_unheard(routed.dispatch)
                 return
             yield from self._follow(routed.dispatch)
+            if routed.suggestion is not None:
+                yield Suggested(routed.suggestion)
         except RoutingError as error:
             yield Failed(error)
 

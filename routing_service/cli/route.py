@@ -47,6 +47,15 @@ def route(
     validate_only: Annotated[
         bool, typer.Option("--validate-only", help="Only say where it would go.")
     ] = False,
+    quick_reply: Annotated[
+        str,
+        typer.Option(
+            "--quick-reply",
+            metavar="ID",
+            show_default=False,
+            help="The option of a suggestion that the user picked.",
+        ),
+    ] = "",
     expected_revision: ExpectedRevisionOption = None,
     request_id: RequestIdOption = "",
     tenant: TenantOption = "",
@@ -70,6 +79,7 @@ def route(
             entitlements=entitlement or (),
             literal_text=literal_text,
             validate_only=validate_only,
+            quick_reply_id=quick_reply,
             expected_revision=expected_revision,
         )
     if as_json:

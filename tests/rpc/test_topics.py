@@ -6,6 +6,9 @@ import pytest
 
 from agent_routing.v1 import admin_service_pb2, admin_service_pb2_grpc
 from agent_routing.v1 import routing_service_pb2 as pb
+from routing_service.cli.answers import print_routed
+from routing_service.cli.chat_screen import TextScreen
+from routing_service.cli.conversation import Suggested
 from routing_service.core import events as ev
 from routing_service.core.registry import Registry
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
@@ -362,3 +365,17 @@ async def test_suggestions_are_counted(offering):
     assert (row.offered, row.accepted, row.declined, row.ignored) == (3, 1, 1, 1)
     switches = [h for h in stats.handoffs if h.to_agent_id == "support"]
     assert [h.count for h in switches] == [1]
+
+
+async def test_offer_and_trace_are_shown_to_people(offering, capsys):
+    """agent-routing route prints what to press; a trial says by which figures."""
+    chat, routed = await suggested(offering)
+    print_routed(routed)
+    shown = capsys.readouterr().out
+    assert "This sounds like something for Support. Would you like to switch?" in shown
+    assert f"Switch to Support  --quick-reply {routed.suggestion.suggestion_id}" in shown
+    print_routed(await chat.say("#support=0.9 again", validate_only=True))
+    assert "topic: suggested, support 0.90 of 0.80, staying 0.10" in capsys.readouterr().out
+    screen = TextScreen()
+    screen.happened(Suggested(routed.suggestion))
+    assert "something for Support" in capsys.readouterr().out
