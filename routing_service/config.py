@@ -84,6 +84,12 @@ def _parse_optional_address(text: str) -> ListenAddress | None:
     return parse_listen_address(text) if text else None
 
 
+def _check_traces(text: str) -> None:
+    is_file = text.startswith("file:") and text != "file:"
+    if text not in ("off", "otlp") and not is_file:
+        raise ValueError("give off, otlp, or file: and a path")
+
+
 def _setting(default: T, form: Form, text: str) -> T:
     """Make a field of Settings. text: for ``--help``, without the default."""
     made: T = field(default=default, metadata={"form": form, "default": default, "help": text})
@@ -292,6 +298,18 @@ class Settings:
         Words("HOST:PORT", _parse_optional_address),
         "where Prometheus may fetch figures, by HTTP from /metrics: HOST:PORT, [IPV6]:PORT or "
         "unix:PATH; empty = nowhere",
+    )
+    traces: str = _setting(
+        "off",
+        Words("off, otlp or file:PATH", _check_traces),
+        "where spans of calls go: off, otlp (a collector, by the OTEL_EXPORTER_OTLP_* "
+        "variables), or file:PATH; needs the extra otel",
+    )
+    traces_new_percent: int = _setting(
+        100,
+        WholeNumber(0, 100),
+        "of calls that come without a trace, how many begin one; a caller's trace is followed "
+        "as the caller says",
     )
     keepalive_s: float = _setting(
         60.0,

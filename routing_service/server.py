@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -63,6 +64,7 @@ from routing_service.tls_files import TlsFiles, TlsFilesInvalid
 from routing_service.topic_judge import TopicJudge
 from routing_service.topics import load_topic_model
 from routing_service.topics.topic_detector import TopicModel
+from routing_service.tracing import TracesUnavailable, Tracing, open_exporter
 from routing_service.web_origins import parse_origins
 
 if TYPE_CHECKING:
@@ -140,6 +142,7 @@ class RoutingServer:
         *,
         observer: CallObserver | None = None,
         counts: Counts | None = None,
+        tracing: Tracing | None = None,
         clock_us: Callable[[], int] = system_clock_us,
         store_opener: OpenStore = open_store,
         make_probe: MakeProbe = StoreProbe,
@@ -148,7 +151,8 @@ class RoutingServer:
         """Start serving: registry, store, handler, address, in this order.
 
         observer: hears of each call; None = bugs alone are logged. counts: what the metrics page
-        shows of calls and log lines; None = it shows none. clock_us: what decisions take
+        shows of calls and log lines; None = it shows none. tracing: of calls, which the observer
+        hears of through it; None = there is none. clock_us: what decisions take
         for the time, microseconds since 1970. make_probe: from the store's probe and what to tell.
         load_model: of topic detection; called where a registry wants it.
         Raises SettingsInvalid, RegistryFileError, StoreError, ListenFailed; nothing stays open.
@@ -207,6 +211,7 @@ class RoutingServer:
                 deadline_max_s=settings.deadline_max_s,
                 limits=CallerLimits(settings.caller_calls_per_s, settings.caller_streams_max),
                 draining=draining,
+                tracer=tracing,
             )
             listeners = Listeners(settings, tls)
             opened.push_async_callback(listeners.stop)
@@ -218,30 +223,18 @@ class RoutingServer:
             )
             sweeper = ExpirySweeper(store, handler.expire, clock_us)
 
-            def figures() -> str:
-                counted = counts or Counts()
-                return metrics_page(
-                    counted.metrics.snapshot(),
-                    ServerFigures(
-                        is_ready=health.is_ready,
-                        watches=feed.watches,
-                        registry_version=str(source.registry.version),
-                        agents=len(source.registry.agents),
-                        registry_reloads=source.reloads,
-                        registry_reload_failures=source.failures,
-                        stickiness_enabled=source.registry.stickiness_enabled,
-                        sessions_expired=sweeper.sessions_swept,
-                        expiry_failures=sweeper.failures,
-                        stuck=stats.stuck,
-                        log_lines_lost=counted.lines_lost(),
-                        # The memory engine, and stores of tests, keep no count.
-                        writes=getattr(store, "write_figures", None),
-                    ),
-                    __version__,
-                )
-
             metrics_address = settings.metrics_address
             if metrics_address is not None:
+                figures = partial(
+                    _figures,
+                    counts=counts or Counts(),
+                    health=health,
+                    feed=feed,
+                    source=source,
+                    sweeper=sweeper,
+                    stats=stats,
+                    store=store,
+                )
                 listener = await MetricsListener.start(metrics_address, figures, CONTENT_TYPE)
                 opened.push_async_callback(listener.close)
                 metrics_address = listener.address
@@ -257,6 +250,8 @@ class RoutingServer:
                 tasks.append(("expiry sweeper", sweeper.run()))
             if tls is not None:
                 tasks.append(("TLS files", tls.run()))
+            if tracing is not None:
+                tasks.append(("traces", tracing.run()))
             opened.push_async_callback(signing_in.close)
             tasks += [(name, run()) for name, run in signing_in.running.items()]
             for name, running in tasks:
@@ -379,7 +374,10 @@ class NobodyListens:
 
 
 async def serve(
-    settings: Settings, observer: CallObserver | None = None, counts: Counts | None = None
+    settings: Settings,
+    observer: CallObserver | None = None,
+    counts: Counts | None = None,
+    tracing: Tracing | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop in order. Raises what RoutingServer.start does.
 
@@ -388,7 +386,7 @@ async def serve(
     stop_asked = asyncio.Event()
     reload_asked = asyncio.Event()
     _on_signals(stop_asked, reload_asked)
-    server = await RoutingServer.start(settings, observer=observer, counts=counts)
+    server = await RoutingServer.start(settings, observer=observer, counts=counts, tracing=tracing)
     reloading = asyncio.create_task(_reload_when_asked(server, reload_asked), name="reload")
     try:
         if not stop_asked.is_set():
@@ -414,10 +412,16 @@ def run(settings: Settings) -> int:
     )
     _allow_descriptors(settings.connections_max)
     counts = Counts(Metrics(), lambda: configured.writer.lines_lost)
-    observer = CallLog(configured, counts.metrics)
+    observer: CallObserver = CallLog(configured, counts.metrics)
+    try:
+        tracing = _tracing(settings, configured.hashes)
+    except TracesUnavailable as error:
+        return _refused(error, EXIT_USAGE)
+    if tracing is not None:
+        observer = tracing.observing(observer)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(settings, observer, counts))
+            runner.run(serve(settings, observer, counts, tracing))
     except (SettingsInvalid, RegistryFileError, StoreUrlInvalid) as error:
         return _refused(error, EXIT_USAGE)
     except (StoreError, ListenFailed) as error:
@@ -425,6 +429,50 @@ def run(settings: Settings) -> int:
     finally:
         configured.writer.flush()
     return EXIT_OK
+
+
+def _figures(
+    *,
+    counts: Counts,
+    health: HealthService,
+    feed: EventFeed,
+    source: RegistrySource,
+    sweeper: ExpirySweeper,
+    stats: StatsKeeper,
+    store: Store,
+) -> str:
+    """Return the metrics page as it is now."""
+    return metrics_page(
+        counts.metrics.snapshot(),
+        ServerFigures(
+            is_ready=health.is_ready,
+            watches=feed.watches,
+            registry_version=str(source.registry.version),
+            agents=len(source.registry.agents),
+            registry_reloads=source.reloads,
+            registry_reload_failures=source.failures,
+            stickiness_enabled=source.registry.stickiness_enabled,
+            sessions_expired=sweeper.sessions_swept,
+            expiry_failures=sweeper.failures,
+            stuck=stats.stuck,
+            log_lines_lost=counts.lines_lost(),
+            # The memory engine, and stores of tests, keep no count.
+            writes=getattr(store, "write_figures", None),
+        ),
+        __version__,
+    )
+
+
+def _tracing(settings: Settings, hashes: IdHashes | None) -> Tracing | None:
+    """Return what traces calls, if the settings want it. Raises TracesUnavailable."""
+    if settings.traces == "off":
+        return None
+    return Tracing(
+        open_exporter(settings.traces),
+        new_percent=settings.traces_new_percent,
+        version=__version__,
+        hashes=hashes,
+    )
 
 
 def _refused(error: Exception, exit_code: int) -> int:

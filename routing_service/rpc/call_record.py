@@ -6,6 +6,7 @@ Rule: ids, words of closed lists and numbers; never a message's text, never a to
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -19,7 +20,8 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     handoff rules that refused, also where that was no error. credential_problem: why a credential
     was not accepted, which its bearer is not told. actor: who signed in. peer: where a call came
     from, of those that were not let in. topic_outcome: what topic detection did with a message that
-    it was asked about; topic_agent_id: its likeliest agent.
+    it was asked about; topic_agent_id: its likeliest agent. traceparent: of the call's own span, as
+    W3C Trace Context writes it; trace_parent_id: of the span that it is a child of.
     """
 
     method: str
@@ -48,7 +50,17 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     code: str = msgspec.field(default_factory=lambda: "OK")
     error_reason: str = ""
     credential_problem: str = ""
+    traceparent: str = ""
+    trace_parent_id: str = ""
     duration_ms: float = msgspec.field(default_factory=float)
+
+
+class CallTracer(Protocol):
+    """Gives calls their place in a trace. Must not raise."""
+
+    def begin(self, record: CallRecord, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        """Fill in traceparent and trace_parent_id from what came with the call."""
+        ...
 
 
 class CallObserver(Protocol):

@@ -21,7 +21,7 @@ from routing_service.auth.rights import check_entry
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.admin_servicer import AdminServicer
 from routing_service.rpc.answers_in_order import AnswersInOrder
-from routing_service.rpc.call_record import CallObserver, CallRecord
+from routing_service.rpc.call_record import CallObserver, CallRecord, CallTracer
 from routing_service.rpc.caller_limits import CallerLimits
 from routing_service.rpc.routing_servicer import (
     Answered,
@@ -76,13 +76,15 @@ def service_handlers(
     deadline_max_s: float,
     limits: CallerLimits,
     draining: asyncio.Event,
+    tracer: CallTracer | None = None,
 ) -> Sequence[grpc.GenericRpcHandler]:
     """Return the handlers of every RPC in the contract.
 
     sign_in: tells who calls, before anything else of a call is looked at.
     deadline_default_s: the time of a call that comes without a deadline. deadline_max_s: the most
     that any unary call gets. limits: what each caller may ask for. draining: set when the server
-    stops: streams of messages end then.
+    stops: streams of messages end then. tracer: gives calls their place in
+    a trace; None = none does.
     """
     unary: dict[str, UnaryMethod] = {
         "Route": routing.route,
@@ -102,6 +104,7 @@ def service_handlers(
         deadline_max_s=deadline_max_s,
         limits=limits,
         draining=draining,
+        tracer=tracer,
     )
     routing_methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         name: grpc.unary_unary_rpc_method_handler(calls.unary(name, method))
@@ -154,7 +157,9 @@ class _Calls:
         deadline_max_s: float,
         limits: CallerLimits,
         draining: asyncio.Event,
+        tracer: CallTracer | None,
     ) -> None:
+        self._tracer = tracer
         self._observer = observer
         self._sign_in = sign_in
         self._deadline_default_s = deadline_default_s
@@ -228,6 +233,8 @@ class _Calls:
             """Answer one message; what is wrong with it is in its answer."""
             record = CallRecord(name)
             start = time.perf_counter()
+            if self._tracer is not None:
+                self._tracer.begin(record, cast("Metadata", context.invocation_metadata() or ()))
             try:
                 self._admit(caller, context)
                 async with asyncio.timeout(self._deadline_default_s):
@@ -305,6 +312,8 @@ class _Calls:
     async def _caller(self, name: str, context: Context, record: CallRecord) -> Caller:
         """Return who calls, if the RPC is theirs. Raises SignInRefused, SCOPE_MISSING."""
         metadata = cast("Metadata", context.invocation_metadata() or ())
+        if self._tracer is not None:
+            self._tracer.begin(record, metadata)
         caller = await self._sign_in.caller(metadata, context.auth_context)
         record.tenant, record.actor = caller.tenant, caller.subject
         check_entry(caller, name)

@@ -174,7 +174,9 @@ class RoutingServicer:
         _identify(record, call)
         handled = await self._handler.handle(call, command, self._route_out)
         _describe(record, handled, self._handler.registry)
-        return Answered(handled.answer + _beside(_ROUTE_DISPATCH_TAG, handled), handled.replayed)
+        return Answered(
+            handled.answer + _beside(_ROUTE_DISPATCH_TAG, handled, record), handled.replayed
+        )
 
     async def route_on_stream(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Take a user's message of a stream; its request_id tells which answer is whose."""
@@ -299,7 +301,7 @@ class RoutingServicer:
                 raise
             return Answered(self._refused_out(call, refused))
         _describe(record, handled, self._handler.registry)
-        body = handled.answer + _beside(_SET_ACTIVE_DISPATCH_TAG, handled)
+        body = handled.answer + _beside(_SET_ACTIVE_DISPATCH_TAG, handled, record)
         return Answered(body, handled.replayed)
 
     def _set_active_out(self, made: Made) -> bytes:
@@ -398,7 +400,9 @@ class RoutingServicer:
         record.outcome = request.WhichOneof("outcome") or ""
         handled = await self._handler.handle(call, command, self._complete_out)
         _describe(record, handled, registry)
-        return Answered(handled.answer + _beside(_COMPLETE_NEXT_TAG, handled), handled.replayed)
+        return Answered(
+            handled.answer + _beside(_COMPLETE_NEXT_TAG, handled, record), handled.replayed
+        )
 
     def _complete_out(self, made: Made) -> bytes:
         decision = made.decided.decision
@@ -461,7 +465,9 @@ class RoutingServicer:
         )
         handled = await self._handler.handle(call, command, self._resume_out)
         _describe(record, handled, self._handler.registry)
-        return Answered(handled.answer + _beside(_RESUME_DISPATCH_TAG, handled), handled.replayed)
+        return Answered(
+            handled.answer + _beside(_RESUME_DISPATCH_TAG, handled, record), handled.replayed
+        )
 
     def _resume_out(self, made: Made) -> bytes:
         cards = self._cards_now()
@@ -942,8 +948,8 @@ def _dispatch_bytes(plan: cmd.DispatchPlan, cards: pm.AgentCards, locale: str) -
     return made.SerializeToString() + _framed(_AGENT_TAG, cards.card_bytes(plan.agent_id, locale))
 
 
-def _beside(dispatch_tag: bytes, handled: Handled) -> bytes:
-    """Return what belongs into an answer's dispatch and is not stored in it: words and history.
+def _beside(dispatch_tag: bytes, handled: Handled, record: CallRecord) -> bytes:
+    """Return what belongs into an answer's dispatch and is not stored in it: words, history, trace.
 
     Serialised messages can be joined: fields of the second message are merged into the first. So
     the stored answer stays small, and each turn is serialised once however often it goes along.
@@ -952,7 +958,7 @@ def _beside(dispatch_tag: bytes, handled: Handled) -> bytes:
     message = handled.message
     parts = [record.shown[0] if record.shown else _shown(record) for record in handled.history]
     if message is not None:
-        words = dispatch_pb2.Dispatch(text=message.text)
+        words = dispatch_pb2.Dispatch(text=message.text, traceparent=record.traceparent)
         if message.items:
             words.items.extend(pm.items_out(message.items))
         parts.insert(0, words.SerializeToString())

@@ -41,6 +41,7 @@ from routing_service.storage.open_store import open_store
 from routing_service.storage.store import PAGE_ROWS_MAX, AuditEntry, Change, SessionKey, Store
 from routing_service.topics import load_topic_model
 from routing_service.topics.topic_detector import TopicModel
+from routing_service.tracing import Tracing
 
 DETAILS_KEY = "grpc-status-details-bin"
 REPLAYED_KEY = "agent-routing-replayed"
@@ -437,13 +438,15 @@ async def serving(
     shared: Store | None = None,
     model: TopicModel | None = None,
     counts: Counts | None = None,
+    tracing: Tracing | None = None,
     **settings: Any,
 ) -> AsyncIterator[LiveService]:
     """Run a server until the block ends.
 
     registry: an example's name, or a registry file's text. store: "" = SQLite in the folder, the
     same file each time. shared: an open store, which stays open. model: detects topics; None = the
-    one that comes with the service. counts: what the metrics page shows of calls.
+    one that comes with the service. counts: what the metrics page shows of calls. tracing: of
+    calls.
     """
     if registry in EXAMPLES:
         path = EXAMPLES[registry].registry_path
@@ -467,8 +470,9 @@ async def serving(
             agents=str(path),
             **settings,
         ),
-        observer=observer,
+        observer=tracing.observing(observer) if tracing else observer,
         counts=counts,
+        tracing=tracing,
         clock_us=clock,
         store_opener=opener,
         load_model=(lambda: model) if model else load_topic_model,

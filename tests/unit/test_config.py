@@ -52,6 +52,8 @@ GIVEN = {
     "caller_streams_max": (0, "6", "7", 7),
     "connections_max": (5, "6", "7", 7),
     "metrics_listen": ("127.0.0.1:1", "127.0.0.1:2", '"127.0.0.1:3"', "127.0.0.1:3"),
+    "traces": ("otlp", "file:a", '"file:b"', "file:b"),
+    "traces_new_percent": (5, "6", "7", 7),
     "keepalive_s": (5.5, "6", "7", 7.0),
     "keepalive_timeout_s": (5.5, "6", "7", 7.0),
     "connection_age_max_s": (50, "60", "70.5", 70.5),

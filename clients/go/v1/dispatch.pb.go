@@ -104,7 +104,11 @@ type Dispatch struct {
 	// Set with ROUTE_REASON_TASK_RESUMED: what was decided about the agent's request for approval.
 	Resume *Resume `protobuf:"bytes,12,opt,name=resume,proto3" json:"resume,omitempty"`
 	// Set with ROUTE_REASON_CONSULTED: the question, and for the asker the answer.
-	Consult       *Consult `protobuf:"bytes,13,opt,name=consult,proto3" json:"consult,omitempty"`
+	Consult *Consult `protobuf:"bytes,13,opt,name=consult,proto3" json:"consult,omitempty"`
+	// The trace to go on in, as a traceparent of the W3C Trace Context: that of the call which this
+	// answers, so that whoever acts on the dispatch can make its spans children of it. Not stored: a
+	// repeat carries its own, and Status has none. Empty where the service does not trace.
+	Traceparent   string `protobuf:"bytes,14,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -228,6 +232,13 @@ func (x *Dispatch) GetConsult() *Consult {
 		return x.Consult
 	}
 	return nil
+}
+
+func (x *Dispatch) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 // What was decided about a request for approval.
@@ -566,7 +577,7 @@ var File_agent_routing_v1_dispatch_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_dispatch_proto_rawDesc = "" +
 	"\n" +
-	"\x1fagent_routing/v1/dispatch.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1bagent_routing/v1/turn.proto\"\xa1\x04\n" +
+	"\x1fagent_routing/v1/dispatch.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1bagent_routing/v1/turn.proto\"\xc3\x04\n" +
 	"\bDispatch\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
@@ -582,7 +593,8 @@ const file_agent_routing_v1_dispatch_proto_rawDesc = "" +
 	" \x03(\v2\x16.agent_routing.v1.TurnR\ahistory\x12#\n" +
 	"\rreason_detail\x18\v \x01(\tR\freasonDetail\x120\n" +
 	"\x06resume\x18\f \x01(\v2\x18.agent_routing.v1.ResumeR\x06resume\x123\n" +
-	"\aconsult\x18\r \x01(\v2\x19.agent_routing.v1.ConsultR\aconsult\"Z\n" +
+	"\aconsult\x18\r \x01(\v2\x19.agent_routing.v1.ConsultR\aconsult\x12 \n" +
+	"\vtraceparent\x18\x0e \x01(\tR\vtraceparent\"Z\n" +
 	"\x06Resume\x126\n" +
 	"\bdecision\x18\x01 \x01(\x0e2\x1a.agent_routing.v1.DecisionR\bdecision\x12\x18\n" +
 	"\acomment\x18\x02 \x01(\tR\acomment\"|\n" +

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,6 +35,9 @@ _log: Final = logging.getLogger("agent_routing")
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
+GivenMetadata = Iterable[tuple[str, str | bytes]] | Callable[[], Iterable[tuple[str, str | bytes]]]
+"""What a caller sends along: always the same, or a function that is asked for each attempt."""
+
 
 @dataclass(slots=True)
 class CallInfo:
@@ -59,14 +62,22 @@ class CallSettings:
     known: KnownAgents | None
     throttle: RetryThrottle = field(default_factory=RetryThrottle)
     token: TokenSource | None = None
+    metadata_giver: Callable[[], Iterable[tuple[str, str | bytes]]] | None = None
+
+    def _own_metadata(self) -> Metadata:
+        if self.metadata_giver is None:
+            return self.metadata
+        return (*self.metadata, *self.metadata_giver())
 
     def metadata_now(self) -> Metadata:
-        """Return what goes along with a call made now. Raises what the token's giver does."""
-        return self.metadata if self.token is None else self.metadata + self.token.now()
+        """Return what goes along with a call made now. Raises what the givers of it do."""
+        own = self._own_metadata()
+        return own if self.token is None else own + self.token.now()
 
     async def metadata_soon(self) -> Metadata:
         """As metadata_now(), for a token that is awaited."""
-        return self.metadata if self.token is None else self.metadata + await self.token.soon()
+        own = self._own_metadata()
+        return own if self.token is None else own + await self.token.soon()
 
     def may_renew(self, error: RoutingError) -> bool:
         """Tell whether another token may help against an error."""
@@ -178,9 +189,9 @@ class Call:
         return wait_s
 
 
-def call_metadata(tenant: str, extra: Iterable[tuple[str, str | bytes]]) -> Metadata:
+def call_metadata(tenant: str, extra: GivenMetadata) -> Metadata:
     """Return the metadata of every call. tenant: empty: the credential's, else "default"."""
-    return (*(((TENANT_KEY, tenant),) if tenant else ()), *extra)
+    return (*(((TENANT_KEY, tenant),) if tenant else ()), *(() if callable(extra) else extra))
 
 
 def closed_error(target: str) -> RuntimeError:

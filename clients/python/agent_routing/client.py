@@ -23,6 +23,7 @@ from agent_routing.calls import (
     DEADLINE_S_DEFAULT,
     CallInfo,
     CallSettings,
+    GivenMetadata,
     call_metadata,
     closed_error,
     forked_error,
@@ -81,7 +82,8 @@ class Client:
     text, for loopback and meshes. token: who calls, an access token, or a function that returns
     the one to send now: it is called for each attempt, and once more where its token is refused;
     AsyncClient also takes a coroutine function.
-    tenant: where the service has no sign-in; empty: "default". metadata: sent with every call.
+    tenant: where the service has no sign-in; empty: "default". metadata: sent with every call;
+    a function is asked for it at each attempt, such as one that gives the trace context.
     timeout: of a call with all its attempts, in seconds or as a timedelta; each call may give
     another. retry: how often and when a call that nobody answered is sent again. fallback: what
     route() may decide while the service cannot be reached; None: nothing, it raises.
@@ -112,7 +114,7 @@ class Client:
         credentials: grpc.ChannelCredentials | None = None,
         token: Token | None = None,
         tenant: str = "",
-        metadata: Iterable[tuple[str, str | bytes]] = (),
+        metadata: GivenMetadata = (),
         timeout: Seconds = DEADLINE_S_DEFAULT,
         retry: RetryPolicy = RETRY_DEFAULT,
         fallback: Fallback | None = FALLBACK_DEFAULT,
@@ -123,6 +125,7 @@ class Client:
             target=target,
             timeout_s=positive_seconds("timeout", timeout),
             metadata=call_metadata(tenant, metadata),
+            metadata_giver=metadata if callable(metadata) else None,
             retry=retry,
             known=None if fallback is None else KnownAgents(fallback),
             token=token_source(token, target, is_encrypted=bool(credentials or channel)),

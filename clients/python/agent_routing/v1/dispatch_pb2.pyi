@@ -67,6 +67,7 @@ class Dispatch(google.protobuf.message.Message):
     REASON_DETAIL_FIELD_NUMBER: builtins.int
     RESUME_FIELD_NUMBER: builtins.int
     CONSULT_FIELD_NUMBER: builtins.int
+    TRACEPARENT_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request to complete: CompleteTurnRequest.request_id."""
     task_id: builtins.str
@@ -84,6 +85,11 @@ class Dispatch(google.protobuf.message.Message):
     reason_detail: builtins.str
     """More about the reason, in words for logs. May be empty; its wording is not part of the
     contract.
+    """
+    traceparent: builtins.str
+    """The trace to go on in, as a traceparent of the W3C Trace Context: that of the call which this
+    answers, so that whoever acts on the dispatch can make its spans children of it. Not stored: a
+    repeat carries its own, and Status has none. Empty where the service does not trace.
     """
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
@@ -125,9 +131,10 @@ class Dispatch(google.protobuf.message.Message):
         reason_detail: builtins.str = ...,
         resume: Global___Resume | None = ...,
         consult: Global___Consult | None = ...,
+        traceparent: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["agent", b"agent", "consult", b"consult", "handoff", b"handoff", "resume", b"resume"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "consult", b"consult", "handoff", b"handoff", "history", b"history", "items", b"items", "locked", b"locked", "previous_agent_id", b"previous_agent_id", "reason", b"reason", "reason_detail", b"reason_detail", "request_id", b"request_id", "resume", b"resume", "task_id", b"task_id", "text", b"text"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "consult", b"consult", "handoff", b"handoff", "history", b"history", "items", b"items", "locked", b"locked", "previous_agent_id", b"previous_agent_id", "reason", b"reason", "reason_detail", b"reason_detail", "request_id", b"request_id", "resume", b"resume", "task_id", b"task_id", "text", b"text", "traceparent", b"traceparent"]) -> None: ...
 
 Global___Dispatch: typing_extensions.TypeAlias = Dispatch
 
