@@ -604,11 +604,15 @@ async def _listen(
         address = await listeners.listen(settings.listen_address, services, handlers)
     if settings.admin_address is None:
         return address, None
-    admin_address = await listeners.listen(
-        settings.admin_address,
-        [*admin_services, CHANNELZ_DESCRIPTOR],
-        (*handlers, *for_operators),
-    )
+    try:
+        admin_address = await listeners.listen(
+            settings.admin_address,
+            [*admin_services, CHANNELZ_DESCRIPTOR],
+            (*handlers, *for_operators),
+        )
+    except ListenFailed as error:
+        # Nobody may have asked for this address: it is a default.
+        raise ListenFailed(f"{error} (admin_listen, where operators are)") from error
     return address, admin_address
 
 

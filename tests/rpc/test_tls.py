@@ -14,6 +14,7 @@ from agent_routing.v1 import admin_service_pb2, admin_service_pb2_grpc, routing_
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.config import SettingsInvalid
 from routing_service.examples import EXAMPLES
+from routing_service.listen_address import ListenFailed
 from routing_service.server import RoutingServer, Settings
 from tests.rpc.live_service import fresh_id, read_refusal, refusal
 from tests.rpc.signed_in import bearer, token, write_key
@@ -265,6 +266,19 @@ async def test_operators_have_a_listener_of_their_own(apart):
         call(grpc.aio.insecure_channel(apart.admin_address), "ListSessions", sessions)
     )
     assert refused.code == "UNAUTHENTICATED"
+
+
+async def test_operators_address_that_is_taken_is_said_to_be_theirs(apart):
+    """Two servers on one machine have the same default, which nobody has typed."""
+    with pytest.raises(ListenFailed, match="admin_listen"):
+        await RoutingServer.start(
+            Settings(
+                listen="127.0.0.1:0",
+                admin_listen=apart.admin_address,
+                store="memory:",
+                agents=str(EXAMPLES["tax"].registry_path),
+            )
+        )
 
 
 async def test_channelz_is_for_operators_and_with_them_alone(apart):
