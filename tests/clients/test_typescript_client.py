@@ -173,6 +173,39 @@ async def test_the_readme_runs_and_says_what_it_shows(built, packed, tmp_path):
     assert said == shown
 
 
+async def test_langgraph_goes_where_the_service_says(built, tmp_path):
+    """Its own run loop: handoffs tracked, refusals read by the model, resumed after a restart."""
+
+    async def run(live, *texts):
+        story = ("build/test/langgraphStory.js", live.server.address, "graph")
+        said = await _run_beside(built, *story, *texts)
+        return [json.loads(line) for line in said.splitlines()]
+
+    async with serving(tmp_path, "tax") as live:
+        [asked] = await run(live, "my VAT please")
+        turns = await live.chat("graph").turns()
+    assert asked["texts"] == ["What did you sell?"]
+    assert asked["called"] == ["coordinator", "vat"]
+    # The target completed the turn in which it was handed over.
+    assert [turn.agent_id for turn in turns] == ["coordinator", "vat"]
+    assert len({turn.parent_request_id or turn.request_id for turn in turns}) == 1
+    # Both processes are new ones: what they know of the session is what the service stored.
+    async with serving(tmp_path, "tax") as live:
+        answered, thanked, refused, unknown, twice = await run(
+            live, "12,000", "thanks", "payroll please", "ask nobody", "invoice with vat"
+        )
+        [last] = (await live.chat("graph").turns())[-1:]
+    assert (answered["called"], answered["reason"]) == (["vat"], "FOLLOW_UP_LOCK")
+    assert (thanked["called"], thanked["texts"]) == (["vat"], ["You are welcome."])
+    assert refused["called"] == ["coordinator", "coordinator"]
+    assert "entitled: agent" in refused["told"][0]
+    assert refused["texts"][0].startswith("I cannot do that: The handoff to payroll was refused.")
+    assert '"nobody" is not registered' in unknown["told"][0]
+    # Several handoffs in one run, all within one turn.
+    assert twice["called"] == ["coordinator", "invoices", "vat"]
+    assert (twice["agentId"], last.agent_id) == ("vat", "vat")
+
+
 STORY = [
     "hello",
     "How much VAT do I owe?",

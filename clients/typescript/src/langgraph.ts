@@ -1,1 +1,366 @@
-export {};
+// LangGraph.js: agents of a graph whose handoffs the service decides and remembers.
+//
+//   const agent = createReactAgent({ name: "vat", llm, tools: new RoutedToolNode([transferToAgent()]) });
+//   const routed = new RoutedGraph(client, graph);
+//   const run = await routed.run({ text: "How much VAT do I owe?", sessionId: "chat-42", userId: "ana" });
+//
+// Owns: how a graph is run for a message, and what becomes of a tool's handoff. Must not know: what
+// the agents do. Rule: every tool that ends in a Command to the parent graph is a handoff, the
+// program's own tools too; the service is asked before it happens. Outside a routed run a
+// RoutedToolNode is a ToolNode.
+
+import { AIMessage, type BaseMessage, HumanMessage, ToolMessage } from "@langchain/core/messages";
+import type { ToolCall } from "@langchain/core/messages/tool";
+import { tool } from "@langchain/core/tools";
+import { Command, type LangGraphRunnableConfig, Send } from "@langchain/langgraph";
+import { ToolNode } from "@langchain/langgraph/prebuilt";
+import type { RouteFields, RoutingClient } from "./client.js";
+import { HandoffRefused, UnknownAgent } from "./errors.js";
+import type { Dispatch, Suggestion } from "./gen/agent_routing/v1/dispatch_pb.js";
+import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
+import { complete, failure, followUp, type Outcome, proceed } from "./outcomes.js";
+
+/** Where a run's configuration has the turn. LangGraph keeps such keys out of checkpoints. */
+const TURN = "__agent_routing_turn";
+
+/** No message is handed on more often than the service itself allows, by far. */
+const DISPATCHES_MAX = 20;
+
+/** What came of a message. */
+export interface RoutedRun {
+  sessionId: string;
+  requestId: string;
+  /** What to show, in this order: a command's reply, and each agent's answer. */
+  texts: string[];
+  /** Who answered last. Undefined where no agent had to act. */
+  agentId: string | undefined;
+  /** Why the first agent got it, such as "STICKY". */
+  reason: string;
+  /** Whether the service could not be reached: nothing of this is stored there. */
+  degraded: boolean;
+  /** A switch that is offered to the user, if one is. */
+  suggestion: Suggestion | undefined;
+}
+
+/** A compiled graph, as far as it is needed here. Its state has messages and activeAgent. */
+export interface RunnableGraph {
+  // biome-ignore lint/suspicious/noExplicitAny: a graph's state and configuration are its program's
+  invoke(input: any, config?: any): Promise<any>;
+  readonly nodes: Readonly<Record<string, unknown>>;
+  readonly checkpointer?: unknown;
+}
+
+/** One turn of a conversation while the graph runs. */
+class OpenTurn {
+  ended: { outcome: Outcome; text: string } | undefined;
+  /** Handoffs are asked about one by one: the first of an answer decides. */
+  #asking: Promise<unknown> = Promise.resolve();
+
+  constructor(
+    readonly client: RoutingClient,
+    readonly sessionId: string,
+    readonly userId: string,
+    readonly requestId: string,
+    readonly degraded: boolean,
+    public holderId: string,
+  ) {}
+
+  /** Asks the service about a handoff. Returns why it was refused, for the model; else undefined. */
+  handOver(
+    target: string,
+    from: string,
+    given: Record<string, unknown>,
+  ): Promise<string | undefined> {
+    const asked = this.#asking.then(() => this.#handOver(target, from, given));
+    this.#asking = asked.catch(() => undefined);
+    return asked;
+  }
+
+  async #handOver(
+    target: string,
+    from: string,
+    given: Record<string, unknown>,
+  ): Promise<string | undefined> {
+    if (this.degraded) {
+      this.holderId = target;
+      return undefined;
+    }
+    try {
+      const { agent } = await this.client.setActiveAgent({
+        sessionId: this.sessionId,
+        userId: this.userId,
+        agentId: target,
+        turnRequestId: this.requestId,
+        fromAgentId: from || this.holderId,
+        reason: String(given.reason ?? "").slice(0, REASON_CHARS_MAX),
+        message: String(given.message ?? ""),
+      });
+      this.holderId = agent?.agentId ?? target;
+      this.ended = undefined;
+      return undefined;
+    } catch (error) {
+      if (error instanceof HandoffRefused) {
+        const rules = error.violations.map(({ name, detail }) => `${name}: ${detail}`).join("; ");
+        return `The handoff to ${target} was refused. ${rules}. Answer the user yourself, or hand over to somebody else.`;
+      }
+      if (error instanceof UnknownAgent) return `${error.message}.`;
+      throw error;
+    }
+  }
+}
+
+/** Of a handoff's reason, which models make long: the service takes 1 KiB. */
+const REASON_CHARS_MAX = 250;
+
+/**
+ * Runs a graph of agents, each message at the agent that the service names.
+ *
+ * graph: compiled, with a node for each agent, named by the agent's id or an alias, and activeAgent in
+ * its state, from which it starts, as createSwarm() of langgraph-swarm makes it; its agents' tools in
+ * a RoutedToolNode. agents: names of the nodes that are agents, where not all are.
+ */
+export class RoutedGraph {
+  readonly #client: RoutingClient;
+  readonly #graph: RunnableGraph;
+  readonly #agents: readonly string[];
+  #nodes: ReadonlyMap<string, string> | undefined;
+
+  constructor(client: RoutingClient, graph: RunnableGraph, agents: readonly string[] = []) {
+    this.#client = client;
+    this.#graph = graph;
+    this.#agents =
+      agents.length > 0 ? agents : Object.keys(graph.nodes).filter((name) => !/^__/.test(name));
+  }
+
+  /**
+   * Takes a user's message to its agent, and on to whoever it is handed to.
+   *
+   * config: for the graph; configurable.thread_id is the session's id unless it is given. An error of
+   * the graph is reported as the turn's failure, and thrown.
+   */
+  async run(fields: RouteFields, config: LangGraphRunnableConfig = {}): Promise<RoutedRun> {
+    const routed = await this.#client.route(fields);
+    const run: RoutedRun = {
+      sessionId: routed.sessionId,
+      requestId: routed.requestId,
+      texts: routed.replyText === undefined ? [] : [routed.replyText],
+      agentId: undefined,
+      reason: routed.reason,
+      degraded: routed.degraded,
+      suggestion: routed.suggestion,
+    };
+    let next = routed.dispatch;
+    for (let step = 0; next !== undefined && step < DISPATCHES_MAX; step++) {
+      next = await this.#dispatched(next, run, fields.userId ?? "", config);
+    }
+    return run;
+  }
+
+  /** Has a dispatch answered, and reports it; returns where the message goes next. */
+  async #dispatched(
+    dispatch: Dispatch,
+    run: RoutedRun,
+    userId: string,
+    config: LangGraphRunnableConfig,
+  ): Promise<Dispatch | undefined> {
+    const { sessionId, degraded } = run;
+    const { requestId } = dispatch;
+    const holderId = dispatch.agent?.agentId ?? "";
+    const turn = new OpenTurn(this.#client, sessionId, userId, requestId, degraded, holderId);
+    const report = async (outcome: Outcome, text: string) =>
+      await this.#client.completeTurn({
+        ...{ sessionId, userId, requestId, agentId: turn.holderId, text, outcome },
+      });
+    let text: string;
+    try {
+      text = await this.#invoke(dispatch, turn, config);
+    } catch (error) {
+      if (!degraded) await report(failure(error instanceof Error ? error.name : "failed"), "");
+      throw error;
+    }
+    run.agentId = turn.holderId;
+    if (degraded) {
+      run.texts.push(text);
+      return undefined;
+    }
+    const answer = await report(turn.ended?.outcome ?? proceed(), text);
+    if (answer.text !== "") run.texts.push(answer.text);
+    return answer.next;
+  }
+
+  /** Runs the graph from a dispatch's agent, and returns what it said last. */
+  async #invoke(
+    dispatch: Dispatch,
+    turn: OpenTurn,
+    config: LangGraphRunnableConfig,
+  ): Promise<string> {
+    const message = new HumanMessage({ content: dispatch.text, id: dispatch.requestId });
+    // Where the graph keeps no memory of its own, the service's is what this agent may see.
+    const past = this.#graph.checkpointer ? [] : dispatch.history.flatMap(pastMessages);
+    const state: { messages: BaseMessage[] } = await this.#graph.invoke(
+      { messages: [...past, message], activeAgent: await this.#nodeOf(turn) },
+      {
+        ...config,
+        configurable: { thread_id: turn.sessionId, ...config.configurable, [TURN]: turn },
+      },
+    );
+    if (turn.ended !== undefined) return turn.ended.text;
+    const begun = state.messages.findLastIndex((each) => each.id === message.id);
+    const answer = state.messages.slice(begun + 1).findLast((each) => each instanceof AIMessage);
+    return answer?.text ?? "";
+  }
+
+  /** Returns the node of the agent that holds a turn. Throws where the graph has none. */
+  async #nodeOf({ holderId, degraded }: OpenTurn): Promise<string> {
+    if (this.#nodes === undefined && !degraded) {
+      const { agents, agentIdByAlias } = await this.#client.listAgents();
+      const ids = new Map(agents.map(({ agentId }) => [agentId.toLowerCase(), agentId]));
+      for (const [alias, id] of Object.entries(agentIdByAlias)) ids.set(alias.toLowerCase(), id);
+      this.#nodes = new Map(
+        this.#agents.map((name) => [ids.get(name.toLowerCase()) ?? name, name]),
+      );
+    }
+    const node = this.#nodes?.get(holderId) ?? this.#agents.find((name) => name === holderId);
+    if (node === undefined) {
+      throw new Error(
+        `the graph has no node for agent "${holderId}"; its nodes are ${this.#agents.join(", ")}: ` +
+          "name one by the agent's id or an alias",
+      );
+    }
+    return node;
+  }
+}
+
+/** A ToolNode whose handoffs the service decides; the model reads why one was refused. */
+export class RoutedToolNode extends ToolNode {
+  protected override async runTool(
+    call: ToolCall,
+    config: LangGraphRunnableConfig,
+    state: unknown,
+  ): Promise<ToolMessage | Command> {
+    const result = await super.runTool(call, config, state);
+    const turn: unknown = config.configurable?.[TURN];
+    const target = targetOf(result);
+    if (!(turn instanceof OpenTurn) || target === undefined) return result;
+    const refusal = await turn.handOver(target, speakerOf(state), call.args);
+    if (refusal === undefined) return result;
+    const told = { content: refusal, name: call.name, tool_call_id: call.id ?? "" };
+    return new ToolMessage({ ...told, status: "error" });
+  }
+}
+
+/** The parts of agents that a transfer tool tells the model of: those of listAgents(). */
+export interface TransferTarget {
+  agentId: string;
+  description: string;
+}
+
+/**
+ * Returns the tool transfer_to_agent. targets: agents to describe to the model, such as those of
+ * `client.listAgents({ fromAgentId })`; the node of a target has its id.
+ */
+export function transferToAgent(targets: readonly TransferTarget[] = []) {
+  const named = targets.map(({ agentId, description }) => `\n${agentId}: ${description}`).join("");
+  return tool(
+    (given: unknown, runtime) => {
+      const { agent_id: agentId } = given as { agent_id: string };
+      const { state, toolCallId } = runtime as {
+        state?: { messages?: BaseMessage[] };
+        toolCallId?: string;
+      };
+      const done = new ToolMessage({
+        content: `Handed over to ${agentId}.`,
+        name: "transfer_to_agent",
+        tool_call_id: toolCallId ?? "",
+      });
+      return new Command({
+        goto: agentId,
+        graph: Command.PARENT,
+        update: { messages: [...(state?.messages ?? []), done], activeAgent: agentId },
+      });
+    },
+    {
+      name: "transfer_to_agent",
+      description: `Hand the conversation over to another agent, for good.${named}`,
+      schema: {
+        type: "object",
+        properties: {
+          agent_id: { type: "string", description: "The agent to hand over to." },
+          reason: { type: "string", description: "Why, in one sentence, for that agent." },
+        },
+        required: ["agent_id"],
+      },
+    },
+  );
+}
+
+/** Returns the tool ask_user: the question is the answer, and the next message comes back here. */
+export function askUser() {
+  return ending(
+    "ask_user",
+    "Ask the user a question, and wait for the answer.",
+    "question",
+    (text) => ({
+      outcome: followUp(),
+      text,
+    }),
+  );
+}
+
+/** Returns the tool complete_task: the agent is done; the registry says who comes next. */
+export function completeTask() {
+  return ending(
+    "complete_task",
+    "Say that the task is done, with your last words to the user.",
+    "answer",
+    (text) => ({ outcome: complete(), text }),
+  );
+}
+
+function ending(
+  name: string,
+  description: string,
+  argument: string,
+  end: (text: string) => { outcome: Outcome; text: string },
+) {
+  return tool(
+    (given: unknown, runtime) => {
+      const config = (runtime as { config?: LangGraphRunnableConfig }).config ?? runtime;
+      const turn: unknown = (config as LangGraphRunnableConfig).configurable?.[TURN];
+      const text = String((given as Record<string, unknown>)[argument] ?? "");
+      if (turn instanceof OpenTurn) turn.ended = end(text);
+      return text;
+    },
+    {
+      name,
+      description,
+      schema: {
+        type: "object",
+        properties: { [argument]: { type: "string" } },
+        required: [argument],
+      },
+      returnDirect: true,
+    },
+  );
+}
+
+/** Returns the node that a tool's result hands over to; undefined if it is no handoff. */
+function targetOf(result: unknown): string | undefined {
+  if (!(result instanceof Command) || result.graph !== Command.PARENT) return undefined;
+  const [goto, ...others] = Array.isArray(result.goto) ? result.goto : [result.goto];
+  if (goto === undefined || others.length > 0) return undefined;
+  return goto instanceof Send ? goto.node : String(goto);
+}
+
+/** Returns the name of the agent whose answer calls the tools; empty where it has none. */
+function speakerOf(state: unknown): string {
+  const messages = (state as { messages?: BaseMessage[] } | undefined)?.messages ?? [];
+  return messages.findLast((each) => each instanceof AIMessage)?.name ?? "";
+}
+
+function pastMessages({ userText, agentText }: Turn): BaseMessage[] {
+  return [
+    ...(userText === "" ? [] : [new HumanMessage(userText)]),
+    ...(agentText === "" ? [] : [new AIMessage(agentText)]),
+  ];
+}
