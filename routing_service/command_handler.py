@@ -794,16 +794,22 @@ class CommandHandler:
         count = _history_count(call, locked=dispatch.locked)
         if not count:
             return ()
-        wanted = self._may_see(dispatch.agent_id, dispatch.request_id)
         fold = hot.fold
         if fold is not None:
             # As far back as the log is looked through: a repeat, or a server that has not seen the
             # session, must send the same turns.
-            found = fold.latest(count, wanted, after=revision - SCAN_CHANGES_MAX)
-            complete = all(record.has_message for record in found)
+            is_home = dispatch.agent_id == self._registry().home_agent_id
+            found = fold.latest(
+                count,
+                "" if is_home else dispatch.agent_id,
+                but=dispatch.request_id,
+                after=revision - SCAN_CHANGES_MAX,
+            )
+            complete = False not in [record.has_message for record in found]
             enough = len(found) == count or not fold.is_cut
             if complete and enough and (found or not dispatch.locked):
                 return _within_bytes(found)
+        wanted = self._may_see(dispatch.agent_id, dispatch.request_id)
         return _within_bytes(
             await self._turns.as_of(call.key, revision, count, wanted, must_find=dispatch.locked)
         )
@@ -1021,6 +1027,8 @@ def _history_count(call: Call, *, locked: bool) -> int:
 
 def _within_bytes(records: list[TurnRecord]) -> tuple[TurnRecord, ...]:
     """Leave out the oldest turns where all of them would be too much for one answer."""
+    if sum([record.size_bytes for record in records]) <= HISTORY_BYTES_MAX:
+        return tuple(records)
     total = 0
     for place in range(len(records) - 1, -1, -1):
         total += records[place].size_bytes

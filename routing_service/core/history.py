@@ -7,7 +7,7 @@ records hold its own words and the user's, nobody else's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -96,16 +96,20 @@ class HistoryFold:
         """The turns so far, in the order of their dispatches."""
         return list(self._records.values())
 
-    def latest(
-        self, count: int, wanted: Callable[[TurnRecord], bool], *, after: int
-    ) -> list[TurnRecord]:
-        """Return the newest of the wanted turns, oldest first. after: a revision."""
+    def latest(self, count: int, agent_id: str, *, but: str, after: int) -> list[TurnRecord]:
+        """Return an agent's newest turns, "" for everybody's, oldest first.
+
+        but: a request that is left out. after: the revision before which none is looked for.
+        """
         found: list[TurnRecord] = []
         for record in reversed(self._records.values()):
-            if record.position[0] <= after or len(found) == count:
+            if record.position[0] <= after:
                 break
-            if wanted(record):
-                found.append(record)
+            if record.request_id == but or (agent_id and record.agent_id != agent_id):
+                continue
+            found.append(record)
+            if len(found) == count:
+                break
         found.reverse()
         return found
 

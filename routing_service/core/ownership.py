@@ -264,10 +264,19 @@ def expire_ownership(draft: Draft) -> bool:
     Nothing expires while a person's approval is awaited, or while the active agent is away: it is
     kept as it is until it comes back or is replaced.
     """
-    active_id = draft.state.active_id
-    if not active_id or task_is_paused(draft.state) or not is_available(draft, active_id):
+    active = draft.state.active
+    if active is None or task_is_paused(draft.state):
         return False
-    if is_idle(draft):
+    lock_is_due = (
+        active.locked
+        and active.lock_expire_us is not None
+        and draft.now_us >= active.lock_expire_us
+    )
+    is_over = is_idle(draft)
+    # What nearly always holds first: nothing is due.
+    if not (is_over or lock_is_due) or not is_available(draft, active.agent_id):
+        return False
+    if is_over:
         idle_us = draft.now_us - draft.before.last_used_us
         unlock(draft, "timeout")
         draft.add(ev.StickinessExpired(agent_id=draft.state.active_id, idle_us=idle_us))
@@ -303,22 +312,29 @@ def _idle_at_us(draft: Draft) -> int | None:
     state = draft.state
     if state.active is None or state.open_turns:
         return None
+    agent = draft.agent(state.active.agent_id)
+    timeout_us = agent.idle_timeout_us or draft.registry.limits.idle_timeout_us
+    if timeout_us is None:
+        return None
     present = (state.active, *state.stack)
     is_owned = any(draft.agent(tenure.agent_id).owns_session for tenure in present)
     if is_owned and state.open_task is not None:
         return None
-    agent = draft.agent(state.active.agent_id)
-    timeout_us = agent.idle_timeout_us or draft.registry.limits.idle_timeout_us
-    return None if timeout_us is None else draft.before.last_used_us + timeout_us
+    return draft.before.last_used_us + timeout_us
 
 
 def due_times(draft: Draft) -> list[int]:
     """Return when idle and lock time-outs of the session as it is take effect."""
     active = draft.state.active
-    if active is None or task_is_paused(draft.state) or not is_available(draft, active.agent_id):
+    if active is None or task_is_paused(draft.state):
         return []
-    times = [_idle_at_us(draft), active.lock_expire_us if active.locked else None]
-    return [time_us for time_us in times if time_us is not None]
+    idle_at_us = _idle_at_us(draft)
+    lock_at_us = active.lock_expire_us if active.locked else None
+    if idle_at_us is None and lock_at_us is None:
+        return []
+    if not is_available(draft, active.agent_id):
+        return []
+    return [time_us for time_us in (idle_at_us, lock_at_us) if time_us is not None]
 
 
 def task_is_paused(state: SessionState) -> bool:
