@@ -379,3 +379,37 @@ async def test_offer_and_trace_are_shown_to_people(offering, capsys):
     screen = TextScreen()
     screen.happened(Suggested(routed.suggestion))
     assert "something for Support" in capsys.readouterr().out
+
+
+async def test_watchers_are_told_of_offers_and_answers(offering):
+    """With what frontends need to show them, and no words of the user."""
+    chat, routed = await suggested(offering)
+    await chat.say(quick_reply_id=routed.suggestion.suggestion_id)
+    request = pb.WatchSessionRequest(
+        session_id=chat.session_id, user_id="ana", after_revision=routed.revision - 1
+    )
+    told = []
+    watch = offering.stub.WatchSession(request, timeout=20)
+    async for response in watch:
+        told += response.change.events
+        if len(response.change.events) and response.change.revision == routed.revision + 1:
+            break
+    watch.cancel()
+    kinds = [event.WhichOneof("kind") for event in told]
+    assert kinds == [
+        "message_routed",
+        "switch_suggested",
+        "switch_answered",
+        "agent_handoff",
+        "message_routed",
+    ]
+    offer, answer, sent_on = told[1].switch_suggested, told[2].switch_answered, told[4]
+    assert offer.suggestion.suggestion_id == routed.suggestion.suggestion_id
+    assert [option.id for option in offer.suggestion.options] == [
+        option.id for option in routed.suggestion.options
+    ]
+    assert (offer.from_agent_id, offer.topic_model) == ("sales", "scripted-1")
+    assert answer.accepted
+    assert (answer.from_agent_id, answer.agent.agent_id) == ("sales", "support")
+    assert sent_on.message_routed.topic_confidence == SURE
+    assert b"it is broken" not in b"".join(event.SerializeToString() for event in told)

@@ -29,10 +29,12 @@ MESSAGES = {
     "Item": "content_type text data uri",
     "RouteRequest": (
         "session_id task_id request_id user_id text items locale channel entitlements metadata "
-        "task_expire_time quick_reply_id expected_revision literal_text history_turns validate_only"
+        "task_expire_time quick_reply_id expected_revision literal_text history_turns "
+        "validate_only explain_topic"
     ),
     "RouteResponse": (
-        "session_id task_id request_id revision dispatch reply suggestion supervisor_bypassed"
+        "session_id task_id request_id revision dispatch reply suggestion supervisor_bypassed "
+        "topic_trace"
     ),
     "Handoff": "from to initiator mode reason context message",
     "Dispatch": (
@@ -84,7 +86,7 @@ MESSAGES = {
         "session_erased turn_abandoned message_routed agent_handoff agent_cleared lock_engaged "
         "lock_released turn_completed task_created task_paused task_resumed task_completed "
         "task_failed task_cancelled command_handled stickiness_expired handoff_refused "
-        "switch_suggested"
+        "switch_suggested switch_answered"
     ),
     "ListTasksRequest": "page_size page_token",
     "ListTasksResponse": "next_page_token",
