@@ -66,10 +66,15 @@ class TopicJudge:
     def prepare(self, registry: Registry) -> None:
         """Make what a registry needs before its first message comes: it may take a while.
 
-        Safe beside judge() from another thread. Does nothing where the registry has topics off.
+        Safe beside judge() from another thread. Does nothing where the registry has topics off. A
+        model that cannot be made is logged, and keeps nobody from serving.
         """
-        if registry.topics.is_on and self._known(registry) is None:
+        if not registry.topics.is_on or self._known(registry) is not None:
+            return
+        try:
             self._make(registry)
+        except Exception as error:  # noqa: BLE001 - as in judge()
+            self._note_failure(error)
 
     def judge(
         self,

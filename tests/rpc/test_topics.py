@@ -336,6 +336,23 @@ async def test_detector_that_fails_costs_nobody_a_message(tmp_path, caplog):
         assert went((await chat.say("#support")).dispatch) == ("sales", "STICKY")
 
 
+async def test_model_that_cannot_be_made_keeps_nobody_from_serving(tmp_path):
+    """At the start and with a reload: routing goes on without it."""
+
+    class Unmakable:
+        version = "unmakable-1"
+
+        def for_registry(self, registry: Registry) -> TopicDetector:
+            raise ZeroDivisionError(registry.version)
+
+    async with serving(tmp_path, desk("auto", "auto"), model=Unmakable()) as service:
+        chat = await service.chat().with_agent("sales")
+        (tmp_path / "agents.yaml").write_text(desk("suggest"), "utf-8")
+        await service.server.reload()
+        assert service.server.registry_reloads == (1, 0)
+        assert went((await chat.say("#support")).dispatch) == ("sales", "STICKY")
+
+
 async def test_topics_that_are_off_ask_nobody(tmp_path):
     """Neither the model nor its parameters are loaded."""
 
