@@ -227,6 +227,12 @@ func play(t *testing.T, server *server, scenario scenario) {
 }
 
 func (p *playing) close(t *testing.T) {
+	if t.Failed() {
+		// What this scenario disturbed must not fail the next ones.
+		if err := p.server.obey("back"); err != nil {
+			t.Error(err)
+		}
+	}
 	for _, watch := range p.watches {
 		watch.end()
 		watch.stop()

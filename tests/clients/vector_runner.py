@@ -354,6 +354,8 @@ async def play(server: Disturber, scenario: Mapping[str, Any]) -> None:
             try:
                 await playing.step(step)
             except Mismatch as mismatch:
+                # What this scenario disturbed must not fail the next ones.
+                await server.obey("back")
                 raise Mismatch(f"step {number}, {json.dumps(step)[:200]}: {mismatch}") from mismatch
     finally:
         await playing.close()

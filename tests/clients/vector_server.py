@@ -8,7 +8,7 @@ input does. In between it obeys the words on its input, one a line, and answers 
 as soon as it holds:
 
     away          connections are cut, and new ones too, as if nobody were there
-    back          new connections are served again
+    back          new connections are served again, and nothing is to be lost any more
     cut           connections are cut; new ones are served
     lose-request  the next call is cut before the server sees it; once
     lose-answer   the next call is carried out, and cut before its answer arrives; once
@@ -68,6 +68,7 @@ class Relay:
 
     def _come_back(self) -> None:
         self._is_away = False
+        self._lose = None
 
     def _lose_next(self, side: Side) -> None:
         self._lose = side

@@ -164,6 +164,8 @@ class VectorsTest {
           try {
             take(step);
           } catch (RuntimeException | AssertionError failure) {
+            // What this scenario disturbed must not fail the next ones.
+            server.obey("back");
             throw new AssertionError("step " + number + ": " + failure.getMessage(), failure);
           }
         }
