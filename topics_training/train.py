@@ -44,7 +44,8 @@ _EPISODES: Final = 60
 _VARIANTS: Final = 2
 _CONVERSATIONS: Final = 120
 _MISLED: Final = 0.2
-_LEAVES_WEIGHT: Final = 0.5
+_WHOLE: Final = 0.75
+_LEAVES_WEIGHT: Final = 0.4
 """Made-up conversations and misled agents leave more often than people do, about one in eight."""
 
 _RISING: Final = ("fit_gap", "target_gap", "fit_present", "share_present", "present_")
@@ -230,7 +231,7 @@ def _made_up(
             yield Asked(read(_opening(index, text), index, fit), place)
         held = {intent for agent in episode.intents for intent in agent}
         strangers = sorted(by_intent.keys() - held)
-        for intent in chance.sample(strangers, min(3, len(strangers))):
+        for intent in chance.sample(strangers, min(1, len(strangers))):
             text = chance.choice(by_intent[intent])
             yield Asked(read(_opening(index, text), index, fit), -1)
 
@@ -319,7 +320,8 @@ def _questions(
             share = 0.5 if not corpus.has_intents else 0.05
             for variant in range(variants):
                 # Without some agents of the corpus, its single messages may be nobody's.
-                wanted = used if not corpus.has_intents else set()
+                is_whole = not corpus.has_intents or chance.random() < _WHOLE
+                wanted = used if is_whole else set()
                 agents = _registry(chance, corpus, corpora, excluded, wanted)
                 if len(agents) < 2:
                     continue
