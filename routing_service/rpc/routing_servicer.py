@@ -174,9 +174,7 @@ class RoutingServicer:
         _identify(record, call)
         handled = await self._handler.handle(call, command, self._route_out)
         _describe(record, handled, self._handler.registry)
-        return Answered(
-            handled.answer + _beside(_ROUTE_DISPATCH_TAG, handled, record), handled.replayed
-        )
+        return Answered(_whole(_ROUTE_DISPATCH_TAG, handled, record), handled.replayed)
 
     async def route_on_stream(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Take a user's message of a stream; its request_id tells which answer is whose."""
@@ -258,7 +256,7 @@ class RoutingServicer:
         )
         dispatch = b""
         if decision.dispatch is not None:
-            # Joined as bytes: see _beside.
+            # Joined as bytes: see _whole.
             dispatch = _framed(
                 _ROUTE_DISPATCH_TAG, _dispatch_bytes(decision.dispatch, cards, locale)
             )
@@ -301,7 +299,7 @@ class RoutingServicer:
                 raise
             return Answered(self._refused_out(call, refused))
         _describe(record, handled, self._handler.registry)
-        body = handled.answer + _beside(_SET_ACTIVE_DISPATCH_TAG, handled, record)
+        body = _whole(_SET_ACTIVE_DISPATCH_TAG, handled, record)
         return Answered(body, handled.replayed)
 
     def _set_active_out(self, made: Made) -> bytes:
@@ -400,9 +398,7 @@ class RoutingServicer:
         record.outcome = request.WhichOneof("outcome") or ""
         handled = await self._handler.handle(call, command, self._complete_out)
         _describe(record, handled, registry)
-        return Answered(
-            handled.answer + _beside(_COMPLETE_NEXT_TAG, handled, record), handled.replayed
-        )
+        return Answered(_whole(_COMPLETE_NEXT_TAG, handled, record), handled.replayed)
 
     def _complete_out(self, made: Made) -> bytes:
         decision = made.decided.decision
@@ -423,7 +419,7 @@ class RoutingServicer:
         )
         if decision.verdicts:
             response.verdicts.extend(pm.verdicts_out(decision.verdicts))
-        # Joined as bytes: see _beside.
+        # Joined as bytes: see _whole.
         body = response.SerializeToString()
         if state.active is not None:
             body += _framed(_COMPLETE_ACTIVE_TAG, cards.card_bytes(state.active_id, locale))
@@ -465,9 +461,7 @@ class RoutingServicer:
         )
         handled = await self._handler.handle(call, command, self._resume_out)
         _describe(record, handled, self._handler.registry)
-        return Answered(
-            handled.answer + _beside(_RESUME_DISPATCH_TAG, handled, record), handled.replayed
-        )
+        return Answered(_whole(_RESUME_DISPATCH_TAG, handled, record), handled.replayed)
 
     def _resume_out(self, made: Made) -> bytes:
         cards = self._cards_now()
@@ -927,7 +921,7 @@ def _comparison(
 
 
 def _dispatch_out(made: Made, cards: pm.AgentCards, locale: str) -> dispatch_pb2.Dispatch:
-    """Return a dispatch as it is stored: without the user's words, which _beside adds."""
+    """Return a dispatch as it is stored: without the user's words, which _whole adds."""
     plan = made.decided.decision.dispatch
     assert plan is not None
     return pm.dispatch_out(plan, "", (), cards, locale)
@@ -948,12 +942,10 @@ def _dispatch_bytes(plan: cmd.DispatchPlan, cards: pm.AgentCards, locale: str) -
     return made.SerializeToString() + _framed(_AGENT_TAG, cards.card_bytes(plan.agent_id, locale))
 
 
-def _beside(dispatch_tag: bytes, handled: Handled, record: CallRecord) -> bytes:
-    """Return what belongs into an answer's dispatch and is not stored in it: words, history, trace.
+def _whole(dispatch_tag: bytes, handled: Handled, record: CallRecord) -> bytes:
+    """Return an answer with what its dispatch has and is not stored: words, history, trace.
 
-    Serialised messages can be joined: fields of the second message are merged into the first. So
-    the stored answer stays small, and each turn is serialised once however often it goes along.
-    Source: the Protocol Buffers encoding guide, "Last One Wins".
+    So the stored answer stays small, and each turn is serialised once however often it goes along.
     """
     message = handled.message
     parts = [record.shown[0] if record.shown else _shown(record) for record in handled.history]
@@ -962,7 +954,51 @@ def _beside(dispatch_tag: bytes, handled: Handled, record: CallRecord) -> bytes:
         if message.items:
             words.items.extend(pm.items_out(message.items))
         parts.insert(0, words.SerializeToString())
-    return _framed(dispatch_tag, b"".join(parts)) if parts else b""
+    return _with_more(handled.answer, dispatch_tag, b"".join(parts)) if parts else handled.answer
+
+
+def _with_more(answer: bytes, tag: bytes, more: bytes) -> bytes:
+    """Return a serialised message with more fields in one of its messages, named by its key.
+
+    Into the message itself, and not behind the answer as a second one: the encoding says that
+    readers merge the two ("Last One Wins"), but some do not (protobufjs, so gRPC's own loader in
+    Node): they would keep the words and lose the agent.
+    """
+    place = 0
+    while place < len(answer):
+        begin = place
+        key, place = _read_varint(answer, place)
+        match key & 7:
+            case 0:  # A number.
+                _, place = _read_varint(answer, place)
+            case 2:  # Bytes, or a message.
+                after_key = place
+                size, place = _read_varint(answer, place)
+                end = place + size
+                if answer[begin:after_key] == tag:
+                    inner = answer[place:end] + more
+                    return answer[:begin] + _framed(tag, inner) + answer[end:]
+                place = end
+            case 1:
+                place += 8
+            case _:
+                place += 4
+    return answer + _framed(tag, more)
+
+
+def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+    """Return a number in groups of seven bits, and where it ends."""
+    byte = data[place]
+    if byte < 0x80:  # noqa: PLR2004 - the last group
+        return byte, place + 1
+    number, shift = byte & 0x7F, 7
+    while True:
+        place += 1
+        byte = data[place]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the last group
+            return number, place + 1
+        shift += 7
 
 
 def _shown(record: TurnRecord) -> bytes:
