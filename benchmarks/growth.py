@@ -13,18 +13,17 @@ import random
 import shutil
 import sqlite3
 import statistics
+import subprocess
+import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import grpc
 import msgspec
 
 from agent_routing.v1 import routing_service_pb2 as pb
-from agent_routing.v1 import routing_service_pb2_grpc as rpc
 from benchmarks import service, talk, wire
 from benchmarks.figure import Figure, Scale, percentile, ratio
 from benchmarks.route_speed import CONNECTIONS
@@ -303,20 +302,24 @@ def _list(address: str, request: pb.ListTurnsRequest) -> tuple[float, bytes]:
 def _watchers(scale: Scale) -> list[Figure]:
     """Messages a second while sessions are watched, and how soon all watchers of one know."""
     rounds: dict[str, list[float]] = {"watched /s": [], "unwatched /s": []}
+    told_ms: list[float] = []
     with service.server() as address:
         _load(address, scale)
         for _ in range(scale.rounds):
             rounds["unwatched /s"].append(_load(address, scale))
-            with _watched(address, scale.watchers):
+            with _watched(address, scale.watchers) as watchers:
                 rounds["watched /s"].append(_load(address, scale))
-        told_ms = asyncio.run(_told_ms(address, scale))
+                told_ms.append(_told_ms(watchers))
     return [
         Figure(
             "throughput_watched_over_unwatched",
             ratio(rounds, "watched /s", "unwatched /s"),
             "of unwatched",
             rounds=rounds,
-            beside={"watchers": scale.watchers, "all of one session told in ms": told_ms},
+            beside={
+                "watchers": scale.watchers,
+                "all of one session told in ms": statistics.median(told_ms),
+            },
         )
     ]
 
@@ -328,69 +331,24 @@ def _load(address: str, scale: Scale) -> float:
 
 
 @contextlib.contextmanager
-def _watched(address: str, count: int) -> Iterator[None]:
-    """Watch as many sessions, each over a stream of its own, from a thread."""
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-    ready = asyncio.Event()
-
-    async def watch() -> None:
-        [session] = talk.names(1)
-        async with contextlib.AsyncExitStack() as opened:
-            await _open_watches(address, session, count, opened)
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(watch()))
-    thread.start()
-    while not ready.is_set():
-        time.sleep(0.01)
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
+def _watched(address: str, count: int) -> Iterator[subprocess.Popen[str]]:
+    """Let a process watch one session so many times; its loop is not in the client's way."""
+    command = [sys.executable, "-m", "benchmarks.watchers", address, str(count)]
+    pipes = subprocess.PIPE
+    root = Path(__file__).parent.parent
+    with subprocess.Popen(command, stdin=pipes, stdout=pipes, text=True, cwd=root) as watchers:
+        assert watchers.stdout is not None
+        line = watchers.stdout.readline()
+        if line != "ready\n":
+            message = f"the watchers did not start: {line!r}"
+            raise RuntimeError(message)
+        yield watchers  # Their input ends with the block, and they with it.
 
 
-async def _open_watches(
-    address: str, session: str, count: int, opened: contextlib.AsyncExitStack
-) -> list[grpc.aio.UnaryStreamCall[pb.WatchSessionRequest, pb.WatchSessionResponse]]:
-    """Open watches of one session, and read the first heartbeat of each."""
-    channels = []
-    for place in range(-(-count // 90)):  # A connection has a hundred streams.
-        options = [("grpc.use_local_subchannel_pool", 1), ("benchmark.place", place)]
-        channel = grpc.aio.insecure_channel(address, options)
-        channels.append(await opened.enter_async_context(channel))
-    first = rpc.RoutingServiceStub(channels[0])
-    await first.Route(pb.RouteRequest(session_id=session, user_id="user", text="hello"))
-    watches = []
-    for place in range(count):
-        stub = rpc.RoutingServiceStub(channels[place % len(channels)])
-        watch = stub.WatchSession(pb.WatchSessionRequest(session_id=session, user_id="user"))
-        await watch.read()
-        watches.append(watch)
-
-    async def end() -> None:
-        for watch in watches:
-            watch.cancel()
-        await asyncio.gather(*(watch.code() for watch in watches))
-
-    opened.push_async_callback(end)
-    return watches
-
-
-async def _told_ms(address: str, scale: Scale) -> float:
+def _told_ms(watchers: subprocess.Popen[str]) -> float:
     """Return how long it takes until every watcher of a session has its next change."""
-    [session] = talk.names(1)
-    async with contextlib.AsyncExitStack() as opened:
-        watches = await _open_watches(address, session, scale.watchers, opened)
-        channel = await opened.enter_async_context(grpc.aio.insecure_channel(address))
-        stub = rpc.RoutingServiceStub(channel)
-        reads = [asyncio.ensure_future(watch.read()) for watch in watches]
-        await asyncio.sleep(0)
-        request = pb.RouteRequest(session_id=session, user_id="user", text="hello")
-        await stub.Route(request)
-        begun_s = time.perf_counter()
-        await asyncio.gather(*reads)
-        return round((time.perf_counter() - begun_s) * 1e3, 1)
+    assert watchers.stdin is not None
+    assert watchers.stdout is not None
+    watchers.stdin.write("tell\n")
+    watchers.stdin.flush()
+    return float(watchers.stdout.readline())
