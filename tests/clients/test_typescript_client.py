@@ -94,7 +94,9 @@ def test_it_plays_every_scenario(built):
 async def test_the_client_for_browsers_plays_scenarios(built, tmp_path, protocol):
     """The same answers and errors over HTTP; streams both ways are gRPC's alone."""
     registry = (ROOT / "tests" / "clients" / "vectors" / "registry.yaml").read_text("utf-8")
-    async with serving(tmp_path, registry, clock=system_clock_us, web_listen="127.0.0.1:0") as live:
+    async with serving(
+        tmp_path, registry, store="memory:", clock=system_clock_us, web_listen="127.0.0.1:0"
+    ) as live:
         said = await _run_beside(
             built, "build/test/replayVectors.js", protocol, live.server.web_url
         )

@@ -277,7 +277,7 @@ export class RoutingClient {
     );
   }
 
-  /** Returns one page of a session's tasks, newest first. */
+  /** Returns one page of a session's tasks, oldest first. */
   async listTasksPage(
     fields: Fields<typeof ListTasksRequestSchema>,
     options: CallOptions = {},

@@ -29,12 +29,13 @@ export async function* watchChanges(
   for (;;) {
     attempts++;
     const replica = settings.replicas.current();
-    // Ends the stream also where the caller leaves the loop: the service must not go on sending.
+    // Ends the stream where the caller leaves the loop too: the service must not go on sending.
     const stop = new AbortController();
     const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
     const headers = await headersOf(settings, options);
     let error: RoutingError;
     let isFirst = true;
+    let hasLeft = false;
     try {
       const stream = replica.stub.routing.watchSession(request, {
         timeoutMs: 0,
@@ -45,7 +46,14 @@ export async function* watchChanges(
         [awaySinceMs, attempts] = [undefined, 0];
         if (kind.case === "change") {
           request.afterRevision = kind.value.revision;
-          yield kind.value;
+          hasLeft = true;
+          try {
+            yield kind.value;
+            hasLeft = false;
+          } finally {
+            // Before the loop closes the stream, which may wait for the service to say something.
+            if (hasLeft) stop.abort();
+          }
         } else if (kind.case === "heartbeat") {
           // The first one says where the session is, not how far this stream has come. That is
           // where the caller begins only if nothing before it was asked for.
@@ -61,6 +69,7 @@ export async function* watchChanges(
         { code: Code.Unavailable, method: METHOD, attempts: Math.max(1, attempts) },
       );
     } catch (thrown) {
+      if (hasLeft) return;
       options.signal?.throwIfAborted();
       settings.replicas.throwIfClosed(thrown);
       error = routingError(thrown, {
