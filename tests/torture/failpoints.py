@@ -128,9 +128,9 @@ def install(planned: tuple[Failpoint, ...]) -> Failpoints:
         setattr(owner, name, replacement)
     announce = server._announce
 
-    def armed_announce(address: str) -> None:
+    def armed_announce(*addresses: str) -> None:
         points.armed = True
-        announce(address)
+        announce(*addresses)
 
     server._announce = armed_announce
     return points
