@@ -221,7 +221,7 @@ def fingerprint_not_compared() -> None:
 @bug("tests/rpc/test_session_owner.py::test_repeat_by_another_user_does_not_get_the_answer")
 def owner_not_checked_before_a_repeat() -> None:
     """Whoever knows a request id gets its answer."""
-    put(command_handler, "_may_act", lambda _: lambda *_args, **_kwargs: True)
+    put(command_handler, "refused", lambda _: lambda *_args: None)
 
 
 @bug("tests/rpc/test_repeats.py::test_refused_request_is_not_used_up")
