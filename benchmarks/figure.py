@@ -49,7 +49,7 @@ FULL = Scale(
 )
 QUICK = Scale(
     is_quick=True,
-    rounds=3,
+    rounds=2,
     sessions=64,
     turns_per_session=5,
     at_once=64,

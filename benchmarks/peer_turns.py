@@ -37,7 +37,7 @@ def measure(scale: Scale) -> list[Figure]:
     )
     rounds = 1 if scale.is_quick else 3
     if scale.is_quick:
-        load = replace(load, sessions=24, turns_per_session=3)
+        load = replace(load, sessions=16, turns_per_session=3)
     return [_against(key, peer, load, rounds) for key, peer in LEAST.items()]
 
 
