@@ -8,6 +8,7 @@ is not read is not read from, and ends after a while.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
@@ -17,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from agent_routing.v1 import routing_service_pb2
 from routing_service.core.errors import Reason, RoutingError
-from routing_service.rpc.stream_writes import ReaderRefused, ReaderTooSlow, write_in_time
+from routing_service.rpc.stream_writes import ReaderRefused, ReaderTooSlow
 
 _log = structlog.get_logger(__name__)
 
@@ -42,21 +43,41 @@ class AnswersInOrder:
         self._answer = answer
         self._write = write
         self._write_s_max = write_s_max
-        self._writing = asyncio.Lock()
         self._places = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._latest: dict[str, asyncio.Task[None]] = {}
         self._reading: asyncio.Task[None] | None = None
+        # Answers to be written, by one task for all: a task and a wait for each would cost as much
+        # as the answer itself.
+        self._answered: deque[bytes] = deque()
+        self._more = asyncio.Event()
+        self._is_complete = False
+        self._is_slow = asyncio.Event()
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Answer every message until the caller has no more, or reading was stopped.
 
         Raises OVERLOADED where the caller does not read; what was decided is stored all the same.
         """
+        writing = asyncio.ensure_future(self._write_all())
+        slow = asyncio.ensure_future(self._is_slow.wait())
         try:
-            async with asyncio.TaskGroup() as group:
-                self._reading = group.create_task(self._read(requests, group))
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+            try:
+                async with asyncio.TaskGroup() as group:
+                    self._reading = group.create_task(self._read(requests, group))
+            except BaseExceptionGroup as failures:
+                raise failures.exceptions[0] from None
+            self._is_complete = True
+            self._more.set()
+            await asyncio.wait((writing, slow), return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            writing.cancel()  # The call is gone.
+            raise
+        finally:
+            slow.cancel()
+        if self._is_slow.is_set():
+            # Not given up: gRPC takes nothing else on this call before that write is done.
+            raise ReaderRefused(_nobody_reads(self._write_s_max), ReaderTooSlow(writing))
+        writing.result()
 
     def stop_reading(self) -> None:
         """Take no more messages; those that were taken are answered, and then ``run`` returns."""
@@ -79,20 +100,39 @@ class AnswersInOrder:
             if before is not None:
                 await asyncio.wait((before,))
             body = await self._answer(data)
-            async with self._writing:
-                await self._send(body)
-        finally:
+        except BaseException:
             self._places.release()
+            raise
+        # Its place is free when it is written: a stream that is not read is not read from.
+        self._answered.append(body)
+        self._more.set()
 
-    async def _send(self, body: bytes) -> None:
-        try:
-            await write_in_time(self._write(body), self._write_s_max)
-        except ReaderTooSlow as slow:
-            raise ReaderRefused(_nobody_reads(self._write_s_max), slow) from None
-        except Exception as error:  # noqa: BLE001 - gRPC has its own, unnamed, for a peer that is gone
-            # What was decided is stored, and a repeat gets it; nobody is left to tell here.
-            _log.debug("stream_peer_gone", error=type(error).__name__)
-            self.stop_reading()
+    async def _write_all(self) -> None:
+        """Write answers as they come, until there are no more, or the caller does not read."""
+        loop = asyncio.get_running_loop()
+        while not self._is_slow.is_set():
+            if not self._answered:
+                if self._is_complete:
+                    return
+                self._more.clear()
+                await self._more.wait()
+                continue
+            body = self._answered.popleft()
+            alarm = loop.call_later(self._write_s_max, self._too_slow)
+            try:
+                await self._write(body)
+            except Exception as error:  # noqa: BLE001 - gRPC has its own, unnamed, for a peer that is gone
+                # What was decided is stored, and a repeat gets it; nobody is left to tell here.
+                _log.debug("stream_peer_gone", error=type(error).__name__)
+                self.stop_reading()
+            finally:
+                alarm.cancel()
+                self._places.release()
+
+    def _too_slow(self) -> None:
+        """Let a caller go who has not read for long; what is under way is decided to its end."""
+        self._is_slow.set()
+        self.stop_reading()
 
     def _forget(self, line: str, done: asyncio.Task[None]) -> None:
         if self._latest.get(line) is done:

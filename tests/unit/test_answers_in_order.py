@@ -202,3 +202,30 @@ async def test_what_was_taken_is_answered_when_reading_stops():
     go_on.set()
     await asyncio.wait_for(running, WAIT_S)
     assert sorted(written) == list(range(5))
+
+
+async def test_caller_who_reads_again_too_late_is_told_so_and_not_that_all_was_answered():
+    """It may begin to read while the last answers are still decided: some were never written."""
+    reads_again = asyncio.Event()
+    decides_on = asyncio.Event()
+    written = []
+
+    async def answer(data):
+        if number_of(data) == 2:
+            await decides_on.wait()
+        return data
+
+    async def write(body):
+        await reads_again.wait()
+        written.append(number_of(body))
+
+    requests = Requests([message(n, f"chat-{n}") for n in range(3)])
+    stream = AnswersInOrder(answer, write, write_s_max=0.01)
+    running = asyncio.create_task(stream.run(requests.__aiter__()))
+    await asyncio.wait_for(stream._is_slow.wait(), WAIT_S)
+    reads_again.set()
+    await settled()
+    decides_on.set()
+    with pytest.raises(RoutingError, match="was read for"):
+        await asyncio.wait_for(running, WAIT_S)
+    assert written == [0]
