@@ -27,6 +27,7 @@ from routing_service.log_privacy import NOT_LOGGED, IdHashes, trace_of
 from routing_service.metrics import Metrics
 from routing_service.rpc.call_record import CallRecord
 from routing_service.storage.store import StoreClosed, StoreError, StoreUnavailable, TooLarge
+from routing_service.terminal_text import seen
 
 DECISION: Final = "decision"
 CALL_FINISHED: Final = "call_finished"
@@ -167,11 +168,7 @@ def configure_logging(
     writer = LineWriter(out)
     for_people = log_format == "console" or (log_format == "auto" and out.isatty())
     rendering: list[structlog.typing.Processor] = (
-        [
-            structlog.dev.ConsoleRenderer(
-                colors=out.isatty(),
-            )
-        ]
+        [_show_unseen, structlog.dev.ConsoleRenderer(colors=out.isatty())]
         if for_people
         else [_render_json]
     )
@@ -205,6 +202,16 @@ def configure_logging(
     )
     _bring_library_lines(error_words=error_words)
     return Logging(writer, _LEVELS[level], for_people, hashes)
+
+
+def _show_unseen(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Show what would drive the terminal: ids and errors quote callers. JSON escapes by itself."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            text = seen(value)
+            # A trace has its lines; anything else that ends one would begin a line of its own.
+            event[key] = text if key == "exception" else text.replace("\n", "␊")
+    return event
 
 
 class CallLog:

@@ -1,7 +1,8 @@
 """What operators are shown, in words.
 
 Owns what a person sees of AdminService's answers, of tasks and of decisions. It must not know how
-an answer was got. Its rule: as in answers: what users said is shown as it stands, never as markup.
+an answer was got. Its rule is that of answers: what users said is shown as it stands, never as
+markup, and never as what would drive the terminal.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from agent_routing.v1.session_event_pb2 import Change, SessionEvent
 from agent_routing.v1.task_pb2 import Task, TaskStatus
 from routing_service.cli.answers import handoff_line, reason_words, refused_rules
 from routing_service.cli.screen import agent_text, console, time_text, word
+from routing_service.terminal_text import seen
 
 BRIEF_ID_CHARACTERS: Final = 20
 
@@ -41,13 +43,13 @@ def print_sessions(answer: ListSessionsResponse) -> None:
             active = agent_text(session.active_agent)
             active.append(", waits" if session.locked else "", style="yellow")
         table.add_row(
-            Text(session.session_id),
-            Text(session.owner),
+            Text(seen(session.session_id)),
+            Text(seen(session.owner)),
             active,
             word(TaskStatus.DESCRIPTOR, session.task_status, "TASK_STATUS_")
             if session.task_id
             else "",
-            Text(session.channel),
+            Text(seen(session.channel)),
             time_text(session.update_time),
         )
     if answer.sessions:
@@ -69,7 +71,7 @@ def print_change(change: Change, tenant: str, *, with_session: bool) -> None:
     for event in change.events:
         line = event_line(event, with_session=with_session)
         if tenant and tenant != "default":
-            line.append(f"  tenant {tenant}", style="dim")
+            line.append(f"  tenant {seen(tenant)}", style="dim")
         out.print(line, soft_wrap=True)
     sys.stdout.flush()
 
@@ -82,13 +84,13 @@ def known_kinds() -> list[str]:
 def _record_line(record: AuditRecord, *, with_session: bool) -> Text:
     line = event_line(record.event, with_session=with_session)
     if record.actor:
-        line.append(f"  by {record.actor}", style="dim")
+        line.append(f"  by {seen(record.actor)}", style="dim")
     return line
 
 
 def event_line(event: SessionEvent, *, with_session: bool, is_brief: bool = False) -> Text:
     """Return an event in words, on one line; brief: the day left out, and the end of a long id."""
-    time, session_id = time_text(event.event_time), event.session_id
+    time, session_id = time_text(event.event_time), seen(event.session_id)
     if is_brief:
         time = time[len("2026-01-01 ") : -len(" UTC")]
         if len(session_id) > BRIEF_ID_CHARACTERS:
@@ -120,7 +122,7 @@ def _what(event: SessionEvent, kind: str) -> Text:
             rules = [verdict.rule for verdict in refused_rules(event.handoff_refused.verdicts)]
             line.append(f"  refused by {', '.join(rules)}", style="red")
         case "command_handled":
-            line.append(event.command_handled.command)
+            line.append(seen(event.command_handled.command))
         case "agent_cleared":
             line.append_text(agent_text(event.agent_cleared.previous_agent))
         case "something newer" | "session_erased":
@@ -134,7 +136,7 @@ def _what(event: SessionEvent, kind: str) -> Text:
                 outcome = body.DESCRIPTOR.fields_by_name["outcome"].enum_type
                 line.append(f"  {word(outcome, body.outcome, 'TURN_OUTCOME_')}", style="dim")
             elif "task_id" in fields:
-                line.append(f"  task {body.task_id}", style="dim")
+                line.append(f"  task {seen(body.task_id)}", style="dim")
     return line
 
 
@@ -142,7 +144,7 @@ def print_tasks(tasks: Sequence[Task]) -> None:
     """Print a session's tasks."""
     out = console()
     for task in tasks:
-        line = Text(task.task_id, style="bold")
+        line = Text(seen(task.task_id), style="bold")
         line.append(f"  {word(TaskStatus.DESCRIPTOR, task.status, 'TASK_STATUS_')}", "not bold")
         times = f"  began {time_text(task.create_time)}, changed {time_text(task.update_time)}"
         if task.HasField("expire_time"):
@@ -150,7 +152,7 @@ def print_tasks(tasks: Sequence[Task]) -> None:
         line.append(times, style="not bold dim")
         out.print(line, soft_wrap=True)
         for key, value in sorted(task.metadata.items()):
-            out.print(Text(f"  {key}={value}", style="dim"))
+            out.print(Text(f"  {seen(key)}={seen(value)}", style="dim"))
     _print_count(len(tasks), "task", more=False)
 
 

@@ -1,18 +1,20 @@
 """The instructions for one agent's prompt: from a server, or from a registry file.
 
 Owns where they come from and how they are printed. It must not know what they say. Its rule: the
-text goes out as it is, so that it can be piped into a prompt.
+text goes into a pipe as it is: a prompt is made of it.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 
 import typer
 
 from routing_service.cli.failure import CommandFailed
 from routing_service.cli.server_call import Place, calling
 from routing_service.core.errors import unknown_agent
+from routing_service.terminal_text import seen, seen_json
 
 
 def print_instructions_of_file(path: str, agent: str, locale: str, *, as_json: bool) -> None:
@@ -55,6 +57,7 @@ def _unknown(agent: str, known: tuple[str, ...]) -> CommandFailed:
 def _print(agent_id: str, text: str, *, as_json: bool) -> None:
     if as_json:
         answer = {"agent_id": agent_id, "instructions": text}
-        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+        typer.echo(seen_json(json.dumps(answer, indent=2, ensure_ascii=False)))
     else:
-        typer.echo(text, nl=False)
+        # Into a pipe it goes as it is: a model is to read it.
+        typer.echo(seen(text) if sys.stdout.isatty() else text, nl=False)

@@ -1,7 +1,8 @@
 """The service's answers, in words.
 
 Owns what a person is shown of each answer, and what is left out. It must not know how an answer was
-got. Its rule: what the user of a conversation said is shown as it stands, never as markup.
+got. Its rule: what the user of a conversation said is shown as it stands, never as markup, and
+never as what would drive the terminal.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from agent_routing.v1.routing_service_pb2 import (
 from agent_routing.v1.task_pb2 import TaskStatus
 from agent_routing.v1.turn_pb2 import OutcomeStatus, Turn, TurnOutcome
 from routing_service.cli.screen import agent_text, console, grid, time_text, word
+from routing_service.terminal_text import seen
 
 _ARROW: Final = " → "
 
@@ -66,7 +68,7 @@ def print_agents(answer: ListAgentsResponse) -> None:
         line.append(f"  {', '.join(_notes(agent, answer.home_agent_id))}", style="not bold dim")
         out.print(line)
         if agent.description:
-            out.print(Padding(Text(agent.description), (0, 0, 0, 2), expand=False))
+            out.print(Padding(Text(seen(agent.description)), (0, 0, 0, 2), expand=False))
     count = len(answer.agents)
     out.print(f"{count} agent{'s' * (count != 1)}, registry {answer.registry_version}", style="dim")
 
@@ -84,7 +86,7 @@ def _notes(agent: Agent, home_agent_id: str) -> list[str]:
 def print_status(answer: StatusResponse) -> None:
     """Print how a session stands."""
     table = grid()
-    table.add_row("session", Text(f"{answer.session_id}, revision {answer.revision}"))
+    table.add_row("session", Text(f"{seen(answer.session_id)}, revision {answer.revision}"))
     table.add_row("active agent", _active(answer))
     if answer.next_agent.agent_id != answer.active_agent.agent_id:
         table.add_row("next message", Text("to ").append_text(agent_text(answer.next_agent)))
@@ -98,14 +100,16 @@ def print_status(answer: StatusResponse) -> None:
         table.add_row("open request", _open_request(request))
     if answer.turns_by_agent:
         counts = sorted(answer.turns_by_agent.items(), key=lambda item: (-item[1], item[0]))
-        table.add_row("turns", ", ".join(f"{agent_id} {count}" for agent_id, count in counts))
+        table.add_row(
+            "turns", Text(", ".join(f"{seen(agent_id)} {count}" for agent_id, count in counts))
+        )
     whose = ", ".join(filter(None, (answer.owner, answer.locale, answer.channel)))
     if whose:
-        table.add_row("user", Text(whose))
+        table.add_row("user", Text(seen(whose)))
     table.add_row(
         "began", f"{time_text(answer.create_time)}, changed {time_text(answer.update_time)}"
     )
-    table.add_row("registry", Text(answer.registry_version))
+    table.add_row("registry", Text(seen(answer.registry_version)))
     console().print(table)
 
 
@@ -126,7 +130,7 @@ def _task(answer: StatusResponse) -> Text:
     if task.HasField("expire_time"):
         line.append(f", expires {time_text(task.expire_time)}", style="dim")
     for key, value in sorted(task.metadata.items()):
-        line.append(f"\n{key}={value}", style="dim")
+        line.append(f"\n{seen(key)}={seen(value)}", style="dim")
     return line
 
 
@@ -148,20 +152,20 @@ def print_turns(turns: Iterable[Turn]) -> None:
         if turn.user_text and not (follows and count > 1):
             when = time_text(turn.create_time)
             out.print(Text("user", style="bold").append(f"  {when}", style="not bold dim"))
-            out.print(Padding(Text(turn.user_text), (0, 0, 0, 2), expand=False))
+            out.print(Padding(Text(seen(turn.user_text)), (0, 0, 0, 2), expand=False))
         shown_request_id = turn.request_id
         out.print(_turn_heading(turn))
         for said in filter(None, (turn.agent_text, turn.handoff_message)):
-            out.print(Padding(Text(said), (0, 0, 0, 2), expand=False))
+            out.print(Padding(Text(seen(said)), (0, 0, 0, 2), expand=False))
     if not count:
         out.print("no turns", style="dim")
 
 
 def _turn_heading(turn: Turn) -> Text:
-    line = Text(turn.agent_id, style="bold")
+    line = Text(seen(turn.agent_id), style="bold")
     notes = [reason_words(turn.reason)]
     if turn.from_agent_id:
-        notes.append(f"from {turn.from_agent_id}")
+        notes.append(f"from {seen(turn.from_agent_id)}")
     if turn.outcome:
         notes.append(word(TurnOutcome.DESCRIPTOR, turn.outcome, "TURN_OUTCOME_"))
     else:
@@ -179,19 +183,21 @@ def print_routed(answer: RouteResponse) -> None:
     """Print where a message goes."""
     out = console()
     if answer.HasField("reply"):
-        out.print(Text(answer.reply.text))
+        out.print(Text(seen(answer.reply.text)))
     if answer.HasField("dispatch"):
         _print_dispatch(answer.dispatch)
         out.print("the supervisor was not asked" * answer.supervisor_bypassed, style="dim", end="")
         out.print("\n" * answer.supervisor_bypassed, end="")
     if answer.HasField("suggestion"):
-        out.print(Text(answer.suggestion.text))
+        out.print(Text(seen(answer.suggestion.text)))
         for option in answer.suggestion.options:
-            out.print(Text(f"  {option.label}  ").append(f"--quick-reply {option.id}", style="dim"))
+            out.print(
+                Text(f"  {seen(option.label)}  ").append(f"--quick-reply {option.id}", style="dim")
+            )
     if answer.HasField("topic_trace"):
         _print_topic(answer.topic_trace)
     table = grid()
-    table.add_row("session", Text(f"{answer.session_id}, revision {answer.revision}"))
+    table.add_row("session", Text(f"{seen(answer.session_id)}, revision {answer.revision}"))
     if answer.HasField("dispatch"):
         table.add_row("request", Text(answer.dispatch.request_id))
     out.print(table)
@@ -213,7 +219,7 @@ def _print_dispatch(dispatch: Dispatch) -> None:
     if dispatch.HasField("handoff"):
         out.print(handoff_line(dispatch.handoff))
         if dispatch.handoff.message:
-            out.print(Padding(Text(dispatch.handoff.message), (0, 0, 0, 2), expand=False))
+            out.print(Padding(Text(seen(dispatch.handoff.message)), (0, 0, 0, 2), expand=False))
     line = Text("to ")
     line.append_text(agent_text(dispatch.agent))
     line.append(f"  {reason_words(dispatch.reason)}", style="dim")
@@ -255,7 +261,7 @@ def print_handoff(answer: SetActiveAgentResponse, *, is_trial: bool) -> None:
         table.add_column("why", overflow="fold")
         for verdict in answer.verdicts:
             says = Text("yes", "green") if verdict.allowed else Text("no", "bold red")
-            table.add_row(verdict.rule, says, Text(verdict.detail))
+            table.add_row(verdict.rule, says, Text(seen(verdict.detail)))
         out.print(table)
         names = ", ".join(verdict.rule for verdict in refusing)
         out.print(f"refused by {names}" if refusing else "allowed; nothing was changed")
@@ -276,4 +282,4 @@ def print_cleared(answer: ClearActiveAgentResponse) -> None:
 
 def _print_refusals(refusing: Sequence[Verdict]) -> None:
     for verdict in refusing:
-        console().print(Text(f"{verdict.rule}: {verdict.detail}", style="yellow"))
+        console().print(Text(f"{verdict.rule}: {seen(verdict.detail)}", style="yellow"))

@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol, assert_never
 
 import typer
 from google.protobuf import json_format
-from rich.console import Console
 from rich.text import Text
 
 from agent_routing.v1.agent_pb2 import Agent
@@ -31,7 +30,8 @@ from routing_service.cli.conversation import (
     Replied,
     Suggested,
 )
-from routing_service.cli.screen import agent_style, word
+from routing_service.cli.screen import SafeConsole, agent_style, word
+from routing_service.terminal_text import seen, seen_json
 
 COLUMNS_MAX: Final = 80
 """Longer lines are hard to read, however wide the terminal is."""
@@ -114,10 +114,10 @@ class TextScreen:
     """Lines for people. In a terminal in colour."""
 
     def __init__(self) -> None:
-        console = Console(highlight=False)
+        console = SafeConsole(highlight=False)
         is_terminal = console.is_terminal
         width = min(console.width, COLUMNS_MAX) if is_terminal else COLUMNS_MAX
-        self._out = Console(highlight=False, width=width)
+        self._out = SafeConsole(highlight=False, width=width)
 
     def opened(self, title: str, detail: str) -> None:
         """See Screen."""
@@ -182,7 +182,7 @@ class TextScreen:
 
     def _print(self, text: str, sign: str = "", style: str = "", *, indent: str = _INDENT) -> None:
         """Print text, every line of it at the same distance from the edge."""
-        lines = Text(text).wrap(self._out, self._out.width - len(indent))
+        lines = Text(seen(text)).wrap(self._out, self._out.width - len(indent))
         for number, line in enumerate(lines):
             # Trailing spaces would end up in whatever the text is copied to.
             line.rstrip()
@@ -281,11 +281,11 @@ class JsonScreen:
                 "locked": status.locked,
                 "return_stack": [frame.agent.agent_id for frame in status.return_stack],
             }
-        typer.echo(json.dumps(self._message, ensure_ascii=False))
+        typer.echo(seen_json(json.dumps(self._message, ensure_ascii=False)))
 
     def noted(self, text: str) -> None:
         """See Screen."""
-        typer.echo(text, err=True)
+        typer.echo(seen(text), err=True)
 
     def prompt(self, status: StatusResponse | None) -> str:
         """See Screen."""

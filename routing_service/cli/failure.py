@@ -10,6 +10,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
+from routing_service.terminal_text import seen, seen_json
+
 if TYPE_CHECKING:
     from agent_routing import RoutingError
 
@@ -39,9 +41,9 @@ class CommandFailed(Exception):
         """Write it to stderr."""
         if self.details is None:
             # A registry file has a line for each of its problems.
-            lines = [f"error: {line}" for line in str(self).splitlines()]
+            lines = [f"error: {line}" for line in seen(str(self)).splitlines()]
         else:
-            lines = [json.dumps({"error": self.details}, ensure_ascii=False)]
+            lines = [seen_json(json.dumps({"error": self.details}, ensure_ascii=False))]
         sys.stderr.writelines(f"{line}\n" for line in lines)
 
 

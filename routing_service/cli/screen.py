@@ -1,12 +1,14 @@
 """What commands print: tables and lines for people, JSON for programs.
 
 Owns how answers of the contract look. It must not know how they were got. Its rule: on a terminal
-things are coloured and fitted to its width; in a pipe they are the same words, plain.
+things are coloured and fitted to its width; in a pipe they are the same words, plain. And nothing
+that somebody said drives the terminal: what is not seen there is shown as a sign.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
@@ -14,11 +16,13 @@ import typer
 from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from agent_routing.v1.agent_pb2 import Agent
+from routing_service.terminal_text import seen, seen_json
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import EnumDescriptor
@@ -27,28 +31,44 @@ PIPE_COLUMNS: Final = 100
 """The width of tables where there is no terminal to ask."""
 
 
+class SafeConsole(Console):
+    """A console that shows every text as ``seen`` does: the last line of defence.
+
+    Texts in tables are better given through ``seen`` before: they are measured as they are given.
+    """
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """See Console."""
+        for segment in super().render(renderable, options):
+            # A control segment is Rich's own, such as what moves the cursor.
+            yield segment if segment.control else Segment(seen(segment.text), segment.style)
+
+
 def console() -> Console:
     """Return where answers go: stdout, in colour on a terminal."""
     width = None if sys.stdout.isatty() else PIPE_COLUMNS
-    return Console(highlight=False, width=width)
+    return SafeConsole(highlight=False, width=width)
 
 
 def print_json(message: Message) -> None:
     """Print an answer as JSON, every field of it, under the contract's names."""
-    typer.echo(
-        json_format.MessageToJson(
-            message,
-            preserving_proto_field_name=True,
-            always_print_fields_with_no_presence=True,
-            ensure_ascii=False,
-        )
+    text = json_format.MessageToJson(
+        message,
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+        ensure_ascii=False,
     )
+    typer.echo(seen_json(text))
 
 
 def json_line(message: Message) -> str:
     """Return a message as one line of JSON, what is set of it, under the contract's names."""
-    return json_format.MessageToJson(
-        message, preserving_proto_field_name=True, indent=None, ensure_ascii=False
+    return seen_json(
+        json_format.MessageToJson(
+            message, preserving_proto_field_name=True, indent=None, ensure_ascii=False
+        )
     )
 
 
@@ -60,12 +80,17 @@ def word(enum: EnumDescriptor, value: int, prefix: str) -> str:
     return str(found.name).removeprefix(prefix).lower().replace("_", " ")
 
 
+def count_of(count: int, what: str) -> str:
+    """Return so many of a thing: "1 session", "2 sessions"."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def agent_text(agent: Agent) -> Text:
     """Return an agent as people know it: its name in its colour, its id where that differs."""
     name = agent.display_name or agent.agent_id
-    text = Text(name, style=agent_style(agent))
+    text = Text(seen(name), style=agent_style(agent))
     if name != agent.agent_id:
-        text.append(f" ({agent.agent_id})", style="dim")
+        text.append(f" ({seen(agent.agent_id)})", style="dim")
     return text
 
 

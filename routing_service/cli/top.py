@@ -98,6 +98,8 @@ def top(
                 while until is None or time.monotonic() < until:
                     time.sleep(1 / FRAMES_A_SECOND)
                     live.update(state.screen(time.time(), rows=out.height), refresh=True)
+            if not out.is_terminal:
+                out.print()  # In a pipe the last screen ends without an end of its line.
         except KeyboardInterrupt:
             # The way to end it, and no failure of anything.
             raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -21,7 +21,8 @@ from agent_routing.v1.route_reason_pb2 import RouteReason
 from agent_routing.v1.session_event_pb2 import Change, SessionEvent
 from routing_service.cli.admin_answers import event_line
 from routing_service.cli.answers import reason_words
-from routing_service.cli.screen import agent_text
+from routing_service.cli.screen import agent_text, count_of
+from routing_service.terminal_text import seen
 
 WINDOW_S: Final = 60
 """What "now" means: long enough for a quiet product to show something, short enough to be news."""
@@ -144,9 +145,14 @@ class TopState:
             table.add_row("why", Text(", ".join(told)))
         if self.stats is not None:
             stats = self.stats
-            line = Text(f"{stats.user_messages} messages in {stats.sessions} sessions, ")
+            line = Text(
+                f"{count_of(stats.user_messages, 'message')} in "
+                f"{count_of(stats.sessions, 'session')}, "
+            )
             line.append(f"{stats.supervisor_calls_saved_share:.1%}", style="bold")
-            line.append(f" of supervisor calls saved, {stats.handoffs_total} handoffs, ")
+            line.append(
+                f" of supervisor calls saved, {count_of(stats.handoffs_total, 'handoff')}, "
+            )
             line.append(f"{stats.refusals_total} refused, {stats.stuck} stuck")
             table.add_row("in all", line)
         return table
@@ -176,7 +182,7 @@ class TopState:
         for event, tenant in list(self._events)[-rows:]:
             line = event_line(event, with_session=True, is_brief=True)
             if tenant and tenant != "default":
-                line.append(f"  tenant {tenant}", style="dim")
+                line.append(f"  tenant {seen(tenant)}", style="dim")
             line.no_wrap = True
             line.overflow = "ellipsis"
             lines.append(line)

@@ -74,6 +74,16 @@ def test_top_counts_refusals_from_the_totals():
     assert "0 refused" in shown(state, NOW_S + 100)
 
 
+def test_top_counts_one_in_the_singular():
+    """The first figures that a newcomer sees are ones."""
+    state = TopState("127.0.0.1:50051")
+    stats = admin_service_pb2.GetRoutingStatsResponse(user_messages=1, sessions=1, handoffs_total=2)
+    state.totals(stats, NOW_S)
+    assert "1 message in 1 session, 0.0% of supervisor calls saved, 2 handoffs" in shown(
+        state, NOW_S
+    )
+
+
 def test_top_fits_a_small_terminal_and_shows_users_words_as_they_are():
     """A session's id is a stranger's word: never markup, never wider than the screen."""
     state = TopState("127.0.0.1:50051")

@@ -1,0 +1,48 @@
+"""Text that somebody said, made harmless for a terminal.
+
+Owns which characters are not seen there, and the signs that stand for them. Must not know where
+texts come from, nor what prints them. Its rule: what ``seen`` returns moves no cursor, sets no
+title, fills no clipboard and turns no order of letters.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_UNSEEN: Final = re.compile(
+    # Controls but newline and tab, DEL and C1 among them; then what has no width, or turns the
+    # order of what stands beside it. U+200C and U+200D stay: they join words and emoji.
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"
+    "\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_PICTURES: Final = 0x2400
+"""Where Unicode has a picture of each of the controls below the space."""
+
+
+def seen(text: str) -> str:
+    r"""Return text as a terminal may be given it: ESC as ␛, what is not seen as \x9b or \u202e.
+
+    Newlines and tabs stay. What it returns, it returns unchanged.
+    """
+    return _UNSEEN.sub(_sign, text)
+
+
+def seen_json(text: str) -> str:
+    r"""Return JSON that says the same, with what is not seen written as \u009b, as JSON may."""
+    return _UNSEEN.sub(_json_escape, text)
+
+
+def _sign(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < ord(" "):
+        return chr(_PICTURES + code)
+    if code <= 0xFF:  # noqa: PLR2004 - what two digits can say
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - as above
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
