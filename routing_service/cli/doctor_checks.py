@@ -24,10 +24,12 @@ import grpc
 from agent_routing.v1 import admin_service_pb2 as admin_pb
 from agent_routing.v1.admin_service_pb2_grpc import AdminServiceStub
 from routing_service import __version__
+from routing_service.cli.screen import count_of
 from routing_service.config import Settings, without_secrets
 from routing_service.listen_address import ListenFailed, check_is_free
 from routing_service.registry_file import RegistryFileError, check_registry_file
 from routing_service.rpc.health import READINESS
+from routing_service.stickiness import ALL_TENANTS
 from routing_service.storage.open_store import open_store_to_read, sqlite_path
 from routing_service.storage.store import StoreError
 
@@ -87,7 +89,13 @@ def machine() -> Iterator[Finding]:
 def registry(settings: Settings) -> Iterator[Finding]:
     """Look at the registry file as a server would read it."""
     if not settings.agents:
-        yield Finding("registry", "problem", "no registry file is named", "give --agents FILE")
+        # Not a problem: most who ask here look at a server that runs, with a file of its own.
+        yield Finding(
+            "registry",
+            "warning",
+            "no registry file is named, so none was looked at",
+            "give --agents FILE; a server needs it to start",
+        )
         return
     try:
         checked = check_registry_file(settings.agents)
@@ -101,12 +109,12 @@ def registry(settings: Settings) -> Iterator[Finding]:
         )
         return
     said = f"{settings.agents}, version {checked.registry.version}, "
-    said += f"{len(checked.registry.agents)} agents"
+    said += count_of(len(checked.registry.agents), "agent")
     if checked.warnings:
         yield Finding(
             "registry",
             "warning",
-            f"{said}; {len(checked.warnings)} warnings: {checked.warnings[0]}",
+            f"{said}; {count_of(len(checked.warnings), 'warning')}: {checked.warnings[0]}",
             f"agent-routing check {settings.agents}",
         )
     else:
@@ -201,6 +209,8 @@ async def _look_into(url: str, shown: str) -> list[Finding]:
     try:
         now_us = time.time_ns() // 1_000
         tenants = await opened.list_tenants("", SESSIONS_READ)
+        # What is set for all tenants is kept under a name that is no tenant's.
+        tenants = [tenant for tenant in tenants if tenant != ALL_TENANTS]
         newest_us = 0
         sessions = 0
         for tenant in tenants:
@@ -210,8 +220,9 @@ async def _look_into(url: str, shown: str) -> list[Finding]:
         overdue = await opened.due_sessions(now_us - int(OVERDUE_S * 1e6), SESSIONS_READ)
     finally:
         await opened.close()
-    many = f"{sessions}{' or more' if sessions >= SESSIONS_READ else ''}"
-    found = [Finding("store", "ok", f"{shown}, {many} sessions of {len(tenants)} tenants")]
+    many = f"{sessions} or more sessions" if sessions >= SESSIONS_READ else ""
+    many = many or count_of(sessions, "session")
+    found = [Finding("store", "ok", f"{shown}, {many} of {count_of(len(tenants), 'tenant')}")]
     ahead_s = (newest_us - now_us) / 1e6
     if ahead_s > CLOCK_S_MAX:
         found.append(
@@ -229,7 +240,7 @@ async def _look_into(url: str, shown: str) -> list[Finding]:
             Finding(
                 "time-outs",
                 "warning",
-                f"{len(overdue)} sessions have time-outs that fell due more than a minute ago",
+                f"time-outs of {count_of(len(overdue), 'session')} fell due more than a minute ago",
                 "a running server sees to them at once; with --no-expiry-sweep they wait for the "
                 "session's next call",
             )

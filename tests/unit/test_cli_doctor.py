@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_routing import Client
+from agent_routing import Admin, Client
 from routing_service.cli import doctor_checks, main
 from routing_service.cli.embedded_server import server_in_thread
 from routing_service.config import Settings
@@ -55,7 +55,7 @@ def test_doctor_finds_nothing_wrong_with_a_server_that_runs(doctor, tmp_path: Pa
         code, found = doctor("--agents", TAX, "--store", store, target=target)
     assert code == 0
     assert {finding["level"] for findings in found.values() for finding in findings} == {"ok"}
-    assert "1 sessions of 1 tenants" in found["store"][0]["said"]
+    assert "1 session of 1 tenant" in found["store"][0]["said"]
     assert found.keys() >= {"settings", "registry", "disk", "store", "clock", "server", "release"}
 
 
@@ -64,7 +64,6 @@ def test_doctor_finds_nothing_wrong_with_a_server_that_runs(doctor, tmp_path: Pa
     [
         (["--agents", TAX, "--listen", "nonsense"], "settings", "listen"),
         (["--agents", "no/such.yaml", "--store", "memory:"], "registry", "no/such.yaml"),
-        (["--store", "memory:"], "registry", "no registry file is named"),
         (["--agents", TAX, "--store", "postgres://nobody@127.0.0.1:1/x"], "store", "127.0.0.1"),
         (["--agents", TAX, "--store", "mongodb://x"], "store", "unknown engine"),
     ],
@@ -77,6 +76,28 @@ def test_doctor_names_what_is_wrong(doctor, argv, what, said):
     assert any(said in finding["said"] for finding in wrong), found
     assert all(finding["remedy"] for finding in wrong)
     assert "version" in found
+
+
+def test_doctor_beside_a_server_needs_no_settings(doctor, tmp_path, monkeypatch):
+    """Who asks about a server that runs need not know how it was started."""
+    monkeypatch.chdir(tmp_path)
+    with server_in_thread(Path(TAX), "memory:") as target:
+        code, found = doctor(target=target)
+    assert code == 0
+    assert found["registry"][0]["level"] == "warning"
+    assert "--agents FILE; a server needs it" in found["registry"][0]["remedy"]
+
+
+def test_doctor_counts_no_tenant_where_a_switch_is_set_for_all(doctor, tmp_path: Path):
+    """Settings of all tenants are kept beside the tenants', under a name that is nobody's."""
+    store = f"sqlite:///{tmp_path}/routing.db"
+    with server_in_thread(Path(TAX), store) as target:
+        with Admin(target, fallback=None, timeout=30) as client:
+            client.route("hola", user_id="ana", session_id="chat-1")
+            client.set_stickiness(enabled=False, reason="a rehearsal", tenant="*")
+        _, found = doctor("--agents", TAX, "--store", store, target=target)
+    assert "1 session of 1 tenant" in found["store"][0]["said"]
+    assert "tenants" not in found["store"][0]["said"]
 
 
 def test_doctor_changes_nothing(doctor, tmp_path: Path):
