@@ -83,6 +83,7 @@ def stats(
             svg.write_text(draw_handoffs(answer, names), encoding="utf-8")
         except OSError as error:
             raise CommandFailed(f'cannot write "{svg}": {error.strerror or error}') from error
+        typer.echo(f"drawn into {svg}")
     elif as_json:
         print_json(answer)
     else:

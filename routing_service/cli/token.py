@@ -110,12 +110,16 @@ def token(
         claims.subject(named, "subject")
         claims.agents(agent or ())
         claims.entitlements(entitlement or [], "entitlements")
+        was_there = Path(key_file).exists()
         key = read_or_make_key(Path(key_file))
     except SignInRefused as error:
         what = error.problem.removeprefix("bad_")
         raise CommandFailed(f"{what} is not of its form", exit_code=EXIT_USAGE) from error
     except KeyUnusable as error:
         raise CommandFailed(str(error)) from error
+    if not was_there:
+        # In another folder than the server's it is another key, and its tokens are refused there.
+        typer.echo(f"made a new key at {key_file}", err=True)
     typer.echo(
         make_token(
             key,

@@ -71,6 +71,15 @@ def test_first_steps_with_sign_in(run, monkeypatch, tmp_path):
             assert (code, err) == (0, ""), (command, err)
 
 
+def test_token_says_when_it_made_a_key(run, tmp_path):
+    """In another folder than the server's its tokens are refused, and nobody would know why."""
+    code, out, err = run("token", "--user", "ana", "--key-file", str(tmp_path / "new.key"))
+    assert (code, err) == (0, f"made a new key at {tmp_path / 'new.key'}\n")
+    assert out.count(".") == 2
+    code, _, err = run("token", "--user", "ana", "--key-file", str(tmp_path / "new.key"))
+    assert (code, err) == (0, "")
+
+
 def test_token_file_that_is_none_is_said_to_be(run, tmp_path):
     """Before a call is made."""
     (tmp_path / "empty").write_text("\n")

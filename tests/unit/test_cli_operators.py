@@ -188,7 +188,8 @@ def test_stats_are_printed_with_bars(ask, talk, tenant):
 def test_stats_are_drawn(ask, run, talk, tenant, tmp_path):
     """Names, numbers, and what was refused."""
     file = tmp_path / "handoffs.svg"
-    ask("stats", "--tenant", tenant, "--svg", str(file))
+    code, out, _ = run("stats", "--tenant", tenant, "--svg", str(file))
+    assert (code, out) == (0, f"drawn into {file}\n")
     words = [text.text for text in ET.parse(file).iter(f"{SVG}text")]
     assert {"Especialista en IVA", "Coordinadora", "2", "2 refused"} <= set(words)
     code, _, err = run("stats", "--tenant", tenant, "--svg", str(tmp_path / "no" / "x.svg"))
