@@ -419,7 +419,7 @@ class Client:
         page_size: int = 0,
         timeout: Seconds | None = None,
     ) -> Iterator[Task]:
-        """Iterate over the tasks of a session, newest first; pages are fetched as they are needed.
+        """Iterate over the tasks of a session, oldest first; pages are fetched as they are needed.
 
         statuses: only tasks with one of these; empty: all. page_size: 0-1,000; 0: 100. timeout: of
         each page. Errors as list_tasks_page(), from the iteration.
@@ -449,7 +449,7 @@ class Client:
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> ListTasksResponse:
-        """Return one page of a session's tasks, newest first.
+        """Return one page of a session's tasks, oldest first.
 
         page_token: next_page_token of the page before, with all else unchanged.
 
