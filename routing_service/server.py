@@ -55,7 +55,7 @@ from routing_service.rpc.channelz import channelz_handlers
 from routing_service.rpc.health import HEALTH_DESCRIPTOR, HealthService, StoreProbe
 from routing_service.rpc.method_handlers import service_handlers
 from routing_service.rpc.routing_servicer import RoutingServicer
-from routing_service.sign_in import MadeSignIn, make_sign_in
+from routing_service.sign_in import MadeSignIn, make_sign_in, say_who_signs_in
 from routing_service.stickiness import StickinessSwitch
 from routing_service.storage.open_store import StoreUrlInvalid, open_store
 from routing_service.storage.store import Store, StoreError
@@ -390,6 +390,7 @@ async def serve(
     reloading = asyncio.create_task(_reload_when_asked(server, reload_asked), name="reload")
     try:
         if not stop_asked.is_set():
+            say_who_signs_in(settings)
             _set_garbage_aside()
             _announce(server.address, server.web_url)
         await stop_asked.wait()

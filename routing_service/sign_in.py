@@ -53,7 +53,6 @@ class MadeSignIn:
 
 def make_sign_in(settings: Settings) -> MadeSignIn:
     """Return what ``sign_in`` names. Raises SettingsInvalid for files that cannot be read."""
-    _say_who_signs_in(settings)
     kinds = settings.sign_in.split("+")
     if "none" in kinds:
         return MadeSignIn(OpenDoor())
@@ -104,7 +103,7 @@ def _rules(settings: Settings) -> OidcRules:
     )
 
 
-def _say_who_signs_in(settings: Settings) -> None:
+def say_who_signs_in(settings: Settings) -> None:
     """Say loudly what an operator must not overlook."""
     if settings.sign_in == "none":
         _log.warning(

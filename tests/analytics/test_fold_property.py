@@ -285,7 +285,7 @@ def test_what_the_property_is_about_really_happens():
     total, kinds = 0, set()
     before = keeper_module.PAGE_CHANGES_MAX
     try:
-        for number in range(6):
+        for number in range(16):
             tapes = tuple(rng.randbytes(tape_bytes(STEPS)) for _ in SESSIONS)
             redelivered, _ = asyncio.run(check(tapes, number))
             total += redelivered

@@ -252,7 +252,8 @@ async def test_fallback_can_be_switched_off(service, connect):
     "reason",
     sorted(
         set(errors.ERRORS_BY_REASON)
-        - {"STORE_UNAVAILABLE", "SCHEMA_TOO_NEW", "SHUTTING_DOWN", "DEADLINE", "OVERLOADED"}
+        - {"STORE_UNAVAILABLE", "SCHEMA_TOO_NEW", "SHUTTING_DOWN", "SIGN_IN_UNAVAILABLE"}
+        - {"DEADLINE", "OVERLOADED"}
     ),
 )
 async def test_a_decision_of_the_service_is_never_overruled(service, connect, reason):
@@ -275,6 +276,7 @@ async def test_a_decision_of_the_service_is_never_overruled(service, connect, re
         (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE"),
         (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN"),
         (grpc.StatusCode.UNAVAILABLE, "SCHEMA_TOO_NEW"),
+        (grpc.StatusCode.UNAVAILABLE, "SIGN_IN_UNAVAILABLE"),
         (grpc.StatusCode.UNAVAILABLE, None),
         (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE"),
         (grpc.StatusCode.DEADLINE_EXCEEDED, None),

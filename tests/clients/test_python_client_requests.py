@@ -127,6 +127,7 @@ async def test_every_field_of_a_route_arrives(service, connect):
         quick_reply_id="accept-1",
         literal_text=True,
         validate_only=True,
+        explain_topic=True,
         metadata={"ticket": "7"},
         task_expire_time=expires,
     )

@@ -29,11 +29,11 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from routing_service import command_handler, event_feed
+from routing_service.auth import open_door
 from routing_service.core import events as ev
 from routing_service.core import handoff_rules, ownership, session, topic_switch
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.vocabulary import HandoffMode
-from routing_service.rpc import method_handlers
 from routing_service.storage import (
     file_lock,
     memory_store,
@@ -345,7 +345,7 @@ def expected_revision_ignored() -> None:
 @bug("tests/rpc/test_session_owner.py::test_one_session_id_in_two_tenants_is_two_sessions")
 def tenants_share_sessions() -> None:
     """The tenant is no part of a session's key."""
-    put(method_handlers, "_tenant_of", lambda _: lambda _context: "default")
+    put(open_door, "named_tenant", lambda _: lambda _metadata: "default")
 
 
 # --- what is remembered of a session ---

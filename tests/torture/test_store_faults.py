@@ -113,7 +113,7 @@ async def test_next_message_after_a_fault_is_decided_on_what_is_stored(inner, tm
     store.next_writes([fault])
     with pytest.raises((StoreUnavailable, asyncio.CancelledError)):
         await handler.handle(*message(key, new_uuid7(), "two"), revision_as_answer)
-    seen = await handler.read(key, "ana")
+    seen = await handler.read(key, Access("ana", must_be_owner=True))
     assert seen.stored.revision == (2 if fault in HAPPENED else 1)
     after = await handler.handle(*message(key, new_uuid7(), "three"), revision_as_answer)
     assert after.revision == seen.stored.revision + 1

@@ -178,6 +178,7 @@ class Client:
         quick_reply_id: str = "",
         literal_text: bool = False,
         validate_only: bool = False,
+        explain_topic: bool = False,
         metadata: Mapping[str, str] | None = None,
         task_expire_time: datetime | None = None,
         timeout: Seconds | None = None,
@@ -197,8 +198,9 @@ class Client:
         expected_revision: refuse unless the session is there; 0: it is new. entitlements: of the
         user, from callers trusted with it; empty: as before. quick_reply_id: of the
         SuggestionOption that the user picked. validate_only: only say what would happen; never
-        degraded. metadata: kept on the task, at most 32 entries. task_expire_time: when the task
-        expires; None: as before.
+        degraded. explain_topic: say why the topic of the message moved it, or did not. metadata:
+        kept on the task, at most 32 entries. task_expire_time: when the task expires; None: as
+        before.
 
         Raises InvalidField, UnknownTask, UnknownSuggestion, TaskOpen, TaskClosed, TurnOpen,
         SessionErased, OwnerMismatch, RevisionMismatch, RequestIdReused, TooLarge, StateCorrupt;
@@ -219,6 +221,7 @@ class Client:
             quick_reply_id=quick_reply_id,
             literal_text=literal_text,
             validate_only=validate_only,
+            explain_topic=explain_topic,
             metadata=metadata,
             task_expire_time=task_expire_time,
         )

@@ -115,6 +115,7 @@ class RouteStream:
         quick_reply_id: str = "",
         literal_text: bool = False,
         validate_only: bool = False,
+        explain_topic: bool = False,
         metadata: Mapping[str, str] | None = None,
         task_expire_time: datetime | None = None,
         timeout: Seconds | None = None,
@@ -141,6 +142,7 @@ class RouteStream:
             quick_reply_id=quick_reply_id,
             literal_text=literal_text,
             validate_only=validate_only,
+            explain_topic=explain_topic,
             metadata=metadata,
             task_expire_time=task_expire_time,
         )

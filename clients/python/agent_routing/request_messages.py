@@ -68,6 +68,7 @@ def route(
     quick_reply_id: str,
     literal_text: bool,
     validate_only: bool,
+    explain_topic: bool,
     metadata: Mapping[str, str] | None,
     task_expire_time: datetime | None,
 ) -> RouteRequest:
@@ -94,6 +95,7 @@ def route(
         quick_reply_id=quick_reply_id,
         literal_text=literal_text,
         validate_only=validate_only,
+        explain_topic=explain_topic,
         metadata=metadata,
     )
     if task_expire_time is not None:
