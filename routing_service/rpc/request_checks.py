@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NoReturn, TypeVar
 
-from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
+import msgspec
+from google.protobuf import duration_pb2, json_format, struct_pb2, timestamp_pb2
 from google.protobuf.message import Message
 
 from agent_routing.v1 import item_pb2, turn_pb2
@@ -44,6 +45,9 @@ REASON_BYTES_MAX: Final = 1024
 MESSAGE_BYTES_MAX: Final = 4096
 CONTEXT_BYTES_MAX: Final = 16 * 1024
 CONTEXT_DEPTH_MAX: Final = 24
+JSON_VALUES_MAX: Final = 5_000
+"""Of a request as JSON, where Python reads one by one what has a few bytes each. A request within
+the limits above has fewer: a context of 16 KB holds 4,096 of the smallest."""
 LOCK_TIMEOUT_S_MAX: Final = 366 * 24 * 3600
 PAGE_SIZE_MAX: Final = 1000
 HEARTBEAT_S_MIN: Final = 1
@@ -290,14 +294,51 @@ class FieldChecks:
             self.refuse(field, f"{value} is not allowed here; use {names}")
 
 
+class JsonRequest(bytes):
+    """A request that came as proto3 JSON, and is not read before its caller is known."""
+
+    __slots__ = ()
+
+
 def parse(message_type: type[M], data: bytes) -> M:
-    """Read a request. Raises MALFORMED_REQUEST; the driver's words stay here."""
+    """Read a request. Raises MALFORMED_REQUEST, TOO_LARGE; the driver's words stay here."""
     message = message_type()
     try:
-        message.ParseFromString(data)
+        if isinstance(data, JsonRequest):
+            _check_json(data)
+            json_format.Parse(bytes(data), message, ignore_unknown_fields=True)
+        else:
+            message.ParseFromString(data)
+    except RoutingError:
+        raise
     except Exception as error:  # noqa: BLE001 - DecodeError, or UnicodeDecodeError in some builds
         _refuse_bytes(message.DESCRIPTOR.full_name, error)
     return message
+
+
+def _check_json(data: bytes) -> None:
+    """Raise TOO_LARGE where reading it as a message would hold up everybody else's calls.
+
+    Raises ValueError, RecursionError where it is no JSON, or no object.
+    """
+    if not data.lstrip().startswith(b"{"):
+        # Protobuf's parser takes a string's characters for names of fields that it does not know.
+        raise ValueError("no object")
+    # Each value but the first comes after one of these: mostly that is enough to know.
+    if sum(map(data.count, (b",", b":", b"[", b"{"))) < JSON_VALUES_MAX:
+        return
+    pending, values = [msgspec.json.decode(data)], 1
+    while pending:
+        value = pending.pop()
+        inner = value.values() if isinstance(value, dict) else value
+        values += len(inner)
+        if values > JSON_VALUES_MAX:
+            raise RoutingError(
+                Reason.TOO_LARGE,
+                f"the request's JSON has more than {JSON_VALUES_MAX} values; send less at a time",
+                metadata={"limit_values": str(JSON_VALUES_MAX)},
+            )
+        pending += [each for each in inner if isinstance(each, dict | list)]
 
 
 def _refuse_bytes(name: str, error: Exception) -> NoReturn:

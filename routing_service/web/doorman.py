@@ -16,6 +16,8 @@ import structlog
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from routing_service.web.unheard import PATH_CHARS_MAX, telling
+
 BODY_S_MAX: Final = 30.0
 """How long a request's body may take to come: a message is a quarter of a megabyte at most, and one
 that is never finished would hold its connection for ever."""
@@ -71,12 +73,23 @@ class Doorman:
         for name, value in headers:
             if name == b"origin" and value.decode("latin-1") not in self._origins:
                 origin = value.decode("latin-1")[:200]
-                _log.info("origin_refused", origin=origin, path=scope["path"][:200])
+                _log.info("origin_refused", origin=origin, path=scope["path"][:PATH_CHARS_MAX])
                 await _refuse(
                     send,
                     403,
                     "permission_denied",
-                    f"pages of {origin} may not call this service; add the origin to web_origins",
+                    f'pages of "{origin}" may not call this service; add the origin to web_origins',
+                )
+                return
+        send = telling(scope, send)
+        for name, value in headers:
+            if not _is_utf8(value):
+                await _refuse(
+                    send,
+                    400,
+                    "invalid_argument",
+                    f"the header {name.decode('latin-1')[:100]} is not UTF-8; encode it so, or "
+                    "leave it out",
                 )
                 return
         content_type = dict(headers).get(b"content-type", b"")
@@ -122,6 +135,15 @@ class _Request:
             # Otherwise the connection waits for the rest of the body.
             message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
         await self._send(message)
+
+
+def _is_utf8(value: bytes) -> bool:
+    """Tell whether bytes are text, as gRPC's libraries take it for granted of headers."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 async def _refuse(send: Send, status: int, code: str, message: str) -> None:

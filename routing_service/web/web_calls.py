@@ -2,14 +2,22 @@
 
 Owns: what of a gRPC call a handler looks at, answered from an HTTP request, and how its answer and
 its errors go back. Must not know: what a call means, origins, sockets. Rule: a request reaches the
-handler as its bytes and an answer leaves as its bytes; only JSON is turned into them and back.
+handler as its bytes, unread, JSON too: nothing is parsed for whoever is not let in.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn, cast
 
@@ -17,7 +25,9 @@ import grpc
 import msgspec
 from connectrpc.code import Code
 from connectrpc.codec import Codec
+from connectrpc.compression.gzip import GzipCompression
 from connectrpc.errors import ConnectError, ErrorDetail
+from connectrpc.interceptor import MetadataInterceptor
 from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from connectrpc.request import RequestContext
 from connectrpc.server import ConnectASGIApplication, Endpoint
@@ -29,15 +39,14 @@ from google.rpc import status_pb2
 from protobuf.wkt import Any as PackedDetail
 
 from routing_service.core.errors import Reason, RoutingError
+from routing_service.rpc.request_checks import JsonRequest
 from routing_service.rpc.status_errors import DETAILS_KEY, code_of, status_of
+from routing_service.web import unheard
 
 OVERLOADED_RETRY_S: Final = 1.0
 
 UnaryHandler = Callable[[bytes, Any], Awaitable[bytes]]
 StreamHandler = Callable[[bytes, Any], Awaitable[None]]
-
-_MALFORMED: Final = b"\xff"
-"""No message begins like this: the handler says of it what it says of all bytes that are none."""
 
 AnyEndpoint = Any
 """One of the four kinds of Endpoint, which the library does not name."""
@@ -67,7 +76,7 @@ class RawBinary(Codec[Reply, bytes]):
 
 
 class RawJson(Codec[Reply, bytes]):
-    """Proto3 JSON, turned into bytes and back. Fields that are not known here are skipped."""
+    """Proto3 JSON. A request is read by its handler, once it knows who calls."""
 
     def name(self) -> str:
         """See Codec.name."""
@@ -78,14 +87,23 @@ class RawJson(Codec[Reply, bytes]):
         answer = message.message_class.FromString(message.body)
         return json_format.MessageToJson(answer, indent=None, ensure_ascii=False).encode()
 
-    def decode(self, data: bytes | bytearray, message_class: type[bytes]) -> bytes:
+    def decode(self, data: bytes | bytearray, message_class: type[bytes]) -> bytes:  # noqa: ARG002
         """See Codec.decode."""
-        request = cast("type[Message]", message_class)()
-        try:
-            json_format.Parse(bytes(data), request, ignore_unknown_fields=True)
-            return request.SerializeToString()
-        except (json_format.ParseError, ValueError, RecursionError):
-            return _MALFORMED
+        return JsonRequest(data)
+
+
+class AnswersGzip(GzipCompression):
+    """gzip for answers alone: 300 bytes of a stranger's request can be a quarter of a megabyte."""
+
+    def decompress(
+        self,
+        data: bytes | bytearray | memoryview,  # noqa: ARG002
+        read_max_bytes: int | None = None,  # noqa: ARG002
+    ) -> bytes:
+        """See Compression.decompress. Always raises."""
+        raise ConnectError(
+            Code.UNIMPLEMENTED, "compressed requests are not read here; send it without compression"
+        )
 
 
 class WebContext:
@@ -160,8 +178,7 @@ class WebService(ConnectASGIApplication[None]):
         calls_max: unary calls at a time; more are refused unread. receive_bytes_max: of a request.
         """
         self._described = described
-        self._calls = 0
-        self._calls_max = calls_max
+        self._admission = _Admission(calls_max)
         endpoints = {
             f"/{described.full_name}/{method.name}": self._endpoint(method, handlers)
             for method in described.methods
@@ -171,6 +188,8 @@ class WebService(ConnectASGIApplication[None]):
             endpoints=lambda _: endpoints,
             read_max_bytes=receive_bytes_max,
             codecs=[RawBinary(), RawJson()],
+            compressions=[AnswersGzip()],
+            interceptors=[self._admission],
         )
 
     @property
@@ -194,22 +213,52 @@ class WebService(ConnectASGIApplication[None]):
             streamed = _streamed(handler.unary_stream, answer_class)
             return Endpoint.server_stream(method=info, function=streamed)
         info = _info(method, StreamType.UNARY)
-        unary = self._unary(method.name, handler.unary_unary, answer_class)
+        unary = _answered(method.name, handler.unary_unary, answer_class, self._admission)
         return Endpoint.unary(method=info, function=unary)
 
-    def _unary(
-        self, name: str, handler: UnaryHandler, answer_class: type[Message]
-    ) -> Callable[[bytes, RequestContext[Any, Any]], Awaitable[Reply]]:
-        async def answer(request: bytes, context: RequestContext[Any, Any]) -> Reply:
-            if self._calls >= self._calls_max:
-                raise _refusal(_overloaded(name))
-            self._calls += 1
-            try:
-                return Reply(await handler(request, WebContext(context)), answer_class)
-            finally:
-                self._calls -= 1
 
-        return answer
+class _Admission(MetadataInterceptor[None]):
+    """Bounds unary calls. Full, it refuses a call before its body is read.
+
+    A call is counted once its body has come: else a few strangers who send half a body each would
+    hold every place.
+    """
+
+    def __init__(self, calls_max: int) -> None:
+        self._calls = 0
+        self._calls_max = calls_max
+
+    async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
+        """See MetadataInterceptor. Raises OVERLOADED."""
+        if ctx.method.stream_type is StreamType.UNARY:
+            self._check(ctx.method.name)
+
+    @contextmanager
+    def place(self, name: str) -> Iterator[None]:
+        """Count a call for as long as it is answered. Raises OVERLOADED."""
+        self._check(name)
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+
+    def _check(self, name: str) -> None:
+        if self._calls >= self._calls_max:
+            raise _refusal(_overloaded(name))
+
+
+def _answered(
+    name: str, handler: UnaryHandler, answer_class: type[Message], admission: _Admission
+) -> Callable[[bytes, RequestContext[Any, Any]], Awaitable[Reply]]:
+    """Return a function that gives what a handler answers."""
+
+    async def answer(request: bytes, context: RequestContext[Any, Any]) -> Reply:
+        with admission.place(name):
+            unheard.was_heard()
+            return Reply(await handler(request, WebContext(context)), answer_class)
+
+    return answer
 
 
 def _streamed(
@@ -220,6 +269,7 @@ def _streamed(
     async def answers(
         request: bytes, request_context: RequestContext[Any, Any]
     ) -> AsyncGenerator[Reply]:
+        unheard.was_heard()
         context = WebContext(request_context)
         running = asyncio.ensure_future(handler(request, context))
         running.add_done_callback(lambda _: context.messages.put_nowait(None))
@@ -280,6 +330,7 @@ def _overloaded(name: str) -> RoutingError:
 
 
 def _refusal(error: RoutingError) -> ConnectError:
+    unheard.because(error.reason.value)
     return _connect_error(code_of(error), status_of(error).message, status_of(error))
 
 

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import grpc
 import uvicorn
@@ -21,9 +21,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from routing_service.listen_address import ListenAddress, ListenFailed, check_is_free
 from routing_service.web.doorman import Doorman
+from routing_service.web.unheard import was_heard
 from routing_service.web.web_calls import WebService
 
 BACKLOG: Final = 512
@@ -31,6 +33,10 @@ BACKLOG: Final = 512
 
 HEADER_BYTES_MAX: Final = 16 * 1024
 """All headers of a request, as on the gRPC listener."""
+
+HEADERS_S_MAX: Final = 10.0
+"""How long a request's headers may take to come whole: from the connection, or from the first byte
+behind the request before it. Whoever says nothing would hold one of connections_max for ever."""
 
 IDLE_S_MAX: Final = 75
 """How long a connection without a call is kept: longer than the minute that proxies keep theirs."""
@@ -77,6 +83,7 @@ class WebListener:
         )
 
         async def readyz(_request: Request) -> Response:
+            was_heard()  # No call: what waits to be ready asks every second.
             return _READY if is_ready() else _NOT_READY
 
         app = Starlette(
@@ -89,7 +96,7 @@ class WebListener:
         sock = _bind(address)
         config = uvicorn.Config(
             Doorman(app, origins),
-            http="h11",
+            http=_Connection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -140,6 +147,46 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Connection(H11Protocol):
+    """A connection on which a request has to come in time; uvicorn's own waits for ever."""
+
+    _overdue: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_more()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # This has ended uvicorn's wait for the next request, whether or not one has come.
+        if not self._is_answering:
+            self._wait_for_headers()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._is_answering:
+            self._wait_no_more()
+
+    @property
+    def _is_answering(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn types it without None.
+        return cycle is not None and not cycle.response_complete
+
+    def _wait_for_headers(self) -> None:
+        if self._overdue is None:
+            # Aborted, as whoever is silent may not read either, and closing waits for that.
+            self._overdue = self.loop.call_later(HEADERS_S_MAX, self.transport.abort)
+
+    def _wait_no_more(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
 
 
 _READY: Final = PlainTextResponse("ok\n")

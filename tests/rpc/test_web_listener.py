@@ -24,12 +24,15 @@ from pathlib import Path
 
 import grpc
 import pytest
+import structlog
+import structlog.testing
 from google.protobuf import json_format
 from google.rpc import status_pb2
 
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.config import SettingsInvalid, resolve_settings
-from routing_service.web import doorman
+from routing_service.rpc import request_checks
+from routing_service.web import doorman, web_listener
 from routing_service.web_origins import parse_origins
 from tests.rpc.live_service import (
     DETAILS_KEY,
@@ -304,18 +307,108 @@ async def test_json_may_have_fields_that_are_not_known_here(tax):
 
 @pytest.mark.parametrize("name", HTTP_WIRES)
 async def test_a_request_that_is_too_large_is_not_read(tax, name):
-    """As on gRPC: the limit is before the handler; gzip does not go round it."""
+    """As on gRPC: the limit is before the handler."""
     large = route(session_id="web-large", text="x" * 300_000)
     wire = wire_to(tax, name)
     outcome = await wire.call("Route", large, pb.RouteResponse)
     assert outcome.status.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
     assert "larger than" in outcome.status.message
-    if name == "connect":
-        bomb = gzip.compress(large.SerializeToString() * 100)
-        headers = {"content-encoding": "gzip"}
-        outcome = await wire.call("Route", bomb, pb.RouteResponse, headers)
-        assert outcome.status.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
     assert not tax.observer.calls
+
+
+MANY_VALUES = b'{"context":{"a":[' + b",".join([b"{}"] * 86_000) + b"]}}"
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Every JSON that was read as a message."""
+    seen, parse = [], json_format.Parse
+
+    def note(text, *arguments, **keywords):
+        seen.append(text)
+        return parse(text, *arguments, **keywords)
+
+    monkeypatch.setattr(request_checks.json_format, "Parse", note)
+    return seen
+
+
+async def test_json_is_read_for_those_alone_who_signed_in(tmp_path, parsed):
+    """A quarter of a megabyte of JSON takes a quarter of a second: not for a stranger."""
+    async with serving_signed_in(tmp_path, "tax", web_listen="127.0.0.1:0") as live:
+        wire = wire_to(live, "json")
+        outcome = await wire.call("SetActiveAgent", MANY_VALUES, pb.SetActiveAgentResponse)
+        assert outcome.status.code == grpc.StatusCode.UNAUTHENTICATED.value[0]
+        ana = {"authorization": f"Bearer {token('route', user='ana')}"}
+        outcome = await wire.call("SetActiveAgent", MANY_VALUES, pb.SetActiveAgentResponse, ana)
+        assert outcome.status.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+        assert "more than 5000 values; send less at a time" in outcome.status.message
+        assert b"TOO_LARGE" in outcome.status.SerializeToString()
+        assert not parsed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 5_000, b'{"a":' * 5_000, b"," * 5_000, b'"' + b"," * 5_000 + b'"', b'"text"', b"7"],
+)
+async def test_json_that_is_no_object_is_no_request(tax, body):
+    """Also where its values have to be counted first."""
+    outcome = await wire_to(tax, "json").call("Route", body, pb.RouteResponse)
+    assert outcome.status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert b"MALFORMED_REQUEST" in outcome.status.SerializeToString()
+
+
+async def test_what_people_write_is_no_number_of_values(tax, parsed):
+    """A text may have as many commas and brackets as there is room for."""
+    text = "[{1, 2: 3}]" * 2_500
+    request = route(session_id="web-commas", text=text)
+    outcome = await wire_to(tax, "json").call("Route", request, pb.RouteResponse)
+    assert outcome.message.dispatch.text == text
+    assert len(parsed) == 2  # The request, and the answer here.
+
+
+@pytest.mark.parametrize("name", HTTP_WIRES)
+async def test_compressed_requests_are_refused_unread(tax, name):
+    """312 bytes are a quarter of a megabyte of JSON. Answers are compressed for who can read it."""
+    wire, small = wire_to(tax, name), gzip.compress(MANY_VALUES)
+    assert len(small) < 1_000
+    headers = {"content-encoding": "gzip"}
+    if name == "grpc-web":
+        headers = {"grpc-encoding": "gzip"}
+        small = struct.pack(">BI", 1, len(small)) + small
+        wire.call = _without_frame(wire)
+    outcome = await wire.call("SetActiveAgent", small, pb.SetActiveAgentResponse, headers)
+    assert outcome.status.code == grpc.StatusCode.UNIMPLEMENTED.value[0]
+    assert outcome.status.message.endswith("send it without compression")
+    assert not tax.observer.calls
+
+
+def _without_frame(wire):
+    """Return a call of gRPC-Web whose body has its frame."""
+
+    async def call(method, body, _answer_class, headers):
+        headers = {"content-type": "application/grpc-web+proto"} | headers
+        status, answered, body = await asyncio.to_thread(
+            wire.post, f"{SERVICE}/{method}", body, headers
+        )
+        trailers = {key.lower(): value for key, value in answered.items()}
+        for _flags, frame in frames(body):
+            trailers |= dict(line.split(": ", 1) for line in frame.decode().splitlines())
+        return Outcome([], _grpc_status(trailers), trailers, status)
+
+    return call
+
+
+async def test_answers_are_compressed_for_who_asks(tax):
+    """Requests alone may not be."""
+    status, headers, body = await asyncio.to_thread(
+        Connect(tax.server.web_url).post,
+        f"{SERVICE}/ListAgents",
+        b"{}",
+        {"content-type": "application/json", "accept-encoding": "gzip"},
+    )
+    assert status == http.client.OK
+    assert headers["content-encoding"] == "gzip"
+    assert b"coordinator" in gzip.decompress(body)
 
 
 @pytest.mark.parametrize("name", ["connect", "grpc-web"])
@@ -363,6 +456,46 @@ async def test_more_calls_than_it_can_answer_are_refused_unread(tmp_path, monkey
                 "google.rpc.ErrorInfo",
                 "google.rpc.RetryInfo",
             ]
+        held.set()
+        assert (await first).message.session_id == "a"
+
+
+async def test_overload_is_told_before_the_body_and_half_a_body_holds_no_place(
+    tmp_path, monkeypatch
+):
+    """A caller need not send what nobody reads; strangers who send half hold nobody up."""
+    async with serving(tmp_path, "tax", web_listen="127.0.0.1:0", pending_requests_max=1) as live:
+        url = urllib.parse.urlsplit(live.server.web_url)
+        body = json_format.MessageToJson(route(session_id="half")).encode()
+        head = (
+            f"POST {SERVICE}/Route HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        ).encode()
+        half = await asyncio.open_connection(url.hostname, url.port)
+        half[1].write(head + body[:-1])
+        for _ in range(3):
+            request = route(session_id=fresh_id())
+            said = await wire_to(live, "json").call("Route", request, pb.RouteResponse)
+            assert said.status is None
+        held, reached, load = asyncio.Event(), asyncio.Event(), live.store.load
+
+        async def hold(*arguments):
+            reached.set()
+            await held.wait()
+            return await load(*arguments)
+
+        monkeypatch.setattr(live.store, "load", hold)
+        first = asyncio.ensure_future(
+            wire_to(live, "connect").call("Route", route(session_id="a"), pb.RouteResponse)
+        )
+        await reached.wait()
+        unsent = await asyncio.open_connection(url.hostname, url.port)
+        unsent[1].write(head)
+        half[1].write(body[-1:])
+        for reader, writer in (unsent, half):
+            told = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+            assert told.startswith(b"HTTP/1.1 429 ")
+            writer.close()
         held.set()
         assert (await first).message.session_id == "a"
 
@@ -623,6 +756,163 @@ async def test_a_body_that_never_comes_lets_go_of_its_connection(tax, monkeypatc
     assert said.startswith(b"HTTP/1.1 499") or said == b""
     writer.close()
     assert not tax.observer.calls
+
+
+async def _livez(live):
+    url = urllib.parse.urlsplit(live.server.web_url)
+
+    def ask():
+        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=20)
+        connection.request("GET", "/livez")
+        response = connection.getresponse()
+        response.read()
+        connection.close()
+        return response.status
+
+    return await asyncio.to_thread(ask)
+
+
+async def test_connections_that_say_nothing_are_let_go(tmp_path, monkeypatch):
+    """As many as there may be, for ever: nobody else would be answered."""
+    monkeypatch.setattr(web_listener, "HEADERS_S_MAX", 0.5)
+    async with serving(tmp_path, "tax", web_listen="127.0.0.1:0", connections_max=10) as live:
+        url = urllib.parse.urlsplit(live.server.web_url)
+        silent = [await asyncio.open_connection(url.hostname, url.port) for _ in range(10)]
+        async with asyncio.timeout(20):
+            for reader, _writer in silent:
+                assert await _end_of(reader) == b""
+            assert await _livez(live) == http.client.OK
+        for _reader, writer in silent:
+            writer.close()
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"])
+async def test_headers_that_come_byte_by_byte_are_not_waited_for(tax, monkeypatch, before):
+    """Neither the first request's nor one's behind it: each byte wins no more time."""
+    monkeypatch.setattr(web_listener, "HEADERS_S_MAX", 0.2)
+    url = urllib.parse.urlsplit(tax.server.web_url)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    writer.write(before)
+    if before:
+        await asyncio.wait_for(reader.readuntil(b"ok\n"), 20)
+    writer.write(b"GET /livez HTTP/1.1\r\nx: ")
+    ended = asyncio.ensure_future(_end_of(reader))
+    async with asyncio.timeout(20):
+        while not ended.done():
+            with contextlib.suppress(ConnectionError):
+                writer.write(b"x")
+                await writer.drain()
+            await asyncio.wait([ended], timeout=0.01)
+    assert await ended == b""
+    writer.close()
+
+
+async def _end_of(reader):
+    """Return what comes until the connection ends, in whichever way."""
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+async def test_a_call_may_take_longer_than_headers(tax, monkeypatch):
+    """The limit is on silence before a call, not on the call."""
+    monkeypatch.setattr(web_listener, "HEADERS_S_MAX", 0.5)
+    held, reached, load = asyncio.Event(), asyncio.Event(), tax.store.load
+
+    async def hold(*arguments):
+        reached.set()
+        await held.wait()
+        return await load(*arguments)
+
+    monkeypatch.setattr(tax.store, "load", hold)
+    call = asyncio.ensure_future(
+        wire_to(tax, "connect").call("Route", route(session_id="long"), pb.RouteResponse)
+    )
+    await reached.wait()
+    url = urllib.parse.urlsplit(tax.server.web_url)
+    # It comes after the call's connection, and so is let go after that one would have been.
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    assert await asyncio.wait_for(_end_of(reader), 20) == b""
+    writer.close()
+    held.set()
+    assert (await call).message.session_id == "long"
+
+
+async def test_a_header_that_is_no_text_is_refused_with_a_word(tax):
+    """The remedy rather than an error of the library's, and its trace in the log."""
+    status, _headers, body = await asyncio.to_thread(
+        Connect(tax.server.web_url).post,
+        f"{SERVICE}/Route",
+        b"{}",
+        {"content-type": "application/json", "x-user": b"Jos\xe9"},
+    )
+    assert status == http.client.BAD_REQUEST
+    assert json.loads(body) == {
+        "code": "invalid_argument",
+        "message": "the header x-user is not UTF-8; encode it so, or leave it out",
+    }
+    status, _headers, _body = await asyncio.to_thread(
+        Connect(tax.server.web_url).post,
+        f"{SERVICE}/Route",
+        json_format.MessageToJson(route(session_id="web-name")).encode(),
+        {"content-type": "application/json", "x-user": "José".encode()},
+    )
+    assert status == http.client.OK
+
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "body", "status"),
+    [
+        ("Route", JSON, b" " * 300_000, 429),
+        ("Route", JSON | {"content-encoding": "gzip"}, b"no gzip", 501),
+        ("Route", {"content-type": "text/plain"}, b"{}", 415),
+        ("Route", {"content-type": "application/grpc"}, b"{}", 415),
+        ("Route", JSON | {"x-user": b"\xe9"}, b"{}", 400),
+        ("R" * 900, JSON, b"{}", 404),
+        # Behind a 200, where gRPC-Web has its errors.
+        ("Route", {"content-type": "application/grpc-web+proto"}, b"", 200),
+        ("RouteStream", {"content-type": "application/connect+proto"}, b"", 200),
+    ],
+)
+async def test_what_no_handler_hears_of_has_its_line(tax, path, headers, body, status):
+    """One line each, as for those whom a handler refuses; nothing unbounded in it."""
+    with structlog.testing.capture_logs() as lines:
+        answered, _headers, _body = await asyncio.to_thread(
+            Connect(tax.server.web_url).post, f"{SERVICE}/{path}", body, headers
+        )
+    assert answered == status
+    [line] = [each for each in lines if each["event"] == "call_refused"]
+    assert line["http_status"] == status
+    assert line["path"] == f"{SERVICE}/{path}"[:200]
+    assert line["peer"].startswith("127.0.0.1:")
+    assert line["error_reason"] == ("NOT_IMPLEMENTED" if path == "RouteStream" else "")
+    assert line["log_level"] == "warning"
+    assert not tax.observer.calls
+
+
+async def test_what_a_handler_hears_of_has_no_second_line(tax):
+    """Nor have probes: they ask every second."""
+    with structlog.testing.capture_logs() as lines:
+        for name in HTTP_WIRES:
+            refused = await wire_to(tax, name).call(
+                "Route", route(session_id=" "), pb.RouteResponse
+            )
+            assert refused.status.details
+        assert await _livez(tax) == http.client.OK
+    assert len(tax.observer.calls) == len(HTTP_WIRES)
+    assert not [line for line in lines if line["event"] == "call_refused"]
+
+
+async def test_an_origin_that_is_empty_is_quoted(tax):
+    """What stands between quotation marks can be seen not to be there."""
+    _status, _headers, body = await asyncio.to_thread(
+        Connect(tax.server.web_url).post, f"{SERVICE}/Route", b"{}", JSON | {"origin": ""}
+    )
+    assert json.loads(body)["message"].startswith('pages of "" may not call this service')
 
 
 async def test_signing_in_is_the_same(tmp_path):
