@@ -476,9 +476,11 @@ class TerminalChat:
 
     def __init__(self, folder):
         self.screen, child = pty.openpty()
-        # The terminal is to be the child's own, so that Ctrl-C reaches it.
+        # The terminal is to be the child's own, so that Ctrl-C reaches it; and is heard, also where
+        # a shell runs the tests in its background, which has it passed over.
         code = (
-            "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+            "import fcntl, signal, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+            "signal.signal(signal.SIGINT, signal.default_int_handler); "
             "from routing_service.cli import main; main()"
         )
         self.process = subprocess.Popen(
