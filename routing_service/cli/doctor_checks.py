@@ -73,8 +73,7 @@ def machine() -> Iterator[Finding]:
         import resource  # noqa: PLC0415 - not on Windows
     except ImportError:
         return
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_LEAST:
         yield Finding(
             "descriptors",

@@ -113,3 +113,12 @@ EntitlementOption = Annotated[
         help="Something that the user is entitled to, such as plan:premium. May be repeated.",
     ),
 ]
+CorpusAgentsOption = Annotated[
+    str,
+    typer.Option(
+        "--corpus-agents",
+        metavar="FILE",
+        show_default=False,
+        help="The agents of each corpus (JSON). Left out: agents.json beside the first FILE.",
+    ),
+]

@@ -8,6 +8,7 @@ import typer
 
 from routing_service.cli.options import (
     ChannelOption,
+    CorpusAgentsOption,
     EntitlementOption,
     PlainJsonOption,
     TenantOption,
@@ -86,15 +87,7 @@ def replay(
             help="A corpus of --corpus-agents: a registry is made of its agents.",
         ),
     ] = "",
-    corpus_agents: Annotated[
-        str,
-        typer.Option(
-            "--corpus-agents",
-            metavar="FILE",
-            show_default=False,
-            help="The agents of each corpus (JSON). Left out: agents.json beside the first FILE.",
-        ),
-    ] = "",
+    corpus_agents: CorpusAgentsOption = "",
     policy: Annotated[
         Policy,
         typer.Option(

@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from routing_service.cli.options import PlainJsonOption, StoreOption
+from routing_service.cli.options import CorpusAgentsOption, PlainJsonOption, StoreOption
+from routing_service.replay.choices import TOPIC_THRESHOLD_DEFAULT
 
 EVALUATE_EPILOG: Final = """\b
 Plays dialogues against the model that ships, with no server; for their form see
@@ -63,18 +64,10 @@ def evaluate(
             "--corpus", metavar="NAME", show_default=False, help="A corpus of --corpus-agents."
         ),
     ] = "",
-    corpus_agents: Annotated[
-        str,
-        typer.Option(
-            "--corpus-agents",
-            metavar="FILE",
-            show_default=False,
-            help="The agents of each corpus (JSON). Left out: agents.json beside the first FILE.",
-        ),
-    ] = "",
+    corpus_agents: CorpusAgentsOption = "",
     threshold: Annotated[
         float, typer.Option("--threshold", metavar="P", min=0.0, max=1.0, help="How sure to be.")
-    ] = 0.5,
+    ] = TOPIC_THRESHOLD_DEFAULT,
     lock_threshold: Annotated[
         float | None,
         typer.Option(
