@@ -27,6 +27,10 @@ from tests.rpc.live_service import refusal, went
 
 TAX = str(EXAMPLES["tax"].registry_path)
 
+# How a call ends that a stopping server did not take. CANCELLED is gRPC's core, of what had
+# arrived and nobody had looked at yet.
+NOT_TAKEN = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+
 
 class HeldStore(MemoryStore):
     """A store that keeps appends waiting until it is let go of."""
@@ -200,7 +204,7 @@ async def test_calls_in_flight_finish_before_the_server_stops(tmp_path):
         async with grpc.aio.insecure_channel(server.address) as late:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await route(late, "chat-late")
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert caught.value.code() in NOT_TAKEN
         assert not stopping.done()
         assert not store.closed
         store.go.set()
@@ -261,7 +265,7 @@ async def test_a_call_that_does_not_finish_is_cut_off_after_the_grace(tmp_path):
         assert 0.25 < time.monotonic() - started_s < 3
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert caught.value.code() in NOT_TAKEN
     assert store.closed
 
 
@@ -316,7 +320,7 @@ async def test_a_process_announces_itself_once_it_answers_and_says_nothing_else(
 async def test_a_process_under_load_stops_within_its_time_and_loses_nothing(serve_process, number):
     """Each call is answered or refused, none is carried out without an answer.
 
-    Refused is UNAVAILABLE; CANCELLED where the call had arrived and nobody had looked at it yet.
+    Refused is one of NOT_TAKEN.
     """
     server = await serve_process(drain_s=5)
     answered, refused = [], []
@@ -341,7 +345,7 @@ async def test_a_process_under_load_stops_within_its_time_and_loses_nothing(serv
         assert await server.end() == (0, "")
         assert time.monotonic() - started_s < 5
         await asyncio.gather(*callers)
-    assert set(refused) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+    assert set(refused) <= NOT_TAKEN
     lines = [json.loads(line) for line in server.text.splitlines()]
     carried_out = [line["session_id"] for line in lines if line["event"] == "decision"]
     assert sorted(carried_out) == sorted(answered)
