@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 PORT = 50051
+METRICS_PORT = 9464
 
 
 def load(path):
@@ -59,7 +60,7 @@ LINTERS = [
         "yamllint",
         [
             *("yamllint", "--strict", "-d"),
-            "{extends: default, rules: {document-start: disable, line-length: {max: 100}}}",
+            "{extends: default, rules: {document-start: disable, line-length: {max: 140}}}",
             DEPLOY,
         ],
     ),
@@ -159,11 +160,29 @@ def test_ports_and_addresses_agree():
     """From the image to the Service."""
     assert f"EXPOSE {PORT}" in (DEPLOY / "Dockerfile").read_text("utf-8")
     assert variables()["AGENT_ROUTING_LISTEN"]["value"] == f"0.0.0.0:{PORT}"
-    ((name, number),) = [(p["name"], p["containerPort"]) for p in container()["ports"]]
+    assert {p["name"]: p["containerPort"] for p in container()["ports"]} == {
+        "grpc": PORT,
+        "metrics": METRICS_PORT,
+    }
     (port,) = manifest("service")["spec"]["ports"]
-    assert (port["targetPort"], port["port"], number) == (name, PORT, PORT)
+    assert (port["targetPort"], port["port"]) == ("grpc", PORT)
     (published,) = load(DEPLOY / "compose.yaml")["services"]["server"]["ports"]
     assert published == f"127.0.0.1:{PORT}:{PORT}"
+
+
+def test_figures_are_read_by_those_who_may_and_calls_made_by_the_others():
+    """An address without a hole in the policy answers nobody; a wider one answers everybody."""
+    assert variables()["AGENT_ROUTING_METRICS_LISTEN"]["value"] == f"0.0.0.0:{METRICS_PORT}"
+    annotations = manifest("deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
+    let_in = {
+        rule["from"][0]["namespaceSelector"]["matchLabels"].popitem(): rule["ports"]
+        for rule in manifest("network-policy")["spec"]["ingress"]
+    }
+    assert let_in == {
+        ("agent-routing/client", "true"): [{"port": PORT, "protocol": "TCP"}],
+        ("agent-routing/metrics", "true"): [{"port": METRICS_PORT, "protocol": "TCP"}],
+    }
 
 
 def test_service_gives_every_replica():
