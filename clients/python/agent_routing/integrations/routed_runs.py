@@ -6,6 +6,7 @@ runs goes. Rule: the same names and arguments for every framework.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from agent_routing.v1.dispatch_pb2 import Dispatch
 CameTo = Callable[[object], None]
 
 
-class RoutedRuns:
+class RoutedRuns(ABC):
     """Runs a framework's agents, each message at the agent that the service names.
 
     client: of the service; the methods that end in _sync need a blocking one. names: of the
@@ -64,17 +65,17 @@ class RoutedRuns:
         """
         return RoutedStream(self._client, self._program.converse(text, fields), self._streamed)
 
+    @abstractmethod
     async def _segment(self, segment: Segment) -> Said:
         """Run the framework for a dispatch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _segment_blocking(self, segment: Segment) -> Said:
         """Do as _segment(), in a thread without an event loop."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _streamed(self, segment: Segment, came_to: CameTo) -> AsyncIterator[Any]:
         """Do as _segment(), yielding events; came_to takes the Said at the end."""
-        raise NotImplementedError
 
 
 class RoutedStream:
