@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, cast
 
 import grpc
+import structlog
 import uvicorn
 from google.protobuf.descriptor import ServiceDescriptor
 from starlette.applications import Starlette
@@ -38,10 +39,16 @@ HEADERS_S_MAX: Final = 10.0
 """How long a request's headers may take to come whole: from the connection, or from the first byte
 behind the request before it. Whoever says nothing would hold one of connections_max for ever."""
 
+UNREAD_S_MAX: Final = 30.0
+"""How long an answer may lie without its reader taking a byte of it, as on the gRPC listener.
+Whoever asks and never reads would hold one of connections_max for ever."""
+
 IDLE_S_MAX: Final = 75
 """How long a connection without a call is kept: longer than the minute that proxies keep theirs."""
 
 _START_POLL_S: Final = 0.005
+
+_log = structlog.get_logger(__name__)
 
 
 class WebListener:
@@ -150,17 +157,34 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """A connection on which a request has to come in time; uvicorn's own waits for ever."""
+    """A connection on which a request has to come in time, and an answer be read.
+
+    uvicorn's own waits for both for ever.
+    """
 
     _overdue: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Told of the first bytes that the kernel does not take, also of those that are left when
+        # the connection is to be closed: that waits for its reader as well. (Not 0: over TLS
+        # asyncio takes an empty buffer for a full one then.)
+        transport.set_write_buffer_limits(high=1, low=0)
         self._wait_for_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
+        self._was_read()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for_reader(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._was_read()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -182,6 +206,23 @@ class _Connection(H11Protocol):
         if self._overdue is None:
             # Aborted, as whoever is silent may not read either, and closing waits for that.
             self._overdue = self.loop.call_later(HEADERS_S_MAX, self.transport.abort)
+
+    def _wait_for_reader(self, unread_bytes: int) -> None:
+        self._unread = self.loop.call_later(UNREAD_S_MAX, self._look_at_reader, unread_bytes)
+
+    def _look_at_reader(self, unread_bytes: int) -> None:
+        rest_bytes = self.transport.get_write_buffer_size()
+        if rest_bytes < unread_bytes:
+            self._wait_for_reader(rest_bytes)  # Slow, and reading.
+            return
+        host, port = self.client or ("", 0)
+        _log.warning("web_reader_too_slow", unread_bytes=rest_bytes, peer=f"{host}:{port}")
+        self.transport.abort()
+
+    def _was_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _wait_no_more(self) -> None:
         if self._overdue is not None:

@@ -12,6 +12,7 @@ import contextlib
 import gzip
 import http.client
 import json
+import select
 import shutil
 import socket
 import ssl
@@ -813,6 +814,31 @@ async def _end_of(reader):
         return await reader.read()
     except ConnectionError:
         return b""
+
+
+async def test_an_answer_that_nobody_reads_is_not_kept(tmp_path, monkeypatch):
+    """A caller who asks and never reads must not hold a place for ever."""
+    monkeypatch.setattr(web_listener, "UNREAD_S_MAX", 0.2)
+    path = tmp_path / "web.sock"
+    async with serving(tmp_path, "tax", web_listen=f"unix:{path}", connections_max=2):
+        with structlog.testing.capture_logs() as lines, socket.socket(socket.AF_UNIX) as deaf:
+            deaf.connect(str(path))
+            deaf.settimeout(0)
+            gone = select.poll()
+            gone.register(deaf, select.POLLHUP)
+            # More answers than the kernel keeps; requests until they are not read any more.
+            asked = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n" * 1_000
+            async with asyncio.timeout(30):
+                while not gone.poll(0):
+                    with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                        deaf.send(asked)
+                    await asyncio.sleep(0.01)
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert b"200 OK" in await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+    (line,) = [line for line in lines if line["event"] == "web_reader_too_slow"]
+    assert line["unread_bytes"] > 0
 
 
 async def test_a_call_may_take_longer_than_headers(tax, monkeypatch):
