@@ -191,12 +191,18 @@ def _was_sent_on(record: TurnRecord, next_record: TurnRecord) -> bool:
 
 
 def _recent(record: TurnRecord) -> RecentTurn:
-    return RecentTurn(
-        agent_id=record.agent_id,
-        user_text=record.user_text[:TEXT_CHARACTERS_MAX],
-        agent_text=record.agent_text[:TEXT_CHARACTERS_MAX],
-        outcome=record.outcome.value if record.outcome else "",
-    )
+    """Return a turn as detectors read it: the same one while it is in memory, with their notes."""
+    if not record.heard:
+        record.heard.append(
+            RecentTurn(
+                agent_id=record.agent_id,
+                user_text=record.user_text[:TEXT_CHARACTERS_MAX],
+                agent_text=record.agent_text[:TEXT_CHARACTERS_MAX],
+                outcome=record.outcome.value if record.outcome else "",
+            )
+        )
+    turn: RecentTurn = record.heard[0]
+    return turn
 
 
 def _opinion(verdict: TopicVerdict, model: str) -> TopicOpinion:

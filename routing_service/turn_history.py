@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from msgspec.structs import replace
-
 from routing_service.core import events as ev
 from routing_service.core.commands import KnownTurn
-from routing_service.core.history import HistoryFold, TurnRecord
+from routing_service.core.history import HistoryFold, TurnRecord, changed
 from routing_service.core.turn_ids import revision_of_child
 from routing_service.core.vocabulary import Initiator
 from routing_service.storage.event_codec import decode_events
@@ -272,13 +270,7 @@ class TurnHistory:
 
 
 def _with_words(record: TurnRecord, message: ev.MessageRouted) -> TurnRecord:
-    return replace(
-        record,
-        has_message=True,
-        user_text=message.text,
-        user_items=message.items,
-        shown=[],
-    )
+    return changed(record, has_message=True, user_text=message.text, user_items=message.items)
 
 
 def _gives(change: Change, request_id: str, agent_id: str) -> bool:

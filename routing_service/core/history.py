@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +25,8 @@ class TurnRecord(msgspec.Struct, frozen=True):
     revision: the change by which the record is as it is: its answer's, or else its dispatch's.
     message_revision: the change that holds the user's words; has_message: they are filled in.
     outcome None and not is_abandoned: unanswered. size_bytes: about what it weighs in memory and in
-    an answer. shown: a place for whoever shows the record to keep what it made of it.
+    an answer. shown, heard: places for whoever shows the record, and for whoever judges by it what
+    the conversation is about, to keep what they made of it; empty again where the record changes.
     """
 
     position: tuple[int, int]
@@ -50,6 +52,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
     is_abandoned: bool = False
     size_bytes: int = 0
     shown: list[bytes] = msgspec.field(default_factory=list)
+    heard: list[Any] = msgspec.field(default_factory=list)
 
     @property
     def is_open(self) -> bool:
@@ -58,7 +61,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
 
     def answered(self, event: ev.TurnCompleted, revision: int, now_us: int) -> TurnRecord:
         """Return the record with the agent's answer."""
-        return replace(
+        return changed(
             self,
             revision=revision,
             agent_text=event.text,
@@ -71,8 +74,12 @@ class TurnRecord(msgspec.Struct, frozen=True):
             size_bytes=self.size_bytes
             + _size(event.text, event.items)
             + _utf8_bytes(event.message),
-            shown=[],
         )
+
+
+def changed(record: TurnRecord, **values: Any) -> TurnRecord:
+    """Return a record with other values, and with nothing kept of what was made of the old ones."""
+    return replace(record, **values, shown=[], heard=[])
 
 
 @dataclass(slots=True)
@@ -130,7 +137,7 @@ class HistoryFold:
                 case ev.TurnAbandoned():
                     known = self._records.get((event.request_id, event.agent_id))
                     if known is not None:
-                        self._put(replace(known, is_abandoned=True, revision=revision, shown=[]))
+                        self._put(changed(known, is_abandoned=True, revision=revision))
                 case _:
                     pass
         self._trim()
@@ -146,13 +153,12 @@ class HistoryFold:
             # The same request goes on with another agent: the first has had its part in it.
             before = self._records.get((event.turn_request_id, event.from_agent))
             if before is not None and before.is_open:
-                moved = replace(
+                moved = changed(
                     before,
                     outcome=OutcomeKind.HANDOFF,
                     handoff_message=event.message,
                     complete_us=now_us,
                     revision=position[0],
-                    shown=[],
                 )
                 self._put(moved)
         request_id = event.child_request_id or event.turn_request_id

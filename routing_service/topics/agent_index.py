@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from routing_service.topics.word_knowledge import WordKnowledge
-from routing_service.topics.words import stem
+from routing_service.topics.words import split, stem
 
 FIT_FEATURES: Final = (
     "examples",  # words shared with the examples, by how many of them have each
@@ -72,8 +72,12 @@ class AgentText:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as agents are compared with it: its words, and how much each tells here."""
+    """A message as agents are compared with it: its words, and how much each tells here.
 
+    whole: its words in order, folded and with their endings, as the dialogue's features read them.
+    """
+
+    whole: tuple[str, ...]
     words: tuple[str, ...]
     pairs: tuple[str, ...]
     weights: tuple[float, ...]
@@ -97,17 +101,15 @@ class AgentIndex:
         self._without_examples = tuple(i for i, texts in enumerate(examples) if not texts)
         self._undescribed = tuple(i for i, words in enumerate(described) if not words)
         self._registry_weights = _registry_weights(example_words, described, named)
-        self._shares = _shares(example_words)
-        self._pairs = _shares(example_pairs)
+        shares = _shares(example_words)
+        self._examples = _roots_and_gains(shares)
+        self._pairs = _roots_and_gains(_shares(example_pairs))
         self._pair_weights = _registry_weights(
             example_pairs, [[] for _ in agents], [[] for _ in agents]
         )
         self._described = _holders(described)
         self._named = _holders(named)
-        self._average = {
-            word: sum(share for _, share in holders) / max(1, len(agents))
-            for word, holders in self._shares.items()
-        }
+        self._mentioned = _mentioned(shares, self._described)
         self._example_index = tuple(self._index_examples(words) for words in example_words)
         senses = [[knowledge.senses(words) for words in texts] for texts in example_words]
         senses_described = [
@@ -128,7 +130,9 @@ class AgentIndex:
 
     def message(self, text: str) -> Message:
         """Read a text."""
-        words = self._knowledge.words(text)
+        whole = split(text)
+        found = list(map(stem, whole))
+        words = self._knowledge.words_of(found)
         weights = [sureness * self.weight(word) for word, sureness in words.items()]
         squares = sum(
             weight * weight
@@ -136,8 +140,9 @@ class AgentIndex:
             if not word.startswith("@")
         )
         return Message(
+            tuple(whole),
             tuple(words),
-            tuple(self._knowledge.pairs(text)),
+            tuple(self._knowledge.pairs_of(found)),
             tuple(weights),
             math.sqrt(squares),
             self._knowledge.senses(words),
@@ -155,17 +160,17 @@ class AgentIndex:
             weight = self.weight(word)
             if weight < _WEIGHT_MIN:
                 continue
-            whole += weight * weight
-            for place in self._described.get(word, ()):
-                found[place] += weight * weight
-            for place, share in self._shares.get(word, ()):
-                found[place] += weight * weight * share
+            square = weight * weight
+            whole += square
+            for place, share in self._mentioned.get(word, ()):
+                found[place] += square * share
         return [value / whole for value in found]
 
     def fits(self, message: Message) -> list[list[float]]:
         """Return for each of FIT_FEATURES its value for each agent, in the order of agent_ids.
 
         A list a feature rather than a list an agent: with many agents, that is half of the time.
+        Of what was computed of the registry only what the message shares is looked at.
         """
         count = len(self.agent_ids)
         examples, described, named = [0.0] * count, [0.0] * count, [0.0] * count
@@ -175,27 +180,23 @@ class AgentIndex:
             if weight < _WEIGHT_MIN:
                 continue
             is_concept = word.startswith("@")
-            average = self._average.get(word, 0.0) + _LIKELIHOOD_FLOOR
             to = concepts if is_concept else examples
-            base = weight * math.log(_LIKELIHOOD_FLOOR / average)
-            for place, share in self._shares.get(word, ()):
-                to[place] += weight * math.sqrt(share)
-                likelihood[place] += weight * math.log((share + _LIKELIHOOD_FLOOR) / average) - base
+            for place, root, gain in self._examples.get(word, ()):
+                to[place] += weight * root
+                likelihood[place] += weight * gain
             to = concepts_described if is_concept else described
             for place in self._described.get(word, ()):
                 to[place] += weight
+            to = concepts_described if is_concept else named
             for place in self._named.get(word, ()):
-                if is_concept:
-                    concepts_described[place] += weight
-                else:
-                    named[place] += weight
+                to[place] += weight
         pairs = [0.0] * count
         for pair in message.pairs:
             holders = self._pairs.get(pair, ())
             if holders:
                 weight = self._knowledge.weight(pair) * self._pair_weights[pair]
-                for place, share in holders:
-                    pairs[place] += weight * math.sqrt(share)
+                for place, root, _ in holders:
+                    pairs[place] += weight * root
         # One word that fits is worth more in a short message; the half added keeps it in bounds.
         scale = 1 / (message.length + 0.5)
         senses = _sense_fits(message, self._senses, count)
@@ -208,8 +209,9 @@ class AgentIndex:
         ]
         close = heapq.nlargest(_CLOSE_AGENTS, range(count), key=first.__getitem__)
         nearest, three = [0.0] * count, [0.0] * count
+        whole = math.sqrt(sum(weight * weight for weight in message.weights))
         for place in close:
-            nearest[place], three[place] = self._nearest(message, place)
+            nearest[place], three[place] = self._nearest(message, place, whole)
         examples = [value * scale for value in examples]
         described = [value * scale for value in described]
         concepts_described = [min(value, _CONCEPTS_MAX) for value in concepts_described]
@@ -235,8 +237,11 @@ class AgentIndex:
             [value / length for value in likelihood],
         ]
 
-    def _nearest(self, message: Message, place: int) -> tuple[float, float]:
-        """Return the similarity of the nearest example of an agent, and of its nearest three."""
+    def _nearest(self, message: Message, place: int, whole: float) -> tuple[float, float]:
+        """Return the similarity of the nearest example of an agent, and of its nearest three.
+
+        whole: the length of the message with its concepts.
+        """
         index = self._example_index[place]
         similar: dict[int, float] = {}
         for word, weight in zip(message.words, message.weights, strict=True):
@@ -244,7 +249,6 @@ class AgentIndex:
                 similar[example] = similar.get(example, 0.0) + weight * share
         if not similar:
             return 0.0, 0.0
-        whole = math.sqrt(sum(weight * weight for weight in message.weights))
         best = sorted(similar.values(), reverse=True)[:3]
         return best[0] / whole, sum(best) / (3 * whole)
 
@@ -319,6 +323,41 @@ def _shares(
         for word, count in counts.items():
             found.setdefault(word, []).append((place, count / (len(texts) + 1)))
     return {word: tuple(holders) for word, holders in found.items()}
+
+
+def _roots_and_gains(
+    shares: dict[str, tuple[tuple[int, float], ...]],
+) -> dict[str, tuple[tuple[int, float, float], ...]]:
+    """Return by word the agents that have it, the root of their share, and what it makes likelier.
+
+    The latter is the logarithm of how much likelier a word is where it is said by that share than
+    where nobody says it. Both are wanted of each message, and there are few different shares.
+    """
+    known: dict[float, tuple[float, float]] = {}
+    found: dict[str, tuple[tuple[int, float, float], ...]] = {}
+    for word, holders in shares.items():
+        values: list[tuple[int, float, float]] = []
+        for place, share in holders:
+            if share not in known:
+                gain = math.log((share + _LIKELIHOOD_FLOOR) / _LIKELIHOOD_FLOOR)
+                known[share] = math.sqrt(share), gain
+            values.append((place, *known[share]))
+        found[word] = tuple(values)
+    return found
+
+
+def _mentioned(
+    shares: dict[str, tuple[tuple[int, float], ...]], described: dict[str, tuple[int, ...]]
+) -> dict[str, tuple[tuple[int, float], ...]]:
+    """Return by word the agents that speak of it, and how much: described at once and examples."""
+    found: dict[str, dict[int, float]] = {
+        word: dict.fromkeys(places, 1.0) for word, places in described.items()
+    }
+    for word, holders in shares.items():
+        agents = found.setdefault(word, {})
+        for place, share in holders:
+            agents[place] = agents.get(place, 0.0) + share
+    return {word: tuple(agents.items()) for word, agents in found.items()}
 
 
 def _holders(words_by_agent: list[list[str]]) -> dict[str, tuple[int, ...]]:

@@ -80,6 +80,9 @@ OPENING_FEATURES: Final = (
     "agents",
 )
 
+_STEMS_SAID: Final = "stems of both, 1"
+"""Names what is kept of a turn. Another number where it is made in another way."""
+
 _AFFIRMS: Final = CUES.index("affirms")
 _SHORT_WORDS: Final = 4
 _BEGINNING_WORDS: Final = 6
@@ -106,7 +109,6 @@ class Reading:
 
     question: TopicQuestion
     message: Message
-    words: tuple[str, ...]
     fits: list[list[float]]
     fit: list[float]
     present: int
@@ -127,18 +129,16 @@ def read(question: TopicQuestion, index: AgentIndex, fit_weights: Sequence[float
             if agent_id in index.place:
                 present, is_released = index.place[agent_id], True
                 break
-    words = tuple(split(question.text))
     last = question.recent[-1] if question.recent else None
     last_words = tuple(split(last.agent_text)) if last else ()
-    targets = _targets(question, index, message, words, fit, last_words, present)
-    return Reading(question, message, words, fits, fit, present, is_released, targets, last_words)
+    targets = _targets(question, index, message, fit, last_words, present)
+    return Reading(question, message, fits, fit, present, is_released, targets, last_words)
 
 
 def _targets(  # noqa: PLR0917 - parts of one reading that is being made
     question: TopicQuestion,
     index: AgentIndex,
     message: Message,
-    words: tuple[str, ...],
     fit: list[float],
     last_words: tuple[str, ...],
     present: int,
@@ -159,7 +159,7 @@ def _targets(  # noqa: PLR0917 - parts of one reading that is being made
     announced_accepted = announced
     if last_words:
         announced = index.mentions(last_words)
-        if len(words) <= _SHORT_WORDS and cues_of(words)[_AFFIRMS]:
+        if len(message.whole) <= _SHORT_WORDS and cues_of(message.whole)[_AFFIRMS]:
             announced_accepted = announced
     remembered = [0.0] * count
     for place, share in _remembered(question.recent, index, message).items():
@@ -171,13 +171,12 @@ def _remembered(
     recent: Sequence[RecentTurn], index: AgentIndex, message: Message
 ) -> dict[int, float]:
     """Return by place how much of what the message tells was said in that agent's turns."""
+    asked = frozenset(message.words)
     said: dict[int, set[str]] = {}
     for turn in recent:
         place = index.place.get(turn.agent_id)
         if place is not None:
-            words = said.setdefault(place, set())
-            words.update(map(stem, split(turn.user_text)))
-            words.update(map(stem, split(turn.agent_text)))
+            said.setdefault(place, set()).update(asked.intersection(_stems_said(turn)))
     scale = 1 / (message.length * message.length + 0.5)
     return {
         place: scale
@@ -190,6 +189,19 @@ def _remembered(
     }
 
 
+def _stems_said(turn: RecentTurn) -> tuple[str, ...]:
+    """Return the different stems of a turn, its user's and its agent's.
+
+    Kept with the turn: each message is compared with all recent turns, and reading them anew was
+    half of a verdict. They depend on no registry.
+    """
+    return turn.notes.kept(_STEMS_SAID, lambda: _read_stems(turn))
+
+
+def _read_stems(turn: RecentTurn) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(stem, (*split(turn.user_text), *split(turn.agent_text)))))
+
+
 def stay_features(reading: Reading, target_scores: Sequence[float], other: int) -> list[float]:
     """Return STAY_FEATURES. other: the place of the best other agent, by target_scores."""
     question, present = reading.question, reading.present
@@ -198,7 +210,7 @@ def stay_features(reading: Reading, target_scores: Sequence[float], other: int) 
         (score for i, score in enumerate(target_scores) if i not in (present, other)),
         default=target_scores[other] - 10.0,
     )
-    words = reading.words
+    words = reading.message.whole
     last = question.recent[-1] if question.recent else None
     last_text = last.agent_text if last else ""
     outcome = last.outcome if last else ""
@@ -244,7 +256,7 @@ def stay_features(reading: Reading, target_scores: Sequence[float], other: int) 
 
 def opening_features(reading: Reading, best: int, places: Sequence[int]) -> list[float]:
     """Return OPENING_FEATURES. best: the place of the best agent. places: those that may be it."""
-    words = reading.words
+    words = reading.message.whole
     shares = softmax(reading.fit)
     second = max((reading.fit[i] for i in places if i != best), default=reading.fit[best] - 10.0)
     known = max(reading.fits[FIT_FEATURES.index("examples")])
@@ -280,7 +292,9 @@ def weighted(columns: Sequence[Sequence[float]], weights: Sequence[float]) -> li
     """Return for each agent the sum of its features, each times its weight."""
     scores = [0.0] * len(columns[0])
     for column, weight in zip(columns, weights, strict=True):
-        scores = [score + weight * value for score, value in zip(scores, column, strict=True)]
+        # Some features are hardly ever there: no agent without examples, nobody announced.
+        if any(column):
+            scores = [score + weight * value for score, value in zip(scores, column, strict=True)]
     return scores
 
 

@@ -8,8 +8,8 @@ verdict on every replica, and asking changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -20,17 +20,57 @@ RECENT_TURNS_MAX: Final = 8
 """Turns that a question carries: what a message refers back to is rarely further away."""
 
 
+_Made = TypeVar("_Made")
+
+
+class TurnNotes:
+    """What a detector made of a turn, kept with the turn in memory, so that it is made once.
+
+    One value, of whoever wrote last; gone after a restart, and made anew where it is not there. It
+    is no part of what is asked: turns with other notes are equal.
+    """
+
+    __slots__ = ("_note",)
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._note: tuple[str, Any] = ("", None)
+
+    def kept(self, maker: str, make: Callable[[], _Made]) -> _Made:
+        """Return what was made of the turn, or make it.
+
+        maker: names what makes it, and whatever else it depends on: the model's version, and the
+        registry's where it is made for one registry. Another name's value is never returned.
+        """
+        # Read and written whole: another thread may keep something else meanwhile.
+        known, value = self._note
+        if known == maker:
+            found: _Made = value
+            return found
+        made = make()
+        self._note = (maker, made)
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        """Say that notes make no difference."""
+        return isinstance(other, TurnNotes)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class RecentTurn(msgspec.Struct, frozen=True):
     """One earlier turn of the session.
 
     agent_id: who answered, or is to. agent_text: "" while the turn is open. outcome: proceed |
-    follow_up | complete | handoff | failure | approval_needed; "" while it is open.
+    follow_up | complete | handoff | failure | approval_needed; "" while it is open. notes: a place
+    for the detector.
     """
 
     agent_id: str
     user_text: str
     agent_text: str = ""
     outcome: str = ""
+    notes: TurnNotes = msgspec.field(default_factory=TurnNotes)
 
 
 class TopicQuestion(msgspec.Struct, frozen=True):

@@ -6,9 +6,9 @@ depends on an agent's id, on the order of agents, on time or on chance.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from routing_service.core.registry import AgentKind
@@ -98,19 +98,17 @@ class TrainedDetector:
         reading = read(question, index, self._fit_weights)
         shares = self._opening_shares(reading) if reading.present < 0 else self._shares(reading)
         active = question.active_agent_id
-        candidates = {index.place.get(agent_id, -1) for agent_id in question.candidate_ids}
-        candidates -= {-1, index.place.get(active, -1)}
-        # A tie goes to the first of its ids: agents are in their order.
-        best = heapq.nsmallest(RANKED_MAX, candidates, key=lambda place: (-shares[place], place))
+        candidates, ids = question.candidate_ids, index.agent_ids
+        # A tie goes to the first of its ids: agents are in their order, and sorting keeps it.
+        in_order = sorted(range(len(shares)), key=shares.__getitem__, reverse=True)
+        may_be_ranked = (at for at in in_order if ids[at] in candidates and ids[at] != active)
+        best = tuple(islice(may_be_ranked, RANKED_MAX))
         stay = 0.0
         if active:
             # An agent that the registry says nothing of keeps what nobody else is likely to get.
             stay = shares[reading.present] if reading.present >= 0 else 1.0 - sum(shares)
         return TopicVerdict(
-            ranked=tuple(
-                (index.agent_ids[place], round(shares[place], _PROBABILITY_DIGITS))
-                for place in best
-            ),
+            ranked=tuple((ids[place], round(shares[place], _PROBABILITY_DIGITS)) for place in best),
             stay=round(max(0.0, stay), _PROBABILITY_DIGITS),
         )
 

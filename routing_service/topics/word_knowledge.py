@@ -52,7 +52,10 @@ class WordKnowledge:
         Each with how sure it is to be meant: 1 for a word, less for a concept that only an
         everyday word stands for, or one that may also mean something else.
         """
-        found = stems(text)
+        return self.words_of(stems(text))
+
+    def words_of(self, found: list[str]) -> dict[str, float]:
+        """Return the same of the stems of a text."""
         words = dict.fromkeys(found[:WORDS_MAX], 1.0)
         for concept, word, meanings in concepts_of(found[:WORDS_MAX], self.concepts):
             sureness = max(_MEANT_AT_LEAST, self.weight(word)) / math.sqrt(meanings)
@@ -61,8 +64,11 @@ class WordKnowledge:
 
     def pairs(self, text: str) -> list[str]:
         """Return the different pairs of neighbouring words of a text, WORDS_MAX at most."""
-        words = stems(text)[: WORDS_MAX + 1]
-        return list(dict.fromkeys(f"{one} {other}" for one, other in pairwise(words)))
+        return self.pairs_of(stems(text))
+
+    def pairs_of(self, found: list[str]) -> list[str]:
+        """Return the same of the stems of a text."""
+        return list(map(" ".join, dict.fromkeys(pairwise(found[: WORDS_MAX + 1]))))
 
     def senses(self, words: Iterable[str]) -> tuple[tuple[int, float], ...]:
         """Return the likeliest senses of words and their probabilities, best first.
