@@ -7,9 +7,9 @@ the order of agents changes nothing.
 
 from __future__ import annotations
 
-import heapq
 import math
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -58,6 +58,7 @@ _LIKELIHOOD_FLOOR: Final = 0.02
 _SENSE_FLOOR: Final = 0.02
 _SENSE_HELD_FLOOR: Final = 0.02
 """Keep what was never seen from being impossible."""
+_SENSE_FLOOR_LOG: Final = math.log(_SENSE_FLOOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ class AgentIndex:
         self._named = _holders(named)
         self._mentioned = _mentioned(shares, self._described)
         self._example_index = tuple(self._index_examples(words) for words in example_words)
+        self._example_counts = tuple(map(len, example_words))
         senses = [[knowledge.senses(words) for words in texts] for texts in example_words]
         senses_described = [
             [
@@ -207,15 +209,16 @@ class AgentIndex:
                 examples, described, named, concepts, senses, strict=True
             )
         ]
-        close = heapq.nlargest(_CLOSE_AGENTS, range(count), key=first.__getitem__)
+        close = places_of_best(first, _CLOSE_AGENTS)
         nearest, three = [0.0] * count, [0.0] * count
         whole = math.sqrt(sum(weight * weight for weight in message.weights))
         for place in close:
             nearest[place], three[place] = self._nearest(message, place, whole)
         examples = [value * scale for value in examples]
         described = [value * scale for value in described]
-        concepts_described = [min(value, _CONCEPTS_MAX) for value in concepts_described]
-        log_described = [math.log(value + _SENSE_FLOOR) for value in senses_described]
+        concepts = _at_most(_CONCEPTS_MAX, concepts)
+        concepts_described = _at_most(_CONCEPTS_MAX, concepts_described)
+        log_described = _logarithms(senses_described)
         length = 2.0 + message.length
         return [
             examples,
@@ -225,13 +228,13 @@ class AgentIndex:
             described,
             _only(described, self._without_examples),
             [value * scale for value in named],
-            [min(value, _CONCEPTS_MAX) for value in concepts],
+            concepts,
             concepts_described,
             _only(concepts_described, self._without_examples),
             [value * scale for value in pairs],
             senses,
             [value - 0.5 if value > 0.5 else 0.0 for value in senses],  # noqa: PLR2004 - a half
-            [math.log(value + _SENSE_FLOOR) for value in senses],
+            _logarithms(senses),
             log_described,
             _only(log_described, self._without_examples),
             [value / length for value in likelihood],
@@ -243,14 +246,14 @@ class AgentIndex:
         whole: the length of the message with its concepts.
         """
         index = self._example_index[place]
-        similar: dict[int, float] = {}
+        similar = [0.0] * self._example_counts[place]
         for word, weight in zip(message.words, message.weights, strict=True):
             for example, share in index.get(word, ()):
-                similar[example] = similar.get(example, 0.0) + weight * share
-        if not similar:
+                similar[example] += weight * share
+        if not any(similar):
             return 0.0, 0.0
-        best = sorted(similar.values(), reverse=True)[:3]
-        return best[0] / whole, sum(best) / (3 * whole)
+        similar.sort(reverse=True)
+        return similar[0] / whole, sum(similar[:3]) / (3 * whole)
 
     def _index_examples(
         self, example_words: list[dict[str, float]]
@@ -264,6 +267,25 @@ class AgentIndex:
                 if weight > 0:
                     found.setdefault(word, []).append((number, weight / length))
         return {word: tuple(holders) for word, holders in found.items()}
+
+
+def places_of_best(values: Sequence[float], count: int) -> list[int]:
+    """Return the places of the highest values, best first; of equal ones the first."""
+    # Sorting bare numbers and looking for those above a bound beats every way with a key.
+    bound = sorted(values, reverse=True)[: count or 1][-1] if values else 0.0
+    places = [place for place, value in enumerate(values) if value >= bound]
+    places.sort(key=values.__getitem__, reverse=True)
+    return places[:count]
+
+
+def _at_most(bound: float, values: list[float]) -> list[float]:
+    return [bound if value > bound else value for value in values]  # noqa: FURB136 - a call each
+
+
+def _logarithms(values: list[float]) -> list[float]:
+    """Return the logarithms of probabilities, of which most are 0 where there are many agents."""
+    log = math.log
+    return [log(value + _SENSE_FLOOR) if value else _SENSE_FLOOR_LOG for value in values]
 
 
 def _only(values: list[float], places: tuple[int, ...]) -> list[float]:
@@ -331,19 +353,16 @@ def _roots_and_gains(
     """Return by word the agents that have it, the root of their share, and what it makes likelier.
 
     The latter is the logarithm of how much likelier a word is where it is said by that share than
-    where nobody says it. Both are wanted of each message, and there are few different shares.
+    where nobody says it. Both are wanted of each message. An agent has few different shares, and
+    what is equal is one object: a message reads thousands of them, from as little memory as can be.
     """
-    known: dict[float, tuple[float, float]] = {}
-    found: dict[str, tuple[tuple[int, float, float], ...]] = {}
-    for word, holders in shares.items():
-        values: list[tuple[int, float, float]] = []
+    known: dict[tuple[int, float], tuple[int, float, float]] = {}
+    for holders in shares.values():
         for place, share in holders:
-            if share not in known:
+            if (place, share) not in known:
                 gain = math.log((share + _LIKELIHOOD_FLOOR) / _LIKELIHOOD_FLOOR)
-                known[share] = math.sqrt(share), gain
-            values.append((place, *known[share]))
-        found[word] = tuple(values)
-    return found
+                known[place, share] = (place, math.sqrt(share), gain)
+    return {word: tuple(known[held] for held in holders) for word, holders in shares.items()}
 
 
 def _mentioned(
@@ -357,7 +376,11 @@ def _mentioned(
         agents = found.setdefault(word, {})
         for place, share in holders:
             agents[place] = agents.get(place, 0.0) + share
-    return {word: tuple(agents.items()) for word, agents in found.items()}
+    known: dict[tuple[int, float], tuple[int, float]] = {}
+    return {
+        word: tuple(known.setdefault(held, held) for held in agents.items())
+        for word, agents in found.items()
+    }
 
 
 def _holders(words_by_agent: list[list[str]]) -> dict[str, tuple[int, ...]]:
@@ -368,7 +391,8 @@ def _holders(words_by_agent: list[list[str]]) -> dict[str, tuple[int, ...]]:
     return {word: tuple(places) for word, places in found.items()}
 
 
-_Shares = dict[int, tuple[tuple[int, float], ...]]
+_Shares = dict[int, tuple[tuple[int, ...], "array[float]"]]
+"""By sense the agents that have it, and for each of them its share."""
 
 
 def _sense_shares(senses_by_agent: list[list[tuple[tuple[int, float], ...]]]) -> _Shares:
@@ -379,19 +403,18 @@ def _sense_shares(senses_by_agent: list[list[tuple[tuple[int, float], ...]]]) ->
             for sense, probability in senses:
                 agents = held.setdefault(sense, {})
                 agents[place] = agents.get(place, 0.0) + probability / len(texts)
-    return {
-        sense: tuple(
-            (place, share / (_SENSE_HELD_FLOOR + sum(agents.values())))
-            for place, share in agents.items()
-        )
-        for sense, agents in held.items()
-    }
+    found: _Shares = {}
+    for sense, agents in held.items():
+        whole = _SENSE_HELD_FLOOR + sum(agents.values())
+        found[sense] = tuple(agents), array("d", (share / whole for share in agents.values()))
+    return found
 
 
 def _sense_fits(message: Message, shares: _Shares, count: int) -> list[float]:
     """Return how likely what a message asks for is what each agent is asked for."""
     fits = [0.0] * count
     for sense, probability in message.senses:
-        for place, share in shares.get(sense, ()):
-            fits[place] += probability * share
+        if sense in shares:
+            for place, share in zip(*shares[sense], strict=True):
+                fits[place] += probability * share
     return fits

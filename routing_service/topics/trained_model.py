@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from routing_service.core.registry import AgentKind
-from routing_service.topics.agent_index import AgentIndex, AgentText
+from routing_service.topics.agent_index import AgentIndex, AgentText, places_of_best
 from routing_service.topics.concepts import load_concepts
 from routing_service.topics.dialogue_features import (
     Reading,
     opening_features,
+    powers_of,
     read,
     softmax,
     stay_features,
@@ -99,10 +99,15 @@ class TrainedDetector:
         shares = self._opening_shares(reading) if reading.present < 0 else self._shares(reading)
         active = question.active_agent_id
         candidates, ids = question.candidate_ids, index.agent_ids
-        # A tie goes to the first of its ids: agents are in their order, and sorting keeps it.
-        in_order = sorted(range(len(shares)), key=shares.__getitem__, reverse=True)
-        may_be_ranked = (at for at in in_order if ids[at] in candidates and ids[at] != active)
-        best = tuple(islice(may_be_ranked, RANKED_MAX))
+        places = [
+            place
+            for place, agent_id in enumerate(ids)
+            if agent_id in candidates and agent_id != active
+        ]
+        # A tie goes to the first of its ids: agents are in their order, and so are places.
+        best = [
+            places[at] for at in places_of_best([shares[place] for place in places], RANKED_MAX)
+        ]
         stay = 0.0
         if active:
             # An agent that the registry says nothing of keeps what nobody else is likely to get.
@@ -116,15 +121,16 @@ class TrainedDetector:
         """Return each agent's probability where somebody has, or last had, the conversation."""
         present = reading.present
         scores = weighted(reading.targets, self._target_weights)
-        others = [place for place in range(len(scores)) if place != present]
-        shares = [0.0] * len(scores)
-        if not others:
-            shares[present] = 1.0
-            return shares
-        other = max(others, key=scores.__getitem__)
-        shares[present] = stay = self._stay.probability(stay_features(reading, scores, other))
-        for place, share in zip(others, softmax([scores[i] for i in others]), strict=True):
-            shares[place] = (1 - stay) * share
+        if len(scores) == 1:
+            return [1.0]
+        of_others = scores.copy()
+        of_others[present] = -math.inf
+        other = of_others.index(max(of_others))
+        stay = self._stay.probability(stay_features(reading, scores, other))
+        powers = powers_of(of_others)
+        leaves = (1 - stay) / sum(powers)
+        shares = [leaves * power for power in powers]
+        shares[present] = stay
         return shares
 
     def _opening_shares(self, reading: Reading) -> list[float]:

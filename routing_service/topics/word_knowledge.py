@@ -86,13 +86,10 @@ class WordKnowledge:
             share = weight / length
             for sense, leaning in leanings:
                 scores[sense] += share * leaning
-        best = max(scores)
-        powers = [math.exp(score - best) for score in scores]
+        exp, best = math.exp, max(scores)
+        powers = [exp(score - best) for score in scores]
         whole = sum(powers)
-        likely = [
-            (sense, power / whole)
-            for sense, power in enumerate(powers)
-            if power >= whole * _PROBABILITY_MIN
-        ]
+        bound = whole * _PROBABILITY_MIN
+        likely = [(sense, power / whole) for sense, power in enumerate(powers) if power >= bound]
         likely.sort(key=lambda found: -found[1])
         return tuple(likely[:SENSES_KEPT])
