@@ -183,7 +183,7 @@ def _fit_groups(
             if len(episode.agents) > 1:
                 index = AgentIndex(episode.agents, part.knowledge)
                 for text, place in episode.messages:
-                    yield _rows(index.fits(index.message(text))), place
+                    yield _rows(index.fits(index.message(text)).columns), place
         for _ in range(_EPISODES):
             corpus = chance.choice(corpora)
             usable = [r for r in requests[corpus.name] if part.may_use(corpus.name, r[0])]
@@ -192,7 +192,7 @@ def _fit_groups(
             if len(agents) > 1:
                 index = AgentIndex(agents, part.knowledge)
                 for text, owner in batch:
-                    yield _rows(index.fits(index.message(text))), index.place[owner]
+                    yield _rows(index.fits(index.message(text)).columns), index.place[owner]
 
 
 def _pools(

@@ -11,7 +11,7 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -86,6 +86,19 @@ class Message:
     senses: tuple[tuple[int, float], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """How a message fits agents.
+
+    places: who they are, in the order of the index; all of them, or those that share most with the
+    message. columns: for each of FIT_FEATURES its value for each of them. A list a feature rather
+    than a list an agent: with many agents, that is half of the time.
+    """
+
+    places: Sequence[int]
+    columns: list[list[float]]
+
+
 class AgentIndex:
     """The agents of a registry, ready to be compared. Immutable once made."""
 
@@ -99,8 +112,9 @@ class AgentIndex:
         example_pairs = [[knowledge.pairs(text) for text in texts] for texts in examples]
         described = [_all_words(agent.descriptions, knowledge) for agent in agents]
         named = [_all_words(agent.names, knowledge) for agent in agents]
-        self._without_examples = tuple(i for i, texts in enumerate(examples) if not texts)
-        self._undescribed = tuple(i for i, words in enumerate(described) if not words)
+        # In order, and found at once.
+        self._without_examples = dict.fromkeys(i for i, texts in enumerate(examples) if not texts)
+        self._undescribed = dict.fromkeys(i for i, words in enumerate(described) if not words)
         self._registry_weights = _registry_weights(example_words, described, named)
         shares = _shares(example_words)
         self._examples = _roots_and_gains(shares)
@@ -168,11 +182,12 @@ class AgentIndex:
                 found[place] += square * share
         return [value / whole for value in found]
 
-    def fits(self, message: Message) -> list[list[float]]:
-        """Return for each of FIT_FEATURES its value for each agent, in the order of agent_ids.
+    def fits(self, message: Message, most: int = 0, also: Iterable[int] = ()) -> Fits:
+        """Compare a message with agents.
 
-        A list a feature rather than a list an agent: with many agents, that is half of the time.
-        Of what was computed of the registry only what the message shares is looked at.
+        most: how many are compared in full, 0 = all: the others share least with the message. also:
+        the places of those that are compared besides. Of what was computed of the registry only
+        what the message shares is looked at.
         """
         count = len(self.agent_ids)
         examples, described, named = [0.0] * count, [0.0] * count, [0.0] * count
@@ -214,31 +229,47 @@ class AgentIndex:
         whole = math.sqrt(sum(weight * weight for weight in message.weights))
         for place in close:
             nearest[place], three[place] = self._nearest(message, place, whole)
+        places: Sequence[int] = range(count)
+        without_examples: Collection[int] = self._without_examples
+        undescribed: Collection[int] = self._undescribed
+        if 0 < most < count:
+            places = sorted({*places_of_best(first, most), *also})
+            examples, nearest, three, described, named, concepts = _at(
+                places, examples, nearest, three, described, named, concepts
+            )
+            concepts_described, pairs, senses, senses_described, likelihood = _at(
+                places, concepts_described, pairs, senses, senses_described, likelihood
+            )
+            without_examples, undescribed = (
+                [at for at, place in enumerate(places) if place in without]
+                for without in (without_examples, undescribed)
+            )
         examples = [value * scale for value in examples]
         described = [value * scale for value in described]
         concepts = _at_most(_CONCEPTS_MAX, concepts)
         concepts_described = _at_most(_CONCEPTS_MAX, concepts_described)
         log_described = _logarithms(senses_described)
         length = 2.0 + message.length
-        return [
+        columns = [
             examples,
-            _only(examples, self._undescribed),
+            _only(examples, undescribed),
             nearest,
             three,
             described,
-            _only(described, self._without_examples),
+            _only(described, without_examples),
             [value * scale for value in named],
             concepts,
             concepts_described,
-            _only(concepts_described, self._without_examples),
+            _only(concepts_described, without_examples),
             [value * scale for value in pairs],
             senses,
             [value - 0.5 if value > 0.5 else 0.0 for value in senses],  # noqa: PLR2004 - a half
             _logarithms(senses),
             log_described,
-            _only(log_described, self._without_examples),
+            _only(log_described, without_examples),
             [value / length for value in likelihood],
         ]
+        return Fits(places, columns)
 
     def _nearest(self, message: Message, place: int, whole: float) -> tuple[float, float]:
         """Return the similarity of the nearest example of an agent, and of its nearest three.
@@ -288,7 +319,13 @@ def _logarithms(values: list[float]) -> list[float]:
     return [log(value + _SENSE_FLOOR) if value else _SENSE_FLOOR_LOG for value in values]
 
 
-def _only(values: list[float], places: tuple[int, ...]) -> list[float]:
+def _at(places: Sequence[int], *columns: list[float]) -> Iterator[list[float]]:
+    """Yield the values of each column at some places alone."""
+    for column in columns:
+        yield [column[place] for place in places]
+
+
+def _only(values: list[float], places: Iterable[int]) -> list[float]:
     """Return values at some places, and 0 everywhere else."""
     found = [0.0] * len(values)
     for place in places:

@@ -7,11 +7,16 @@ are told apart by how they fit and by what they did in this dialogue, never by w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from routing_service.topics.agent_index import FIT_FEATURES, AgentIndex, Message
+from routing_service.topics.agent_index import (
+    FIT_FEATURES,
+    AgentIndex,
+    Message,
+    places_of_best,
+)
 from routing_service.topics.cues import CUES, cues_of
 from routing_service.topics.topic_detector import RecentTurn, TopicQuestion
 from routing_service.topics.words import split, stem
@@ -84,6 +89,8 @@ _STEMS_SAID: Final = "stems of both, 1"
 """Names what is kept of a turn. Another number where it is made in another way."""
 
 _AFFIRMS: Final = CUES.index("affirms")
+_ANNOUNCED_KEPT: Final = 4
+"""Agents that are compared because the last answer speaks of them, where not all are."""
 _SHORT_WORDS: Final = 4
 _BEGINNING_WORDS: Final = 6
 _CUE_MAX: Final = 2
@@ -101,14 +108,17 @@ _NUMBER_WORDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A question as it is judged.
+    """A question as it is judged: among those agents that it is compared with in full.
 
-    fits, targets: for each feature, its value for each agent. fit: the score of each agent.
-    present: the place of the agent who has the conversation, or had it last; -1 at an opening.
+    agent_ids: who they are, in the order of their ids; agents: how many the registry has. fits,
+    targets: for each feature, its value for each of them. fit: the score of each. present: the
+    place among them of the agent who has the conversation, or had it last; -1 at an opening.
     """
 
     question: TopicQuestion
     message: Message
+    agent_ids: Sequence[str]
+    agents: int
     fits: list[list[float]]
     fit: list[float]
     present: int
@@ -117,64 +127,92 @@ class Reading:
     last_words: tuple[str, ...]
 
 
-def read(question: TopicQuestion, index: AgentIndex, fit_weights: Sequence[float]) -> Reading:
-    """Compare a question with every agent."""
+def read(
+    question: TopicQuestion, index: AgentIndex, fit_weights: Sequence[float], most: int = 0
+) -> Reading:
+    """Compare a question with agents.
+
+    most: with how many in full, 0 = all. Those that have or had the conversation, and those that
+    the last answer speaks of, are among them whatever the message says.
+    """
     message = index.message(question.text)
-    fits = index.fits(message)
-    fit = weighted(fits, fit_weights)
-    present = index.place.get(question.active_agent_id, -1)
+    last = question.recent[-1] if question.recent else None
+    last_words = tuple(split(last.agent_text)) if last else ()
+    announced = index.mentions(last_words) if last_words else []
+    place = index.place
+    also: list[int] = []
+    if 0 < most < len(place):
+        known = (question.active_agent_id, *question.earlier_agent_ids)
+        also = [place[agent_id] for agent_id in known if agent_id in place]
+        also += places_of_best(announced, _ANNOUNCED_KEPT)
+    fits = index.fits(message, most, also)
+    agent_ids: Sequence[str] = index.agent_ids
+    if len(fits.places) < len(agent_ids):
+        announced = [announced[at] for at in fits.places] if announced else []
+        agent_ids = [agent_ids[at] for at in fits.places]
+        place = {agent_id: at for at, agent_id in enumerate(agent_ids)}
+    fit = weighted(fits.columns, fit_weights)
+    present = place.get(question.active_agent_id, -1)
     is_released = False
     if present < 0 and not question.active_agent_id:
         for agent_id in reversed(question.earlier_agent_ids):
-            if agent_id in index.place:
-                present, is_released = index.place[agent_id], True
+            if agent_id in place:
+                present, is_released = place[agent_id], True
                 break
-    last = question.recent[-1] if question.recent else None
-    last_words = tuple(split(last.agent_text)) if last else ()
-    targets = _targets(question, index, message, fit, last_words, present)
-    return Reading(question, message, fits, fit, present, is_released, targets, last_words)
+    targets = _targets(question, place, message, fit, announced, present)
+    return Reading(
+        question=question,
+        message=message,
+        agent_ids=agent_ids,
+        agents=len(index.agent_ids),
+        fits=fits.columns,
+        fit=fit,
+        present=present,
+        is_released=is_released,
+        targets=targets,
+        last_words=last_words,
+    )
 
 
 def _targets(  # noqa: PLR0917 - parts of one reading that is being made
     question: TopicQuestion,
-    index: AgentIndex,
+    places: Mapping[str, int],
     message: Message,
     fit: list[float],
-    last_words: tuple[str, ...],
+    announced: list[float],
     present: int,
 ) -> list[list[float]]:
     """Return TARGET_FEATURES of each agent."""
     count = len(fit)
     was_last, was_earlier = [0.0] * count, [0.0] * count
     others = [
-        index.place[agent_id]
+        places[agent_id]
         for agent_id in question.earlier_agent_ids
-        if index.place.get(agent_id, present) != present
+        if places.get(agent_id, present) != present
     ]
     for place in others:
         was_earlier[place] = 1.0
     if others:
         was_last[others[-1]] = 1.0
-    announced = [0.0] * count
-    announced_accepted = announced
-    if last_words:
-        announced = index.mentions(last_words)
-        if len(message.whole) <= _SHORT_WORDS and cues_of(message.whole)[_AFFIRMS]:
-            announced_accepted = announced
+    announced_accepted = [0.0] * count
+    if not announced:
+        announced = announced_accepted
+    elif len(message.whole) <= _SHORT_WORDS and cues_of(message.whole)[_AFFIRMS]:
+        announced_accepted = announced
     remembered = [0.0] * count
-    for place, share in _remembered(question.recent, index, message).items():
+    for place, share in _remembered(question.recent, places, message).items():
         remembered[place] = share
     return [fit, was_last, was_earlier, announced, announced_accepted, remembered]
 
 
 def _remembered(
-    recent: Sequence[RecentTurn], index: AgentIndex, message: Message
+    recent: Sequence[RecentTurn], places: Mapping[str, int], message: Message
 ) -> dict[int, float]:
     """Return by place how much of what the message tells was said in that agent's turns."""
     asked = frozenset(message.words)
     said: dict[int, set[str]] = {}
     for turn in recent:
-        place = index.place.get(turn.agent_id)
+        place = places.get(turn.agent_id)
         if place is not None:
             said.setdefault(place, set()).update(asked.intersection(_stems_said(turn)))
     scale = 1 / (message.length * message.length + 0.5)
@@ -270,7 +308,7 @@ def opening_features(reading: Reading, best: int, places: Sequence[int]) -> list
         sum(word.isdigit() or word in _NUMBER_WORDS for word in words) / (1 + len(words)),
         known + described <= 0,
         max(known, described),
-        math.log(len(reading.fit)),
+        math.log(reading.agents),
     ]
 
 

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 RANKED_MAX: Final = 5
 """Agents in a verdict: more are hardly ever above a hundredth."""
 
+AGENTS_COMPARED: Final = 32
+"""Agents that a message is compared with in full: those that share most with it, and whoever the
+dialogue speaks for. What is left of a probability for the others is nobody's."""
+
 _PROBABILITY_DIGITS: Final = 6
 
 
@@ -95,10 +99,10 @@ class TrainedDetector:
         index = self._index
         if not index.agent_ids:
             return TopicVerdict(stay=1.0 if question.active_agent_id else 0.0)
-        reading = read(question, index, self._fit_weights)
+        reading = read(question, index, self._fit_weights, AGENTS_COMPARED)
         shares = self._opening_shares(reading) if reading.present < 0 else self._shares(reading)
         active = question.active_agent_id
-        candidates, ids = question.candidate_ids, index.agent_ids
+        candidates, ids = question.candidate_ids, reading.agent_ids
         places = [
             place
             for place, agent_id in enumerate(ids)

@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing_service.core.registry import Agent, AgentKind, Registry
-from routing_service.topics import load_topic_model
-from routing_service.topics.topic_detector import RecentTurn, TopicQuestion, TopicVerdict
+from routing_service.topics import load_topic_model, trained_model
+from routing_service.topics.dialogue_features import read
+from routing_service.topics.topic_detector import (
+    RecentTurn,
+    TopicDetector,
+    TopicQuestion,
+    TopicVerdict,
+)
 
 MODEL = load_topic_model()
 
@@ -350,6 +356,66 @@ def test_two_hundred_agents_are_told_apart():
     for agent in registry.specialists[::20]:
         verdict = detector.judge(TopicQuestion(text=agent.examples[3], candidate_ids=ids))
         assert best(verdict) == agent.agent_id
+
+
+def asked_of_many(registry: Registry, detector: TopicDetector) -> list[TopicVerdict]:
+    """Verdicts on questions to many agents."""
+    agents = registry.specialists
+    ids = tuple(agent.agent_id for agent in agents)
+    found = []
+    for agent, other in zip(agents[::40], agents[5::40], strict=True):
+        turn = RecentTurn(other.agent_id, "hello", agents[7].description["en"] + "?", "proceed")
+        for text in (agent.examples[1], "yes please", other.examples[2]):
+            found.append(detector.judge(TopicQuestion(text=text, candidate_ids=ids)))
+            question = TopicQuestion(
+                text=text,
+                active_agent_id=other.agent_id,
+                recent=(turn,),
+                earlier_agent_ids=(agents[3].agent_id,),
+                candidate_ids=ids,
+            )
+            found.append(detector.judge(question))
+    return found
+
+
+def test_agents_that_share_little_with_a_message_make_no_difference(monkeypatch):
+    """The best few are compared in full, and among them whoever the dialogue speaks for."""
+    registry = many_agents(200)
+    detector = MODEL.for_registry(registry)
+    a_few = asked_of_many(registry, detector)
+    monkeypatch.setattr(trained_model, "AGENTS_COMPARED", 0)
+    everybody = asked_of_many(registry, detector)
+    assert len(everybody) == len(a_few) == 30
+    for whole, part in zip(everybody, a_few, strict=True):
+        assert part.stay == pytest.approx(whole.stay, abs=0.05)
+        if whole.ranked[0][1] > 0.2:
+            assert best(part) == best(whole)
+            assert part.ranked[0][1] == pytest.approx(whole.ranked[0][1], abs=0.1)
+
+
+def test_agents_of_the_dialogue_are_compared_whatever_the_message_says(monkeypatch):
+    """The active one, an earlier one, and one that the last answer speaks of."""
+    registry = many_agents(40)
+    agents = registry.specialists
+    question = TopicQuestion(
+        text=agents[20].examples[0],
+        active_agent_id=agents[0].agent_id,
+        recent=(RecentTurn(agents[0].agent_id, "hi", agents[2].examples[3], "follow_up"),),
+        earlier_agent_ids=(agents[1].agent_id,),
+    )
+    detector = MODEL.for_registry(registry)
+    index = detector._index
+    reading = read(question, index, tuple(MODEL._parameters.fit.values()), most=3)
+    named = {agents[place].agent_id for place in (0, 1, 2, 20)}
+    assert named <= set(reading.agent_ids) != set(index.agent_ids)
+    assert reading.agent_ids[reading.present] == agents[0].agent_id
+    assert reading.agents == 40
+    whole = read(question, index, tuple(MODEL._parameters.fit.values()))
+    for at, agent_id in enumerate(reading.agent_ids):
+        there = index.place[agent_id]
+        assert reading.fit[at] == pytest.approx(whole.fit[there], abs=1e-12)
+        for part, all_of_it in zip(reading.targets, whole.targets, strict=True):
+            assert part[at] == pytest.approx(all_of_it[there], abs=1e-12)
 
 
 @pytest.mark.parametrize(
