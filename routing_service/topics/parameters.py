@@ -21,6 +21,9 @@ from routing_service.topics.dialogue_features import (
 )
 
 FORMAT: Final = 1
+TREE_DEPTH_MAX: Final = 32
+"""Levels of a tree, its leaves among them: those that are learned have eight. Python compiles no
+expression of more than some two hundred."""
 _FILE: Final = "parameters.json"
 
 
@@ -101,7 +104,7 @@ def parse_parameters(content: bytes) -> Parameters:
 
 
 def _check_tree(tree: Tree, features: int) -> None:
-    """Refuse a tree that leads nowhere or in a circle."""
+    """Refuse a tree that leads nowhere, in a circle, or too deep, or together again."""
     size = len(tree.feature)
     lists = (tree.feature, tree.bound, tree.left, tree.right)
     is_tree = size > 0 and all(len(one) == len(other) for one, other in pairwise(lists))
@@ -115,3 +118,14 @@ def _check_tree(tree: Tree, features: int) -> None:
         for node in range(size)
     ):
         raise ParametersInvalid("topic parameters: a tree that leads nowhere")
+    depth = [1] + [0] * (size - 1)
+    for node in range(size):
+        if tree.feature[node] >= 0:
+            for below in (tree.left[node], tree.right[node]):
+                if depth[below]:
+                    raise ParametersInvalid("topic parameters: a tree that grows together again")
+                depth[below] = depth[node] + 1
+    if max(depth) > TREE_DEPTH_MAX:
+        raise ParametersInvalid(
+            f"topic parameters: a tree of {max(depth)} levels; {TREE_DEPTH_MAX} at most"
+        )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from routing_service.core.registry import AgentKind
 from routing_service.topics.agent_index import AgentIndex, AgentText, places_of_best
+from routing_service.topics.compiled_forest import Probability, compiled
 from routing_service.topics.concepts import load_concepts
 from routing_service.topics.dialogue_features import (
     Reading,
@@ -22,7 +23,7 @@ from routing_service.topics.dialogue_features import (
     stay_features,
     weighted,
 )
-from routing_service.topics.parameters import Forest, Parameters, Tree
+from routing_service.topics.parameters import Parameters
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 from routing_service.topics.word_knowledge import WordKnowledge
 
@@ -48,6 +49,7 @@ class TrainedModel:
         """Take over parameters that have been checked. concepts: those that ship unless given."""
         self.version = parameters.version
         self._parameters = parameters
+        self._forests = compiled(parameters.stay), compiled(parameters.opening)
         self._knowledge = WordKnowledge(
             weights={word: values[0] for word, values in parameters.words.items()},
             leanings={
@@ -80,19 +82,25 @@ class TrainedModel:
     def for_agents(self, agents: Sequence[AgentText]) -> TopicDetector:
         """Make the detector of agents, whose order does not matter."""
         in_order = sorted(agents, key=lambda agent: agent.agent_id)
-        return TrainedDetector(self._parameters, AgentIndex(in_order, self._knowledge))
+        return TrainedDetector(
+            self._parameters, self._forests, AgentIndex(in_order, self._knowledge)
+        )
 
 
 class TrainedDetector:
     """The model for one registry."""
 
-    def __init__(self, parameters: Parameters, index: AgentIndex) -> None:
-        """Take over what was computed of a registry."""
+    def __init__(
+        self,
+        parameters: Parameters,
+        forests: tuple[Probability, Probability],
+        index: AgentIndex,
+    ) -> None:
+        """Take over what was computed of a registry. forests: of staying, and of openings."""
         self._index = index
         self._fit_weights = tuple(parameters.fit.values())
         self._target_weights = tuple(parameters.target.values())
-        self._stay = _Trees(parameters.stay)
-        self._opening = _Trees(parameters.opening)
+        self._stay, self._opening = forests
 
     def judge(self, question: TopicQuestion) -> TopicVerdict:
         """Say for whom a message is."""
@@ -130,7 +138,7 @@ class TrainedDetector:
         of_others = scores.copy()
         of_others[present] = -math.inf
         other = of_others.index(max(of_others))
-        stay = self._stay.probability(stay_features(reading, scores, other))
+        stay = self._stay(stay_features(reading, scores, other))
         powers = powers_of(of_others)
         leaves = (1 - stay) / sum(powers)
         shares = [leaves * power for power in powers]
@@ -141,7 +149,7 @@ class TrainedDetector:
         """Return each agent's probability at the beginning of a conversation."""
         places = range(len(reading.fit))
         best = max(places, key=reading.fit.__getitem__)
-        right = self._opening.probability(opening_features(reading, best, places))
+        right = self._opening(opening_features(reading, best, places))
         by_fit = softmax(reading.fit)
         rest = 1 - by_fit[best]
         # The others share what the best leaves, but for what is nobody's: out of scope is likelier
@@ -151,38 +159,3 @@ class TrainedDetector:
             right if place == best else left * by_fit[place] / rest if rest > 0 else 0.0
             for place in places
         ]
-
-
-# A leaf's value, or what is compared, its bound, and where the way goes on.
-_Node = float | tuple[int, float, "_Node", "_Node"]
-
-
-class _Trees:
-    """A forest in the form in which it is walked fastest."""
-
-    def __init__(self, forest: Forest) -> None:
-        self._base = forest.base
-        self._roots = tuple(_root(tree) for tree in forest.trees)
-
-    def probability(self, row: Sequence[float]) -> float:
-        """Return the probability that goes with a row of features."""
-        odds = self._base
-        for root in self._roots:
-            node = root
-            while isinstance(node, tuple):
-                feature, bound, left, right = node
-                node = left if row[feature] <= bound else right
-            odds += node
-        return 1 / (1 + math.exp(-odds))
-
-
-def _root(tree: Tree) -> _Node:
-    nodes: list[_Node] = [0.0] * len(tree.feature)
-    # What a node leads to stands further down the lists, so it is there when it is needed.
-    for at in reversed(range(len(nodes))):
-        if tree.feature[at] < 0:
-            nodes[at] = tree.bound[at]
-        else:
-            below = nodes[tree.left[at]], nodes[tree.right[at]]
-            nodes[at] = (tree.feature[at], tree.bound[at], *below)
-    return nodes[0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,10 @@ import msgspec
 import pytest
 
 from routing_service.topics import load_topic_model
+from routing_service.topics.compiled_forest import compiled
 from routing_service.topics.parameters import (
+    TREE_DEPTH_MAX,
+    Forest,
     Parameters,
     ParametersInvalid,
     Tree,
@@ -80,6 +85,64 @@ def test_tree_that_leads_nowhere_is_refused(tree):
     """A circle would hang the first message that is judged by it."""
     with pytest.raises(ParametersInvalid, match="leads nowhere"):
         parse_parameters(encoded(stay=msgspec.structs.replace(SHIPPED.stay, trees=(tree,))))
+
+
+def chain(levels: int) -> Tree:
+    """A tree of which every left branch is a leaf."""
+    feature, bound, left, right = [], [], [], []
+    for level in range(levels - 1):
+        feature += [0, -1]
+        bound += [float(-level), 1.0]
+        left += [2 * level + 1, 0]
+        right += [2 * level + 2, 0]
+    return Tree((*feature, -1), (*bound, 2.0), (*left, 0), (*right, 0))
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        (chain(TREE_DEPTH_MAX + 1), f"a tree of {TREE_DEPTH_MAX + 1} levels"),
+        (Tree((0, -1), (0.5, 0.1), (1, 0), (1, 0)), "grows together"),
+        (Tree((0, 0, -1), (0.5, 0.1, 0.2), (1, 2, 0), (2, 2, 0)), "grows together"),
+    ],
+    ids=["deep", "one child twice", "two ways"],
+)
+def test_tree_that_cannot_be_compiled_is_refused(tree, said):
+    """Shared branches would be written out as often as they are reached."""
+    with pytest.raises(ParametersInvalid, match=said):
+        parse_parameters(encoded(stay=msgspec.structs.replace(SHIPPED.stay, trees=(tree,))))
+
+
+def walked(forest: Forest, row: list[float]) -> float:
+    """The probability as the trees have it, one step after the other."""
+    odds = forest.base
+    for tree in forest.trees:
+        node = 0
+        while tree.feature[node] >= 0:
+            goes_left = row[tree.feature[node]] <= tree.bound[node]
+            node = (tree.left if goes_left else tree.right)[node]
+        odds += tree.bound[node]
+    return 1 / (1 + math.exp(-odds))
+
+
+def test_compiled_forest_says_what_its_trees_say():
+    """Also at the very bounds, and for a tree that is a leaf or as deep as may be."""
+    chance = random.Random(5)
+    more = (Tree((-1,), (0.25,), (0,), (0,)), chain(TREE_DEPTH_MAX))
+    for forest in (
+        SHIPPED.stay,
+        SHIPPED.opening,
+        msgspec.structs.replace(SHIPPED.stay, trees=more),
+        msgspec.structs.replace(SHIPPED.stay, trees=()),
+    ):
+        probability = compiled(forest)
+        bounds = [bound for tree in forest.trees for bound in tree.bound] or [0.0]
+        for _ in range(50):
+            row = [
+                chance.choice((chance.choice(bounds), chance.uniform(-3, 5)))
+                for _ in forest.features
+            ]
+            assert probability(row) == pytest.approx(walked(forest, row), abs=1e-12)
 
 
 def test_parameters_survive_their_file():
