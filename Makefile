@@ -41,6 +41,12 @@ run: $(INSTALLED) ## serve the tax example on 127.0.0.1:50051, sessions in var/r
 test: $(INSTALLED) ## run the tests on all cores; more options: make test args="-k sticky"
 	@$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(args)
 
+# What `make test` leaves out of the clients in Go and TypeScript. A toolchain that is missing is a
+# skip by name; where CI is set, a failure.
+.PHONY: test-clients
+test-clients: $(INSTALLED) ## test the clients of other languages at length: races, generated code, style
+	@$(BIN)/python -m pytest -m clients --numprocesses auto --dist worksteal tests/clients $(args)
+
 # Frameworks pin what others of them cannot live with. Some alone: make test-integrations
 # frameworks="langgraph google-adk"
 .PHONY: test-integrations

@@ -111,7 +111,10 @@ def stale(fresh: dict[str, bytes], package: Path) -> list[str]:
 
 
 def make_typescript() -> int:
-    """Generate the TypeScript client's code too, where there is npm; its own test checks it."""
+    """Generate the TypeScript client's code too, where there is npm.
+
+    `make test-clients` checks it.
+    """
     if shutil.which("npm") is None:
         print("clients/typescript/src/gen is as it was: npm is not installed")
         return 0
@@ -120,7 +123,7 @@ def make_typescript() -> int:
 
 
 def make_go() -> int:
-    """Generate the Go client's code too, where there is Go; its own test checks it."""
+    """Generate the Go client's code too, where there is Go; `make test-clients` checks it."""
     if shutil.which("go") is None:
         print("clients/go/v1 is as it was: go is not installed")
         return 0

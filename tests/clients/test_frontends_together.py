@@ -71,15 +71,7 @@ def frontend(language, folder):
         case "go":
             go = toolchains.require("go")
             program = folder / "chat"
-            # With the race detector, as the client's tests are built: that is compiled only once.
-            build = [
-                str(go.programs["go"]),
-                "build",
-                "-race",
-                "-o",
-                str(program),
-                "./examples/chat",
-            ]
+            build = [str(go.programs["go"]), "build", "-o", str(program), "./examples/chat"]
             subprocess.run(build, check=True, cwd=clients / "go", env=go.environ())
             return [str(program)]
         case "java":

@@ -61,11 +61,13 @@ def built(node):
     return node
 
 
+@pytest.mark.clients
 def test_generated_code_is_what_the_contract_generates(node):
     """Whoever changes the contract changes it for every language."""
     assert "are current" in npm_scripts(node, "generate:check")
 
 
+@pytest.mark.clients
 def test_style_and_types(built):
     """Strict types are part of what it offers."""
     npm_scripts(built, "check")
