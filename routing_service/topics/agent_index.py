@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from routing_service.topics.word_knowledge import WordKnowledge
-from routing_service.topics.words import split, stem
+from routing_service.topics.words import split, stem, stems
 
 FIT_FEATURES: Final = (
     "examples",  # words shared with the examples, by how many of them have each
@@ -59,6 +60,9 @@ _SENSE_FLOOR: Final = 0.02
 _SENSE_HELD_FLOOR: Final = 0.02
 """Keep what was never seen from being impossible."""
 _SENSE_FLOOR_LOG: Final = math.log(_SENSE_FLOOR)
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +112,17 @@ class AgentIndex:
         self.agent_ids = tuple(agent.agent_id for agent in agents)
         self.place = {agent_id: place for place, agent_id in enumerate(self.agent_ids)}
         examples = [_spread(agent.examples) for agent in agents]
-        example_words = [[knowledge.words(text) for text in texts] for texts in examples]
-        example_pairs = [[knowledge.pairs(text) for text in texts] for texts in examples]
-        described = [_all_words(agent.descriptions, knowledge) for agent in agents]
-        named = [_all_words(agent.names, knowledge) for agent in agents]
+        example_words: list[list[dict[str, float]]] = []
+        example_pairs: list[list[list[str]]] = []
+        senses: list[list[tuple[tuple[int, float], ...]]] = []
+        for texts in examples:
+            found = [stems(text) for text in texts]
+            example_words.append([knowledge.words_of(each) for each in found])
+            example_pairs.append([knowledge.pairs_of(each) for each in found])
+            senses.append([knowledge.senses(words) for words in example_words[-1]])
+            _let_others_run()
+        described = [_all_words(agent.descriptions, knowledge) for agent in _in_turn(agents)]
+        named = [_all_words(agent.names, knowledge) for agent in _in_turn(agents)]
         # In order, and found at once.
         self._without_examples = dict.fromkeys(i for i, texts in enumerate(examples) if not texts)
         self._undescribed = dict.fromkeys(i for i, words in enumerate(described) if not words)
@@ -125,17 +136,20 @@ class AgentIndex:
         self._described = _holders(described)
         self._named = _holders(named)
         self._mentioned = _mentioned(shares, self._described)
-        self._example_index = tuple(self._index_examples(words) for words in example_words)
+        self._example_index = tuple(
+            _in_turn(self._index_examples(words) for words in example_words)
+        )
         self._example_counts = tuple(map(len, example_words))
-        senses = [[knowledge.senses(words) for words in texts] for texts in example_words]
-        senses_described = [
-            [
-                knowledge.senses(words)
-                for text in (*agent.descriptions, *agent.names)
-                for words in _parts(text, knowledge)
-            ]
-            for agent in agents
-        ]
+        senses_described = list(
+            _in_turn(
+                [
+                    knowledge.senses(words)
+                    for text in (*agent.descriptions, *agent.names)
+                    for words in _parts(text, knowledge)
+                ]
+                for agent in agents
+            )
+        )
         self._senses_described = _sense_shares(senses_described)
         self._senses = _sense_shares(
             [
@@ -300,6 +314,22 @@ class AgentIndex:
         return {word: tuple(holders) for word, holders in found.items()}
 
 
+def _let_others_run() -> None:
+    """Give other threads their turn.
+
+    Taking in a large registry is half a second of work, beside a server's event loop: without this
+    the loop gets its turn only when Python forces it, 5 ms later, and that at every step of a call.
+    """
+    time.sleep(0)
+
+
+def _in_turn(made: Iterable[_T]) -> Iterator[_T]:
+    """Yield what is made, and let others run after each."""
+    for each in made:
+        yield each
+        _let_others_run()
+
+
 def places_of_best(values: Sequence[float], count: int) -> list[int]:
     """Return the places of the highest values, best first; of equal ones the first."""
     # Sorting bare numbers and looking for those above a bound beats every way with a key.
@@ -358,7 +388,7 @@ def _registry_weights(
 ) -> dict[str, float]:
     """Return how much each word tells agents apart: 1 where one has it, little where all do."""
     agents: Counter[str] = Counter()
-    for texts, description, name in zip(example_words, described, named, strict=True):
+    for texts, description, name in _in_turn(zip(example_words, described, named, strict=True)):
         # A word of one example among many says less of the agent than one of all of them.
         held = Counter(word for words in texts for word in words)
         shares = {word: min(1.0, 3 * count / max(3, len(texts))) for word, count in held.items()}
@@ -377,7 +407,7 @@ def _shares(
 ) -> dict[str, tuple[tuple[int, float], ...]]:
     """Return by word the agents whose examples have it, and the share of them that do."""
     found: dict[str, list[tuple[int, float]]] = {}
-    for place, texts in enumerate(example_words):
+    for place, texts in enumerate(_in_turn(example_words)):
         counts = Counter(word for words in texts for word in words)
         for word, count in counts.items():
             found.setdefault(word, []).append((place, count / (len(texts) + 1)))
@@ -422,7 +452,7 @@ def _mentioned(
 
 def _holders(words_by_agent: list[list[str]]) -> dict[str, tuple[int, ...]]:
     found: dict[str, list[int]] = {}
-    for place, words in enumerate(words_by_agent):
+    for place, words in enumerate(_in_turn(words_by_agent)):
         for word in words:
             found.setdefault(word, []).append(place)
     return {word: tuple(places) for word, places in found.items()}
@@ -435,7 +465,7 @@ _Shares = dict[int, tuple[tuple[int, ...], "array[float]"]]
 def _sense_shares(senses_by_agent: list[list[tuple[tuple[int, float], ...]]]) -> _Shares:
     """Return by sense the agents whose texts have it, and how much of it is theirs."""
     held: dict[int, dict[int, float]] = {}
-    for place, texts in enumerate(senses_by_agent):
+    for place, texts in enumerate(_in_turn(senses_by_agent)):
         for senses in texts:
             for sense, probability in senses:
                 agents = held.setdefault(sense, {})

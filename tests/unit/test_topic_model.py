@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing_service.core.registry import Agent, AgentKind, Registry
-from routing_service.topics import load_topic_model, trained_model
+from routing_service.topics import agent_index, load_topic_model, trained_model
 from routing_service.topics.dialogue_features import read
 from routing_service.topics.topic_detector import (
     RecentTurn,
@@ -18,6 +18,7 @@ from routing_service.topics.topic_detector import (
     TopicQuestion,
     TopicVerdict,
 )
+from routing_service.topics.word_knowledge import WordKnowledge
 
 MODEL = load_topic_model()
 
@@ -442,3 +443,19 @@ def test_cost_of_a_long_text_is_bounded(text):
     verdict = DETECTOR.judge(question)
     assert time.thread_time() - started_s < 0.5
     assert_sound(verdict, question)
+
+
+def test_taking_in_a_registry_lets_other_threads_run(monkeypatch):
+    """Beside a server's event loop: no more than one agent's texts are read at a stretch."""
+    read: list[int] = [0]
+    senses = WordKnowledge.senses
+
+    def counted(self, words):
+        read[-1] += 1
+        return senses(self, words)
+
+    monkeypatch.setattr(WordKnowledge, "senses", counted)
+    monkeypatch.setattr(agent_index, "_let_others_run", lambda: read.append(0))
+    MODEL.for_registry(many_agents(12))
+    assert sum(read) >= 12 * 21
+    assert max(read) <= 21
