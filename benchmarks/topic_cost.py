@@ -18,7 +18,7 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from routing_service.command_handler import Call, CommandHandler, Made
+from routing_service.command_handler import Answer, Call, CommandHandler, Made
 from routing_service.core.commands import CompleteTurn, HandOff, Proceed, RouteMessage
 from routing_service.core.registry import Agent, AgentKind, Registry, Topics
 from routing_service.ids import new_uuid7
@@ -136,8 +136,8 @@ class Side:
             await self._complete(key, following.request_id, following.agent_id, None)
 
 
-def _answer(_made: Made) -> bytes:
-    return b"answer"
+def _answer(_made: Made) -> Answer:
+    return Answer(b"answer")
 
 
 async def measure(agents: int) -> None:

@@ -12,6 +12,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -81,6 +82,8 @@ from routing_service.topic_judge import TopicJudge
 from routing_service.turn_history import COMPLETE_TURN, SCAN_CHANGES_MAX, TurnHistory
 
 HANDOFF_REFUSED: Final = "handoff_refused"
+
+_SIZE_BYTES: Final = attrgetter("size_bytes")
 
 _CHOSEN: Final = frozenset({RouteReason.USER_SELECTED, RouteReason.TOPIC_SWITCH})
 """Why a message opened its turn with another agent: by a handoff in the same change."""
@@ -156,14 +159,26 @@ class Made(msgspec.Struct, frozen=True):
     task_status: TaskStatus | None = None
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """An answer as it is stored, without the user's words and history.
+
+    head, dispatch: the same in its two parts where a dispatch comes last: what is before it, and
+    its content; so that whoever adds to the dispatch need not look for it. Else b"".
+    """
+
+    stored: bytes
+    head: bytes = b""
+    dispatch: bytes = b""
+
+
 class Handled(msgspec.Struct, frozen=True):
     """An answer and what goes with it.
 
-    answer: as stored, without the user's words and history. message: those words, for the dispatch.
+    answer: the parts of a repeat's are not known. message: the user's words, for the dispatch.
     history: turns for the dispatch. decided None: a repeat.
     """
 
-    answer: bytes
+    answer: Answer
     revision: int
     replayed: bool
     message: ev.MessageRouted | None = None
@@ -197,7 +212,7 @@ class PendingApproval(msgspec.Struct, frozen=True):
     pause_us: int
 
 
-MakeAnswer = Callable[[Made], bytes]
+MakeAnswer = Callable[[Made], Answer]
 MakeCommand = Callable[[], Command]
 
 
@@ -229,21 +244,25 @@ class _Held:
         self._evict = evict
 
     async def __aenter__(self) -> _Hot:
-        self._hot.users += 1
+        hot = self._hot
+        hot.users += 1
         try:
-            await self._hot.lock.acquire()
+            await hot.lock.acquire()
         except BaseException:
-            self._let_go()
+            hot.users -= 1
+            self._evict()
             raise
-        return self._hot
+        return hot
 
     async def __aexit__(self, *_: object) -> None:
-        self._hot.lock.release()
-        self._let_go()
-
-    def _let_go(self) -> None:
-        self._hot.users -= 1
+        hot = self._hot
+        hot.lock.release()
+        hot.users -= 1
         self._evict()
+
+
+_BY_STICKINESS: Final = (RouteMessage, SetActiveAgent, CompleteTurn)
+"""What is decided otherwise where a tenant's agents do not stick."""
 
 
 class CommandHandler:
@@ -386,7 +405,7 @@ class CommandHandler:
             decided = decide(state, command, registry, self._clock_us(), session_id=key.session_id)
             if decided.decision.events:
                 call = Call(key, method, "", b"")
-                await self._commit(hot, call, decided, registry, lambda _: b"")
+                await self._commit(hot, call, decided, registry, lambda _: Answer(b""))
             return bool(decided.decision.events)
         except (StoreError, asyncio.CancelledError):
             hot.forget()
@@ -515,7 +534,8 @@ class CommandHandler:
             if call.expected_revision is not None:
                 _check_revision(call, state)
             command = await self._informed(call, state, command)
-            command = await self._with_topic(hot, call, command, registry, now_us)
+            if registry.topics.is_on or (state is not None and state.suggestion is not None):
+                command = await self._with_topic(hot, call, command, registry, now_us)
             decided = decide(state, command, registry, now_us, session_id=call.key.session_id)
         except RoutingError as error:
             # A repeat is no new attempt: its first answer stands, whatever became of the session.
@@ -558,12 +578,13 @@ class CommandHandler:
         registry: Registry,
         make_answer: MakeAnswer,
     ) -> Handled:
-        before = hot.state
-        dispatch = decided.decision.dispatch
-        message = await self._words(call.key, hot, decided.decision)
+        before, state = hot.state, decided.state
+        key, decision = call.key, decided.decision
+        events, dispatch = decision.events, decision.dispatch
+        message = await self._words(key, hot, decision) if dispatch is not None else None
         tasks: tuple[TaskRow, ...] = ()
         try:
-            if _may_change_tasks(decided.decision.events):
+            if _may_change_tasks(events):
                 tasks = await self._task_rows(call.key, hot, decided, before)
         except RoutingError:
             # What a repeat brings may no longer fit beside what came since.
@@ -574,14 +595,14 @@ class CommandHandler:
                 await self._confirm(call.key, before)
                 raise
             return await self._replay(hot, call, seen)
-        revision = decided.state.revision
-        turns = await self._told_turns(hot, call.key, decided) if decided.decision.reply else ()
-        task = decided.state.task
-        if task is not None and task.task_id == decided.decision.task_id:
+        revision = state.revision
+        turns = await self._told_turns(hot, key, decided) if decision.reply else ()
+        task = state.task
+        if task is not None and task.task_id == decision.task_id:
             status: TaskStatus | None = task.status
         else:
             # The session has another one by now.
-            status = await self._stored_status(call.key, decided.decision.task_id)
+            status = await self._stored_status(key, decision.task_id)
         answer = make_answer(Made(call, decided, revision, turns, status))
         change = Change(
             revision=revision,
@@ -591,30 +612,30 @@ class CommandHandler:
             actor=call.actor,
             fingerprint=call.fingerprint,
             events=encode_events(
-                decided.decision.events,
+                events,
                 decided.active_after,
                 user_id=call.access.user_id,
                 actor=call.subject,
-                registry_version=decided.state.registry_version,
+                registry_version=state.registry_version,
             ),
-            answer=answer,
+            answer=answer.stored,
         )
         if before is not None and dispatch is not None and hot.fold is None:
-            await self._load_fold(call.key, hot)
+            await self._load_fold(key, hot)
         append = Append(
-            key=call.key,
+            key=key,
             base_revision=revision - 1,
             change=change,
-            state=encode_state(decided.state),
+            state=encode_state(state),
             # An erasure that is interrupted finds the session by its user once more.
-            user_id=before.owner if before and decided.state.erased else decided.state.owner,
+            user_id=before.owner if before and state.erased else state.owner,
             tasks=tasks,
-            due_us=next_due_us(decided.state, registry),
+            due_us=next_due_us(state, registry),
         )
         try:
             await self._store.append(append)
         except (StoreUnavailable, asyncio.CancelledError):
-            self._doubt(call.key)
+            self._doubt(key)
             raise
         except RequestSeen as seen:
             # Somebody handled this very request: here before a restart, or on another replica.
@@ -622,15 +643,15 @@ class CommandHandler:
             return await self._replay(hot, call, seen.change)
         except TaskTaken as taken:
             hot.forget()
-            row = await self._store.find_task(call.key.tenant, taken.task_id)
+            row = await self._store.find_task(key.tenant, taken.task_id)
             raise _task_of_another(call, taken.task_id, taken.session_id, row) from taken
-        self._publish(call.key, change)
-        hot.state = decided.state
+        self._publish(key, change)
+        hot.state = state
         if before is None:
             hot.fold = _new_fold()
         if hot.fold is not None:
-            hot.fold.apply(revision, decided.now_us, decided.decision.events)
-            self._keep_fold(call.key, hot)
+            hot.fold.apply(revision, decided.now_us, events)
+            self._keep_fold(key, hot)
         history = await self._history(hot, call, dispatch, revision) if dispatch else ()
         return Handled(
             answer, revision, replayed=False, message=message, history=history, decided=decided
@@ -638,17 +659,20 @@ class CommandHandler:
 
     async def _informed(self, call: Call, state: SessionState | None, command: Command) -> Command:
         """Return the command with what only the store and the switch know."""
-        if isinstance(command, RouteMessage | SetActiveAgent | CompleteTurn):
+        if isinstance(command, _BY_STICKINESS):
             enabled = await self._stickiness_enabled(call.key.tenant)
             if enabled is not command.stickiness_enabled:
                 command = replace(command, stickiness_enabled=enabled)
-        if isinstance(command, RouteMessage) and state is not None:
-            # An id that is not the service's own names some revision far beyond the last.
-            may_be_child = revision_of_child(command.request_id) <= state.revision
-            if may_be_child and await self._turns.is_child(call.key, command.request_id):
-                command = replace(command, names_child=True)
         match command:
-            case RouteMessage(task_id=task_id) if task_id:
+            case CompleteTurn():
+                return await self._informed_answer(call.key, state, command)
+            case RouteMessage(task_id=task_id, request_id=request_id):
+                # An id that is not the service's own names some revision far beyond the last.
+                may_be_child = state is not None and revision_of_child(request_id) <= state.revision
+                if may_be_child and await self._turns.is_child(call.key, request_id):
+                    command = replace(command, names_child=True)
+                if not task_id:
+                    return command
                 if state is not None and state.task and state.task.task_id == task_id:
                     return command
                 row = await self._store.find_task(call.key.tenant, task_id)
@@ -669,8 +693,6 @@ class CommandHandler:
                 is_open = state is not None and state.find_turn(turn_id) is not None
                 known = is_open or await self._turns.find_known_turn(call.key, turn_id) is not None
                 return replace(command, refusals=refusals, turn_known=known)
-            case CompleteTurn():
-                return await self._informed_answer(call.key, state, command)
             case _:
                 return command
 
@@ -784,7 +806,7 @@ class CommandHandler:
                 )
                 history = _within_bytes(found)
         return Handled(
-            change.answer, change.revision, replayed=True, message=message, history=history
+            Answer(change.answer), change.revision, replayed=True, message=message, history=history
         )
 
     async def _history(
@@ -805,7 +827,7 @@ class CommandHandler:
                 but=dispatch.request_id,
                 after=revision - SCAN_CHANGES_MAX,
             )
-            complete = False not in [record.has_message for record in found]
+            complete = fold.have_messages(found)
             enough = len(found) == count or not fold.is_cut
             if complete and enough and (found or not dispatch.locked):
                 return _within_bytes(found)
@@ -1027,7 +1049,7 @@ def _history_count(call: Call, *, locked: bool) -> int:
 
 def _within_bytes(records: list[TurnRecord]) -> tuple[TurnRecord, ...]:
     """Leave out the oldest turns where all of them would be too much for one answer."""
-    if sum([record.size_bytes for record in records]) <= HISTORY_BYTES_MAX:
+    if sum(map(_SIZE_BYTES, records)) <= HISTORY_BYTES_MAX:
         return tuple(records)
     total = 0
     for place in range(len(records) - 1, -1, -1):

@@ -8,6 +8,7 @@ find the same thing again.
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
 from typing import Final
@@ -16,40 +17,42 @@ _SESSIONS: Final = uuid.UUID("6f2d1e0a-3c53-5b61-9f0e-5a1d0c7be4a1")
 """The namespace of derived session ids. Never changes: a retry over a release must find them."""
 
 
-_VARIANT_DIGITS: Final = "89ab" * 4
 _RANDOM_BYTES: Final = 10
-_CHUNKS: Final = 256
-_chunks: list[bytes] = []
+_BATCH: Final = 256
+_RANDOM_BITS: Final = int.from_bytes(bytes.fromhex("0fff3fffffffffffffff") * _BATCH)
+_FIXED_BITS: Final = int.from_bytes(bytes.fromhex("70008000000000000000") * _BATCH)
+"""The version is a digit of its own, the variant the upper two bits of the next group."""
+_GROUPS: Final = re.compile("(.{4})(.{4})(.{12})")
+_random_halves: list[str] = []
 
 
-def _random_bytes() -> bytes:
-    """Return ten bytes of the system's randomness, fetched for 256 ids at once.
+def _more_random_halves() -> str:
+    """Make the last three groups of 256 ids; return one of them.
 
-    Each fetch lets other threads have Python's interpreter lock, which costs a busy event loop ten
-    times the fetch itself. Taking a list's last chunk is one step, so no two callers get the same.
+    Each fetch of the system's randomness lets other threads have Python's interpreter lock, which
+    costs a busy event loop ten times the fetch itself. Taking a list's last entry is one step, so
+    no two callers get the same.
     """
-    try:
-        return _chunks.pop()
-    except IndexError:
-        fetched = os.urandom(_RANDOM_BYTES * _CHUNKS)
-        pieces = [fetched[at : at + _RANDOM_BYTES] for at in range(0, len(fetched), _RANDOM_BYTES)]
-        _chunks.extend(pieces[1:])
-        return pieces[0]
+    fetched = int.from_bytes(os.urandom(_RANDOM_BYTES * _BATCH)) & _RANDOM_BITS | _FIXED_BITS
+    digits = fetched.to_bytes(_RANDOM_BYTES * _BATCH).hex()
+    mine, *others = _GROUPS.sub(r"\1-\2-\3 ", digits).split()
+    _random_halves.extend(others)
+    return mine
 
 
 if hasattr(os, "register_at_fork"):
     # A child process would make its parent's ids.
-    os.register_at_fork(after_in_child=_chunks.clear)
+    os.register_at_fork(after_in_child=_random_halves.clear)
 
 
 def new_uuid7() -> str:
     """Return a UUIDv7 (RFC 9562): milliseconds since 1970, then random bits."""
-    milliseconds = time.time_ns() // 1_000_000
-    when = f"{milliseconds:012x}"
-    rest = _random_bytes().hex()
-    # The version is a digit of its own, the variant the upper two bits of the next group's first.
-    variant = _VARIANT_DIGITS[int(rest[3], 16)]
-    return f"{when[:8]}-{when[8:]}-7{rest[:3]}-{variant}{rest[4:7]}-{rest[7:19]}"
+    when = f"{time.time_ns() // 1_000_000:012x}"
+    try:
+        random_half = _random_halves.pop()
+    except IndexError:
+        random_half = _more_random_halves()
+    return f"{when[:8]}-{when[8:]}-{random_half}"
 
 
 def derived_session_id(tenant: str, user_id: str, request_id: str) -> str:

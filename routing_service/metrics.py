@@ -8,9 +8,10 @@ their number is bounded. Counting takes no lock, since all of it happens on the 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 from routing_service.rpc.call_record import CallRecord
@@ -79,65 +80,98 @@ class MetricsSnapshot:
     """By method."""
 
 
+_KIND_OF: Final = attrgetter(
+    "method",
+    "code",
+    "error_reason",
+    "replayed",
+    "reason",
+    "supervisor_bypassed",
+    "topic_outcome",
+    "command",
+    "outcome",
+    "outcome_status",
+    "refused_rules",
+)
+"""All of a call that series are made of, in the order of _Kind."""
+
+_Kind = tuple[str, str, str, bool, str, bool, str, str, str, str, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class _Latencies:
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_S) + 1))
+    sum_s: float = 0.0
+
+
 class Metrics:
-    """Counts calls as they end. For the event loop's thread only."""
+    """Counts calls as they end. For the event loop's thread only.
+
+    Each call is counted once, by its kind; what each series counts is summed up when it is asked
+    for, every few seconds rather than with every call.
+    """
 
     def __init__(self) -> None:
-        self._calls: Counter[tuple[str, str]] = Counter()
-        self._decisions: Counter[tuple[str, str]] = Counter()
-        self._commands: Counter[str] = Counter()
-        self._errors: Counter[tuple[str, str, str]] = Counter()
-        self._refused_rules: Counter[str] = Counter()
-        self._outcomes: Counter[tuple[str, str]] = Counter()
-        self._supervisor_bypassed = 0
-        self._replays: Counter[str] = Counter()
-        self._topics: Counter[str] = Counter()
-        self._buckets: dict[str, list[int]] = {}
-        self._sums_s: defaultdict[str, float] = defaultdict(float)
+        self._kinds: dict[_Kind, int] = {}
+        self._latencies: dict[str, _Latencies] = {}
 
     def count_call(self, record: CallRecord) -> None:
         """Count one call that has ended."""
-        method = record.method
-        self._calls[method, record.code] += 1
-        if record.code != "OK":
-            self._errors[method, record.code, record.error_reason] += 1
-        for rule in record.refused_rules:
-            self._refused_rules[rule] += 1
-        if record.replayed:
-            # Neither the decision nor the command was made again.
-            self._replays[method] += 1
-        else:
-            if record.reason:
-                self._decisions[method, record.reason] += 1
-                if method in MESSAGE_METHODS:
-                    self._supervisor_bypassed += record.supervisor_bypassed
-            if record.topic_outcome:
-                self._topics[record.topic_outcome] += 1
-            if record.command:
-                self._commands[record.command] += 1
-            if record.outcome:
-                self._outcomes[record.outcome, record.outcome_status] += 1
-        buckets = self._buckets.get(method)
-        if buckets is None:
-            buckets = self._buckets[method] = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        kind = _KIND_OF(record)
+        kinds = self._kinds
+        kinds[kind] = kinds.get(kind, 0) + 1
+        latencies = self._latencies.get(record.method)
+        if latencies is None:
+            latencies = self._latencies[record.method] = _Latencies()
         duration_s = record.duration_ms / 1000
-        buckets[bisect_left(LATENCY_BOUNDS_S, duration_s)] += 1
-        self._sums_s[method] += duration_s
+        latencies.buckets[bisect_left(LATENCY_BOUNDS_S, duration_s)] += 1
+        latencies.sum_s += duration_s
 
     def snapshot(self) -> MetricsSnapshot:
         """Return what was counted so far; later calls do not change it."""
+        calls: Counter[tuple[str, str]] = Counter()
+        decisions: Counter[tuple[str, str]] = Counter()
+        commands: Counter[str] = Counter()
+        errors: Counter[tuple[str, str, str]] = Counter()
+        refused_rules: Counter[str] = Counter()
+        outcomes: Counter[tuple[str, str]] = Counter()
+        supervisor_bypassed = 0
+        replays: Counter[str] = Counter()
+        topics: Counter[str] = Counter()
+        for kind, count in self._kinds.items():
+            method, code, error, replayed, reason, bypassed, topic, command, *ended, rules = kind
+            outcome, outcome_status = ended
+            calls[method, code] += count
+            if code != "OK":
+                errors[method, code, error] += count
+            for rule in rules:
+                refused_rules[rule] += count
+            if replayed:
+                # Neither the decision nor the command was made again.
+                replays[method] += count
+                continue
+            if reason:
+                decisions[method, reason] += count
+            if reason and bypassed and method in MESSAGE_METHODS:
+                supervisor_bypassed += count
+            if topic:
+                topics[topic] += count
+            if command:
+                commands[command] += count
+            if outcome:
+                outcomes[outcome, outcome_status] += count
         return MetricsSnapshot(
-            calls=dict(self._calls),
-            decisions=dict(self._decisions),
-            commands=dict(self._commands),
-            errors=dict(self._errors),
-            refused_rules=dict(self._refused_rules),
-            outcomes=dict(self._outcomes),
-            supervisor_bypassed=self._supervisor_bypassed,
-            replays=dict(self._replays),
-            topics=dict(self._topics),
+            calls=calls,
+            decisions=decisions,
+            commands=commands,
+            errors=errors,
+            refused_rules=refused_rules,
+            outcomes=outcomes,
+            supervisor_bypassed=supervisor_bypassed,
+            replays=replays,
+            topics=topics,
             latency={
-                method: Latency(tuple(buckets), self._sums_s[method])
-                for method, buckets in self._buckets.items()
+                method: Latency(tuple(latencies.buckets), latencies.sum_s)
+                for method, latencies in self._latencies.items()
             },
         )

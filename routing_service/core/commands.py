@@ -113,6 +113,9 @@ class Proceed(msgspec.Struct, frozen=True):
     """The answer stands by itself."""
 
 
+PROCEED = Proceed()
+
+
 class FollowUp(msgspec.Struct, frozen=True):
     """The agent asked something. timeout_us: how long it waits; None = as long as it takes."""
 

@@ -86,16 +86,19 @@ def decide_complete(draft: Draft, command: CompleteTurn) -> Decision:
     ownership.expire_turns(draft)
     registry = draft.registry
     turn = draft.state.find_turn(command.request_id)
-    before = draft.before.find_turn(command.request_id)
+    # It may just have been closed, by its time-out.
+    source = turn or draft.before.find_turn(command.request_id)
     agent_id = registry.resolve(command.agent_id) or command.agent_id
-    if registry.agent(agent_id) is None and not _was_asked(command, agent_id, turn or before):
-        raise unknown_agent(command.agent_id, tuple(registry.agents))
-    agent = draft.agent(agent_id)
+    agent = registry.agent(agent_id)
+    if agent is None:
+        if not _was_asked(command, agent_id, source):
+            raise unknown_agent(command.agent_id, tuple(registry.agents))
+        agent = draft.agent(agent_id)
     text, marker = command.text, ""
     if agent.markers and command.parse_markers is not False:
         text, marker = cut_markers(command.text)
     if turn is None or turn.holder != agent_id or not draft.state.is_live(turn):
-        return _store_only(draft, command, agent_id, turn, before, text=text)
+        return _store_only(draft, command, agent_id, turn, source, text=text)
     active = draft.state.active
     is_active = active is not None and active.agent_id == agent_id
     answer = _Answer(
@@ -234,12 +237,14 @@ def _store_only(
     command: CompleteTurn,
     agent_id: str,
     turn: OpenTurn | None,
-    before: OpenTurn | None,
+    source: OpenTurn | None,
     *,
     text: str,
 ) -> Decision:
-    """Keep an answer that may not move anything: too late, or not the holder's."""
-    source = turn or before
+    """Keep an answer that may not move anything: too late, or not the holder's.
+
+    source: the turn as it is, or as it was before this change.
+    """
     known = command.known_turn
     if source is not None:
         root_request_id, task_id = source.root_request_id, source.task_id
@@ -298,6 +303,8 @@ def _why_stored(agent_id: str, turn: OpenTurn | None) -> tuple[Verdict, ...]:
 def _words(outcome: Outcome) -> tuple[str, str]:
     """Return what an outcome says for the record, and for the user about what follows."""
     match outcome:
+        case Proceed():
+            return "", ""
         case Complete(summary=summary, message=message):
             return summary, message
         case HandOff(reason=reason, message=message):
@@ -317,25 +324,26 @@ def _record(
     is_consult: bool = False,
 ) -> None:
     """Add the answer itself; what it moves stands in the events after it."""
-    detail, said = _words(answer.command.outcome)
+    command, turn = answer.command, answer.turn
+    detail, said = _words(command.outcome)
     answer.draft.add(
         ev.TurnCompleted(
-            request_id=answer.turn.request_id,
-            root_request_id=answer.turn.root_request_id,
-            task_id=answer.turn.task_id,
-            agent_id=answer.turn.holder,
+            request_id=turn.request_id,
+            root_request_id=turn.root_request_id,
+            task_id=turn.task_id,
+            agent_id=turn.holder,
             outcome=kind,
             status=OutcomeStatus.DEGRADED if answer.degraded_by else status,
             text=answer.text,
-            items=answer.command.items,
-            steps=answer.command.steps,
+            items=command.items,
+            steps=command.steps,
             closes=closes,
             counts=(
                 answer.moves
                 and answer.is_active
                 and kind in (OutcomeKind.PROCEED, OutcomeKind.FOLLOW_UP)
             ),
-            dispatched_us=answer.turn.dispatched_us,
+            dispatched_us=turn.dispatched_us,
             detail=detail,
             is_consult=is_consult,
             message=said,

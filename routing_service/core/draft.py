@@ -57,8 +57,8 @@ class Draft:
     def add(self, event: Event) -> None:
         """Add what happened, and let it happen."""
         self.events.append(event)
-        self.state = evolve(self.state, event)
-        self.active_after.append(self.state.active_id)
+        self.state = state = evolve(self.state, event)
+        self.active_after.append(state.active.agent_id if state.active else "")
 
     def agent(self, agent_id: str) -> Agent:
         """Return a registered agent, or what one that is registered no longer counts as."""

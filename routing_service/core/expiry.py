@@ -21,12 +21,14 @@ def next_due_us(state: SessionState, registry: Registry) -> int | None:
     Microseconds since 1970; a time that has passed is due at once. By this registry: one that is
     reloaded may set another time, which then holds from the session's next change on.
     """
-    timeout_us = registry.limits.turn_timeout_us
-    times = [turn.dispatched_us + timeout_us for turn in state.open_turns]
+    times = []
+    if state.open_turns:
+        timeout_us = registry.limits.turn_timeout_us
+        times = [turn.dispatched_us + timeout_us for turn in state.open_turns]
     task = state.task
     if task is not None and task.expire_us is not None and task.status.is_open:
         times.append(task.expire_us)
-    if state.active is not None:
+    if ownership.has_time_outs(state, registry):
         times += ownership.due_times(Draft.standing(state, registry))
     return max(0, min(times)) if times else None
 

@@ -7,15 +7,22 @@ records hold its own words and the user's, nobody else's.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from routing_service.core import events as ev
 from routing_service.core.vocabulary import OutcomeKind, OutcomeStatus, RouteReason
+
+_POSITION = attrgetter("position")
+_REQUEST_ID = attrgetter("request_id")
+_HAS_MESSAGE = attrgetter("has_message")
 
 
 class TurnRecord(msgspec.Struct, frozen=True):
@@ -25,8 +32,9 @@ class TurnRecord(msgspec.Struct, frozen=True):
     revision: the change by which the record is as it is: its answer's, or else its dispatch's.
     message_revision: the change that holds the user's words; has_message: they are filled in.
     outcome None and not is_abandoned: unanswered. size_bytes: about what it weighs in memory and in
-    an answer. shown, heard: places for whoever shows the record, and for whoever judges by it what
-    the conversation is about, to keep what they made of it; empty again where the record changes.
+    an answer. shown: what whoever shows the record made of it, b"" for nothing yet; see keep_shown.
+    heard: a place for whoever judges by it what the conversation is about, to keep what it made of
+    it. Both are empty again where the record changes.
     """
 
     position: tuple[int, int]
@@ -51,7 +59,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
     complete_us: int | None = None
     is_abandoned: bool = False
     size_bytes: int = 0
-    shown: list[bytes] = msgspec.field(default_factory=list)
+    shown: bytes = b""
     heard: list[Any] = msgspec.field(default_factory=list)
 
     @property
@@ -76,10 +84,14 @@ class TurnRecord(msgspec.Struct, frozen=True):
             + _utf8_bytes(event.message),
         )
 
+    def keep_shown(self, shown: bytes) -> None:
+        """Keep what was made of the record: no part of what it says, so frozen or not."""
+        force_setattr(self, "shown", shown)
+
 
 def changed(record: TurnRecord, **values: Any) -> TurnRecord:
     """Return a record with other values, and with nothing kept of what was made of the old ones."""
-    return replace(record, **values, shown=[], heard=[])
+    return replace(record, **values, shown=b"", heard=[])
 
 
 @dataclass(slots=True)
@@ -94,6 +106,8 @@ class HistoryFold:
     bytes_max: int = 0
     is_cut: bool = False
     _records: dict[tuple[str, str], TurnRecord] = field(default_factory=dict)
+    # Each agent's own, as in _records: both are in the order of their positions.
+    _by_agent: dict[str, list[TurnRecord]] = field(default_factory=dict)
     _messages: dict[int, ev.MessageRouted] = field(default_factory=dict)
     _message_uses: dict[int, int] = field(default_factory=dict)
     _bytes: int = 0
@@ -107,18 +121,24 @@ class HistoryFold:
         """Return an agent's newest turns, "" for everybody's, oldest first.
 
         but: a request that is left out. after: the revision before which none is looked for.
+        Every dispatch asks for them, so without a step of Python's for each.
         """
-        found: list[TurnRecord] = []
-        for record in reversed(self._records.values()):
-            if record.position[0] <= after:
-                break
-            if record.request_id == but or (agent_id and record.agent_id != agent_id):
-                continue
-            found.append(record)
-            if len(found) == count:
-                break
+        records = self._by_agent.get(agent_id, ()) if agent_id else self._records.values()
+        found = list(islice(reversed(records), count + 1))
+        # Nearly always what is left out is the newest, and once.
+        if found and found[0].request_id == but:
+            del found[0]
+        del found[count:]
+        if but in map(_REQUEST_ID, found) or (found and found[-1].position[0] <= after):
+            wanted = (r for r in reversed(records) if r.request_id != but and r.position[0] > after)
+            found = list(islice(wanted, count))
         found.reverse()
         return found
+
+    @staticmethod
+    def have_messages(records: Iterable[TurnRecord]) -> bool:
+        """Say whether the user's words are filled in in all of them."""
+        return False not in map(_HAS_MESSAGE, records)
 
     def apply(self, revision: int, now_us: int, events: Iterable[ev.Event]) -> None:
         """Fold one change."""
@@ -230,16 +250,28 @@ class HistoryFold:
     def _put(self, record: TurnRecord) -> None:
         key = (record.request_id, record.agent_id)
         before = self._records.get(key)
+        if before is not None and before.position != record.position:
+            self._take(key)
+            before = None
         self._bytes += record.size_bytes
-        if before is not None:
+        if before is None:
+            self._by_agent.setdefault(record.agent_id, []).append(record)
+        else:
             self._bytes -= before.size_bytes
             self._message_uses[before.message_revision] -= 1
+            listed = self._by_agent[record.agent_id]
+            # Mostly the newest is answered.
+            listed[-1 if listed[-1] is before else _place_in(listed, before)] = record
         self._records[key] = record
         uses = self._message_uses
         uses[record.message_revision] = uses.get(record.message_revision, 0) + 1
 
     def _take(self, key: tuple[str, str]) -> None:
         record = self._records.pop(key)
+        listed = self._by_agent[record.agent_id]
+        del listed[_place_in(listed, record)]
+        if not listed:
+            del self._by_agent[record.agent_id]
         self._bytes -= record.size_bytes
         self._message_uses[record.message_revision] -= 1
 
@@ -258,6 +290,11 @@ class HistoryFold:
             if not self._message_uses[revision]:
                 del self._message_uses[revision]
                 self._messages.pop(revision, None)
+
+
+def _place_in(listed: list[TurnRecord], record: TurnRecord) -> int:
+    """Return where a record is in a list that is in the order of positions."""
+    return bisect_left(listed, record.position, key=_POSITION)
 
 
 def _opened(event: ev.MessageRouted, position: tuple[int, int], now_us: int) -> TurnRecord:

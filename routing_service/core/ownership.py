@@ -214,14 +214,20 @@ def meet_user(draft: Draft, profile: ev.Profile, *, is_new: bool) -> None:
     if is_new:
         draft.add(ev.SessionStarted(profile=profile))
         return
+    if (
+        (state.owner or not profile.user_id)
+        and profile.locale in ("", state.locale)
+        and profile.channel in ("", state.channel)
+        and profile.entitlements in ((), state.entitlements)
+    ):
+        return  # Nearly always: nothing that was not known.
     news = ev.Profile(
         user_id="" if state.owner else profile.user_id,
         locale="" if profile.locale == state.locale else profile.locale,
         channel="" if profile.channel == state.channel else profile.channel,
         entitlements=() if profile.entitlements == state.entitlements else profile.entitlements,
     )
-    if news != ev.NO_PROFILE:
-        draft.add(ev.ProfileUpdated(profile=news))
+    draft.add(ev.ProfileUpdated(profile=news))
 
 
 def is_available(draft: Draft, agent_id: str) -> bool:
@@ -264,8 +270,9 @@ def expire_ownership(draft: Draft) -> bool:
     Nothing expires while a person's approval is awaited, or while the active agent is away: it is
     kept as it is until it comes back or is replaced.
     """
-    active = draft.state.active
-    if active is None or task_is_paused(draft.state):
+    state = draft.state
+    active = state.active
+    if active is None or not has_time_outs(state, draft.registry) or task_is_paused(state):
         return False
     lock_is_due = (
         active.locked
@@ -321,6 +328,19 @@ def _idle_at_us(draft: Draft) -> int | None:
     if is_owned and state.open_task is not None:
         return None
     return draft.before.last_used_us + timeout_us
+
+
+def has_time_outs(state: SessionState, registry: Registry) -> bool:
+    """Say whether a time-out of the active agent may be running: for most changes none is.
+
+    Where a turn is open nobody is idle.
+    """
+    active = state.active
+    if active is None:
+        return False
+    return active.lock_expire_us is not None or (
+        registry.has_idle_time_outs and not state.open_turns
+    )
 
 
 def due_times(draft: Draft) -> list[int]:

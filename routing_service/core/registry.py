@@ -300,6 +300,8 @@ class Registry:
     topics: Topics = field(default_factory=Topics)
     # Folded id or alias -> id; derived, so it takes no part in comparisons.
     _ids_by_name: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    # Whether any agent is idle after some time; derived as well.
+    has_idle_time_outs: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the references that decisions rely on, and index the names."""
@@ -309,6 +311,10 @@ class Registry:
                 raise ValueError(msg)
         self._check_home()
         object.__setattr__(self, "_ids_by_name", _index_names(self.agents))
+        idle = any(agent.idle_timeout_us for agent in self.agents.values())
+        object.__setattr__(
+            self, "has_idle_time_outs", idle or self.limits.idle_timeout_us is not None
+        )
         for agent in self.agents.values():
             for target in (*(agent.handoff_to or ()), agent.on_complete_agent_id):
                 if target and target not in self.agents:

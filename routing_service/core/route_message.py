@@ -29,6 +29,8 @@ from routing_service.core.slash_commands import ReplySpec, parse
 from routing_service.core.user_commands import answer_command
 from routing_service.core.vocabulary import HandoffMode, RouteReason, TaskStatus, TopicOutcome
 
+_NOTHING = Decision()
+
 
 class Choice(msgspec.Struct, frozen=True):
     """Where a message goes. agent_id "": nowhere, the reply is all.
@@ -69,7 +71,7 @@ def decide_route(draft: Draft, command: RouteMessage, *, is_new: bool) -> Decisi
         _refuse_double_text(draft)
         agent_id, reason = _choose_agent(draft, stickiness_enabled=command.stickiness_enabled)
         choice = Choice(agent_id, reason, command.text, command.items)
-        decision = Decision()
+        decision = _NOTHING
         if topic_switch.may_ask(draft.registry, command):
             weighed = topic_switch.weigh(draft, command, reason, mid_task=mid_task)
             note = weighed.note
@@ -89,6 +91,7 @@ def decide_route(draft: Draft, command: RouteMessage, *, is_new: bool) -> Decisi
             answered.dispatch_to, answered.reason, parsed.rest, command.items, answered.handoff
         )
         decision = Decision(reply=answered.reply, verdicts=answered.verdicts)
+    plan, offer = None, None
     if choice.agent_id:
         wanted = command.task_id
         if parsed is not None and parsed.name == "reset" and not draft.state.open_task:
@@ -96,13 +99,13 @@ def decide_route(draft: Draft, command: RouteMessage, *, is_new: bool) -> Decisi
             wanted = "" if draft.before.task and wanted == draft.before.task.task_id else wanted
         task_id = _join_task(draft, command, wanted)
         plan = _dispatch(draft, command, choice, task_id=task_id, mid_task=mid_task)
-        decision = replace(decision, dispatch=plan)
         if note is not None and note.outcome is TopicOutcome.SUGGESTED:
             offer = topic_switch.suggest(draft, command, note, choice.agent_id)
-            decision = replace(decision, suggestion=offer)
     else:
         task_id = _name_task(draft, command)
-    return replace(decision, events=tuple(draft.events), task_id=task_id)
+    return replace(
+        decision, events=tuple(draft.events), task_id=task_id, dispatch=plan, suggestion=offer
+    )
 
 
 def topic_inquiry(
@@ -237,7 +240,7 @@ def _choose_agent(draft: Draft, *, stickiness_enabled: bool) -> tuple[str, Route
     if active is None:
         is_swarm = draft.registry.is_swarm
         return home_id, RouteReason.DEFAULT_AGENT if is_swarm else RouteReason.NO_ACTIVE_AGENT
-    if not ownership.is_available(draft, active.agent_id):
+    if active.agent_id != active_id and not ownership.is_available(draft, active.agent_id):
         # A lock that ran out gave the session back to an agent that is away.
         return home_id, RouteReason.AGENT_UNAVAILABLE
     if draft.state.returned:

@@ -165,7 +165,10 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def find_turn(self, request_id: str) -> OpenTurn | None:
         """Return the turn whose open request this is."""
-        return next((turn for turn in self.open_turns if turn.request_id == request_id), None)
+        for turn in self.open_turns:
+            if turn.request_id == request_id:
+                return turn
+        return None
 
     def is_live(self, turn: OpenTurn) -> bool:
         """Say whether the turn's answer may still move anything.
@@ -177,7 +180,10 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def live_turn(self) -> OpenTurn | None:
         """Return the one open turn that may still move something."""
-        return next((turn for turn in self.open_turns if self.is_live(turn)), None)
+        for turn in self.open_turns:
+            if self.is_live(turn):
+                return turn
+        return None
 
 
 def apply_change(
@@ -207,8 +213,15 @@ def apply_change(
 
 
 def evolve(state: SessionState, event: ev.Event) -> SessionState:
-    """Return the state after one event. Every event that decide makes can be applied."""
+    """Return the state after one event. Every event that decide makes can be applied.
+
+    The two that every turn has come first.
+    """
     match event:
+        case ev.MessageRouted():
+            return _route(state, event)
+        case ev.TurnCompleted():
+            return _complete(state, event)
         case ev.SessionStarted() | ev.ProfileUpdated():
             return _with_profile(state, event.profile)
         case (
@@ -220,14 +233,10 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             | ev.TaskResumed()
         ):
             return _evolve_task(state, event)
-        case ev.MessageRouted():
-            return _route(state, event)
         case ev.CommandHandled():
             return state
         case ev.TurnAbandoned():
             return _without_turn(state, event.request_id)
-        case ev.TurnCompleted():
-            return _complete(state, event)
         case ev.AgentHandedOff():
             return _hand_off(state, event)
         case ev.AgentCleared():
@@ -390,20 +399,27 @@ def _without_approval(state: SessionState) -> SessionState:
 
 
 def _without_turn(state: SessionState, request_id: str) -> SessionState:
-    kept = tuple(turn for turn in state.open_turns if turn.request_id != request_id)
-    return replace(state, open_turns=kept)
+    return replace(state, open_turns=_others(state.open_turns, request_id))
+
+
+def _others(turns: tuple[OpenTurn, ...], request_id: str) -> tuple[OpenTurn, ...]:
+    """Return the turns but the one whose open request this is; mostly there is no other."""
+    if len(turns) == 1 and turns[0].request_id == request_id:
+        return ()
+    return tuple([turn for turn in turns if turn.request_id != request_id])
 
 
 def _complete(state: SessionState, event: ev.TurnCompleted) -> SessionState:
+    open_turns = state.open_turns
     if event.closes:
-        state = _without_turn(state, event.request_id)
+        open_turns = _others(open_turns, event.request_id)
     active = state.active
     if event.counts and active is not None and active.agent_id == event.agent_id:
         active = replace(active, turns_taken=active.turns_taken + 1)
     counts = dict(state.turns_by_agent)
     row = event.agent_id if _has_row(counts, event.agent_id) else OTHER_AGENTS
     counts[row] = counts.get(row, 0) + 1
-    return replace(state, active=active, turns_by_agent=counts)
+    return replace(state, open_turns=open_turns, active=active, turns_by_agent=counts)
 
 
 def _has_row(counts: Mapping[str, int], agent_id: str) -> bool:

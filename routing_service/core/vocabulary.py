@@ -10,7 +10,17 @@ from __future__ import annotations
 import enum
 
 
-class RouteReason(enum.Enum):
+class Word(enum.Enum):
+    """A word of a closed list.
+
+    There is one of each, so it is its own hash: every answer looks some of them up, and Enum's hash
+    is that of the name, by a call of Python's.
+    """
+
+    __hash__ = object.__hash__
+
+
+class RouteReason(Word):
     """Why a message went to the agent it went to."""
 
     NO_ACTIVE_AGENT = "no_active_agent"
@@ -32,7 +42,7 @@ class RouteReason(enum.Enum):
     STICKINESS_DISABLED = "stickiness_disabled"
 
 
-class TopicOutcome(enum.Enum):
+class TopicOutcome(Word):
     """What topic detection did with a message.
 
     Nobody was asked: HOME_FIRST (nobody is active, and first messages are the home agent's),
@@ -54,7 +64,7 @@ class TopicOutcome(enum.Enum):
     SWITCHED = "switched"
 
 
-class Initiator(enum.Enum):
+class Initiator(Word):
     """Who asked for a handoff."""
 
     SUPERVISOR = "supervisor"
@@ -65,7 +75,7 @@ class Initiator(enum.Enum):
     COMPLETION = "completion"
 
 
-class HandoffMode(enum.Enum):
+class HandoffMode(Word):
     """What a handoff does to the return stack.
 
     TRANSFER empties it, INTERLUDE pushes the interrupted agent, RETURN pops it, HOP (a completion
@@ -82,8 +92,15 @@ class HandoffMode(enum.Enum):
     ANSWER = "answer"
 
 
-class TaskStatus(enum.Enum):
+class TaskStatus(Word):
     """Where a task stands; RUNNING and PAUSED are open, the others closed."""
+
+    is_open: bool
+    """Whether messages may still join the task."""
+
+    def __init__(self, word: str) -> None:
+        """Say it once for all: every message asks."""
+        self.is_open = word in {"running", "paused"}
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -91,13 +108,8 @@ class TaskStatus(enum.Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    @property
-    def is_open(self) -> bool:
-        """Say whether messages may still join the task."""
-        return self in (TaskStatus.RUNNING, TaskStatus.PAUSED)
 
-
-class OutcomeKind(enum.Enum):
+class OutcomeKind(Word):
     """How an agent ended its turn."""
 
     PROCEED = "proceed"
@@ -108,7 +120,7 @@ class OutcomeKind(enum.Enum):
     FAILURE = "failure"
 
 
-class OutcomeStatus(enum.Enum):
+class OutcomeStatus(Word):
     """What became of a reported outcome.
 
     APPLIED: it moved what it should. STORED_ONLY: the text is kept, nothing moved.
@@ -120,14 +132,14 @@ class OutcomeStatus(enum.Enum):
     DEGRADED = "degraded"
 
 
-class ApprovalDecision(enum.Enum):
+class ApprovalDecision(Word):
     """What a person decided about a paused task; either way its agent goes on."""
 
     APPROVE = "approve"
     REJECT = "reject"
 
 
-class ClearScope(enum.Enum):
+class ClearScope(Word):
     """How much ClearActiveAgent takes away."""
 
     ACTIVE_AGENT = "active_agent"

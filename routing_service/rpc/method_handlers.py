@@ -177,7 +177,17 @@ class _Calls:
             record = CallRecord(name)
             start = time.perf_counter()
             try:
-                answered = await self._within_deadline(name, method, data, context, record)
+                caller = await self._caller(name, context, record)
+                # The stubs know no call without a deadline; there are such calls.
+                remaining_s = cast("float | None", context.time_remaining())
+                self._admit(caller, context)
+                if remaining_s is None or remaining_s > self._deadline_max_s:
+                    limit_s = self._deadline_max_s if remaining_s else self._deadline_default_s
+                    answered = await _within(limit_s, name, method(caller, data, record))
+                elif remaining_s <= self._typical_s.get(name, 0.0):
+                    self._refuse_late(name, remaining_s)
+                else:
+                    answered = await method(caller, data, record)
             except BaseException as error:
                 refusal = self._refusal(error, record, context)
                 if refusal is None:
@@ -287,27 +297,14 @@ class _Calls:
 
         return handle
 
-    async def _within_deadline(
-        self, name: str, method: UnaryMethod, data: bytes, context: Context, record: CallRecord
-    ) -> Answered:
-        caller = await self._caller(name, context, record)
-        # The stubs know no call without a deadline; there are such calls.
-        remaining_s = cast("float | None", context.time_remaining())
-        self._admit(caller, context)
-        limit_s = self._deadline_default_s if remaining_s is None else self._deadline_max_s
-        if remaining_s is None or remaining_s > limit_s:
-            # A caller without a deadline, or in no hurry, must not hold a session for ever.
-            try:
-                async with asyncio.timeout(limit_s):
-                    return await method(caller, data, record)
-            except TimeoutError:
-                raise _too_late(name, limit_s) from None
-        typical_s = self._typical_s.get(name, 0.0)
-        if remaining_s <= typical_s:
-            # Nobody would be left to hear the answer, and it would cost the others their time.
-            self._typical_s[name] = typical_s * (1 - TYPICAL_SHARE)
-            raise _too_soon(name, remaining_s, typical_s)
-        return await method(caller, data, record)
+    def _refuse_late(self, name: str, remaining_s: float) -> NoReturn:
+        """Refuse a call that would not be done in time. Always raises DEADLINE.
+
+        Nobody would be left to hear the answer, and it would cost the others their time.
+        """
+        typical_s = self._typical_s[name]
+        self._typical_s[name] = typical_s * (1 - TYPICAL_SHARE)
+        raise _too_soon(name, remaining_s, typical_s)
 
     async def _caller(self, name: str, context: Context, record: CallRecord) -> Caller:
         """Return who calls, if the RPC is theirs. Raises SignInRefused, SCOPE_MISSING."""
@@ -316,7 +313,8 @@ class _Calls:
             self._tracer.begin(record, metadata)
         caller = await self._sign_in.caller(metadata, context.auth_context)
         record.tenant, record.actor = caller.tenant, caller.subject
-        check_entry(caller, name)
+        if caller.signed_in:
+            check_entry(caller, name)
         return caller
 
     def _admit(self, caller: Caller, context: Context) -> None:
@@ -364,6 +362,18 @@ class _Calls:
     def _finish(self, record: CallRecord, start: float) -> None:
         record.duration_ms = (time.perf_counter() - start) * 1e3
         self._observer.finished(record)
+
+
+async def _within(seconds: float, name: str, answering: Awaitable[Answered]) -> Answered:
+    """Answer a caller without a deadline, or in no hurry: it must not hold a session for ever.
+
+    Raises DEADLINE.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            return await answering
+    except TimeoutError:
+        raise _too_late(name, seconds) from None
 
 
 def _limited_as(caller: Caller, context: Context) -> str:

@@ -281,9 +281,11 @@ def _fill(target: struct_pb2.Value, entry: object) -> None:
             raise AssertionError(type(entry))
 
 
-def outcome_in(request: routing_service_pb2.CompleteTurnRequest) -> cmd.Outcome:
-    """Return the outcome that a request reports; it has been checked that there is one."""
-    match request.WhichOneof("outcome"):
+def outcome_in(request: routing_service_pb2.CompleteTurnRequest, name: str | None) -> cmd.Outcome:
+    """Return the outcome that a request reports in the field of this name, which was checked."""
+    match name:
+        case "proceed":
+            return cmd.PROCEED
         case "follow_up":
             has_timeout = request.follow_up.HasField("timeout")
             return cmd.FollowUp(duration_us(request.follow_up.timeout) if has_timeout else None)
@@ -304,7 +306,7 @@ def outcome_in(request: routing_service_pb2.CompleteTurnRequest) -> cmd.Outcome:
         case "failure":
             return cmd.Fail(request.failure.message)
         case _:
-            return cmd.Proceed()
+            raise AssertionError(name)
 
 
 def verdicts_out(verdicts: Iterable[cmd.Verdict]) -> list[handoff_pb2.Verdict]:

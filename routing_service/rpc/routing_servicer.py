@@ -11,13 +11,15 @@ import asyncio
 import base64
 import binascii
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Iterable
-from functools import cache
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from functools import cache, lru_cache
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 from google.rpc import status_pb2
 
 from agent_routing.v1 import (
@@ -28,7 +30,14 @@ from agent_routing.v1 import (
 )
 from routing_service.auth import rights
 from routing_service.auth.caller import ANY_AGENT, Caller
-from routing_service.command_handler import Call, CommandHandler, Handled, Made, SessionView
+from routing_service.command_handler import (
+    Answer,
+    Call,
+    CommandHandler,
+    Handled,
+    Made,
+    SessionView,
+)
 from routing_service.core import commands as cmd
 from routing_service.core.access import Access
 from routing_service.core.decide import Decided
@@ -38,7 +47,7 @@ from routing_service.core.errors import (
     session_erased,
     unknown_agent,
 )
-from routing_service.core.events import Profile
+from routing_service.core.events import Item, Profile
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.history import TurnRecord
 from routing_service.core.refusals import HandoffRefused
@@ -119,6 +128,22 @@ _FINGERPRINT_UUIDS: Final = frozenset(
 _FINGERPRINT_SETS: Final = frozenset({"entitlements"})
 _FINGERPRINT_BYTES: Final = 16
 
+_SHAPES_MAX: Final = 512
+"""Combinations of fields that are remembered; callers have a handful, and could have thousands."""
+
+_SHOWN: Final = attrgetter("shown")
+
+
+_WORDS_ALONE: Final = frozenset(
+    routing_service_pb2.RouteRequest.DESCRIPTOR.fields_by_name[name]
+    for name in ("session_id", "user_id", "request_id", "text", "literal_text", "validate_only")
+)
+_ANSWER_ITEMS: Final = routing_service_pb2.CompleteTurnRequest.DESCRIPTOR.fields_by_name["items"]
+_ANSWER_STEPS: Final = routing_service_pb2.CompleteTurnRequest.DESCRIPTOR.fields_by_name["steps"]
+
+Present = Mapping[FieldDescriptor, Any]
+"""The fields that a request has, as ListFields gives them, with their values."""
+
 
 class Answered(msgspec.Struct, frozen=True):
     """An answer as it goes on the wire."""
@@ -155,15 +180,15 @@ class RoutingServicer:
     async def _route(
         self, caller: Caller, request: routing_service_pb2.RouteRequest, record: CallRecord
     ) -> Answered:
-        command, request_id = _route_in(request, caller)
-        user_id = command.profile.user_id
-        access = Access(user_id, must_be_owner=True)
+        present = dict(request.ListFields())
+        command = _route_in(request, present, caller)
+        access = Access(command.profile.user_id, must_be_owner=True)
         session_id = request.session_id or await self._session_for(caller, request, command, access)
         call = Call(
             key=SessionKey(caller.tenant, session_id),
             method="Route",
-            request_id=request_id,
-            fingerprint=_fingerprint(request, ROUTE_FINGERPRINT),
+            request_id=command.request_id,
+            fingerprint=_fingerprint(request, present, ROUTE_FINGERPRINT),
             access=access,
             subject=caller.subject,
             expected_revision=_expected_revision(request),
@@ -243,7 +268,7 @@ class RoutingServicer:
             return derived_session_id(caller.tenant, access.user_id, command.request_id)
         return new_uuid7()
 
-    def _route_out(self, made: Made) -> bytes:
+    def _route_out(self, made: Made) -> Answer:
         decision = made.decided.decision
         state = made.decided.state
         cards = self._cards_now()
@@ -256,10 +281,7 @@ class RoutingServicer:
         )
         dispatch = b""
         if decision.dispatch is not None:
-            # Joined as bytes: see _whole.
-            dispatch = _framed(
-                _ROUTE_DISPATCH_TAG, _dispatch_bytes(decision.dispatch, cards, locale)
-            )
+            dispatch = _dispatch_bytes(decision.dispatch, cards, locale)
             home_id = cards.registry.home_agent_id
             response.supervisor_bypassed = decision.dispatch.agent_id != home_id
         if decision.reply is not None:
@@ -275,7 +297,7 @@ class RoutingServicer:
             )
         if made.call.explains_topic and decision.topic is not None:
             response.topic_trace.CopyFrom(pm.topic_trace_out(decision.topic))
-        return response.SerializeToString() + dispatch
+        return _answer(response.SerializeToString(), _ROUTE_DISPATCH_TAG, dispatch)
 
     async def set_active_agent(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Carry out a validated handoff."""
@@ -285,7 +307,7 @@ class RoutingServicer:
             key=SessionKey(caller.tenant, request.session_id),
             method="SetActiveAgent",
             request_id=command.request_id,
-            fingerprint=_fingerprint(request, SET_ACTIVE_FINGERPRINT),
+            fingerprint=_fingerprint(request, dict(request.ListFields()), SET_ACTIVE_FINGERPRINT),
             access=access,
             subject=caller.subject,
             expected_revision=_expected_revision(request),
@@ -302,7 +324,7 @@ class RoutingServicer:
         body = _whole(_SET_ACTIVE_DISPATCH_TAG, handled, record)
         return Answered(body, handled.replayed)
 
-    def _set_active_out(self, made: Made) -> bytes:
+    def _set_active_out(self, made: Made) -> Answer:
         decision = made.decided.decision
         cards = self._cards_now()
         locale = pm.locale_of(made.decided.state)
@@ -318,7 +340,7 @@ class RoutingServicer:
             response.handoff.CopyFrom(pm.handoff_out(decision.handoff, cards, locale))
         if decision.dispatch is not None:
             response.dispatch.CopyFrom(_dispatch_out(made, cards, locale))
-        return response.SerializeToString()
+        return Answer(response.SerializeToString())
 
     def _refused_out(self, call: Call, refused: HandoffRefused) -> bytes:
         """Answer a trial that the rules refuse: its verdicts are what was asked for."""
@@ -353,7 +375,7 @@ class RoutingServicer:
             key=SessionKey(caller.tenant, request.session_id),
             method="ClearActiveAgent",
             request_id=request_id,
-            fingerprint=_fingerprint(request, CLEAR_FINGERPRINT),
+            fingerprint=_fingerprint(request, dict(request.ListFields()), CLEAR_FINGERPRINT),
             access=access,
             subject=caller.subject,
             expected_revision=_expected_revision(request),
@@ -361,9 +383,9 @@ class RoutingServicer:
         _identify(record, call)
         handled = await self._handler.handle(call, command, self._clear_out)
         _describe(record, handled, self._handler.registry)
-        return Answered(handled.answer, handled.replayed)
+        return Answered(handled.answer.stored, handled.replayed)
 
-    def _clear_out(self, made: Made) -> bytes:
+    def _clear_out(self, made: Made) -> Answer:
         decision = made.decided.decision
         state = made.decided.state
         cards = self._cards_now()
@@ -377,30 +399,32 @@ class RoutingServicer:
             previous_agent=cards.card(previous, locale) if previous else None,
             agent=cards.card(decision.agent_id, locale),
         )
-        return response.SerializeToString()
+        return Answer(response.SerializeToString())
 
     async def complete_turn(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Take an agent's answer."""
         request = parse(routing_service_pb2.CompleteTurnRequest, data)
         registry = self._handler.registry
-        command = _complete_in(request, registry)
+        present = dict(request.ListFields())
+        outcome = request.WhichOneof("outcome")
+        command = _complete_in(request, present, outcome, registry)
         call = Call(
             key=SessionKey(caller.tenant, request.session_id),
             method="CompleteTurn",
             request_id=command.request_id,
             actor=command.agent_id,
-            fingerprint=_fingerprint(request, COMPLETE_FINGERPRINT),
+            fingerprint=_fingerprint(request, present, COMPLETE_FINGERPRINT),
             access=rights.as_agent(caller, "CompleteTurn", request.user_id, command.agent_id),
             subject=caller.subject,
         )
         _identify(record, call)
         record.agent_id = command.agent_id
-        record.outcome = request.WhichOneof("outcome") or ""
+        record.outcome = outcome or ""
         handled = await self._handler.handle(call, command, self._complete_out)
         _describe(record, handled, registry)
         return Answered(_whole(_COMPLETE_NEXT_TAG, handled, record), handled.replayed)
 
-    def _complete_out(self, made: Made) -> bytes:
+    def _complete_out(self, made: Made) -> Answer:
         decision = made.decided.decision
         state = made.decided.state
         cards = self._cards_now()
@@ -419,13 +443,13 @@ class RoutingServicer:
         )
         if decision.verdicts:
             response.verdicts.extend(pm.verdicts_out(decision.verdicts))
-        # Joined as bytes: see _whole.
         body = response.SerializeToString()
         if state.active is not None:
             body += _framed(_COMPLETE_ACTIVE_TAG, cards.card_bytes(state.active_id, locale))
+        dispatch = b""
         if decision.dispatch is not None:
-            body += _framed(_COMPLETE_NEXT_TAG, _dispatch_bytes(decision.dispatch, cards, locale))
-        return body
+            dispatch = _dispatch_bytes(decision.dispatch, cards, locale)
+        return _answer(body, _COMPLETE_NEXT_TAG, dispatch)
 
     async def resume_task(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Take a person's decision about a paused task."""
@@ -447,7 +471,7 @@ class RoutingServicer:
             key=SessionKey(caller.tenant, session_id),
             method="ResumeTask",
             request_id=request_id,
-            fingerprint=_fingerprint(request, RESUME_FINGERPRINT),
+            fingerprint=_fingerprint(request, dict(request.ListFields()), RESUME_FINGERPRINT),
             access=access,
             subject=caller.subject,
         )
@@ -463,7 +487,7 @@ class RoutingServicer:
         _describe(record, handled, self._handler.registry)
         return Answered(_whole(_RESUME_DISPATCH_TAG, handled, record), handled.replayed)
 
-    def _resume_out(self, made: Made) -> bytes:
+    def _resume_out(self, made: Made) -> Answer:
         cards = self._cards_now()
         locale = pm.locale_of(made.decided.state)
         response = routing_service_pb2.ResumeTaskResponse(
@@ -473,7 +497,7 @@ class RoutingServicer:
             revision=made.revision,
             dispatch=_dispatch_out(made, cards, locale),
         )
-        return response.SerializeToString()
+        return Answer(response.SerializeToString())
 
     async def status(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
         """Tell how a session stands."""
@@ -693,51 +717,59 @@ def _is_told(turn: OpenTurn, access: Access, registry: Registry) -> bool:
 
 
 def _route_in(
-    request: routing_service_pb2.RouteRequest, caller: Caller
-) -> tuple[cmd.RouteMessage, str]:
+    request: routing_service_pb2.RouteRequest, present: Present, caller: Caller
+) -> cmd.RouteMessage:
+    """Check a message and return it as the core has it.
+
+    What a request does not have needs no check, and most have ids and words alone.
+    """
     checks = FieldChecks()
+    text = request.text
     checks.identifier("session_id", request.session_id)
     checks.user("user_id", request.user_id)
-    task_id = checks.uuid("task_id", request.task_id)
     request_id = checks.uuid("request_id", request.request_id)
-    checks.text("text", request.text, TEXT_BYTES_MAX)
-    if request.items:
-        checks.items("items", request.items)
-    elif not request.text and not request.quick_reply_id:
+    checks.text("text", text, TEXT_BYTES_MAX)
+    if not (text or request.items or request.quick_reply_id):
         checks.refuse("text", "is empty, and there are no items; send one or the other")
-    checks.locale("locale", request.locale)
-    checks.channel("channel", request.channel)
-    entitlements = checks.entitlements("entitlements", request.entitlements)
-    checks.metadata("metadata", request.metadata)
-    checks.number("history_turns", request.history_turns, HISTORY_TURNS_MIN, HISTORY_TURNS_MAX)
-    quick_reply_id = checks.uuid("quick_reply_id", request.quick_reply_id)
+    task_id = locale = channel = quick_reply_id = ""
+    items: tuple[Item, ...] = ()
+    entitlements: tuple[str, ...] = ()
+    metadata: dict[str, str] = {}
     expire_us = None
-    if request.HasField("task_expire_time"):
-        checks.timestamp("task_expire_time", request.task_expire_time)
-        expire_us = pm.time_us(request.task_expire_time)
-    _check_revision(checks, request)
+    if not present.keys() <= _WORDS_ALONE:
+        task_id = checks.uuid("task_id", request.task_id)
+        checks.items("items", request.items)
+        checks.locale("locale", request.locale)
+        checks.channel("channel", request.channel)
+        entitlements = checks.entitlements("entitlements", request.entitlements)
+        checks.metadata("metadata", request.metadata)
+        checks.number("history_turns", request.history_turns, HISTORY_TURNS_MIN, HISTORY_TURNS_MAX)
+        quick_reply_id = checks.uuid("quick_reply_id", request.quick_reply_id)
+        if request.HasField("task_expire_time"):
+            checks.timestamp("task_expire_time", request.task_expire_time)
+            expire_us = pm.time_us(request.task_expire_time)
+        _check_revision(checks, request)
+        items, metadata = pm.items_in(request.items), dict(request.metadata)
+        locale, channel = request.locale, request.channel
     checks.done()
     user_id = rights.as_speaker(caller, request.user_id).user_id
-    entitlements = rights.entitlements_of(caller, user_id, entitlements)
-    request_id = request_id or new_uuid7()
-    command = cmd.RouteMessage(
-        request_id=request_id,
-        text=request.text,
+    return cmd.RouteMessage(
+        request_id=request_id or new_uuid7(),
+        text=text,
         new_task_id=new_uuid7(),
-        items=pm.items_in(request.items),
+        items=items,
         task_id=task_id,
         profile=Profile(
             user_id=user_id,
-            locale=request.locale,
-            channel=request.channel,
-            entitlements=entitlements,
+            locale=locale,
+            channel=channel,
+            entitlements=rights.entitlements_of(caller, user_id, entitlements),
         ),
-        metadata=dict(request.metadata),
+        metadata=metadata,
         task_expire_us=expire_us,
         literal_text=request.literal_text,
         quick_reply_id=quick_reply_id,
     )
-    return command, request_id
 
 
 def _set_active_in(
@@ -808,18 +840,25 @@ def _set_active_access(
 
 
 def _complete_in(
-    request: routing_service_pb2.CompleteTurnRequest, registry: Registry
+    request: routing_service_pb2.CompleteTurnRequest,
+    present: Present,
+    outcome: str | None,
+    registry: Registry,
 ) -> cmd.CompleteTurn:
+    """Check an agent's answer and return it as the core has it. outcome: the name of its field."""
     checks = FieldChecks()
     checks.identifier("session_id", request.session_id, required=True)
     checks.user("user_id", request.user_id)
     request_id = checks.uuid("request_id", request.request_id, required=True)
     checks.agent("agent_id", request.agent_id, registry, required=True)
     checks.text("text", request.text, TEXT_BYTES_MAX)
-    checks.items("items", request.items)
-    checks.steps("steps", request.steps)
-    outcome = request.WhichOneof("outcome")
+    if _ANSWER_ITEMS in present:
+        checks.items("items", request.items)
+    if _ANSWER_STEPS in present:
+        checks.steps("steps", request.steps)
     match outcome:
+        case "proceed":
+            pass
         case None:
             checks.refuse(
                 "outcome",
@@ -850,11 +889,11 @@ def _complete_in(
         request_id=request_id,
         # An alias and the id it stands for are one caller.
         agent_id=registry.resolve(request.agent_id) or request.agent_id,
-        outcome=pm.outcome_in(request),
+        outcome=pm.outcome_in(request, outcome),
         child_seed=new_uuid7(),
         text=request.text,
-        items=pm.items_in(request.items),
-        steps=pm.steps_in(request.steps),
+        items=pm.items_in(request.items) if _ANSWER_ITEMS in present else (),
+        steps=pm.steps_in(request.steps) if _ANSWER_STEPS in present else (),
         parse_markers=request.parse_markers if request.HasField("parse_markers") else None,
     )
 
@@ -888,8 +927,45 @@ def _expected_revision(
     return request.expected_revision if request.HasField("expected_revision") else None
 
 
-def _fingerprint(request: Message, fields: tuple[str, ...]) -> bytes:
-    """Digest the fields that make a repeat the same request."""
+def _fingerprint(request: Message, present: Present, fields: tuple[str, ...]) -> bytes:
+    """Digest the fields that make a repeat the same request, as protobuf writes them.
+
+    Words and messages are put together here, as protobuf would: copying a request and clearing what
+    does not count costs several times as much. What is rarer, protobuf writes itself. Never
+    changes: fingerprints are stored, and a repeat may come after an upgrade.
+    """
+    data = b""
+    for field, tag, is_uuid in _compared(fields, tuple(present)):
+        value = present[field]
+        if isinstance(value, str):
+            data += _framed(tag, (value.lower() if is_uuid else value).encode())
+        elif isinstance(value, Message):
+            data += _framed(tag, value.SerializeToString(deterministic=True))
+        else:
+            data = _compared_bytes(request, fields)
+            break
+    if len(UnknownFieldSet(request)):
+        data = _compared_bytes(request, fields)
+    return hashlib.blake2b(data, digest_size=_FINGERPRINT_BYTES).digest()
+
+
+@lru_cache(_SHAPES_MAX)
+def _compared(
+    fields: tuple[str, ...], present: tuple[FieldDescriptor, ...]
+) -> tuple[tuple[FieldDescriptor, bytes, bool], ...]:
+    """Return those of a request's fields that are compared, in the order in which they are written.
+
+    With each goes how it begins where its length follows, and whether it is an id.
+    """
+    return tuple(
+        (field, _tag(field.number), field.name in _FINGERPRINT_UUIDS)
+        for field in sorted(present, key=attrgetter("number"))
+        if field.name in fields
+    )
+
+
+def _compared_bytes(request: Message, fields: tuple[str, ...]) -> bytes:
+    """Return a request as bytes without what is not compared."""
     compared = type(request)()
     compared.CopyFrom(request)
     cleared, uuids, sets = _comparison(fields, request.DESCRIPTOR)
@@ -904,8 +980,7 @@ def _fingerprint(request: Message, fields: tuple[str, ...]) -> bytes:
         if values := getattr(request, name):
             compared.ClearField(name)
             getattr(compared, name).extend(sorted(set(values)))
-    data = compared.SerializeToString(deterministic=True)
-    return hashlib.blake2b(data, digest_size=_FINGERPRINT_BYTES).digest()
+    return compared.SerializeToString(deterministic=True)
 
 
 @cache
@@ -942,19 +1017,41 @@ def _dispatch_bytes(plan: cmd.DispatchPlan, cards: pm.AgentCards, locale: str) -
     return made.SerializeToString() + _framed(_AGENT_TAG, cards.card_bytes(plan.agent_id, locale))
 
 
+def _answer(head: bytes, dispatch_tag: bytes, dispatch: bytes) -> Answer:
+    """Return an answer whose last field is its dispatch, if it has one: joined as bytes."""
+    if not dispatch:
+        return Answer(head)
+    return Answer(head + _framed(dispatch_tag, dispatch), head, dispatch)
+
+
 def _whole(dispatch_tag: bytes, handled: Handled, record: CallRecord) -> bytes:
     """Return an answer with what its dispatch has and is not stored: words, history, trace.
 
     So the stored answer stays small, and each turn is serialised once however often it goes along.
     """
-    message = handled.message
-    parts = [record.shown[0] if record.shown else _shown(record) for record in handled.history]
+    answer, message, history = handled.answer, handled.message, handled.history
+    more = b""
     if message is not None:
-        words = dispatch_pb2.Dispatch(text=message.text, traceparent=record.traceparent)
-        if message.items:
-            words.items.extend(pm.items_out(message.items))
-        parts.insert(0, words.SerializeToString())
-    return _with_more(handled.answer, dispatch_tag, b"".join(parts)) if parts else handled.answer
+        if message.items or record.traceparent:
+            words = dispatch_pb2.Dispatch(
+                text=message.text,
+                items=pm.items_out(message.items),
+                traceparent=record.traceparent,
+            )
+            more = words.SerializeToString()
+        elif message.text:
+            more = _framed(_TEXT_TAG, message.text.encode())
+    if history:
+        shown = list(map(_SHOWN, history))
+        while b"" in shown:  # Nearly always one: the turn before.
+            place = shown.index(b"")
+            shown[place] = _show(history[place])
+        more += b"".join(shown)
+    if not more:
+        return answer.stored
+    if answer.dispatch:
+        return answer.head + _framed(dispatch_tag, answer.dispatch + more)
+    return _with_more(answer.stored, dispatch_tag, more)
 
 
 def _with_more(answer: bytes, tag: bytes, more: bytes) -> bytes:
@@ -1001,26 +1098,26 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
         shift += 7
 
 
-def _shown(record: TurnRecord) -> bytes:
-    """Return a turn as an entry of Dispatch.history; made once, and kept with the record."""
+def _show(record: TurnRecord) -> bytes:
+    """Return a turn as an entry of Dispatch.history, and keep it with the record."""
     turn = pm.turn_out(record, with_steps=False)
-    record.shown.append(_framed(_HISTORY_TAG, turn.SerializeToString()))
-    return record.shown[0]
+    shown = _framed(_HISTORY_TAG, turn.SerializeToString())
+    record.keep_shown(shown)
+    return shown
 
 
-def _tag(message: type[Message], field: str) -> bytes:
-    """Return the key of a message field on the wire: its number, and that a length follows."""
-    number = message.DESCRIPTOR.fields_by_name[field].number
+def _tag(number: int) -> bytes:
+    """Return the key of a field on the wire that has a length: its number, and that one follows."""
     return _varint(number << 3 | 2)
+
+
+def _tag_of(message: type[Message], field: str) -> bytes:
+    return _tag(message.DESCRIPTOR.fields_by_name[field].number)
 
 
 def _framed(tag: bytes, body: bytes) -> bytes:
     size = len(body)
-    if size < _VARINT_ONE:
-        return tag + _ONE_BYTE[size] + body
-    if size < _VARINT_TWO:
-        return tag + bytes((size & 0x7F | 0x80, size >> 7)) + body
-    return tag + _varint(size) + body
+    return tag + (_SIZES[size] if size < _SIZES_MADE else _varint(size)) + body
 
 
 def _varint(number: int) -> bytes:
@@ -1033,22 +1130,22 @@ def _varint(number: int) -> bytes:
     return bytes(groups)
 
 
-_VARINT_ONE: Final = 1 << 7
-"""From here on a length takes more than one byte."""
-_VARINT_TWO: Final = 1 << 14
-_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(_VARINT_ONE))
+_SIZES_MADE: Final = 1 << 12
+"""Up to here lengths are made beforehand: a dispatch with twenty turns has about as many bytes."""
+_SIZES: Final = tuple(map(_varint, range(_SIZES_MADE)))
 
-_AGENT_TAG: Final = _tag(dispatch_pb2.Dispatch, "agent")
-_HISTORY_TAG: Final = _tag(dispatch_pb2.Dispatch, "history")
-_ROUTE_DISPATCH_TAG: Final = _tag(routing_service_pb2.RouteResponse, "dispatch")
-_COMPLETE_ACTIVE_TAG: Final = _tag(routing_service_pb2.CompleteTurnResponse, "active_agent")
-_SET_ACTIVE_DISPATCH_TAG: Final = _tag(routing_service_pb2.SetActiveAgentResponse, "dispatch")
-_COMPLETE_NEXT_TAG: Final = _tag(routing_service_pb2.CompleteTurnResponse, "next")
+_AGENT_TAG: Final = _tag_of(dispatch_pb2.Dispatch, "agent")
+_TEXT_TAG: Final = _tag_of(dispatch_pb2.Dispatch, "text")
+_HISTORY_TAG: Final = _tag_of(dispatch_pb2.Dispatch, "history")
+_ROUTE_DISPATCH_TAG: Final = _tag_of(routing_service_pb2.RouteResponse, "dispatch")
+_COMPLETE_ACTIVE_TAG: Final = _tag_of(routing_service_pb2.CompleteTurnResponse, "active_agent")
+_SET_ACTIVE_DISPATCH_TAG: Final = _tag_of(routing_service_pb2.SetActiveAgentResponse, "dispatch")
+_COMPLETE_NEXT_TAG: Final = _tag_of(routing_service_pb2.CompleteTurnResponse, "next")
 
 
-_RESUME_DISPATCH_TAG: Final = _tag(routing_service_pb2.ResumeTaskResponse, "dispatch")
-_STREAM_ROUTE_TAG: Final = _tag(routing_service_pb2.RouteStreamResponse, "route")
-_WATCH_CHANGE_TAG: Final = _tag(routing_service_pb2.WatchSessionResponse, "change")
+_RESUME_DISPATCH_TAG: Final = _tag_of(routing_service_pb2.ResumeTaskResponse, "dispatch")
+_STREAM_ROUTE_TAG: Final = _tag_of(routing_service_pb2.RouteStreamResponse, "route")
+_WATCH_CHANGE_TAG: Final = _tag_of(routing_service_pb2.WatchSessionResponse, "change")
 
 
 def _heartbeat(revision: int) -> bytes:
@@ -1146,9 +1243,10 @@ def _describe(record: CallRecord, handled: Handled, registry: Registry) -> None:
     decided: Decided | None = handled.decided
     if decided is None:
         return
-    decision = decided.decision
+    decision, dispatch = decided.decision, decided.decision.dispatch
     record.task_id = decision.task_id
-    record.refused_rules = tuple(v.rule for v in decision.verdicts if not v.allowed)
+    if decision.verdicts:
+        record.refused_rules = tuple(v.rule for v in decision.verdicts if not v.allowed)
     if decision.reply is not None:
         record.command = decision.reply.command
     if record.method == "CompleteTurn":
@@ -1159,11 +1257,11 @@ def _describe(record: CallRecord, handled: Handled, registry: Registry) -> None:
     if decision.handoff is not None:
         record.initiator = decision.handoff.initiator.value
         record.previous_agent_id = decision.handoff.from_agent
-    if decision.dispatch is not None:
-        record.reason = decision.dispatch.reason.value
-        record.agent_id = decision.dispatch.agent_id
-        record.previous_agent_id = decision.dispatch.previous_agent
-        record.supervisor_bypassed = decision.dispatch.agent_id != registry.home_agent_id
+    if dispatch is not None:
+        record.reason = dispatch.reason.value
+        record.agent_id = dispatch.agent_id
+        record.previous_agent_id = dispatch.previous_agent
+        record.supervisor_bypassed = dispatch.agent_id != registry.home_agent_id
     if decision.topic is not None and decision.topic.opinion is not None:
         record.topic_outcome = decision.topic.outcome.value
         record.topic_agent_id = decision.topic.agent_id

@@ -156,8 +156,9 @@ class Append(msgspec.Struct, frozen=True):
         """Assert what only a mistake of ours can break."""
         assert self.base_revision >= 0, self.base_revision
         assert self.change.revision == self.base_revision + 1, (self.change, self.base_revision)
-        assert len(self.tasks) <= APPEND_TASKS_MAX, len(self.tasks)
-        assert all(task.session_id == self.key.session_id for task in self.tasks), self.tasks
+        if self.tasks:
+            assert len(self.tasks) <= APPEND_TASKS_MAX, len(self.tasks)
+            assert all(task.session_id == self.key.session_id for task in self.tasks), self.tasks
 
 
 class Head(msgspec.Struct, frozen=True):

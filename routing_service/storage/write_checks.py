@@ -43,12 +43,22 @@ def check_append(append: Append) -> None:
         _check_text("request id", change.request_id)
         _check_text("actor", change.actor)
         _check_text("user id", append.user_id)
-    _check_number("revision", change.revision)
-    _check_number("time_us", change.time_us)
-    _check_size("change", change.size_bytes, CHANGE_BYTES_MAX)
-    if append.due_us is not None:
-        _check_number("due_us", append.due_us)
-    _check_size("state", len(append.state), STATE_BYTES_MAX)
+    due_us = append.due_us
+    # One look, and only where something is amiss another for what it is.
+    fits = (
+        0 <= change.revision <= INT_MAX
+        and 0 <= change.time_us <= INT_MAX
+        and (due_us is None or 0 <= due_us <= INT_MAX)
+        and change.size_bytes <= CHANGE_BYTES_MAX
+        and len(append.state) <= STATE_BYTES_MAX
+    )
+    if not fits:
+        _check_number("revision", change.revision)
+        _check_number("time_us", change.time_us)
+        _check_size("change", change.size_bytes, CHANGE_BYTES_MAX)
+        if due_us is not None:
+            _check_number("due_us", due_us)
+        _check_size("state", len(append.state), STATE_BYTES_MAX)
     for task in append.tasks:
         _check_name("task id", task.task_id)
         _check_text("task's user id", task.user_id)

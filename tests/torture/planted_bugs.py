@@ -253,7 +253,7 @@ def answer_made_anew() -> None:
     def made(replay: Any) -> Any:
         async def anew(self: Any, *args: Any) -> Any:
             handled = await replay(self, *args)
-            return replace(handled, answer=b"")
+            return replace(handled, answer=command_handler.Answer(b""))
 
         return anew
 

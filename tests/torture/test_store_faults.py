@@ -11,7 +11,7 @@ import pytest
 
 import agent_routing
 from agent_routing import outcomes
-from routing_service.command_handler import Call, CommandHandler
+from routing_service.command_handler import Answer, Call, CommandHandler
 from routing_service.core.access import Access
 from routing_service.core.commands import RouteMessage
 from routing_service.ids import new_uuid7
@@ -75,7 +75,7 @@ def message(key, request_id, text):
 
 def revision_as_answer(made):
     """What a servicer would make bytes of."""
-    return b"answer %d" % made.revision
+    return Answer(b"answer %d" % made.revision)
 
 
 @pytest.mark.parametrize("fault", WRITE_FAULTS)
@@ -96,7 +96,7 @@ async def test_repeat_after_a_fault_gets_the_one_answer(inner, tmp_path, fault):
             await handler.handle(*again, revision_as_answer)
         second = await handler.handle(*again, revision_as_answer)
         assert second.replayed is (fault in HAPPENED)
-    assert (second.revision, second.answer) == (2, b"answer 2")
+    assert (second.revision, second.answer.stored) == (2, b"answer 2")
     third = await handler.handle(*message(key, new_uuid7(), "three"), revision_as_answer)
     assert (third.revision, third.replayed) == (3, False)
     assert store.met[fault] == 1
@@ -143,7 +143,7 @@ async def test_callers_who_repeat_over_a_faulty_store_are_each_applied_once(
                 break
             else:
                 pytest.fail("never answered")
-            given[key, request_id] = handled.revision, handled.answer
+            given[key, request_id] = handled.revision, handled.answer.stored
 
     await asyncio.gather(*(caller(number) for number in range(8)))
     for number in range(2):

@@ -1,0 +1,128 @@
+"""Fingerprints are stored: a repeat of a request has the same one, release after release."""
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_routing.v1 import item_pb2
+from agent_routing.v1 import routing_service_pb2 as pb
+from routing_service.rpc import routing_servicer as servicer
+
+ID = "0198A6C0-5f3e-7a51-9c1d-2f6f0a4b7e11"
+UNKNOWN = b"\xfa\x3e\x05later"  # A field of a later contract.
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+ids = st.sampled_from(["", ID, ID.lower()])
+unknown = st.sampled_from([b"", UNKNOWN])
+
+routes = st.builds(
+    pb.RouteRequest,
+    session_id=words,
+    request_id=ids,
+    user_id=words,
+    task_id=ids,
+    text=words,
+    items=st.lists(st.builds(item_pb2.Item, content_type=words, text=words), max_size=2),
+    locale=words,
+    channel=words,
+    entitlements=st.lists(words, max_size=3),
+    metadata=st.dictionaries(words, words, max_size=3),
+    quick_reply_id=ids,
+    literal_text=st.booleans(),
+    history_turns=st.integers(-1, 100),
+    expected_revision=st.none() | st.integers(0, 9),
+)
+outcomes = st.sampled_from(
+    [
+        {},
+        {"proceed": {}},
+        {"follow_up": {"timeout": {"seconds": 5}}},
+        {"complete": {"summary": "done", "message": ""}},
+        {"handoff": {"agent_id": "billing", "reason": "money", "context": {"a": 1.0}}},
+        {"failure": {"message": "no"}},
+    ]
+)
+
+
+def completed(outcome, text, steps, *, parse_markers=None):
+    """An agent's answer."""
+    return pb.CompleteTurnRequest(
+        session_id="chat",
+        request_id=ID,
+        agent_id="billing",
+        text=text,
+        parse_markers=parse_markers,
+        steps=[{"name": step} for step in steps],
+        **outcome,
+    )
+
+
+answers = st.builds(
+    completed,
+    outcomes,
+    words,
+    st.lists(words, max_size=2),
+    parse_markers=st.sampled_from([None, True, False]),
+)
+
+
+def fingerprint(request, fields):
+    """As a servicer makes it."""
+    return servicer._fingerprint(request, dict(request.ListFields()), fields)
+
+
+@given(routes, unknown)
+def test_message_is_compared_as_protobuf_writes_it(request, more):
+    """However it is put together; what this release does not know is compared as well."""
+    request = pb.RouteRequest.FromString(request.SerializeToString() + more)
+    written = servicer._compared_bytes(request, servicer.ROUTE_FINGERPRINT)
+    expected = hashlib.blake2b(written, digest_size=16).digest()
+    assert fingerprint(request, servicer.ROUTE_FINGERPRINT) == expected
+
+
+@given(answers, unknown)
+def test_answer_is_compared_as_protobuf_writes_it(request, more):
+    """The same of what agents say."""
+    request = pb.CompleteTurnRequest.FromString(request.SerializeToString() + more)
+    written = servicer._compared_bytes(request, servicer.COMPLETE_FINGERPRINT)
+    expected = hashlib.blake2b(written, digest_size=16).digest()
+    assert fingerprint(request, servicer.COMPLETE_FINGERPRINT) == expected
+
+
+@pytest.mark.parametrize(
+    ("request_", "fields", "digest"),
+    [
+        (
+            pb.RouteRequest(text="Hola"),
+            servicer.ROUTE_FINGERPRINT,
+            "b7e101df420613e39fd94ae705d46112",
+        ),
+        (
+            pb.RouteRequest(
+                session_id="chat",
+                task_id=ID,
+                text="Hola",
+                locale="es",
+                entitlements=["b", "a"],
+                metadata={"k": "v", "a": "b"},
+            ),
+            servicer.ROUTE_FINGERPRINT,
+            "7dfc3e8ba05e8f3d68c4799d0ace521a",
+        ),
+        (
+            completed({"proceed": {}}, "It is so.", []),
+            servicer.COMPLETE_FINGERPRINT,
+            "ae5a03faa30792096f572c1b3d7b4f92",
+        ),
+        (
+            completed({"handoff": {"agent_id": "billing"}}, "", ["look"], parse_markers=True),
+            servicer.COMPLETE_FINGERPRINT,
+            "b89966a36815875c5a5e6ce9d929ce1e",
+        ),
+    ],
+)
+def test_fingerprint_is_what_earlier_releases_stored(request_, fields, digest):
+    """Otherwise a repeat over an upgrade would be refused as another request."""
+    assert fingerprint(request_, fields).hex() == digest
