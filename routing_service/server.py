@@ -103,6 +103,11 @@ def system_clock_us() -> int:
     return time.time_ns() // 1_000
 
 
+def _shipped_model() -> TopicModel:
+    """Load topic detection as it ships; it lets the event loop run while it takes a registry in."""
+    return load_topic_model(give_way=partial(time.sleep, 0))
+
+
 class RoutingServer:
     """One running server. Made by ``start``, ended by ``stop``."""
 
@@ -146,7 +151,7 @@ class RoutingServer:
         clock_us: Callable[[], int] = system_clock_us,
         store_opener: OpenStore = open_store,
         make_probe: MakeProbe = StoreProbe,
-        load_model: Callable[[], TopicModel] = load_topic_model,
+        load_model: Callable[[], TopicModel] = _shipped_model,
     ) -> RoutingServer:
         """Start serving: registry, store, handler, address, in this order.
 

@@ -6,11 +6,15 @@ Rule: a detector says how sure it is; what follows from that is decided elsewher
 
 from __future__ import annotations
 
+from routing_service.topics.agent_index import GiveWay, go_on
 from routing_service.topics.parameters import parse_parameters, shipped_parameters
 from routing_service.topics.topic_detector import TopicModel
 from routing_service.topics.trained_model import TrainedModel
 
 
-def load_topic_model() -> TopicModel:
-    """Return the model that ships. Reads its files: once in a process is enough."""
-    return TrainedModel(parse_parameters(shipped_parameters()))
+def load_topic_model(give_way: GiveWay = go_on) -> TopicModel:
+    """Return the model that ships. Reads its files: once in a process is enough.
+
+    give_way: called again and again while a registry is taken in.
+    """
+    return TrainedModel(parse_parameters(shipped_parameters()), give_way=give_way)

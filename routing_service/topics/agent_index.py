@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -64,6 +63,15 @@ _SENSE_FLOOR_LOG: Final = math.log(_SENSE_FLOOR)
 
 _T = TypeVar("_T")
 
+GiveWay = Callable[[], None]
+"""Lets other threads run. Taking in a large registry is half a second of work, beside a server's
+event loop: without this the loop gets its turn only when Python forces it, 5 ms later, and that at
+every step of a call."""
+
+
+def go_on() -> None:
+    """Do nothing: whoever takes a registry in has nobody to give way to."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentText:
@@ -106,8 +114,13 @@ class Fits:
 class AgentIndex:
     """The agents of a registry, ready to be compared. Immutable once made."""
 
-    def __init__(self, agents: Sequence[AgentText], knowledge: WordKnowledge) -> None:
-        """Read every text of every agent once."""
+    def __init__(
+        self, agents: Sequence[AgentText], knowledge: WordKnowledge, give_way: GiveWay = go_on
+    ) -> None:
+        """Read every text of every agent once.
+
+        give_way: called after each agent and each step, so that it may be done beside other work.
+        """
         self._knowledge = knowledge
         self.agent_ids = tuple(agent.agent_id for agent in agents)
         self.place = {agent_id: place for place, agent_id in enumerate(self.agent_ids)}
@@ -120,34 +133,45 @@ class AgentIndex:
             example_words.append([knowledge.words_of(each) for each in found])
             example_pairs.append([knowledge.pairs_of(each) for each in found])
             senses.append([knowledge.senses(words) for words in example_words[-1]])
-            _let_others_run()
-        described = [_all_words(agent.descriptions, knowledge) for agent in _in_turn(agents)]
-        named = [_all_words(agent.names, knowledge) for agent in _in_turn(agents)]
+            give_way()
+        described = [_all_words(agent.descriptions, knowledge) for agent in agents]
+        give_way()
+        named = [_all_words(agent.names, knowledge) for agent in agents]
+        give_way()
         # In order, and found at once.
         self._without_examples = dict.fromkeys(i for i, texts in enumerate(examples) if not texts)
         self._undescribed = dict.fromkeys(i for i, words in enumerate(described) if not words)
         self._registry_weights = _registry_weights(example_words, described, named)
+        give_way()
         shares = _shares(example_words)
+        give_way()
         self._examples = _roots_and_gains(shares)
+        give_way()
         self._pairs = _roots_and_gains(_shares(example_pairs))
+        give_way()
         self._pair_weights = _registry_weights(
             example_pairs, [[] for _ in agents], [[] for _ in agents]
         )
         self._described = _holders(described)
         self._named = _holders(named)
+        give_way()
         self._mentioned = _mentioned(shares, self._described)
+        give_way()
         self._example_index = tuple(
-            _in_turn(self._index_examples(words) for words in example_words)
+            _in_turn((self._index_examples(words) for words in example_words), give_way)
         )
         self._example_counts = tuple(map(len, example_words))
         senses_described = list(
             _in_turn(
-                [
-                    knowledge.senses(words)
-                    for text in (*agent.descriptions, *agent.names)
-                    for words in _parts(text, knowledge)
-                ]
-                for agent in agents
+                (
+                    [
+                        knowledge.senses(words)
+                        for text in (*agent.descriptions, *agent.names)
+                        for words in _parts(text, knowledge)
+                    ]
+                    for agent in agents
+                ),
+                give_way,
             )
         )
         self._senses_described = _sense_shares(senses_described)
@@ -314,20 +338,11 @@ class AgentIndex:
         return {word: tuple(holders) for word, holders in found.items()}
 
 
-def _let_others_run() -> None:
-    """Give other threads their turn.
-
-    Taking in a large registry is half a second of work, beside a server's event loop: without this
-    the loop gets its turn only when Python forces it, 5 ms later, and that at every step of a call.
-    """
-    time.sleep(0)
-
-
-def _in_turn(made: Iterable[_T]) -> Iterator[_T]:
+def _in_turn(made: Iterable[_T], give_way: GiveWay) -> Iterator[_T]:
     """Yield what is made, and let others run after each."""
     for each in made:
         yield each
-        _let_others_run()
+        give_way()
 
 
 def places_of_best(values: Sequence[float], count: int) -> list[int]:
@@ -388,7 +403,7 @@ def _registry_weights(
 ) -> dict[str, float]:
     """Return how much each word tells agents apart: 1 where one has it, little where all do."""
     agents: Counter[str] = Counter()
-    for texts, description, name in _in_turn(zip(example_words, described, named, strict=True)):
+    for texts, description, name in zip(example_words, described, named, strict=True):
         # A word of one example among many says less of the agent than one of all of them.
         held = Counter(word for words in texts for word in words)
         shares = {word: min(1.0, 3 * count / max(3, len(texts))) for word, count in held.items()}
@@ -407,7 +422,7 @@ def _shares(
 ) -> dict[str, tuple[tuple[int, float], ...]]:
     """Return by word the agents whose examples have it, and the share of them that do."""
     found: dict[str, list[tuple[int, float]]] = {}
-    for place, texts in enumerate(_in_turn(example_words)):
+    for place, texts in enumerate(example_words):
         counts = Counter(word for words in texts for word in words)
         for word, count in counts.items():
             found.setdefault(word, []).append((place, count / (len(texts) + 1)))
@@ -452,7 +467,7 @@ def _mentioned(
 
 def _holders(words_by_agent: list[list[str]]) -> dict[str, tuple[int, ...]]:
     found: dict[str, list[int]] = {}
-    for place, words in enumerate(_in_turn(words_by_agent)):
+    for place, words in enumerate(words_by_agent):
         for word in words:
             found.setdefault(word, []).append(place)
     return {word: tuple(places) for word, places in found.items()}
@@ -465,7 +480,7 @@ _Shares = dict[int, tuple[tuple[int, ...], "array[float]"]]
 def _sense_shares(senses_by_agent: list[list[tuple[tuple[int, float], ...]]]) -> _Shares:
     """Return by sense the agents whose texts have it, and how much of it is theirs."""
     held: dict[int, dict[int, float]] = {}
-    for place, texts in enumerate(_in_turn(senses_by_agent)):
+    for place, texts in enumerate(senses_by_agent):
         for senses in texts:
             for sense, probability in senses:
                 agents = held.setdefault(sense, {})

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from routing_service.core.registry import AgentKind
-from routing_service.topics.agent_index import AgentIndex, AgentText, places_of_best
+from routing_service.topics.agent_index import AgentIndex, AgentText, GiveWay, go_on, places_of_best
 from routing_service.topics.compiled_forest import Probability, compiled
 from routing_service.topics.concepts import load_concepts
 from routing_service.topics.dialogue_features import (
@@ -44,9 +44,17 @@ class TrainedModel:
     """Makes detectors from parameters. Loaded once in a process."""
 
     def __init__(
-        self, parameters: Parameters, concepts: Mapping[str, tuple[str, ...]] | None = None
+        self,
+        parameters: Parameters,
+        concepts: Mapping[str, tuple[str, ...]] | None = None,
+        give_way: GiveWay = go_on,
     ) -> None:
-        """Take over parameters that have been checked. concepts: those that ship unless given."""
+        """Take over parameters that have been checked.
+
+        concepts: those that ship unless given. give_way: called again and again while a detector is
+        made.
+        """
+        self._give_way = give_way
         self.version = parameters.version
         self._parameters = parameters
         self._forests = compiled(parameters.stay), compiled(parameters.opening)
@@ -83,7 +91,7 @@ class TrainedModel:
         """Make the detector of agents, whose order does not matter."""
         in_order = sorted(agents, key=lambda agent: agent.agent_id)
         return TrainedDetector(
-            self._parameters, self._forests, AgentIndex(in_order, self._knowledge)
+            self._parameters, self._forests, AgentIndex(in_order, self._knowledge, self._give_way)
         )
 
 

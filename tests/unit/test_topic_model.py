@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing_service.core.registry import Agent, AgentKind, Registry
-from routing_service.topics import agent_index, load_topic_model, trained_model
+from routing_service.topics import load_topic_model, trained_model
 from routing_service.topics.dialogue_features import read
 from routing_service.topics.topic_detector import (
     RecentTurn,
@@ -455,7 +455,6 @@ def test_taking_in_a_registry_lets_other_threads_run(monkeypatch):
         return senses(self, words)
 
     monkeypatch.setattr(WordKnowledge, "senses", counted)
-    monkeypatch.setattr(agent_index, "_let_others_run", lambda: read.append(0))
-    MODEL.for_registry(many_agents(12))
+    load_topic_model(give_way=lambda: read.append(0)).for_registry(many_agents(12))
     assert sum(read) >= 12 * 21
     assert max(read) <= 21
