@@ -12,14 +12,24 @@ import logging
 import signal
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from routing_service.config import Settings
 from routing_service.server import RoutingServer
 from routing_service.telemetry import configure_logging
+
+T = TypeVar("T")
+
+ENDING: Final = tuple(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGHUP")
+    if hasattr(signal, name)  # Windows has no SIGHUP.
+)
+"""What ends a command beside Ctrl-C: kill, and a terminal that is closed."""
 
 
 def leave_by_interrupt() -> None:
@@ -29,9 +39,31 @@ def leave_by_interrupt() -> None:
     """
     # gRPC logs a traceback for a call that the interrupt ends, which says nothing to anybody.
     logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):  # Windows has no SIGHUP.
-            signal.signal(getattr(signal, name), signal.default_int_handler)
+    for number in ENDING:
+        signal.signal(number, signal.default_int_handler)
+
+
+async def interruptible(work: Coroutine[Any, Any, T]) -> T:
+    """Do what a command with a server is for; the signals that end it cancel it, as Ctrl-C does.
+
+    Elsewhere they are raised wherever the process stands. Here that is in gRPC's code as often as
+    not: the signal was lost, or the process crashed. A second one changes nothing: closing a
+    terminal sends two.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        for number in ENDING:
+            loop.add_signal_handler(number, lambda: task.cancelling() or task.cancel())
+    except NotImplementedError:  # Windows, where only Ctrl-C comes.
+        return await work
+    try:
+        return await work
+    finally:
+        for number in ENDING:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.default_int_handler)
 
 
 @asynccontextmanager
@@ -53,7 +85,13 @@ async def embedded_server(registry: str | Path, store_url: str = "") -> AsyncIte
         try:
             yield server.address
         finally:
-            await asyncio.shield(server.stop())
+            stopping = asyncio.ensure_future(server.stop())
+            try:
+                await asyncio.shield(stopping)
+            except asyncio.CancelledError:
+                # The folder goes next, and the store is in it.
+                await stopping
+                raise
 
 
 @contextmanager

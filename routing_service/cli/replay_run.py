@@ -24,7 +24,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from agent_routing import RoutingError
 from agent_routing.v1.routing_service_pb2 import ListAgentsResponse
 from routing_service.cli.credentials import given
-from routing_service.cli.embedded_server import embedded_server, leave_by_interrupt
+from routing_service.cli.embedded_server import (
+    embedded_server,
+    interruptible,
+    leave_by_interrupt,
+)
 from routing_service.cli.failure import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -109,15 +113,16 @@ def run_replay(asked: Asked) -> None:
             if asked.compare:
                 old = load_registry(asked.compare)
                 assert registry is not None
-                comparison = runner.run(_compare_registries(asked, old, registry, registry_text))
+                both = _compare_registries(asked, old, registry, registry_text)
+                comparison = runner.run(interruptible(both))
                 print_comparison(comparison, as_json=asked.as_json)
                 figures = comparison.new.figures
                 failed = comparison.old.figures.tally.errors + figures.tally.errors
             else:
-                figures = runner.run(_replay(asked, registry, registry_text))
+                figures = runner.run(interruptible(_replay(asked, registry, registry_text)))
                 failed = figures.tally.errors
                 print_figures(figures, as_json=asked.as_json)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         raise CommandFailed("interrupted", exit_code=EXIT_INTERRUPTED) from None
     except (CorpusAgentsInvalid, DialogueFileUnreadable, SettingsInvalid) as error:
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
