@@ -22,8 +22,14 @@ def written(parameters: Parameters) -> bytes:
     lines = ["{"]
     for key, value in plain.items():
         if key == "words":
-            body = (f"{_json(word)}:{_json(numbers)}" for word, numbers in value.items())
-            lines.append('"words":{\n' + ",\n".join(body) + "\n},")
+            lines.append(f'"words":{_by_word(value)},')
+        elif key == "groups":
+            groups = ",\n".join(
+                f'{{"name":{_json(group["name"])},"biases":{_json(group["biases"])},'
+                f'"tokens":{_by_word(group["tokens"])}}}'
+                for group in value
+            )
+            lines.append(f'"groups":[\n{groups}\n],')
         elif isinstance(value, dict) and "trees" in value:
             trees = ",\n".join(_json(tree) for tree in value["trees"])
             head = f'"features":{_json(value["features"])},\n"base":{_json(value["base"])}'
@@ -32,6 +38,11 @@ def written(parameters: Parameters) -> bytes:
             lines.append(f'"{key}":{_json(value)},')
     lines[-1] = lines[-1].removesuffix(",")
     return "\n".join([*lines, "}", ""]).encode()
+
+
+def _by_word(values: dict[str, object]) -> str:
+    body = ",\n".join(f"{_json(word)}:{_json(value)}" for word, value in values.items())
+    return f"{{\n{body}\n}}"
 
 
 def _json(value: object) -> str:

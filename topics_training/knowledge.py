@@ -13,13 +13,18 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from sklearn.linear_model import LogisticRegression
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.sparse import csr_matrix, diags
 
 from routing_service.topics.concepts import load_concepts
-from routing_service.topics.word_knowledge import WordKnowledge
+from routing_service.topics.word_knowledge import (
+    LEANING_STEPS,
+    LEANING_ZERO,
+    SenseGroup,
+    WordKnowledge,
+)
 
-_HELD_BY_MIN: Final = 2
 _PAIRS_HELD_BY_MIN: Final = 8
 _NOTHING_TOLD: Final = 5
 """A word that one text in so many has tells nothing."""
@@ -27,8 +32,16 @@ _TEXTS_TO_BE_SURE: Final = 6.0
 _UNKNOWN: Final = 0.8
 _NAMES: Final = 3
 """Texts that the name of an intent counts as: agents' descriptions are written like it."""
-_LEANING_MIN: Final = 0.3
-"""Smaller ones are nine tenths of all and change one verdict in five hundred."""
+_LEANING_MIN: Final = 3
+"""Steps; smaller ones are most of all and change hardly a verdict."""
+_LEANING_MAX: Final = 127
+_PAIR_HELD_BY_MIN: Final = 2
+_LOOSENESS: Final = 50.0
+"""How far the texts are trusted against leanings of nothing."""
+_STEPS: Final = 60
+"""Of the fit: it need not converge, the last steps change no verdict."""
+_CONCEPT_WORTH: Final = 1.5
+"""Words that a concept is worth: it is right for words that no text had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +61,22 @@ def learn(
     commons: texts that only say which words are common. names: what intents are called.
     """
     concepts = load_concepts()
-    bare = WordKnowledge({}, {}, (), concepts)
+    bare = WordKnowledge({}, (), concepts)
     words_of = [list(bare.words(text.text)) for text in texts]
     pairs = [(text, bare.pairs(text.text)) for text in (*texts, *commons)]
     words = [(text, list(bare.words(text.text))) for text in (*texts, *commons)]
     topical = _topical(words_of, [text.intent for text in texts])
     weights = {**_weights(pairs, {}, _PAIRS_HELD_BY_MIN), **_weights(words, topical)}
-    known = WordKnowledge(weights, {}, (), concepts)
-    named = [name for name in names for _ in range(_NAMES)]
-    leanings, biases = _leanings(
-        [*words_of, *(list(bare.words(name.text)) for name in named)],
-        [text.intent for text in (*texts, *named)],
-        known,
+    named = [*texts, *(name for name in names for _ in range(_NAMES))]
+    by_group: dict[str, list[Text]] = {}
+    for text in named:
+        by_group.setdefault(text.intent.partition(":")[0], []).append(text)
+    groups = tuple(
+        _group(name, [bare.tokens(text.text) for text in own], [text.intent for text in own])
+        for name, own in by_group.items()
+        if len({text.intent for text in own}) > 1
     )
-    return WordKnowledge(weights, leanings, biases, concepts)
+    return WordKnowledge(weights, groups, concepts)
 
 
 def _weights(
@@ -112,28 +127,78 @@ def _topical(words_of: Sequence[list[str]], intents: Sequence[str]) -> dict[str,
     return found
 
 
-def _leanings(
-    words_of: list[list[str]], intents: list[str], known: WordKnowledge
-) -> tuple[dict[str, tuple[tuple[int, float], ...]], tuple[float, ...]]:
-    counts = Counter(word for words in words_of for word in words)
-    vocabulary = sorted(word for word, count in counts.items() if count >= _HELD_BY_MIN)
-    column = {word: number for number, word in enumerate(vocabulary)}
-    values: list[float] = []
+def _group(name: str, tokens_of: list[list[str]], intents: list[str]) -> SenseGroup:
+    """Learn how much each token speaks for each intent."""
+    counts = Counter(token for tokens in tokens_of for token in tokens)
+    vocabulary = sorted(
+        token for token, count in counts.items() if " " not in token or count >= _PAIR_HELD_BY_MIN
+    )
+    column = {token: number for number, token in enumerate(vocabulary)}
+    worth = np.array(
+        [
+            (1 + math.log((len(tokens_of) + 1) / (counts[token] + 1)))
+            * (_CONCEPT_WORTH if token[0] == "@" else 1.0)
+            for token in vocabulary
+        ]
+    )
+    # Lengths as they will be read from a byte.
+    squares = np.clip(np.rint(worth * worth), 1, 255)
     columns: list[int] = []
     ends = [0]
-    for words in words_of:
-        held = [(column[word], known.weight(word)) for word in words if word in column]
-        length = math.sqrt(sum(weight * weight for _, weight in held)) or 1.0
-        columns += [number for number, _ in held]
-        values += [weight / length for _, weight in held]
+    for tokens in tokens_of:
+        columns += [column[token] for token in tokens if token in column]
         ends.append(len(columns))
-    table = csr_matrix((values, columns, ends), shape=(len(words_of), len(vocabulary)))
-    # It need not converge: the last steps change no verdict.
-    model = LogisticRegression(C=10, max_iter=30).fit(table, intents)
-    found: dict[str, tuple[tuple[int, float], ...]] = {}
-    for word, number in column.items():
-        leaning = model.coef_[:, number]
-        kept = np.flatnonzero(np.abs(leaning) >= _LEANING_MIN)
-        if len(kept):
-            found[word] = tuple((int(sense), round(float(leaning[sense]), 1)) for sense in kept)
-    return found, tuple(round(float(bias), 2) for bias in model.intercept_)
+    held = csr_matrix((np.ones(len(columns)), columns, ends), shape=(len(ends) - 1, len(column)))
+    lengths = np.sqrt(np.maximum(held @ squares, 1.0))
+    senses = {intent: number for number, intent in enumerate(sorted(set(intents)))}
+    leanings, biases = _fitted(
+        (diags(1 / lengths) @ held @ diags(worth)).tocsr(),
+        np.array([senses[intent] for intent in intents]),
+    )
+    leanings *= worth[:, np.newaxis]
+    # What speaks for all alike makes no difference; without it, most of the rest is nothing.
+    leanings -= np.median(leanings, axis=1, keepdims=True)
+    steps = np.clip(np.rint(leanings * LEANING_STEPS), -_LEANING_MAX, _LEANING_MAX).astype(int)
+    return SenseGroup(
+        name,
+        tuple(round(float(bias), 2) for bias in biases),
+        {token: _bytes(squares[number], steps[number]) for token, number in column.items()},
+    )
+
+
+def _bytes(square: float, steps: NDArray[np.int_]) -> bytes:
+    kept = np.flatnonzero(np.abs(steps) >= _LEANING_MIN)
+    pairs = np.stack((kept, steps[kept] + LEANING_ZERO), axis=1)
+    return bytes((int(square), *pairs.ravel().tolist()))
+
+
+def _fitted(
+    table: csr_matrix, chosen: NDArray[np.int_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the leanings of columns and the biases of senses: a logistic regression."""
+    texts, columns = table.shape
+    senses = int(chosen.max()) + 1
+    turned = table.T.tocsr()
+    rows = np.arange(texts)
+
+    def loss(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        leanings = values[senses:].reshape(columns, senses)
+        scores = table @ leanings + values[:senses]
+        scores -= scores.max(axis=1, keepdims=True)
+        powers = np.exp(scores)
+        wholes = powers.sum(axis=1, keepdims=True)
+        missed = np.log(wholes).sum() - scores[rows, chosen].sum()
+        shares = powers / wholes
+        shares[rows, chosen] -= 1
+        shares *= _LOOSENESS
+        gradient = np.concatenate((shares.sum(axis=0), (turned @ shares + leanings).ravel()))
+        return _LOOSENESS * missed + 0.5 * float(leanings.ravel() @ leanings.ravel()), gradient
+
+    found = minimize(
+        loss,
+        np.zeros(senses * (columns + 1)),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": _STEPS, "maxcor": 5},
+    )
+    return found.x[senses:].reshape(columns, senses), found.x[:senses]

@@ -94,14 +94,8 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
         target=_named(TARGET_FEATURES, target),
         stay=_forest(STAY_FEATURES, stay, trees=120, weight_if_not=_LEAVES_WEIGHT),
         opening=_forest(OPENING_FEATURES, opening, trees=60),
-        biases=tuple(knowledge.biases),
-        words={
-            word: (
-                knowledge.weight(word),
-                *(value for leaning in knowledge.leanings.get(word, ()) for value in leaning),
-            )
-            for word in sorted({*knowledge.weights, *knowledge.leanings})
-        },
+        words=dict(sorted(knowledge.weights.items())),
+        groups=tuple(knowledge.groups),
     )
     # Of what the file will be read as: a whole number in it is read as a fraction.
     as_read = msgspec.json.decode(msgspec.json.encode(parameters), type=Parameters)

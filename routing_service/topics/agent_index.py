@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from routing_service.topics.word_knowledge import WordKnowledge
-from routing_service.topics.words import split, stem, stems
+from routing_service.topics.sense_index import SenseIndex, Texts
+from routing_service.topics.word_knowledge import Senses, WordKnowledge
+from routing_service.topics.words import stem
 
 FIT_FEATURES: Final = (
     "examples",  # words shared with the examples, by how many of them have each
@@ -51,12 +51,8 @@ _WEIGHT_MIN: Final = 0.03
 
 _CONCEPTS_MAX: Final = 4.0
 
-_DESCRIBED_WORTH: Final = 2
-"""Examples that a sentence of a description is worth where it is asked what an agent is for."""
-
 _LIKELIHOOD_FLOOR: Final = 0.02
-_SENSE_FLOOR: Final = 0.02
-_SENSE_HELD_FLOOR: Final = 0.02
+_SENSE_FLOOR: Final = 0.01
 """Keep what was never seen from being impossible."""
 _SENSE_FLOOR_LOG: Final = math.log(_SENSE_FLOOR)
 
@@ -88,6 +84,7 @@ class Message:
     """A message as agents are compared with it: its words, and how much each tells here.
 
     whole: its words in order, folded and with their endings, as the dialogue's features read them.
+    senses: what it asks for, by group of senses.
     """
 
     whole: tuple[str, ...]
@@ -95,7 +92,7 @@ class Message:
     pairs: tuple[str, ...]
     weights: tuple[float, ...]
     length: float
-    senses: tuple[tuple[int, float], ...]
+    senses: tuple[Senses, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +124,12 @@ class AgentIndex:
         examples = [_spread(agent.examples) for agent in agents]
         example_words: list[list[dict[str, float]]] = []
         example_pairs: list[list[list[str]]] = []
-        senses: list[list[tuple[tuple[int, float], ...]]] = []
+        senses: list[Texts] = []
         for texts in examples:
-            found = [stems(text) for text in texts]
-            example_words.append([knowledge.words_of(each) for each in found])
-            example_pairs.append([knowledge.pairs_of(each) for each in found])
-            senses.append([knowledge.senses(words) for words in example_words[-1]])
+            read = [knowledge.read(text) for text in texts]
+            example_words.append([words for _, words, _ in read])
+            example_pairs.append([pairs for _, _, pairs in read])
+            senses.append([knowledge.senses_of(*each) for each in read])
             give_way()
         described = [_all_words(agent.descriptions, knowledge) for agent in agents]
         give_way()
@@ -161,32 +158,26 @@ class AgentIndex:
             _in_turn((self._index_examples(words) for words in example_words), give_way)
         )
         self._example_counts = tuple(map(len, example_words))
-        senses_described = list(
+        described_senses: list[Texts] = list(
             _in_turn(
                 (
                     [
-                        knowledge.senses(words)
+                        knowledge.senses(part)
                         for text in (*agent.descriptions, *agent.names)
-                        for words in _parts(text, knowledge)
+                        for part in _parts(text)
                     ]
                     for agent in agents
                 ),
                 give_way,
             )
         )
-        self._senses_described = _sense_shares(senses_described)
-        self._senses = _sense_shares(
-            [
-                [*said, *_DESCRIBED_WORTH * described]
-                for said, described in zip(senses, senses_described, strict=True)
-            ]
-        )
+        nothing: list[Texts] = [[] for _ in agents]
+        self._senses = SenseIndex(knowledge.groups, senses, described_senses, give_way)
+        self._senses_described = SenseIndex(knowledge.groups, nothing, described_senses, give_way)
 
     def message(self, text: str) -> Message:
         """Read a text."""
-        whole = split(text)
-        found = list(map(stem, whole))
-        words = self._knowledge.words_of(found)
+        whole, words, pairs = self._knowledge.read(text)
         weights = [sureness * self.weight(word) for word, sureness in words.items()]
         squares = sum(
             weight * weight
@@ -196,10 +187,10 @@ class AgentIndex:
         return Message(
             tuple(whole),
             tuple(words),
-            tuple(self._knowledge.pairs_of(found)),
+            tuple(pairs),
             tuple(weights),
             math.sqrt(squares),
-            self._knowledge.senses(words),
+            self._senses.senses(self._knowledge.tokens_of(whole, words, pairs)),
         )
 
     def weight(self, word: str) -> float:
@@ -254,8 +245,8 @@ class AgentIndex:
                     pairs[place] += weight * root
         # One word that fits is worth more in a short message; the half added keeps it in bounds.
         scale = 1 / (message.length + 0.5)
-        senses = _sense_fits(message, self._senses, count)
-        senses_described = _sense_fits(message, self._senses_described, count)
+        senses = self._senses.fits(message.senses)
+        senses_described = self._senses_described.fits(message.senses)
         first = [
             (example + said + name + concept) * scale + 2 * sense
             for example, said, name, concept, sense in zip(
@@ -386,10 +377,9 @@ def _spread(examples: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(examples[number * count // EXAMPLES_MAX] for number in range(EXAMPLES_MAX))
 
 
-def _parts(text: str, knowledge: WordKnowledge) -> list[dict[str, float]]:
-    """Return the words of each sentence of a description: each may be another thing it does."""
-    parts = [knowledge.words(part) for part in _SENTENCE.split(text) if part.strip()]
-    return [words for words in parts if words][:EXAMPLES_MAX]
+def _parts(text: str) -> list[str]:
+    """Return the sentences of a description: each may be another thing the agent does."""
+    return [part for part in _SENTENCE.split(text) if part.strip()][:EXAMPLES_MAX]
 
 
 def _all_words(texts: Iterable[str], knowledge: WordKnowledge) -> list[str]:
@@ -471,32 +461,3 @@ def _holders(words_by_agent: list[list[str]]) -> dict[str, tuple[int, ...]]:
         for word in words:
             found.setdefault(word, []).append(place)
     return {word: tuple(places) for word, places in found.items()}
-
-
-_Shares = dict[int, tuple[tuple[int, ...], "array[float]"]]
-"""By sense the agents that have it, and for each of them its share."""
-
-
-def _sense_shares(senses_by_agent: list[list[tuple[tuple[int, float], ...]]]) -> _Shares:
-    """Return by sense the agents whose texts have it, and how much of it is theirs."""
-    held: dict[int, dict[int, float]] = {}
-    for place, texts in enumerate(senses_by_agent):
-        for senses in texts:
-            for sense, probability in senses:
-                agents = held.setdefault(sense, {})
-                agents[place] = agents.get(place, 0.0) + probability / len(texts)
-    found: _Shares = {}
-    for sense, agents in held.items():
-        whole = _SENSE_HELD_FLOOR + sum(agents.values())
-        found[sense] = tuple(agents), array("d", (share / whole for share in agents.values()))
-    return found
-
-
-def _sense_fits(message: Message, shares: _Shares, count: int) -> list[float]:
-    """Return how likely what a message asks for is what each agent is asked for."""
-    fits = [0.0] * count
-    for sense, probability in message.senses:
-        if sense in shares:
-            for place, share in zip(*shares[sense], strict=True):
-                fits[place] += probability * share
-    return fits

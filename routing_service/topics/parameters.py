@@ -19,8 +19,9 @@ from routing_service.topics.dialogue_features import (
     STAY_FEATURES,
     TARGET_FEATURES,
 )
+from routing_service.topics.word_knowledge import SenseGroup
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 TREE_DEPTH_MAX: Final = 32
 """Levels of a tree, its leaves among them: those that are learned have eight. Python compiles no
 expression of more than some two hundred."""
@@ -53,7 +54,7 @@ class Forest(msgspec.Struct, frozen=True):
 
 
 class Parameters(msgspec.Struct, frozen=True):
-    """Everything that was learned. words: by word [weight, sense, leaning, sense, leaning, …]."""
+    """Everything that was learned. words: how much each word tells."""
 
     format: int
     version: str
@@ -62,8 +63,8 @@ class Parameters(msgspec.Struct, frozen=True):
     target: dict[str, float]
     stay: Forest
     opening: Forest
-    biases: tuple[float, ...]
-    words: dict[str, tuple[float, ...]]
+    words: dict[str, float]
+    groups: tuple[SenseGroup, ...]
 
 
 def shipped_parameters() -> bytes:
@@ -96,10 +97,8 @@ def parse_parameters(content: bytes) -> Parameters:
     for forest in (parameters.stay, parameters.opening):
         for tree in forest.trees:
             _check_tree(tree, len(forest.features))
-    senses = len(parameters.biases)
-    for word, (_, *leanings) in parameters.words.items():
-        if len(leanings) % 2 or not all(0 <= sense < senses for sense in leanings[::2]):
-            raise ParametersInvalid(f'topic parameters: the senses of "{word}" are not among them')
+    for group in parameters.groups:
+        _check_group(group)
     return parameters
 
 
@@ -129,3 +128,13 @@ def _check_tree(tree: Tree, features: int) -> None:
         raise ParametersInvalid(
             f"topic parameters: a tree of {max(depth)} levels; {TREE_DEPTH_MAX} at most"
         )
+
+
+def _check_group(group: SenseGroup) -> None:
+    """Refuse tokens whose senses are not the group's: they would be other agents' tomorrow."""
+    senses = len(group.biases)
+    for token, known in group.tokens.items():
+        if len(known) % 2 == 0 or any(sense >= senses for sense in known[1::2]):
+            raise ParametersInvalid(
+                f'topic parameters: the senses of "{token}" are not among those of {group.name}'
+            )

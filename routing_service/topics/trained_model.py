@@ -59,16 +59,8 @@ class TrainedModel:
         self._parameters = parameters
         self._forests = compiled(parameters.stay), compiled(parameters.opening)
         self._knowledge = WordKnowledge(
-            weights={word: values[0] for word, values in parameters.words.items()},
-            leanings={
-                word: tuple(
-                    (int(sense), leaning)
-                    for sense, leaning in zip(values[1::2], values[2::2], strict=True)
-                )
-                for word, values in parameters.words.items()
-                if len(values) > 1
-            },
-            biases=parameters.biases,
+            weights=parameters.words,
+            groups=parameters.groups,
             concepts=load_concepts() if concepts is None else concepts,
         )
 

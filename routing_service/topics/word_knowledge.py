@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from typing import Final
 
 from routing_service.topics.concepts import concepts_of
-from routing_service.topics.words import stems
+from routing_service.topics.words import split, stem, stems
 
 _NUMBER: Final = "#"
 _NUMBER_WEIGHT: Final = 0.05
@@ -25,21 +25,64 @@ WORDS_MAX: Final = 96
 
 SENSES_KEPT: Final = 8
 _PROBABILITY_MIN: Final = 0.005
-"""Senses of a message that are looked at, and from which probability on."""
+"""Senses of a message that are looked at in each group, and from which probability on."""
+
+LEANING_ZERO: Final = 128
+LEANING_STEPS: Final = 2
+"""How a leaning is kept in a byte: in halves, with 128 for none."""
+
+WHOLE: Final = "="
+"""Begins a token that is a word with its ending. No stem, pair or concept does."""
+
+Senses = tuple[tuple[int, float], ...]
+"""Senses with their probabilities, the likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenseGroup:
+    """Things that messages ask for, told apart from one another: learned together, of one corpus.
+
+    name: the corpus. biases: by sense, what speaks for it without any word. tokens: by token a byte
+    for the square of its length, then a sense and a leaning by turns, a byte each.
+    """
+
+    name: str
+    biases: tuple[float, ...]
+    tokens: dict[str, bytes]
+
+    def senses(self, tokens: Iterable[str]) -> Senses:
+        """Return what tokens ask for; nothing where none is known: there is nothing to go by."""
+        scores = [0] * len(self.biases)
+        squares = 0
+        find = self.tokens.get
+        for token in tokens:
+            known = find(token)
+            if known is not None:
+                squares += known[0]
+                for sense, leaning in zip(known[1::2], known[2::2], strict=True):
+                    scores[sense] += leaning - LEANING_ZERO
+        if not squares:
+            return ()
+        scale = 1 / (LEANING_STEPS * math.sqrt(squares))
+        odds = [bias + scale * score for bias, score in zip(self.biases, scores, strict=True)]
+        best = max(odds)
+        powers = [math.exp(score - best) for score in odds]
+        least = sum(powers) * _PROBABILITY_MIN
+        likely = [(power, sense) for sense, power in enumerate(powers) if power >= least]
+        likely.sort(reverse=True)
+        whole = sum(powers)
+        return tuple((sense, power / whole) for power, sense in likely[:SENSES_KEPT])
 
 
 @dataclass(frozen=True, slots=True)
 class WordKnowledge:
     """What was learned of words.
 
-    weights: how much a word tells, from 0 (in every message) to 1; absent: 1. senses: things that
-    messages ask for, numbered from 0; leanings: by word, how much it speaks for which of them.
-    biases: by sense, what speaks for it without any word.
+    weights: how much a word tells, from 0 (in every message) to 1; absent: 1.
     """
 
     weights: Mapping[str, float]
-    leanings: Mapping[str, Sequence[tuple[int, float]]]
-    biases: Sequence[float]
+    groups: Sequence[SenseGroup]
     concepts: Mapping[str, tuple[str, ...]]
 
     def weight(self, word: str) -> float:
@@ -70,26 +113,29 @@ class WordKnowledge:
         """Return the same of the stems of a text."""
         return list(map(" ".join, dict.fromkeys(pairwise(found[: WORDS_MAX + 1]))))
 
-    def senses(self, words: Iterable[str]) -> tuple[tuple[int, float], ...]:
-        """Return the likeliest senses of words and their probabilities, best first.
+    def read(self, text: str) -> tuple[list[str], dict[str, float], list[str]]:
+        """Return the words of a text, folded and whole, then what words and pairs give for it."""
+        whole = split(text)
+        found = list(map(stem, whole))
+        return whole, self.words_of(found), self.pairs_of(found)
 
-        Nothing where no word is known: then there is nothing to go by.
-        """
-        known = [
-            (self.weight(word), self.leanings[word]) for word in words if word in self.leanings
-        ]
-        length = math.sqrt(sum(weight * weight for weight, _ in known))
-        if not length:
-            return ()
-        scores = list(self.biases)
-        for weight, leanings in known:
-            share = weight / length
-            for sense, leaning in leanings:
-                scores[sense] += share * leaning
-        exp, best = math.exp, max(scores)
-        powers = [exp(score - best) for score in scores]
-        whole = sum(powers)
-        bound = whole * _PROBABILITY_MIN
-        likely = [(sense, power / whole) for sense, power in enumerate(powers) if power >= bound]
-        likely.sort(key=lambda found: -found[1])
-        return tuple(likely[:SENSES_KEPT])
+    def tokens(self, text: str) -> list[str]:
+        """Return what of a text tells what it asks for."""
+        return self.tokens_of(*self.read(text))
+
+    @staticmethod
+    def tokens_of(whole: Sequence[str], words: Iterable[str], pairs: Iterable[str]) -> list[str]:
+        """Return the same of a text that has been read."""
+        endings = dict.fromkeys(word for word in whole[:WORDS_MAX] if not word.isdigit())
+        return [*(WHOLE + word for word in endings), *words, *pairs]
+
+    def senses(self, text: str) -> tuple[Senses, ...]:
+        """Return what a text asks for, by group."""
+        return self.senses_of(*self.read(text))
+
+    def senses_of(
+        self, whole: Sequence[str], words: Iterable[str], pairs: Iterable[str]
+    ) -> tuple[Senses, ...]:
+        """Return the same of a text that has been read."""
+        tokens = self.tokens_of(whole, words, pairs)
+        return tuple(group.senses(tokens) for group in self.groups)
