@@ -50,15 +50,20 @@ TOGETHER_MIN: Final = 4
 BUSY_WRITES_MIN: Final = 8
 """From so many writes at once on, a group waits for company. Below it, and alone, none waits."""
 
-COMPANY_SHARE: Final = 0.5
+COMPANY_SHARE: Final = 0.75
 """A group waits until it has this share of what was lately in hand at once, waiting or on its way
 to the disk: the rest are with their callers, who are still being answered."""
 
 IN_HAND_DECAY: Final = 0.9
 """What is left of that number with each group, so that it follows the load down as well."""
 
-COMPANY_WAIT_S: Final = 0.004
-"""And no longer than this: about two commits' time."""
+NO_COMPANY_DECAY: Final = 0.5
+"""What is left of it where a group has waited in vain: what comes after a burst soon goes alone."""
+
+COMPANY_PACE_S: Final = 0.0004
+"""And no longer than this for each of them: about as fast as a busy event loop brings writes.
+With 8 in hand that is 2.4 ms at most, with 64 it is 19 ms, and never more than GROUP_WRITES_MAX
+times this."""
 
 CHECKPOINT_IDLE_S: Final = 1.0
 """So long without a write, and the log is brought into the file while nobody waits for it."""
@@ -196,12 +201,16 @@ class GroupWriter:
         if lately < BUSY_WRITES_MIN or len(self._waiting) >= self._company_writes or self._closing:
             return
         self._company = self._loop.create_future()
-        timer = self._loop.call_later(COMPANY_WAIT_S, _end_wait, self._company)
+        wait_s = self._company_writes * COMPANY_PACE_S
+        timer = self._loop.call_later(wait_s, _end_wait, self._company)
         try:
             await self._company
         finally:
             timer.cancel()
             self._company = None
+        if len(self._waiting) < self._company_writes:
+            # It did not come: there is less load than there was, and the next waits for less.
+            self._in_hand_lately = max(self._in_hand, self._in_hand_lately * NO_COMPANY_DECAY)
 
     def _stop_taking(self) -> None:
         self._closing = True
