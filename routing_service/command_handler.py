@@ -717,7 +717,7 @@ class CommandHandler:
             return command
         # A dispatch reads them anyway, for its history.
         await self._load_fold(call.key, hot)
-        opinion = self._topics.judge(registry, asked, command.text, state, hot.fold)
+        opinion = await self._topics.opinion(registry, asked, command.text, state, hot.fold)
         return command if opinion is None else replace(command, topic=opinion)
 
     async def _with_answer(

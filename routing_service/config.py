@@ -311,6 +311,17 @@ class Settings:
         "of calls that come without a trace, how many begin one; a caller's trace is followed "
         "as the caller says",
     )
+    topic_detector: str = _setting(
+        "",
+        Words("MODULE:NAME, or the name of an installed detector"),
+        "what judges topics: MODULE:NAME, or a detector that a package offers; left out: the one "
+        "that ships",
+    )
+    topic_detector_limit_s: float = _setting(
+        0.05,
+        Seconds(0.001, 10),
+        "how long a message waits for topic_detector; then it is routed as if topics were off",
+    )
     keepalive_s: float = _setting(
         60.0,
         Seconds(1, 86_400),

@@ -63,6 +63,7 @@ from routing_service.telemetry import CallLog, configure_logging, log_failure
 from routing_service.tls_files import TlsFiles, TlsFilesInvalid
 from routing_service.topic_judge import TopicJudge
 from routing_service.topics import load_topic_model
+from routing_service.topics.named_detector import DetectorUnavailable, load_named
 from routing_service.topics.topic_detector import TopicModel
 from routing_service.tracing import TracesUnavailable, Tracing, open_exporter
 from routing_service.web_origins import parse_origins
@@ -106,6 +107,20 @@ def system_clock_us() -> int:
 def _shipped_model() -> TopicModel:
     """Load topic detection as it ships; it lets the event loop run while it takes a registry in."""
     return load_topic_model(give_way=partial(time.sleep, 0))
+
+
+def _topic_judge(settings: Settings, load_model: Callable[[], TopicModel]) -> TopicJudge:
+    """Return what judges topics: by the model that a setting names, which is loaded at once.
+
+    load_model: where none is named. Raises SettingsInvalid.
+    """
+    if not settings.topic_detector:
+        return TopicJudge(load_model)
+    try:
+        named = load_named(settings.topic_detector)
+    except DetectorUnavailable as error:
+        raise SettingsInvalid((SettingProblem("topic_detector", str(error)),)) from error
+    return TopicJudge(lambda: named, limit_s=settings.topic_detector_limit_s)
 
 
 class RoutingServer:
@@ -159,12 +174,13 @@ class RoutingServer:
         shows of calls and log lines; None = it shows none. tracing: of calls, which the observer
         hears of through it; None = there is none. clock_us: what decisions take
         for the time, microseconds since 1970. make_probe: from the store's probe and what to tell.
-        load_model: of topic detection; called where a registry wants it.
+        load_model: of topic detection, unless a setting names one; called where a registry wants
+        it.
         Raises SettingsInvalid, RegistryFileError, StoreError, ListenFailed; nothing stays open.
         """
         signing_in = make_sign_in(settings)
         tls = _tls_files(settings)
-        topics = TopicJudge(load_model)
+        topics = _topic_judge(settings, load_model)
 
         def load() -> Registry:
             loaded = _load_registry(settings)

@@ -3,14 +3,20 @@
 Owns: the model, its detector for each registry, and how a session's recent turns become a question.
 Must not know: what follows from a verdict, stores, protobuf.
 Rule: it costs no read of its own, and its failure costs nobody a message: without a verdict a
-message is routed as if topics were off.
+message is routed as if topics were off. Nothing is made of a registry on the event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
+import threading
 import time
-from collections.abc import Callable
-from typing import Final
+import weakref
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
 
 import structlog
 
@@ -20,6 +26,7 @@ from routing_service.core.registry import Registry
 from routing_service.core.session import OTHER_AGENTS, SessionState
 from routing_service.core.topic_switch import TopicInquiry, topic_targets
 from routing_service.core.vocabulary import RouteReason
+from routing_service.detector_threads import DetectorThreads, ThreadsBusy
 from routing_service.ids import new_uuid7
 from routing_service.topics.topic_detector import (
     RECENT_TURNS_MAX,
@@ -30,10 +37,6 @@ from routing_service.topics.topic_detector import (
     TopicVerdict,
 )
 
-DETECTORS_MAX: Final = 3
-"""Registries with a detector: the one in force, one that is being tried, and the one before, which
-a decision under way may still use."""
-
 CANDIDATE_SETS_MAX: Final = 1_024
 """Kept sets of candidates. Entitlements and channels come from callers, and few combinations of
 them are in use; when there are more, all are forgotten."""
@@ -43,38 +46,96 @@ TEXT_CHARACTERS_MAX: Final = 2_000
 a verdict takes grows with the text."""
 
 FAILURE_LOG_S: Final = 60.0
-"""A model that fails does so with every message; one line a minute is enough to be seen."""
+"""A model that fails does so with every message; one line a minute is enough to be seen. A detector
+that could not be made is tried again as often."""
+
+MAKING_S_MAX: Final = 600.0
+"""How long the attempt to make a detector is waited for: models load for minutes at most."""
 
 _log = structlog.get_logger(__name__)
+
+
+class VerdictUnsound(Exception):
+    """A detector's answer that is no verdict; the message says why."""
 
 
 class TopicJudge:
     """Gives opinions on messages. For one thread, but for prepare()."""
 
     def __init__(
-        self, load_model: Callable[[], TopicModel], clock_s: Callable[[], float] = time.monotonic
+        self,
+        load_model: Callable[[], TopicModel],
+        clock_s: Callable[[], float] = time.monotonic,
+        limit_s: float | None = None,
     ) -> None:
-        """Load the model when a registry first wants one. clock_s: for the log's sake alone."""
+        """Load the model when a registry first wants one. clock_s: for the log's sake alone.
+
+        limit_s: how long a verdict may take, which is then made in a thread, and looked at before
+        it is believed; None: it is made at once, as by the model that ships.
+        """
         self._load_model = load_model
         self._clock_s = clock_s
+        self._limit_s = limit_s
+        self._threads = DetectorThreads()
         self._model: TopicModel | None = None
-        self._detectors: list[tuple[Registry, TopicDetector]] = []
+        # By the registry's id, as long as anybody has it: a decision under way, or one being tried.
+        self._detectors: dict[int, tuple[weakref.ref[Registry], TopicDetector]] = {}
+        self._keeping = threading.Lock()
         self._candidates: dict[tuple[str, tuple[str, ...], str], frozenset[str]] = {}
         self._candidates_of: Registry | None = None
         self._failed_s: float | None = None
+        self._failed_since = 0
+        self._making: asyncio.Task[None] | None = None
+        self._made_s: float | None = None
 
     def prepare(self, registry: Registry) -> None:
         """Make what a registry needs before its first message comes: it may take a while.
 
-        Safe beside judge() from another thread. Does nothing where the registry has topics off. A
-        model that cannot be made is logged, and keeps nobody from serving.
+        Safe beside opinion() from another thread, which has the detectors of other registries all
+        the while. Does nothing where the registry has topics off. A model that cannot be made is
+        logged, and keeps nobody from serving.
         """
         if not registry.topics.is_on or self._known(registry) is not None:
             return
         try:
             self._make(registry)
         except Exception as error:  # noqa: BLE001 - as in judge()
-            self._note_failure(error)
+            self._note_failure("not_made", error)
+
+    async def opinion(
+        self,
+        registry: Registry,
+        asked: TopicInquiry,
+        text: str,
+        state: SessionState | None,
+        fold: HistoryFold | None,
+    ) -> TopicOpinion | None:
+        """Return the model's opinion of a message; None where there is nothing to ask.
+
+        fold: the session's latest turns; None = there are none. A detector that fails, or is late,
+        has an opinion that is_missing.
+        """
+        question = self._question(registry, asked, text, state, fold)
+        if question is None:
+            return None
+        detector = self._known(registry)
+        if detector is None:
+            self._make_beside(registry)
+            return self._missing("not_made")
+        try:
+            if self._limit_s is None:
+                verdict = detector.judge(question)
+            else:
+                verdict = await self._threads.call(
+                    partial(_sound_verdict, detector, question), self._limit_s
+                )
+        except TimeoutError:
+            return self._missing("late")
+        except ThreadsBusy:
+            return self._missing("busy")
+        except Exception as error:  # noqa: BLE001 - a model's bug must not end a chat
+            return self._missing("error", error)
+        return _opinion(verdict, self._version)
 
     def judge(
         self,
@@ -84,15 +145,34 @@ class TopicJudge:
         state: SessionState | None,
         fold: HistoryFold | None,
     ) -> TopicOpinion | None:
-        """Return the model's opinion of a message; None where it has none.
+        """Return the same beside no event loop, however long it takes; None where it fails."""
+        question = self._question(registry, asked, text, state, fold)
+        if question is None:
+            return None
+        try:
+            detector = self._known(registry) or self._make(registry)
+            return _opinion(_sound_verdict(detector, question), self._version)
+        except Exception as error:  # noqa: BLE001 - as in opinion()
+            self._note_failure("error", error)
+            return None
 
-        fold: the session's latest turns; None = there are none.
-        """
+    @property
+    def _version(self) -> str:
+        return self._model.version if self._model is not None else ""
+
+    def _question(
+        self,
+        registry: Registry,
+        asked: TopicInquiry,
+        text: str,
+        state: SessionState | None,
+        fold: HistoryFold | None,
+    ) -> TopicQuestion | None:
         candidates = self._candidates_for(registry, asked)
         if not candidates:
             return None
         records = fold.records if fold is not None else []
-        question = TopicQuestion(
+        return TopicQuestion(
             text=text[:TEXT_CHARACTERS_MAX],
             locale=asked.locale or registry.default_locale,
             active_agent_id=asked.active_agent_id,
@@ -101,28 +181,30 @@ class TopicJudge:
             earlier_agent_ids=earlier_agents(registry, asked.active_agent_id, state, records),
             candidate_ids=candidates,
         )
-        try:
-            detector = self._known(registry) or self._make(registry)
-            verdict = detector.judge(question)
-        except Exception as error:  # noqa: BLE001 - a model's bug must not end a chat
-            self._note_failure(error)
-            return None
-        assert self._model is not None
-        return _opinion(verdict, self._model.version)
 
     def _known(self, registry: Registry) -> TopicDetector | None:
-        for known, detector in self._detectors:
-            if known is registry:
-                return detector
-        return None
+        found = self._detectors.get(id(registry))
+        # Another registry may have had its id before.
+        return found[1] if found is not None and found[0]() is registry else None
 
     def _make(self, registry: Registry) -> TopicDetector:
         if self._model is None:
             self._model = self._load_model()
         detector = self._model.for_registry(registry)
-        # One assignment: a reader in another thread sees the one list or the other.
-        self._detectors = [(registry, detector), *self._detectors][:DETECTORS_MAX]
+        with self._keeping:
+            # One assignment: a reader in another thread sees the one or the other, whole.
+            kept = {key: held for key, held in self._detectors.items() if held[0]() is not None}
+            self._detectors = {**kept, id(registry): (weakref.ref(registry), detector)}
         return detector
+
+    def _make_beside(self, registry: Registry) -> None:
+        """Try once more to make a detector that could not be made, if it is time to."""
+        now_s = self._clock_s()
+        is_due = self._made_s is None or now_s - self._made_s >= FAILURE_LOG_S
+        if is_due and (self._making is None or self._making.done()):
+            self._made_s = now_s
+            making = self._threads.call(partial(self.prepare, registry), MAKING_S_MAX)
+            self._making = asyncio.create_task(_ended(making), name="topic detector")
 
     def _candidates_for(self, registry: Registry, asked: TopicInquiry) -> frozenset[str]:
         """Return whom this user may be given now, besides the agent they are with."""
@@ -137,11 +219,24 @@ class TopicJudge:
             found = self._candidates[key] = frozenset(targets) - {present}
         return found
 
-    def _note_failure(self, error: Exception) -> None:
+    def _missing(self, cause: str, error: Exception | None = None) -> TopicOpinion:
+        self._note_failure(cause, error)
+        return TopicOpinion((), 0.0, self._version, new_uuid7(), is_missing=True)
+
+    def _note_failure(self, cause: str, error: Exception | None) -> None:
+        """Log that there is no verdict. cause: error, late, busy, or not_made."""
         now_s = self._clock_s()
+        self._failed_since += 1
         if self._failed_s is None or now_s - self._failed_s >= FAILURE_LOG_S:
-            self._failed_s = now_s
-            _log.error("topic_detection_failed", exc_info=error)
+            _log.error(
+                "topic_detection_failed",
+                cause=cause,
+                topic_model=self._version,
+                failures=self._failed_since,
+                limit_s=self._limit_s,
+                exc_info=error,
+            )
+            self._failed_s, self._failed_since = now_s, 0
 
 
 def recent_turns(records: list[TurnRecord]) -> tuple[RecentTurn, ...]:
@@ -205,5 +300,36 @@ def _recent(record: TurnRecord) -> RecentTurn:
     return turn
 
 
+def _sound_verdict(detector: TopicDetector, question: TopicQuestion) -> TopicVerdict:
+    """Ask a detector. Raises VerdictUnsound; a number that is none would pass every threshold."""
+    verdict = detector.judge(question)
+    if not isinstance(verdict, TopicVerdict):
+        raise VerdictUnsound(f"a {type(verdict).__name__} is no TopicVerdict")
+    if not _is_probability(verdict.stay):
+        raise VerdictUnsound(f"stay is {verdict.stay!r}, and no probability")
+    before = 1.0
+    pairs: Any = verdict.ranked
+    for ranked in pairs:
+        if not (isinstance(ranked, tuple) and len(ranked) == 2):  # noqa: PLR2004 - a pair
+            raise VerdictUnsound("ranked has something else than pairs of an id and a probability")
+        agent_id, probability = ranked
+        if agent_id not in question.candidate_ids:
+            raise VerdictUnsound(f"{agent_id!r} is ranked, and no candidate")
+        if not _is_probability(probability) or probability > before:
+            raise VerdictUnsound(f"{probability!r} is no probability, or not in order")
+        before = probability
+    return verdict
+
+
+def _is_probability(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 1
+
+
+async def _ended(making: Coroutine[None, None, None]) -> None:
+    """Wait until something was made, or is not waited for any more."""
+    with suppress(TimeoutError, ThreadsBusy):
+        await making
+
+
 def _opinion(verdict: TopicVerdict, model: str) -> TopicOpinion:
-    return TopicOpinion(verdict.ranked, verdict.stay, model, new_uuid7())
+    return TopicOpinion(tuple(verdict.ranked), verdict.stay, model, new_uuid7())

@@ -43,6 +43,15 @@ topics: Final = typer.Typer(
 _AgentsOption = Annotated[
     str, typer.Option("--agents", metavar="FILE", show_default=False, help="A registry file.")
 ]
+_DetectorOption = Annotated[
+    str,
+    typer.Option(
+        "--detector",
+        metavar="NAME",
+        show_default=False,
+        help="Another detector: MODULE:NAME, or one that a package offers.",
+    ),
+]
 _DAYS_MAX: Final = 36_500
 
 
@@ -65,6 +74,7 @@ def evaluate(
         ),
     ] = "",
     corpus_agents: CorpusAgentsOption = "",
+    detector: _DetectorOption = "",
     threshold: Annotated[
         float, typer.Option("--threshold", metavar="P", min=0.0, max=1.0, help="How sure to be.")
     ] = TOPIC_THRESHOLD_DEFAULT,
@@ -97,6 +107,7 @@ def evaluate(
             agents=agents,
             corpus=corpus,
             corpus_agents=corpus_agents,
+            detector=detector,
             threshold=threshold,
             lock_threshold=threshold if lock_threshold is None else lock_threshold,
             limit=limit,
@@ -110,6 +121,7 @@ def calibrate(
     *,
     store: StoreOption,
     agents: _AgentsOption = "",
+    detector: _DetectorOption = "",
     tenant: Annotated[
         str,
         typer.Option(
@@ -132,4 +144,4 @@ def calibrate(
     """Say what other thresholds would have done with a service's own conversations."""
     from routing_service.cli.topics_run import run_calibrate  # noqa: PLC0415 - when it runs
 
-    run_calibrate(store, agents, tenant, days, as_json=as_json)
+    run_calibrate(store, agents, detector, tenant, days, as_json=as_json)

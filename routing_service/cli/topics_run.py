@@ -51,7 +51,8 @@ from routing_service.topic_review import (
 )
 from routing_service.topics import load_topic_model
 from routing_service.topics.evaluation import Judged, Mends, Policy, play
-from routing_service.topics.topic_detector import TopicDetector
+from routing_service.topics.named_detector import DetectorUnavailable, load_named
+from routing_service.topics.topic_detector import TopicDetector, TopicModel
 
 AGENTS_FILE: Final = "agents.json"
 THRESHOLDS: Final = tuple(percent / 100 for percent in range(30, 100, 5))
@@ -67,6 +68,7 @@ class Evaluation:
     agents: str
     corpus: str
     corpus_agents: str
+    detector: str
     threshold: float
     lock_threshold: float
     limit: int | None
@@ -136,7 +138,7 @@ def run_evaluate(asked: Evaluation, *, as_json: bool) -> None:
     try:
         registry = _registry_of(asked)
         check_files(asked.files)
-        model = load_topic_model()
+        model = _model(asked.detector)
         detector = model.for_registry(registry)
         by_corpus: dict[str, Marks] = {}
         by_agent: dict[str, Marks] = {}
@@ -176,6 +178,14 @@ def run_evaluate(asked: Evaluation, *, as_json: bool) -> None:
         _print_evaluation(told, by_corpus, by_agent)
     if bad_lines:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _model(name: str) -> TopicModel:
+    """Return the model of a name, "" = the one that ships. Raises CommandFailed."""
+    try:
+        return load_named(name) if name else load_topic_model()
+    except DetectorUnavailable as error:
+        raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
 
 
 def _registry_of(asked: Evaluation) -> Registry:
@@ -250,7 +260,9 @@ def _print_evaluation(
         out.print(table)
 
 
-def run_calibrate(store: str, agents: str, tenant: str, days: int | None, *, as_json: bool) -> None:
+def run_calibrate(
+    store: str, agents: str, detector: str, tenant: str, days: int | None, *, as_json: bool
+) -> None:
     """Carry ``topics calibrate`` out. Raises CommandFailed."""
     if not agents:
         raise typer.BadParameter("give --agents FILE: the registry whose topics are judged")
@@ -259,7 +271,7 @@ def run_calibrate(store: str, agents: str, tenant: str, days: int | None, *, as_
     except RegistryFileError as error:
         raise CommandFailed(str(error)) from error
     since_us = 0 if days is None else time.time_ns() // 1000 - days * 86_400_000_000
-    model = load_topic_model()
+    model = _model(detector)
     judge = TopicJudge(lambda: model)
     messages = run_on_store(_labelled(store, always_asked(registry), judge, tenant, since_us))
     if not messages:

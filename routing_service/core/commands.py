@@ -31,12 +31,14 @@ class TopicOpinion(msgspec.Struct, frozen=True):
 
     ranked: agent ids with the probability that the message is for them, best first. stay: that it
     is for the active agent. model: whose opinion it is. suggestion_id: an unused id.
+    is_missing: it was asked and has none, as it failed or was late.
     """
 
     ranked: tuple[tuple[str, float], ...]
     stay: float
     model: str
     suggestion_id: str
+    is_missing: bool = False
 
 
 class RouteMessage(msgspec.Struct, frozen=True):

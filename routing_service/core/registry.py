@@ -277,7 +277,7 @@ class Topics:
         return self.threshold if own is None else own
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Registry:
     """All agents and limits: the only thing besides state, command and time a decision reads."""
 

@@ -121,6 +121,8 @@ def weigh(draft: Draft, command: RouteMessage, reason: RouteReason, *, mid_task:
     if isinstance(asked, TopicOutcome):
         return Outcome(TopicNote(asked))
     opinion = command.topic
+    if opinion is not None and opinion.is_missing:
+        return Outcome(TopicNote(TopicOutcome.NO_VERDICT, opinion=opinion))
     if opinion is None or not opinion.ranked:
         return Outcome(TopicNote(TopicOutcome.UNSURE, opinion=opinion))
     agent_id, confidence = opinion.ranked[0]

@@ -49,7 +49,7 @@ class TopicOutcome(Word):
     SENT_HOME (somebody has just asked for the home agent), OWNED (in mid-task by an agent that owns
     the session), LOCKED (the active agent waits for an answer), OTHER_RULE (a line of Route before
     topics decided). Asked: UNSURE (nobody reaches what it takes), RESTING (declined lately),
-    REFUSED (by a handoff rule), SUGGESTED, SWITCHED.
+    REFUSED (by a handoff rule), SUGGESTED, SWITCHED, NO_VERDICT (the detector failed or was late).
     """
 
     HOME_FIRST = "home_first"
@@ -62,6 +62,7 @@ class TopicOutcome(Word):
     REFUSED = "refused"
     SUGGESTED = "suggested"
     SWITCHED = "switched"
+    NO_VERDICT = "no_verdict"
 
 
 class Initiator(Word):

@@ -54,6 +54,8 @@ GIVEN = {
     "metrics_listen": ("127.0.0.1:1", "127.0.0.1:2", '"127.0.0.1:3"', "127.0.0.1:3"),
     "traces": ("otlp", "file:a", '"file:b"', "file:b"),
     "traces_new_percent": (5, "6", "7", 7),
+    "topic_detector": ("a:b", "c", '"d"', "d"),
+    "topic_detector_limit_s": (1, "0.5", "2.5", 2.5),
     "keepalive_s": (5.5, "6", "7", 7.0),
     "keepalive_timeout_s": (5.5, "6", "7", 7.0),
     "connection_age_max_s": (50, "60", "70.5", 70.5),

@@ -54,6 +54,9 @@ const (
 	TopicOutcome_TOPIC_OUTCOME_SUGGESTED TopicOutcome = 9
 	// The message went to the first candidate.
 	TopicOutcome_TOPIC_OUTCOME_SWITCHED TopicOutcome = 10
+	// Asked, and there was no answer: the detector failed, or took longer than it may. The message
+	// went where it would have gone with topics off; the log has the cause.
+	TopicOutcome_TOPIC_OUTCOME_NO_VERDICT TopicOutcome = 11
 )
 
 // Enum value maps for TopicOutcome.
@@ -70,6 +73,7 @@ var (
 		8:  "TOPIC_OUTCOME_REFUSED",
 		9:  "TOPIC_OUTCOME_SUGGESTED",
 		10: "TOPIC_OUTCOME_SWITCHED",
+		11: "TOPIC_OUTCOME_NO_VERDICT",
 	}
 	TopicOutcome_value = map[string]int32{
 		"TOPIC_OUTCOME_UNSPECIFIED": 0,
@@ -83,6 +87,7 @@ var (
 		"TOPIC_OUTCOME_REFUSED":     8,
 		"TOPIC_OUTCOME_SUGGESTED":   9,
 		"TOPIC_OUTCOME_SWITCHED":    10,
+		"TOPIC_OUTCOME_NO_VERDICT":  11,
 	}
 )
 
@@ -3470,7 +3475,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x127\n" +
 	"\x05route\x18\x03 \x01(\v2\x1f.agent_routing.v1.RouteResponseH\x00R\x05route\x12*\n" +
 	"\x05error\x18\x04 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
-	"\x06result*\xc2\x02\n" +
+	"\x06result*\xe0\x02\n" +
 	"\fTopicOutcome\x12\x1d\n" +
 	"\x19TOPIC_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18TOPIC_OUTCOME_HOME_FIRST\x10\x01\x12\x1b\n" +
@@ -3483,7 +3488,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x15TOPIC_OUTCOME_REFUSED\x10\b\x12\x1b\n" +
 	"\x17TOPIC_OUTCOME_SUGGESTED\x10\t\x12\x1a\n" +
 	"\x16TOPIC_OUTCOME_SWITCHED\x10\n" +
-	"*a\n" +
+	"\x12\x1c\n" +
+	"\x18TOPIC_OUTCOME_NO_VERDICT\x10\v*a\n" +
 	"\tTurnOrder\x12\x1a\n" +
 	"\x16TURN_ORDER_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17TURN_ORDER_OLDEST_FIRST\x10\x01\x12\x1b\n" +

@@ -65,6 +65,10 @@ class _TopicOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """The switch was suggested to the user."""
     TOPIC_OUTCOME_SWITCHED: _TopicOutcome.ValueType  # 10
     """The message went to the first candidate."""
+    TOPIC_OUTCOME_NO_VERDICT: _TopicOutcome.ValueType  # 11
+    """Asked, and there was no answer: the detector failed, or took longer than it may. The message
+    went where it would have gone with topics off; the log has the cause.
+    """
 
 class TopicOutcome(_TopicOutcome, metaclass=_TopicOutcomeEnumTypeWrapper):
     """What followed from a message's topic."""
@@ -97,6 +101,10 @@ TOPIC_OUTCOME_SUGGESTED: TopicOutcome.ValueType  # 9
 """The switch was suggested to the user."""
 TOPIC_OUTCOME_SWITCHED: TopicOutcome.ValueType  # 10
 """The message went to the first candidate."""
+TOPIC_OUTCOME_NO_VERDICT: TopicOutcome.ValueType  # 11
+"""Asked, and there was no answer: the detector failed, or took longer than it may. The message
+went where it would have gone with topics off; the log has the cause.
+"""
 Global___TopicOutcome: typing_extensions.TypeAlias = TopicOutcome
 
 class _TurnOrder:

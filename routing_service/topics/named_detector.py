@@ -1,0 +1,81 @@
+"""Topic models of others, found by the name that a setting gives.
+
+Owns where names are looked up, and what is wrong where one cannot be had. Must not know what a
+model does. Rule: an operator learns at the start what is missing, in words that say what to do.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from routing_service.topics.topic_detector import TopicModel
+
+GROUP: Final = "agent_routing.topic_detectors"
+"""The entry points by which installed packages offer models."""
+
+
+class DetectorUnavailable(Exception):
+    """A topic model that cannot be had; the message says which, why and what to do."""
+
+
+def load_named(name: str) -> TopicModel:
+    """Return the model of a name: MODULE:NAME, or an entry point of GROUP.
+
+    What stands there is called with no arguments, and returns a model. Raises DetectorUnavailable.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        make = _imported(module, attribute) if attribute else _offered(name)
+        model = make()
+    except DetectorUnavailable:
+        raise
+    except Exception as error:
+        raise DetectorUnavailable(
+            f'topic detector "{name}" fails as it is made, with {type(error).__name__}: {error}; '
+            "mend it, or leave the setting out to have the one that ships"
+        ) from error
+    version, for_registry = getattr(model, "version", None), getattr(model, "for_registry", None)
+    if not isinstance(version, str) or not version or not callable(for_registry):
+        raise DetectorUnavailable(
+            f'topic detector "{name}" gives {type(model).__name__}, which is no topic model; it '
+            "needs version, a word that is not empty, and for_registry(registry)"
+        )
+    made: TopicModel = model
+    return made
+
+
+def _imported(module: str, attribute: str) -> Any:
+    try:
+        found = import_module(module)
+    except ImportError as error:
+        raise DetectorUnavailable(
+            f'topic detector "{module}:{attribute}": {error}; install it where the service runs, '
+            "or put its folder on PYTHONPATH"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise DetectorUnavailable(
+                f'topic detector "{module}:{attribute}": {module} has no {attribute}; name a '
+                "function or class in it"
+            )
+        found = getattr(found, part)
+    if not callable(found):
+        raise DetectorUnavailable(
+            f'topic detector "{module}:{attribute}" cannot be called; name a function or class '
+            "that returns a topic model"
+        )
+    return found
+
+
+def _offered(name: str) -> Any:
+    offered = entry_points(group=GROUP)
+    for point in offered:
+        if point.name == name:
+            return point.load()
+    known = ", ".join(sorted(point.name for point in offered)) or "none"
+    raise DetectorUnavailable(
+        f'topic detector "{name}" is not installed; installed ones: {known}; give one of them, or '
+        "MODULE:NAME"
+    )

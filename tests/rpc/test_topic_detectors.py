@@ -1,0 +1,258 @@
+"""Detectors of others on a real server: named by a setting, and never in a message's way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from structlog.testing import capture_logs
+
+from routing_service import detector_threads, topic_judge
+from routing_service.config import SettingsInvalid
+from routing_service.core.registry import Registry
+from routing_service.server import Counts
+from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
+from tests.rpc.live_service import serving, went
+from tests.rpc.test_topics import desk
+from tests.scripted_topics import ScriptedDetector
+
+HERE = __name__
+
+
+@dataclass
+class Scene:
+    """What the detectors of this module do: set by each test."""
+
+    judge: Callable[[TopicQuestion], object] = ScriptedDetector().judge
+    make: Callable[[Registry], None] = lambda _: None
+    threads: list[str] = field(default_factory=list)
+
+
+SCENE = Scene()
+
+
+class Model:
+    """Does what the scene says."""
+
+    version = "scene-1"
+
+    def for_registry(self, registry: Registry) -> TopicDetector:
+        """Take in a registry."""
+        SCENE.make(registry)
+        return self
+
+    def judge(self, question: TopicQuestion) -> TopicVerdict:
+        """Judge as the scene has it."""
+        SCENE.threads.append(threading.current_thread().name)
+        return SCENE.judge(question)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def log_lines():
+    """What is logged."""
+    with capture_logs() as lines:
+        yield lines
+
+
+@pytest.fixture(autouse=True)
+def scene(monkeypatch) -> Scene:
+    """A scene of the test's own."""
+    fresh = Scene()
+    monkeypatch.setattr(f"{HERE}.SCENE", fresh)
+    return fresh
+
+
+def named(tmp_path, registry: str = desk("auto", "auto"), **settings):
+    """A server with this module's model."""
+    settings = {"topic_detector_limit_s": 5.0} | settings
+    return serving(tmp_path, registry, topic_detector=f"{HERE}:Model", **settings)
+
+
+async def routed_without_verdict(service, text: str = "#sales what does it cost"):
+    """Send a message on which there is no verdict; return what was logged of it."""
+    routed = await service.chat().say(text)
+    assert went(routed.dispatch) == ("front", "NO_ACTIVE_AGENT")
+    return service.observer.calls[-1]
+
+
+async def test_detector_that_a_setting_names_decides(tmp_path, scene):
+    """Its version is what decisions are logged with; it never runs on the event loop."""
+    async with named(tmp_path) as service:
+        routed = await service.chat().say("#sales what does it cost")
+        assert went(routed.dispatch) == ("sales", "TOPIC_SWITCH")
+        assert service.observer.calls[-1].topic_model == "scene-1"
+    assert scene.threads
+    assert all(name.startswith("topic-detector") for name in scene.threads)
+
+
+async def test_slow_detector_holds_a_message_no_longer_than_its_limit(tmp_path, scene, log_lines):
+    """The message goes where it would have gone with topics off, and that is counted and logged."""
+    may_go_on = threading.Event()
+    scripted = scene.judge
+    scene.judge = lambda question: may_go_on.wait(60) and scripted(question)
+    async with named(tmp_path, topic_detector_limit_s=0.01) as service:
+        record = await routed_without_verdict(service)
+        assert (record.topic_outcome, record.topic_agent_id) == ("no_verdict", "")
+        traced = await service.chat().say("#sales hi", validate_only=True)
+        assert traced.topic_trace.outcome == 11
+        assert not traced.topic_trace.candidates
+        may_go_on.set()
+    (line, *_) = [each for each in log_lines if each["event"] == "topic_detection_failed"]
+    assert (line["cause"], line["topic_model"], line["limit_s"]) == ("late", "scene-1", 0.01)
+
+
+async def test_detector_that_hangs_for_ever_takes_nothing_with_it(tmp_path, scene, monkeypatch):
+    """Its threads are spent, messages are answered at once, and the server stops."""
+    monkeypatch.setattr(detector_threads, "THREADS_MAX", 2)
+    monkeypatch.setattr(detector_threads, "WAITING_MAX", 1)
+    hangs = threading.Event()
+    scene.judge = lambda _: hangs.wait(600)
+    async with named(tmp_path, topic_detector_limit_s=0.01) as service:
+        for _ in range(6):
+            assert (await routed_without_verdict(service)).topic_outcome == "no_verdict"
+        assert len(scene.threads) == 2
+    hangs.set()
+
+
+async def test_answer_that_is_no_verdict_decides_nothing(tmp_path, scene):
+    """A number that is none would pass every threshold."""
+    answers = [
+        None,
+        "sales",
+        TopicVerdict((("sales", float("nan")),)),
+        TopicVerdict((("sales", 1.5),)),
+        TopicVerdict((("sales", 0.9),), stay=-1.0),
+        TopicVerdict((("sales", 0.2), ("support", 0.9))),
+        TopicVerdict((("premium", 0.99),)),
+        TopicVerdict(("sales",)),  # type: ignore[arg-type]
+    ]
+    async with named(tmp_path) as service:
+        for answer in answers:
+            scene.judge = lambda _, answer=answer: answer
+            record = await routed_without_verdict(service)
+            assert record.topic_outcome == "no_verdict", answer
+
+
+async def test_detector_that_fails_costs_no_message(tmp_path, scene, log_lines):
+    """One line in the log says why; the next message is asked about again."""
+    scripted = scene.judge
+
+    def fails(question: TopicQuestion) -> object:
+        if "broken" in question.text:
+            raise ZeroDivisionError
+        return scripted(question)
+
+    scene.judge = fails
+    async with named(tmp_path) as service:
+        for _ in range(3):
+            record = await routed_without_verdict(service, "#sales broken")
+            assert record.topic_outcome == "no_verdict"
+        routed = await service.chat().say("#sales what does it cost")
+        assert went(routed.dispatch) == ("sales", "TOPIC_SWITCH")
+    failed = [each for each in log_lines if each["event"] == "topic_detection_failed"]
+    assert [(each["cause"], each["failures"]) for each in failed] == [("error", 1)]
+
+
+async def test_detector_that_cannot_take_the_registry_in_is_tried_again(
+    tmp_path, scene, monkeypatch
+):
+    """Its model may come up later than the server; nobody waits for it."""
+    is_up = threading.Event()
+    tried: list[Registry] = []
+
+    def make(registry: Registry) -> None:
+        tried.append(registry)
+        if not is_up.is_set():
+            raise ConnectionError
+
+    scene.make = make
+    async with named(tmp_path) as service:
+        assert len(tried) == 1
+        record = await routed_without_verdict(service)
+        assert record.topic_outcome == "no_verdict"
+        is_up.set()
+        monkeypatch.setattr(topic_judge, "FAILURE_LOG_S", 0.0)
+        async with asyncio.timeout(30):
+            while True:
+                routed = await service.chat().say("#sales hi")
+                if went(routed.dispatch)[0] == "sales":
+                    break
+                await asyncio.sleep(0.01)
+    assert 2 <= len(tried) <= 4
+
+
+async def test_old_detector_serves_until_the_new_one_is_ready(tmp_path, scene):
+    """A registry is taken in beside the event loop, and put in force when that is done."""
+    async with named(tmp_path) as service:
+        is_asked, may_go_on = threading.Event(), threading.Event()
+
+        def make(_: Registry) -> None:
+            is_asked.set()
+            assert may_go_on.wait(60)
+
+        scene.make = make
+        newer = desk("auto", "auto").replace("topics-1", "topics-2")
+        await asyncio.to_thread((tmp_path / "agents.yaml").write_text, newer, encoding="utf-8")
+        reloading = asyncio.create_task(service.server.reload())
+        assert await asyncio.to_thread(is_asked.wait, 60)
+        routed = await service.chat().say("#sales what does it cost")
+        assert went(routed.dispatch) == ("sales", "TOPIC_SWITCH")
+        assert not reloading.done()
+        may_go_on.set()
+        await reloading
+        assert (await service.chat().say("#sales hi")).dispatch.agent.agent_id == "sales"
+
+
+async def test_trying_a_registry_out_takes_no_detector_away(tmp_path, scene):
+    """Several validations in a row left the registry in force without one."""
+    made: list[str] = []
+    scene.make = lambda registry: made.append(registry.version)
+    async with named(tmp_path) as service:
+        source = service.server._source
+        for _ in range(6):
+            await source.reload(validate_only=True)
+        assert len(made) == 7
+        routed = await service.chat().say("#sales what does it cost")
+        assert went(routed.dispatch) == ("sales", "TOPIC_SWITCH")
+    assert len(made) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no_such_module:make", "No module named 'no_such_module'; install it"),
+        (f"{HERE}:missing", f"{HERE} has no missing; name a function or class"),
+        (f"{HERE}:HERE", "cannot be called"),
+        (f"{HERE}:word", "gives str, which is no topic model"),
+        (f"{HERE}:fails_as_it_is_made", "fails as it is made, with LookupError: weights.bin"),
+        ("nowhere", 'topic detector "nowhere" is not installed; installed ones: none'),
+    ],
+)
+async def test_detector_that_cannot_be_loaded_keeps_the_server_from_starting(tmp_path, name, said):
+    """An operator who asked for a detector is not left with another one, or none."""
+    with pytest.raises(SettingsInvalid) as refused:
+        async with serving(tmp_path, desk("auto"), topic_detector=name):
+            pass
+    assert said in str(refused.value)
+
+
+def word() -> str:
+    """No model."""
+    return "model"
+
+
+def fails_as_it_is_made() -> Model:
+    """Something that it needs is not there."""
+    raise LookupError("weights.bin")
+
+
+async def test_verdicts_that_were_not_given_are_on_the_metrics_page(tmp_path, scene):
+    """An operator can be woken by it."""
+    scene.judge = lambda _: None
+    counts = Counts()
+    async with named(tmp_path, counts=counts) as service:
+        await routed_without_verdict(service)
+    assert counts.metrics.snapshot().topics == {"no_verdict": 1}
