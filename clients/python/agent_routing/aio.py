@@ -21,7 +21,6 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from agent_routing import request_messages
-from agent_routing.aio_stream import AsyncRouteStream
 from agent_routing.calls import (
     DEADLINE_S_DEFAULT,
     CallInfo,
@@ -65,6 +64,8 @@ from agent_routing.v1.turn_pb2 import Step, Turn
 from agent_routing.watching import AWAY_S_DEFAULT, Watch
 
 if TYPE_CHECKING:
+    from agent_routing.aio_stream import AsyncRouteStream
+
     # For type checkers alone: at run time both stubs are one class.
     from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceAsyncStub
 
@@ -462,6 +463,10 @@ class AsyncClient:
         async with client.stream() as stream:
             turn = await stream.route("hello", session_id="chat-42", user_id="ana")
         """
+        from agent_routing.aio_stream import (  # noqa: PLC0415 - few clients have one
+            AsyncRouteStream,
+        )
+
         return AsyncRouteStream(self._settings, self._open)
 
     def _open(self) -> RoutingServiceAsyncStub:

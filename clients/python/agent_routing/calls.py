@@ -21,7 +21,6 @@ from agent_routing.fallback import KnownAgents
 from agent_routing.plain_values import Seconds, positive_seconds
 from agent_routing.retry import RetryPolicy, RetryThrottle, was_unanswered
 from agent_routing.route_result import RouteResult
-from agent_routing.status_details import routing_error
 from agent_routing.tokens import TokenSource
 from agent_routing.v1.routing_service_pb2 import RouteRequest
 
@@ -154,6 +153,10 @@ class Call:
 
         Raises the failure as RoutingError if there is to be none.
         """
+        from agent_routing.status_details import (  # noqa: PLC0415 - only what goes wrong needs it
+            routing_error,
+        )
+
         settings = self.settings
         error = routing_error(
             failure,

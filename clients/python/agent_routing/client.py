@@ -29,7 +29,6 @@ from agent_routing.calls import (
     forked_error,
 )
 from agent_routing.channel import channel_options
-from agent_routing.client_stream import RouteStream
 from agent_routing.errors import RoutingError
 from agent_routing.fallback import FALLBACK_DEFAULT, Fallback, KnownAgents
 from agent_routing.outcomes import Outcome
@@ -63,6 +62,8 @@ from agent_routing.v1.turn_pb2 import Step, Turn
 from agent_routing.watching import AWAY_S_DEFAULT, Watch
 
 if TYPE_CHECKING:
+    from agent_routing.client_stream import RouteStream
+
     # Generic for type checkers alone.
     Stub = RoutingServiceStub
 
@@ -605,6 +606,10 @@ class Client:
         again, and what was not answered is sent again under the same request ids, in the same
         order.
         """
+        from agent_routing.client_stream import (  # noqa: PLC0415 - few clients have one
+            RouteStream,
+        )
+
         return RouteStream(self._settings, self._open)
 
     def _open(self) -> Stub:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 
 
 def new_uuid7() -> str:
@@ -17,4 +16,5 @@ def new_uuid7() -> str:
     number = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(os.urandom(10))
     number = number & ~(0xF << 76) | 0x7 << 76
     number = number & ~(0x3 << 62) | 0x2 << 62
-    return str(uuid.UUID(int=number))
+    digits = f"{number:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -7,7 +7,6 @@ request_id, which the service handles once; so what nobody answered may be sent 
 
 from __future__ import annotations
 
-import random
 import threading
 from dataclasses import dataclass
 from typing import Final
@@ -69,6 +68,8 @@ class RetryPolicy:
         """Return seconds to wait after so many attempts, 1 or more, drawn anew each time."""
         doublings = min(attempts - 1, DOUBLINGS_MAX)
         ceiling_s = min(self.backoff_first_s * 2**doublings, self.backoff_max_s)
+        import random  # noqa: PLC0415 - only what goes wrong needs it
+
         return random.uniform(0, ceiling_s)  # noqa: S311 - spreads callers, guards nothing
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _log: Final = logging.getLogger("agent_routing")
 
@@ -88,8 +90,13 @@ def tls_credentials(
     """
     if (certificate_file is None) != (key_file is None):
         raise ValueError("certificate_file and key_file go together; give both or neither")
-    authority, certificate, key = (
-        None if name is None else Path(name).read_bytes()
-        for name in (authority_file, certificate_file, key_file)
-    )
+    authority, certificate, key = map(_content, (authority_file, certificate_file, key_file))
     return grpc.ssl_channel_credentials(authority, key, certificate)
+
+
+def _content(name: str | Path | None) -> bytes | None:
+    if name is None:
+        return None
+    # Without pathlib, which takes as long to import as a third of this client.
+    with open(name, "rb") as file:  # noqa: PTH123
+        return file.read()

@@ -15,7 +15,6 @@ import grpc
 
 from agent_routing.calls import CallSettings
 from agent_routing.errors import Overloaded, RoutingError, Unavailable, WatchTooSlow
-from agent_routing.status_details import routing_error
 from agent_routing.v1.routing_service_pb2 import WatchSessionRequest, WatchSessionResponse
 from agent_routing.v1.session_event_pb2 import Change
 
@@ -94,6 +93,10 @@ class Watch:
     def _error(self, failure: grpc.RpcError | None, attempts: int) -> RoutingError:
         target = self._settings.target
         if failure is not None:
+            from agent_routing.status_details import (  # noqa: PLC0415 - as in calls.py
+                routing_error,
+            )
+
             return routing_error(
                 failure,
                 method=METHOD,
