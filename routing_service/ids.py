@@ -35,7 +35,7 @@ def _more_random_halves() -> str:
     """
     fetched = int.from_bytes(os.urandom(_RANDOM_BYTES * _BATCH)) & _RANDOM_BITS | _FIXED_BITS
     digits = fetched.to_bytes(_RANDOM_BYTES * _BATCH).hex()
-    mine, *others = _GROUPS.sub(r"\1-\2-\3 ", digits).split()
+    mine, *others = map("-".join, _GROUPS.findall(digits))
     _random_halves.extend(others)
     return mine
 

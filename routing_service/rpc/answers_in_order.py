@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -26,24 +25,30 @@ IN_FLIGHT_MAX: Final = 128
 """Messages of one stream under way. Twice a group commit's worth: more would only wait longer."""
 
 
+Message = routing_service_pb2.RouteStreamRequest | bytes
+"""A message of a stream, read once; bytes that are none stay as they came."""
+
+
 class AnswersInOrder:
     """One stream of messages."""
 
     def __init__(
         self,
-        answer: Callable[[bytes], Awaitable[bytes]],
+        answer: Callable[[Message], Awaitable[bytes]],
         write: Callable[[bytes], Coroutine[Any, Any, None]],
         *,
         write_s_max: float,
     ) -> None:
         """Answer by one function, write by another; only one write is under way at a time.
 
-        write_s_max: how long the caller may leave gRPC's buffers full before it is let go.
+        answer: takes a message as it was read here, or the bytes that are none. write_s_max: how
+        long the caller may leave gRPC's buffers full before it is let go.
         """
         self._answer = answer
         self._write = write
         self._write_s_max = write_s_max
-        self._places = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._places = IN_FLIGHT_MAX
+        self._place_free = asyncio.Event()
         self._latest: dict[str, asyncio.Task[None]] = {}
         self._reading: asyncio.Task[None] | None = None
         # Answers to be written, by one task for all: a task and a wait for each would cost as much
@@ -52,6 +57,9 @@ class AnswersInOrder:
         self._more = asyncio.Event()
         self._is_complete = False
         self._is_slow = asyncio.Event()
+        # When the present write began, by the loop's clock; one timer looks at it now and then.
+        self._writing_s: float | None = None
+        self._alarm: asyncio.TimerHandle | None = None
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Answer every message until the caller has no more, or reading was stopped.
@@ -60,6 +68,7 @@ class AnswersInOrder:
         """
         writing = asyncio.ensure_future(self._write_all())
         slow = asyncio.ensure_future(self._is_slow.wait())
+        self._look_at_write()
         try:
             try:
                 async with asyncio.TaskGroup() as group:
@@ -74,6 +83,8 @@ class AnswersInOrder:
             raise
         finally:
             slow.cancel()
+            if self._alarm is not None:
+                self._alarm.cancel()
         if self._is_slow.is_set():
             # Not given up: gRPC takes nothing else on this call before that write is done.
             raise ReaderRefused(_nobody_reads(self._write_s_max), ReaderTooSlow(writing))
@@ -87,25 +98,36 @@ class AnswersInOrder:
 
     async def _read(self, requests: AsyncIterator[bytes], group: asyncio.TaskGroup) -> None:
         async for data in requests:
-            await self._places.acquire()
-            line = _line_of(data)
+            while not self._places:
+                self._place_free.clear()
+                await self._place_free.wait()
+            self._places -= 1
+            message = _read(data)
+            line = _line_of(message)
             before = self._latest.get(line) if line else None
-            task = group.create_task(self._one(data, before))
+            task = group.create_task(self._one(message, line, before))
             if line:
                 self._latest[line] = task
-                task.add_done_callback(partial(self._forget, line))
 
-    async def _one(self, data: bytes, before: asyncio.Task[None] | None) -> None:
+    async def _one(self, message: Message, line: str, before: asyncio.Task[None] | None) -> None:
         try:
             if before is not None:
                 await asyncio.wait((before,))
-            body = await self._answer(data)
+            body = await self._answer(message)
         except BaseException:
-            self._places.release()
+            self._free_place()
             raise
+        finally:
+            if line and self._latest.get(line) is asyncio.current_task():
+                del self._latest[line]
         # Its place is free when it is written: a stream that is not read is not read from.
         self._answered.append(body)
         self._more.set()
+
+    def _free_place(self) -> None:
+        self._places += 1
+        if self._places == 1:
+            self._place_free.set()
 
     async def _write_all(self) -> None:
         """Write answers as they come, until there are no more, or the caller does not read."""
@@ -118,7 +140,7 @@ class AnswersInOrder:
                 await self._more.wait()
                 continue
             body = self._answered.popleft()
-            alarm = loop.call_later(self._write_s_max, self._too_slow)
+            self._writing_s = loop.time()
             try:
                 await self._write(body)
             except Exception as error:  # noqa: BLE001 - gRPC has its own, unnamed, for a peer that is gone
@@ -126,28 +148,40 @@ class AnswersInOrder:
                 _log.debug("stream_peer_gone", error=type(error).__name__)
                 self.stop_reading()
             finally:
-                alarm.cancel()
-                self._places.release()
+                self._writing_s = None
+                self._free_place()
+
+    def _look_at_write(self) -> None:
+        """Look whether the present write takes too long, and when to look again."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        began_s = now_s if self._writing_s is None else self._writing_s
+        if now_s - began_s >= self._write_s_max:
+            self._too_slow()
+        else:
+            self._alarm = loop.call_at(began_s + self._write_s_max, self._look_at_write)
 
     def _too_slow(self) -> None:
         """Let a caller go who has not read for long; what is under way is decided to its end."""
         self._is_slow.set()
         self.stop_reading()
 
-    def _forget(self, line: str, done: asyncio.Task[None]) -> None:
-        if self._latest.get(line) is done:
-            del self._latest[line]
+
+def _read(data: bytes) -> Message:
+    try:
+        return routing_service_pb2.RouteStreamRequest.FromString(data)
+    except (DecodeError, UnicodeDecodeError):
+        return data
 
 
-def _line_of(data: bytes) -> str:
+def _line_of(message: Message) -> str:
     """Return what a message waits in line for: its session, or the task that it names alone.
 
     "" for a message that begins a session, or bytes that are no message.
     """
-    try:
-        route = routing_service_pb2.RouteStreamRequest.FromString(data).route
-    except (DecodeError, UnicodeDecodeError):
+    if isinstance(message, bytes):
         return ""
+    route = message.route
     # No session's id has a slash.
     return route.session_id or (f"task/{route.task_id}" if route.task_id else "")
 

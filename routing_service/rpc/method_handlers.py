@@ -20,7 +20,7 @@ from routing_service.auth.caller import Caller, Metadata, SignIn, SignInRefused
 from routing_service.auth.rights import check_entry
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.admin_servicer import AdminServicer
-from routing_service.rpc.answers_in_order import AnswersInOrder
+from routing_service.rpc.answers_in_order import AnswersInOrder, Message
 from routing_service.rpc.call_record import CallObserver, CallRecord, CallTracer
 from routing_service.rpc.caller_limits import CallerLimits
 from routing_service.rpc.routing_servicer import (
@@ -35,6 +35,7 @@ from routing_service.rpc.status_errors import (
     status_of,
 )
 from routing_service.rpc.stream_writes import ReaderRefused, ReaderTooSlow, write_in_time
+from routing_service.rpc.time_limit import TimeLimit
 from routing_service.storage.store import StoreError, StoreUnavailable
 
 ROUTING_SERVICE: Final = "agent_routing.v1.RoutingService"
@@ -61,6 +62,7 @@ _KEPT_OUT: Final = frozenset(
 """Refusals whose log line says where the call came from."""
 
 UnaryMethod = Callable[[Caller, bytes, CallRecord], Awaitable[Answered]]
+MessageMethod = Callable[[Caller, Message, CallRecord], Awaitable[Answered]]
 StreamMethod = Callable[[Caller, bytes, CallRecord], AsyncGenerator[tuple[bytes, dict[str, str]]]]
 """Yields messages, each with the place from which a reader goes on: metadata of its errors."""
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -162,8 +164,9 @@ class _Calls:
         self._tracer = tracer
         self._observer = observer
         self._sign_in = sign_in
-        self._deadline_default_s = deadline_default_s
-        self._deadline_max_s = deadline_max_s
+        # A caller without a deadline, or in no hurry, must not hold a session for ever.
+        self._default_limit = TimeLimit(deadline_default_s)
+        self._longest = TimeLimit(deadline_max_s)
         self._limits = limits
         self._draining = draining
         self._typical_s: dict[str, float] = {}
@@ -181,9 +184,9 @@ class _Calls:
                 # The stubs know no call without a deadline; there are such calls.
                 remaining_s = cast("float | None", context.time_remaining())
                 self._admit(caller, context)
-                if remaining_s is None or remaining_s > self._deadline_max_s:
-                    limit_s = self._deadline_max_s if remaining_s else self._deadline_default_s
-                    answered = await _within(limit_s, name, method(caller, data, record))
+                if remaining_s is None or remaining_s > self._longest.seconds:
+                    limit = self._longest if remaining_s else self._default_limit
+                    answered = await _within(limit, name, method(caller, data, record))
                 elif remaining_s <= self._typical_s.get(name, 0.0):
                     self._refuse_late(name, remaining_s)
                 else:
@@ -235,11 +238,12 @@ class _Calls:
         return handle
 
     def route_stream(
-        self, name: str, method: UnaryMethod
+        self, name: str, method: MessageMethod
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
         """Return the handler of RouteStream: many messages, each with an answer of its own."""
+        limit = self._default_limit
 
-        async def answer(caller: Caller, data: bytes, context: Context) -> bytes:
+        async def answer(caller: Caller, message: Message, context: Context) -> bytes:
             """Answer one message; what is wrong with it is in its answer."""
             record = CallRecord(name)
             start = time.perf_counter()
@@ -247,10 +251,9 @@ class _Calls:
                 self._tracer.begin(record, cast("Metadata", context.invocation_metadata() or ()))
             try:
                 self._admit(caller, context)
-                async with asyncio.timeout(self._deadline_default_s):
-                    body = (await method(caller, data, record)).body
+                body = (await limit.run(method(caller, message, record))).body
             except BaseException as error:
-                told = _too_late(name, self._deadline_default_s) if _timed_out(error) else error
+                told = _too_late(name, limit.seconds) if _timed_out(error) else error
                 refusal = self._refusal(told, record, context)
                 if refusal is None:
                     record.code = "CANCELLED"
@@ -267,7 +270,7 @@ class _Calls:
             try:
                 caller = await self._caller(name, context, record)
                 stream = AnswersInOrder(
-                    lambda data: answer(caller, data, context),
+                    lambda message: answer(caller, message, context),
                     context.write,
                     write_s_max=WRITE_S_MAX,
                 )
@@ -302,7 +305,7 @@ class _Calls:
 
         Nobody would be left to hear the answer, and it would cost the others their time.
         """
-        typical_s = self._typical_s[name]
+        typical_s = self._typical_s.get(name, 0.0)
         self._typical_s[name] = typical_s * (1 - TYPICAL_SHARE)
         raise _too_soon(name, remaining_s, typical_s)
 
@@ -364,16 +367,12 @@ class _Calls:
         self._observer.finished(record)
 
 
-async def _within(seconds: float, name: str, answering: Awaitable[Answered]) -> Answered:
-    """Answer a caller without a deadline, or in no hurry: it must not hold a session for ever.
-
-    Raises DEADLINE.
-    """
+async def _within(limit: TimeLimit, name: str, answering: Awaitable[Answered]) -> Answered:
+    """Answer within a limit of our own. Raises DEADLINE."""
     try:
-        async with asyncio.timeout(seconds):
-            return await answering
+        return await limit.run(answering)
     except TimeoutError:
-        raise _too_late(name, seconds) from None
+        raise _too_late(name, limit.seconds) from None
 
 
 def _limited_as(caller: Caller, context: Context) -> str:

@@ -201,19 +201,28 @@ class RoutingServicer:
         _describe(record, handled, self._handler.registry)
         return Answered(_whole(_ROUTE_DISPATCH_TAG, handled, record), handled.replayed)
 
-    async def route_on_stream(self, caller: Caller, data: bytes, record: CallRecord) -> Answered:
+    async def route_on_stream(
+        self,
+        caller: Caller,
+        message: routing_service_pb2.RouteStreamRequest | bytes,
+        record: CallRecord,
+    ) -> Answered:
         """Take a user's message of a stream; its request_id tells which answer is whose."""
-        request = parse(routing_service_pb2.RouteStreamRequest, data).route
+        if isinstance(message, bytes):
+            # They are none, or it would have been read; this says why.
+            message = parse(routing_service_pb2.RouteStreamRequest, message)
+        request = message.route
         record.request_id, record.session_id = request.request_id, request.session_id
         if not request.request_id:
             raise invalid_field(
                 "route.request_id", "is required on a stream; send a UUID of your own"
             )
         answered = await self._route(caller, request, record)
-        head = routing_service_pb2.RouteStreamResponse(
-            request_id=record.request_id, session_id=record.session_id
+        body = (
+            _framed(_STREAM_REQUEST_ID_TAG, record.request_id.encode())
+            + _framed(_STREAM_SESSION_ID_TAG, record.session_id.encode())
+            + _framed(_STREAM_ROUTE_TAG, answered.body)
         )
-        body = head.SerializeToString() + _framed(_STREAM_ROUTE_TAG, answered.body)
         return Answered(body, answered.replayed)
 
     async def watch_session(
@@ -1144,6 +1153,8 @@ _COMPLETE_NEXT_TAG: Final = _tag_of(routing_service_pb2.CompleteTurnResponse, "n
 
 
 _RESUME_DISPATCH_TAG: Final = _tag_of(routing_service_pb2.ResumeTaskResponse, "dispatch")
+_STREAM_REQUEST_ID_TAG: Final = _tag_of(routing_service_pb2.RouteStreamResponse, "request_id")
+_STREAM_SESSION_ID_TAG: Final = _tag_of(routing_service_pb2.RouteStreamResponse, "session_id")
 _STREAM_ROUTE_TAG: Final = _tag_of(routing_service_pb2.RouteStreamResponse, "route")
 _WATCH_CHANGE_TAG: Final = _tag_of(routing_service_pb2.WatchSessionResponse, "change")
 

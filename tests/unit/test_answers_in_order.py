@@ -18,9 +18,9 @@ def message(number, session_id="", task_id=""):
     return pb.RouteStreamRequest(route=route).SerializeToString()
 
 
-def number_of(data):
+def number_of(message):
     """Return the number of a message."""
-    return int(pb.RouteStreamRequest.FromString(data).route.text)
+    return int(message.route.text)
 
 
 class Requests:
@@ -42,9 +42,9 @@ async def settled():
         await asyncio.sleep(0)
 
 
-async def echo(data):
+async def echo(message):
     """Answer with the message."""
-    return data
+    return message
 
 
 async def test_no_more_is_read_than_may_be_under_way():
