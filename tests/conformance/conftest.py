@@ -80,13 +80,6 @@ ENGINES = (
                 "test_deep_pages_of_changes_pass_over_nothing",
                 "test_erasing_takes_the_content_and_keeps_the_order",
                 "test_many_sessions_are_there_after_reopening",
-                "test_pages_of_sessions_fit_together[dynamodb-1]",
-                "test_pages_of_sessions_fit_together[dynamodb-51]",
-                "test_pages_of_tasks_fit_together[dynamodb-60]",
-                "test_pages_of_tasks_fit_together[dynamodb-61]",
-                "test_pages_of_the_audit_fit_together[dynamodb-1]",
-                "test_pages_of_the_log_fit_together[dynamodb-1]",
-                "test_pages_of_the_log_fit_together[dynamodb-30]",
                 "test_thousand_appends_at_once_are_all_stored",
             }
         ),

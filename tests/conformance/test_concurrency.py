@@ -284,10 +284,23 @@ DRAWN_APPENDS = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=DRAWN_APPENDS)
 def test_any_groups_have_the_outcome_of_one_after_the_other(engine, make, groups):
-    """Grouping is for speed alone: the same appends, alone in the groups' order, end the same.
+    """Grouping is for speed alone: the same appends, alone in the groups' order, end the same."""
+    end_as_one_after_the_other(engine, make, groups)
+
+
+@pytest.mark.torture
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(groups=DRAWN_APPENDS)
+def test_hundreds_of_groups_have_the_outcome_of_one_after_the_other(engine, make, groups):
+    """The long form of the one before."""
+    end_as_one_after_the_other(engine, make, groups)
+
+
+def end_as_one_after_the_other(engine, make, groups):
+    """Hold a store that is given the groups to a model that is given their appends.
 
     The model is the memory engine, fed one append at a time in the order of the sorted group.
     """

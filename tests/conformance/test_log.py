@@ -31,17 +31,17 @@ async def test_log_has_every_change_of_every_tenant(store, make):
     assert sorted(found, key=repr) == sorted(expected, key=repr)
 
 
-@pytest.mark.parametrize("limit", [1, 3, 29, 30, 31])
-async def test_pages_of_the_log_fit_together(store, make, limit):
+async def test_pages_of_the_log_fit_together(store, make):
     """Nothing lost at a page's edge, nothing read twice while nobody writes."""
     for number in range(30):
         await store.append(make.append(make.key(f"chat-{number % 4}"), number // 4))
-    found, _ = await rest_of_log(store, CURSOR_START, limit)
-    names = [(key.session_id, change.revision) for key, change in found]
-    assert len(names) == len(set(names)) == 30
-    for session in range(4):
-        revisions = [revision for name, revision in names if name == f"chat-{session}"]
-        assert revisions == sorted(revisions)
+    for limit in (1, 3, 29, 30, 31):
+        found, _ = await rest_of_log(store, CURSOR_START, limit)
+        names = [(key.session_id, change.revision) for key, change in found]
+        assert len(names) == len(set(names)) == 30, limit
+        for session in range(4):
+            revisions = [revision for name, revision in names if name == f"chat-{session}"]
+            assert revisions == sorted(revisions), limit
 
 
 async def test_cursor_at_the_end_waits_for_later_changes(store, make):
@@ -95,7 +95,7 @@ async def test_refused_appends_are_not_in_the_log(store, make):
 async def test_reader_beside_writers_misses_nothing(store, make):
     """Row ids are handed out before the commit; a reader of `id > last` would miss late ones."""
     dice = random.Random(7)
-    callers, changes = 24, 12
+    callers, changes = 16, 8
 
     async def write(number):
         key = make.key(f"chat-{number}")

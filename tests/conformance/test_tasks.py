@@ -76,17 +76,17 @@ async def test_tasks_are_listed_by_creation_then_id(store, make):
     assert [task.task_id for task in listed] == ["c", "A", "a", "b", "z", "ñ", "d"]
 
 
-@pytest.mark.parametrize("limit", [1, 7, 60, 61])
-async def test_pages_of_tasks_fit_together(store, make, limit):
+async def test_pages_of_tasks_fit_together(store, make):
     """Every task once, with many of the same time on both sides of a page's edge."""
     expected = []
-    for base in range(60):
-        task = make.task(task_id=f"task-{(base * 37) % 60:02}", create_us=1 + base // 20)
+    for base in range(30):
+        task = make.task(task_id=f"task-{(base * 17) % 30:02}", create_us=1 + base // 10)
         expected.append(task)
         await store.append(make.append(base=base, tasks=(task,)))
     await store.append(make.append(make.key("chat-2"), tasks=(make.task("chat-2", "other"),)))
-    listed = await all_tasks(store, make.key(), limit)
-    assert listed == sorted(expected, key=lambda task: task.cursor)
+    expected.sort(key=lambda task: task.cursor)
+    for limit in (1, 7, 30, 31):
+        assert await all_tasks(store, make.key(), limit) == expected, limit
 
 
 async def test_place_between_tasks_need_not_be_a_task(store, make):

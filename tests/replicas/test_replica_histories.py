@@ -93,7 +93,9 @@ async def histories_under_kills(store, *, rounds, steps, kills, pause_s_max):
 @pytest.mark.timeout(300)
 async def test_replicas_killed_under_load_lose_repeat_and_reorder_nothing(shared_store):
     """The short form of the next one."""
-    figures = await histories_under_kills(shared_store, rounds=2, steps=12, kills=2, pause_s_max=1)
+    figures = await histories_under_kills(
+        shared_store, rounds=2, steps=12, kills=2, pause_s_max=0.4
+    )
     assert figures["histories"] >= 2 * SESSIONS
     assert figures["kills"] >= 2
 

@@ -295,7 +295,9 @@ async def test_turn_taken_back_long_after_it_was_asked_is_not_shown_as_open(serv
     assert [turn.user_text for turn in turns] == ["one", "one", "and two"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.torture) for seed in (1, 2, 3, 4))]
+)
 async def test_pages_of_any_size_list_a_conversation_at_random_as_its_log_has_it(service, seed):
     """Every turn once, in order, with what became of it, wherever pages and reads end."""
     talk = RandomTalk(service, seed)

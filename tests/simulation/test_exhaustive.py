@@ -468,7 +468,13 @@ def test_nothing_that_never_happens_is_a_few_commands_away(registry):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("registry", [SUPERVISED, SWARM], ids=["supervised", "swarm"])
+@pytest.mark.parametrize(
+    "registry",
+    [
+        pytest.param(SUPERVISED, id="supervised"),
+        pytest.param(SWARM, id="swarm", marks=pytest.mark.torture),
+    ],
+)
 def test_nothing_that_never_happens_is_six_telling_commands_away(registry):
     """Deep enough for an interlude within an interlude that ends by itself."""
     found = search(registry, 6, compact=True)

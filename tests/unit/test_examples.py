@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing_service.core import commands as core
@@ -366,10 +366,8 @@ USER_TEXTS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-@given(data=st.data())
-def test_agents_answer_whatever_is_said(name, data):
-    """No message breaks a script, and no answer has a hole in it or is empty without going on."""
+def answers_whatever_is_said(name, data):
+    """Say anything to any agent of an example, and look at the answers."""
     agents = EXAMPLES[name].make_agents()
     # Some of them take no conversation; that is for the service to say.
     registered = load_registry(EXAMPLES[name].registry_path).agents
@@ -391,6 +389,23 @@ def test_agents_answer_whatever_is_said(name, data):
         if isinstance(reply.outcome, HandOff):
             assert reply.outcome.agent_id in registered
             assert reply.outcome.agent_id != turn.agent_id
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_agents_answer_whatever_is_said(name, data):
+    """No message breaks a script, and no answer has a hole in it or is empty without going on."""
+    answers_whatever_is_said(name, data)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("name", EXAMPLES)
+@settings(max_examples=1000)
+@given(data=st.data())
+def test_agents_answer_thousands_of_times_whatever_is_said(name, data):
+    """The long form of the one before."""
+    answers_whatever_is_said(name, data)
 
 
 def says(agents: ScriptedAgents, agent_id: str, text: str, **fields: object) -> AgentReply:
