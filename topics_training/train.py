@@ -90,6 +90,12 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
         format=FORMAT,
         version="",
         trained_on=tuple(corpus.name for corpus in corpora),
+        agents=tuple(
+            f"{corpus.name}:{agent.agent_id}"
+            for corpus in corpora
+            for agent in corpus.agents
+            if (corpus.name, agent.agent_id) not in excluded
+        ),
         fit=_named(FIT_FEATURES, fit),
         target=_named(TARGET_FEATURES, target),
         stay=_forest(STAY_FEATURES, stay, trees=120, weight_if_not=_LEAVES_WEIGHT),

@@ -12,13 +12,16 @@ from routing_service.replay.choices import TOPIC_THRESHOLD_DEFAULT
 EVALUATE_EPILOG: Final = """\b
 Plays dialogues against the model that ships, with no server; for their form see
 agent-routing replay --help. Each figure is of the messages whose owner the
-record shows; ranges are 95 % intervals. Wrong dispatches are mended at once, as
-by an agent that hands over; stuck is what becomes of users where nobody does.
+record shows; ranges are 95 % intervals that know that turns of one dialogue are
+alike. Wrong dispatches are mended at once, as by an agent that hands over; stuck
+is what becomes of users where nobody does. Seen are the agents that the model
+was trained on.
 
 \b
 Examples:
   agent-routing topics evaluate star.jsonl.gz --corpus star
   agent-routing topics evaluate mine.jsonl --agents agents.yaml --threshold 0.7
+  agent-routing topics evaluate mine.jsonl --agents agents.yaml --descriptions-only
 """
 
 CALIBRATE_EPILOG: Final = """\b
@@ -75,6 +78,9 @@ def evaluate(
     ] = "",
     corpus_agents: CorpusAgentsOption = "",
     detector: _DetectorOption = "",
+    descriptions_only: Annotated[
+        bool, typer.Option("--descriptions-only", help="As if no agent had examples.")
+    ] = False,
     threshold: Annotated[
         float, typer.Option("--threshold", metavar="P", min=0.0, max=1.0, help="How sure to be.")
     ] = TOPIC_THRESHOLD_DEFAULT,
@@ -108,6 +114,7 @@ def evaluate(
             corpus=corpus,
             corpus_agents=corpus_agents,
             detector=detector,
+            descriptions_only=descriptions_only,
             threshold=threshold,
             lock_threshold=threshold if lock_threshold is None else lock_threshold,
             limit=limit,

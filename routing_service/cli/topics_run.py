@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from math import sqrt
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from rich.table import Table
 from routing_service.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed
 from routing_service.cli.screen import console
 from routing_service.cli.store_call import run_on_store
+from routing_service.cli.topic_figures import Marks, Measured
 from routing_service.core.registry import Registry, Topics
 from routing_service.registry_file import RegistryFileError, load_registry, parse_registry
 from routing_service.replay.choices import Policy as ReplayPolicy
@@ -36,7 +36,6 @@ from routing_service.replay.dialogue_files import (
     check_files,
     read_dialogues,
 )
-from routing_service.replay.figures import Calibration
 from routing_service.replay.recorded_dialogue import RecordedDialogue
 from routing_service.storage.open_store import open_store_to_read
 from routing_service.topic_judge import TopicJudge
@@ -57,7 +56,6 @@ from routing_service.topics.topic_detector import TopicDetector, TopicModel
 AGENTS_FILE: Final = "agents.json"
 THRESHOLDS: Final = tuple(percent / 100 for percent in range(30, 100, 5))
 COMPLAINTS_MAX: Final = 20
-_Z_95: Final = 1.96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,66 +67,10 @@ class Evaluation:
     corpus: str
     corpus_agents: str
     detector: str
+    descriptions_only: bool
     threshold: float
     lock_threshold: float
     limit: int | None
-
-
-@dataclass(slots=True)
-class Marks:
-    """What was counted of one corpus, or of one agent's messages."""
-
-    scored: int = 0
-    right: int = 0
-    unsupervised: int = 0
-    switches: int = 0
-    right_switches: int = 0
-    due_switches: int = 0
-    false_switches: int = 0
-    stuck: int = 0
-    calibration: Calibration = field(default_factory=Calibration)
-
-    def take(self, judged: Judged) -> None:
-        """Count one message."""
-        if not judged.is_scored:
-            return
-        self.scored += 1
-        self.right += judged.is_right
-        self.unsupervised += bool(judged.dispatched)
-        active = judged.question.active_agent_id
-        self.switches += judged.switched
-        self.right_switches += judged.switched and judged.is_right
-        self.due_switches += judged.should_switch and bool(judged.owner)
-        self.false_switches += judged.switched and judged.owner == active
-        self.calibration += _came_true(judged)
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the figures by name."""
-        low, high = interval(self.right, self.scored)
-        return {
-            "scored_turns": self.scored,
-            "right": _share(self.right, self.scored),
-            "right_low": low,
-            "right_high": high,
-            "without_supervisor": _share(self.unsupervised, self.scored),
-            "switch_precision": _share(self.right_switches, self.switches),
-            "switch_recall": _share(self.right_switches, self.due_switches),
-            "switch_f1": _share(2 * self.right_switches, self.switches + self.due_switches),
-            "false_switches_per_1000": round(1000 * self.false_switches / (self.scored or 1), 3),
-            "stuck": _share(self.stuck, self.scored),
-            "calibration_error": round(self.calibration.error, 6),
-        }
-
-
-def interval(part: int, whole: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share, by Wilson's score: sound near 0 and 1 too."""
-    if not whole:
-        return 0.0, 1.0
-    share, square = part / whole, _Z_95**2
-    middle = share + square / (2 * whole)
-    reach = _Z_95 * sqrt(share * (1 - share) / whole + square / (4 * whole**2))
-    scale = 1 + square / whole
-    return round(max(0.0, (middle - reach) / scale), 6), round((middle + reach) / scale, 6)
 
 
 def run_evaluate(asked: Evaluation, *, as_json: bool) -> None:
@@ -137,11 +79,12 @@ def run_evaluate(asked: Evaluation, *, as_json: bool) -> None:
         raise typer.BadParameter("give --agents FILE or --corpus NAME: one says who the agents are")
     try:
         registry = _registry_of(asked)
+        if asked.descriptions_only:
+            registry = _without_examples(registry)
         check_files(asked.files)
         model = _model(asked.detector)
         detector = model.for_registry(registry)
-        by_corpus: dict[str, Marks] = {}
-        by_agent: dict[str, Marks] = {}
+        played = _Played(model)
         bad_lines = 0
         for number, found in enumerate(read_dialogues(asked.files)):
             if asked.limit is not None and number - bad_lines >= asked.limit:
@@ -153,9 +96,7 @@ def run_evaluate(asked: Evaluation, *, as_json: bool) -> None:
                     f'{found.place}: agent "{unknown[0]}" is not registered' if unknown else ""
                 )
                 if not unknown:
-                    corpus = found.dialogue.corpus or "dialogues"
-                    marks = by_corpus.setdefault(corpus, Marks())
-                    _play(asked, found.dialogue, detector, registry, (marks, by_agent))
+                    played.play(number, asked, found.dialogue, detector, registry)
             if problem:
                 bad_lines += 1
                 if bad_lines <= COMPLAINTS_MAX:
@@ -168,14 +109,23 @@ def run_evaluate(asked: Evaluation, *, as_json: bool) -> None:
         "model": model.version,
         "threshold": asked.threshold,
         "lock_threshold": asked.lock_threshold,
+        "descriptions_only": asked.descriptions_only,
         "bad_lines": bad_lines,
-        "corpora": {name: marks.as_dict() for name, marks in by_corpus.items()},
-        "agents": {name: marks.as_dict() for name, marks in sorted(by_agent.items())},
+        "corpora": {
+            name: marks.as_dict()
+            | {
+                "groups": {
+                    group: held.as_dict() for group, held in sorted(played.by_group[name].items())
+                }
+            }
+            for name, marks in played.by_corpus.items()
+        },
+        "agents": {name: marks.as_dict() for name, marks in sorted(played.by_agent.items())},
     }
     if as_json:
         typer.echo(json.dumps(told, indent=2))
     else:
-        _print_evaluation(told, by_corpus, by_agent)
+        _print_evaluation(told, played)
     if bad_lines:
         raise typer.Exit(EXIT_FAILED)
 
@@ -188,6 +138,12 @@ def _model(name: str) -> TopicModel:
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
 
 
+def _without_examples(registry: Registry) -> Registry:
+    """Return a registry whose agents say what they are for in their descriptions alone."""
+    agents = {name: replace(agent, examples=()) for name, agent in registry.agents.items()}
+    return replace(registry, agents=agents)
+
+
 def _registry_of(asked: Evaluation) -> Registry:
     if asked.agents:
         return load_registry(asked.agents)
@@ -197,67 +153,104 @@ def _registry_of(asked: Evaluation) -> Registry:
     return parse_registry(text, f"the registry made of {asked.corpus}")
 
 
-def _play(
-    asked: Evaluation,
-    dialogue: RecordedDialogue,
-    detector: TopicDetector,
-    registry: Registry,
-    counted: tuple[Marks, dict[str, Marks]],
-) -> None:
-    """Play a dialogue twice: with wrong dispatches mended, and for who is stuck, left alone."""
-    marks, by_agent = counted
-    candidates = frozenset(agent.agent_id for agent in registry.specialists if agent.enabled)
-    locale = dialogue.language or registry.default_locale
-    policy = Policy(asked.threshold, asked.lock_threshold, asked.threshold)
-    for judged in play(dialogue.turns, detector, candidates, policy, locale):
-        marks.take(judged)
-        by_agent.setdefault(judged.owner or registry.home_agent_id, Marks()).take(judged)
-    left_alone = Policy(asked.threshold, asked.lock_threshold, asked.threshold, mends=Mends.NOBODY)
-    for judged in play(dialogue.turns, detector, candidates, left_alone, locale):
-        is_stuck = judged.is_scored and bool(judged.dispatched) and not judged.is_right
-        marks.stuck += is_stuck
+class _Played:
+    """The marks of dialogues that were played."""
+
+    def __init__(self, model: TopicModel) -> None:
+        # Only the model that ships says what it was trained on.
+        self._has_seen = getattr(model, "has_seen", lambda _corpus, _agent_id: False)
+        self.by_corpus: dict[str, Marks] = {}
+        self.by_group: dict[str, dict[str, Marks]] = {}
+        self.by_agent: dict[str, Marks] = {}
+
+    def play(
+        self,
+        number: int,
+        asked: Evaluation,
+        dialogue: RecordedDialogue,
+        detector: TopicDetector,
+        registry: Registry,
+    ) -> None:
+        """Play a dialogue twice: with wrong dispatches mended, and for who is stuck, left alone."""
+        candidates = frozenset(agent.agent_id for agent in registry.specialists if agent.enabled)
+        locale = dialogue.language or registry.default_locale
+        bounds = (asked.threshold, asked.lock_threshold, asked.threshold)
+        for judged in play(dialogue.turns, detector, candidates, Policy(*bounds), locale):
+            for marks in self._marks(dialogue.corpus, judged, registry):
+                marks.take(number, judged)
+        left_alone = Policy(*bounds, mends=Mends.NOBODY)
+        for judged in play(dialogue.turns, detector, candidates, left_alone, locale):
+            for marks in self._marks(dialogue.corpus, judged, registry):
+                marks.take_alone(number, judged)
+
+    def _marks(self, corpus: str, judged: Judged, registry: Registry) -> tuple[Marks, ...]:
+        """Return where a message is counted: in its corpus, group and agent."""
+        name = corpus or "dialogues"
+        group = "nobody's"
+        if judged.owner:
+            group = "seen agents" if self._has_seen(corpus, judged.owner) else "unseen agents"
+        owner = judged.owner or registry.home_agent_id
+        return (
+            self.by_corpus.setdefault(name, Marks()),
+            self.by_group.setdefault(name, {}).setdefault(group, Marks()),
+            self.by_agent.setdefault(owner, Marks()),
+        )
 
 
-def _came_true(judged: Judged) -> Calibration:
-    verdict = judged.verdict
-    likeliest = [(probability, agent_id) for agent_id, probability in verdict.ranked]
-    said = sum(probability for probability, _ in likeliest) + verdict.stay
-    likeliest.append((verdict.stay, judged.question.active_agent_id))
-    likeliest.append((max(0.0, 1 - said), ""))
-    probability, agent_id = max(likeliest, key=lambda each: each[0])
-    return Calibration.of(min(1.0, probability), is_right=agent_id == judged.owner)
+_SHOWN: Final = {
+    "right": "right at first dispatch",
+    "without_supervisor": "without the supervisor",
+    "switch_precision": "switches: precision",
+    "switch_recall": "switches: recall",
+    "switch_f1": "switches: F1",
+    "false_switches_per_1000": "false switches in 1,000",
+    "stuck": "stuck where nobody mends",
+    "calibration_error": "calibration error",
+}
 
 
-def _print_evaluation(
-    told: dict[str, object], by_corpus: dict[str, Marks], by_agent: dict[str, Marks]
-) -> None:
+def _print_evaluation(told: dict[str, object], played: _Played) -> None:
     out = console()
     out.print(
         f"model {told['model']}, threshold {told['threshold']}, "
-        f"{told['lock_threshold']} while an agent waits",
+        f"{told['lock_threshold']} while an agent waits"
+        + ("; descriptions alone" if told["descriptions_only"] else ""),
         soft_wrap=True,
     )
-    for title, rows in (("corpus", by_corpus), ("agent", dict(sorted(by_agent.items())))):
-        table = _table(
-            title, "messages", "right", "95 %", "precision", "recall", "F1", "false/1000",
-            "stuck", "ECE",
-        )  # fmt: skip
-        for name, marks in rows.items():
-            figures = marks.as_dict()
-            table.add_row(
-                name,
-                f"{marks.scored:,}",
-                _percent(figures["right"]),
-                f"{_percent(figures['right_low'])}-{_percent(figures['right_high'])}",
-                _percent(figures["switch_precision"]),
-                _percent(figures["switch_recall"]),
-                _percent(figures["switch_f1"]),
-                f"{figures['false_switches_per_1000']:.1f}",
-                _percent(figures["stuck"]) if title == "corpus" else "",
-                f"{figures['calibration_error']:.3f}",
-            )
+    for name, marks in played.by_corpus.items():
+        groups = dict(sorted(played.by_group[name].items()))
+        columns = {"all": marks, **(groups if len(groups) > 1 else {})}
+        alone = "" if len(groups) > 1 else f", {next(iter(groups))}"
+        table = _table(f"{name}{alone}", *columns)
+        table.add_row("messages", *(f"{held.scored:,}" for held in columns.values()))
+        figures = [held.figures() for held in columns.values()]
+        for key, label in _SHOWN.items():
+            table.add_row(label, *(_with_interval(key, each[key]) for each in figures))
         out.print()
         out.print(table)
+    table = _table("agent", "messages", "right", "precision", "recall", "F1", "false in 1,000")
+    for name, marks in sorted(played.by_agent.items()):
+        found = marks.figures()
+        table.add_row(
+            name,
+            f"{marks.scored:,}",
+            _with_interval("right", found["right"]),
+            *(_percent(found[f"switch_{key}"].value) for key in ("precision", "recall", "f1")),
+            f"{found['false_switches_per_1000'].value:.1f}",
+        )
+    out.print()
+    out.print(table)
+
+
+def _with_interval(key: str, found: Measured) -> str:
+    """Return a figure as a person reads it; a dash where there is nothing that it could be of."""
+    if not found.of:
+        return "-"
+    if key == "calibration_error":
+        return f"{found.value:.3f} ({found.low:.3f}-{found.high:.3f})"
+    if key == "false_switches_per_1000":
+        return f"{found.value:.1f} ({found.low:.1f}-{found.high:.1f})"
+    return f"{found.value:.1%} ({100 * found.low:.1f}-{100 * found.high:.1f})"
 
 
 def run_calibrate(
@@ -369,10 +362,6 @@ def _table(first: str, *others: str) -> Table:
     for name in others:
         table.add_column(name, justify="right", no_wrap=True)
     return table
-
-
-def _share(part: int, whole: int) -> float:
-    return round(part / whole, 6) if whole else 0.0
 
 
 def _percent(share: object) -> str:

@@ -53,8 +53,12 @@ class Forest(msgspec.Struct, frozen=True):
     trees: tuple[Tree, ...]
 
 
-class Parameters(msgspec.Struct, frozen=True):
-    """Everything that was learned. words: how much each word tells."""
+class Parameters(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that was learned. words: how much each word tells.
+
+    trained_on: the corpora. agents: those of theirs that training had, as corpus:id; none named:
+    all of them.
+    """
 
     format: int
     version: str
@@ -65,6 +69,7 @@ class Parameters(msgspec.Struct, frozen=True):
     opening: Forest
     words: dict[str, float]
     groups: tuple[SenseGroup, ...]
+    agents: tuple[str, ...] = ()
 
 
 def shipped_parameters() -> bytes:

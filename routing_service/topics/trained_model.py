@@ -64,6 +64,12 @@ class TrainedModel:
             concepts=load_concepts() if concepts is None else concepts,
         )
 
+    def has_seen(self, corpus: str, agent_id: str) -> bool:
+        """Tell whether an agent of a corpus was in what the model was trained on."""
+        trained = self._parameters
+        is_held_out = trained.agents and f"{corpus}:{agent_id}" not in trained.agents
+        return corpus in trained.trained_on and not is_held_out
+
     def for_registry(self, registry: Registry) -> TopicDetector:
         """Make the detector of a registry: of those agents that a conversation may be with."""
         return self.for_agents(

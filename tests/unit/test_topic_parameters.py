@@ -25,6 +25,7 @@ from routing_service.topics.parameters import (
     parse_parameters,
     shipped_parameters,
 )
+from routing_service.topics.trained_model import TrainedModel
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = parse_parameters(shipped_parameters())
@@ -44,6 +45,17 @@ def encoded(**changed: object) -> bytes:
 def test_what_ships_was_trained_on_what_may_ship():
     """SGD is share-alike: nothing that is made of it is in the file."""
     assert SHIPPED.trained_on == ("star", "massive", "clinc150")
+
+
+def test_agents_of_the_training_are_known():
+    """A file may name them; one that names none had all of its corpora."""
+    unnamed = TrainedModel(msgspec.structs.replace(SHIPPED, agents=()))
+    assert unnamed.has_seen("star", "any")
+    assert not unnamed.has_seen("sgd", "hotels")
+    named = TrainedModel(msgspec.structs.replace(SHIPPED, agents=("star:hotel",)))
+    assert named.has_seen("star", "hotel")
+    assert not named.has_seen("star", "bank")
+    assert not named.has_seen("", "hotel")
 
 
 def test_version_names_the_content():
