@@ -187,7 +187,7 @@ class SqliteStore:
         self._path = path
         self._writer = writer
         self._rows = rows
-        self._heads = HeadReader(rows)
+        self._heads = HeadReader(rows, writer.in_hand)
         self._pages = pages
         self._connections = connections
         self._closing: asyncio.Task[None] | None = None
@@ -425,6 +425,7 @@ class SqliteStore:
     async def _close(self) -> None:
         try:
             await self._writer.close()
+            await self._heads.close()
         finally:
             await self._connections.aclose()
 

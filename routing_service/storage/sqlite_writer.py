@@ -20,6 +20,7 @@ import structlog
 
 from routing_service.storage.sqlite_bulk import APPENDS_MAX, write_together
 from routing_service.storage.sqlite_connection import ConnectionThread, error_fields, store_error
+from routing_service.storage.sqlite_in_hand import WritesInHand
 from routing_service.storage.store import (
     Append,
     AppendRefused,
@@ -47,18 +48,9 @@ WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 TOGETHER_MIN: Final = 4
 """From so many appends on, writing them together costs less than one by one."""
 
-BUSY_WRITES_MIN: Final = 8
-"""From so many writes at once on, a group waits for company. Below it, and alone, none waits."""
-
 COMPANY_SHARE: Final = 0.75
 """A group waits until it has this share of what was lately in hand at once, waiting or on its way
 to the disk: the rest are with their callers, who are still being answered."""
-
-IN_HAND_DECAY: Final = 0.9
-"""What is left of that number with each group, so that it follows the load down as well."""
-
-NO_COMPANY_DECAY: Final = 0.5
-"""What is left of it where a group has waited in vain: what comes after a burst soon goes alone."""
 
 COMPANY_PACE_S: Final = 0.0004
 """And no longer than this for each of them: about as fast as a busy event loop brings writes.
@@ -114,14 +106,13 @@ class GroupWriter:
         threads, or the process would never exit.
         """
         self.figures = WriteFigures()
+        self.in_hand = WritesInHand()
         self._connection = connection
         self._group_writes_max = group_writes_max
         self._on_abandoned = on_abandoned
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
-        self._in_hand = 0
-        self._in_hand_lately = 0.0
         self._company: asyncio.Future[None] | None = None
         self._company_writes = 0
         self._closing = False
@@ -150,8 +141,7 @@ class GroupWriter:
         waiting = _Waiting(key, size_bytes, write, self._loop.create_future())
         self._waiting.append(waiting)
         self._waiting_bytes += size_bytes
-        self._in_hand += 1
-        self._in_hand_lately = max(self._in_hand_lately, self._in_hand)
+        self.in_hand.came()
         if self._company is None:
             self._wake.set()
         elif len(self._waiting) >= self._company_writes:
@@ -159,7 +149,7 @@ class GroupWriter:
         try:
             return await waiting.outcome
         finally:
-            self._in_hand -= 1
+            self.in_hand.went()
 
     async def close(self) -> None:
         """Write what waits, then stop. Later writes raise StoreClosed."""
@@ -192,13 +182,12 @@ class GroupWriter:
     async def _gather_company(self) -> None:
         """Let a group wait for more writes, where many callers write at once.
 
-        Otherwise the disk's pace makes many small groups, and each costs the event loop and the
-        connection's thread the same dozen turns at Python's interpreter lock.
+        Otherwise the disk's pace makes many small groups.
         """
-        lately = self._in_hand_lately
-        self._in_hand_lately = max(self._in_hand, lately * IN_HAND_DECAY)
-        self._company_writes = min(int(lately * COMPANY_SHARE), self._group_writes_max)
-        if lately < BUSY_WRITES_MIN or len(self._waiting) >= self._company_writes or self._closing:
+        are_many = self.in_hand.are_many
+        self._company_writes = min(int(self.in_hand.lately * COMPANY_SHARE), self._group_writes_max)
+        self.in_hand.fade()
+        if not are_many or len(self._waiting) >= self._company_writes or self._closing:
             return
         self._company = self._loop.create_future()
         wait_s = self._company_writes * COMPANY_PACE_S
@@ -210,7 +199,7 @@ class GroupWriter:
             self._company = None
         if len(self._waiting) < self._company_writes:
             # It did not come: there is less load than there was, and the next waits for less.
-            self._in_hand_lately = max(self._in_hand, self._in_hand_lately * NO_COMPANY_DECAY)
+            self.in_hand.fade(in_vain=True)
 
     def _stop_taking(self) -> None:
         self._closing = True

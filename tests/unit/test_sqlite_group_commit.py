@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr
 from structlog.testing import capture_logs
 
 from routing_service.storage import sqlite_bulk, sqlite_rows, sqlite_writer
+from routing_service.storage.sqlite_in_hand import BUSY_WRITES_MIN
 from routing_service.storage.sqlite_store import SqliteOptions, open_sqlite_store
 from routing_service.storage.sqlite_writer import Write
 from routing_service.storage.store import (
@@ -100,7 +101,7 @@ async def test_a_few_at_once_wait_for_nobody(store, monkeypatch):
             await store.append(append(number, base))
 
     async with asyncio.timeout(30):
-        await asyncio.gather(*(appends(n) for n in range(sqlite_writer.BUSY_WRITES_MIN - 1)))
+        await asyncio.gather(*(appends(n) for n in range(BUSY_WRITES_MIN - 1)))
 
 
 async def test_where_many_write_a_group_waits_for_company(store, statements):
@@ -124,7 +125,7 @@ async def test_the_wait_for_company_ends(store, statements, monkeypatch):
     for base in range(1, 6):
         await store.append(append(1, base))
     assert statements.count("COMMIT") == 5
-    assert store._writer._in_hand_lately < sqlite_writer.BUSY_WRITES_MIN
+    assert not store._writer.in_hand.are_many
     monkeypatch.setattr(sqlite_writer, "COMPANY_PACE_S", 600)
     async with asyncio.timeout(30):
         await store.append(append(1, 6))

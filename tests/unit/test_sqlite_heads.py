@@ -6,6 +6,7 @@ import sqlite3
 import pytest
 
 from routing_service.storage import sqlite_heads
+from routing_service.storage.sqlite_in_hand import BUSY_WRITES_MIN
 from routing_service.storage.sqlite_store import open_sqlite_store
 from routing_service.storage.store import Append, Change, Head, SessionKey, StoreUnavailable
 
@@ -34,6 +35,19 @@ async def statements(store):
     return seen
 
 
+@pytest.fixture
+def endless_wait(monkeypatch):
+    """A wait for company that only company ends."""
+    monkeypatch.setattr(sqlite_heads, "COMPANY_WAIT_S_MAX", 600)
+    monkeypatch.setattr(sqlite_heads, "COMPANY_PACE_S", 600)
+
+
+def many_write(store, count):
+    """Let it seem that so many callers wait for their writes."""
+    for _ in range(count):
+        store._writer.in_hand.came()
+
+
 async def test_each_caller_gets_its_own_session(store, statements):
     """Also where several ask for one, and where there is none."""
     numbers = [*range(12), 3, 3]
@@ -47,6 +61,40 @@ async def test_a_read_alone_waits_for_nobody(store, statements):
     for number in range(3):
         assert await store.load(key(number)) == Head(1, b"state-%d" % number)
     assert len(statements) == 3
+
+
+async def test_where_many_write_a_read_waits_for_company(store, statements, endless_wait):
+    """First messages come one after the other: each would be read by itself. Closing ends it."""
+    many_write(store, 64)
+    loading = []
+    for number in range(10):
+        loading.append(asyncio.create_task(store.load(key(number))))
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert statements == []
+    async with asyncio.timeout(30):
+        await store.close()
+        heads = await asyncio.gather(*loading)
+    assert heads == [Head(1, b"state-%d" % number) for number in range(10)]
+    assert len(statements) == 1
+
+
+async def test_where_few_write_a_read_waits_for_nobody(store, endless_wait):
+    """A lone user's first message least of all."""
+    many_write(store, BUSY_WRITES_MIN - 1)
+    async with asyncio.timeout(30):
+        await store.load(key(1))
+        await asyncio.gather(*(store.load(key(number)) for number in range(10)))
+
+
+async def test_reads_that_are_rare_wait_in_vain_once(store, request):
+    """Where nearly all that is asked for is in the cache, nobody else comes."""
+    many_write(store, 64)
+    await store.load(key(1))
+    request.getfixturevalue("endless_wait")
+    async with asyncio.timeout(30):
+        for number in range(5):
+            await store.load(key(number))
 
 
 async def test_a_read_is_bounded(store, statements, monkeypatch):

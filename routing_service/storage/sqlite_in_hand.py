@@ -1,0 +1,50 @@
+"""How many writes are in hand at once: whether a group, of writes or of reads, waits for company.
+
+Owns that count. It must not know what is written, or who waits for what. Its rule: it follows the
+load up at once, and down with each group.
+
+Why groups wait at all: each costs the event loop and a connection's thread the same dozen turns at
+Python's interpreter lock, however many are in it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+BUSY_WRITES_MIN: Final = 8
+"""From so many writes at once on, a group waits for company. Below it, and alone, none waits."""
+
+_DECAY: Final = 0.9
+"""What is left of the number with each group."""
+
+_NO_COMPANY_DECAY: Final = 0.5
+"""What is left of it where a group has waited in vain: what comes after a burst soon goes alone."""
+
+
+class WritesInHand:
+    """Writes whose callers have no answer yet."""
+
+    __slots__ = ("_now", "lately")
+
+    def __init__(self) -> None:
+        self._now = 0
+        self.lately = 0.0
+        """How many there were at once, of late."""
+
+    @property
+    def are_many(self) -> bool:
+        """Whether a group should wait for company."""
+        return self.lately >= BUSY_WRITES_MIN
+
+    def came(self) -> None:
+        """Count a write that is asked for."""
+        self._now += 1
+        self.lately = max(self.lately, self._now)
+
+    def went(self) -> None:
+        """Count a write that is answered."""
+        self._now -= 1
+
+    def fade(self, *, in_vain: bool = False) -> None:
+        """Let the past count for less, with each group. in_vain: one has waited for nobody."""
+        self.lately = max(self._now, self.lately * (_NO_COMPANY_DECAY if in_vain else _DECAY))
