@@ -652,7 +652,10 @@ class CommandHandler:
         if hot.fold is not None:
             hot.fold.apply(revision, decided.now_us, events)
             self._keep_fold(key, hot)
-        history = await self._history(hot, call, dispatch, revision) if dispatch else ()
+        history: tuple[TurnRecord, ...] = ()
+        if dispatch is not None:
+            home_id = registry.home_agent_id
+            history = await self._history(hot, call, dispatch, revision, home_id)
         return Handled(
             answer, revision, replayed=False, message=message, history=history, decided=decided
         )
@@ -810,7 +813,7 @@ class CommandHandler:
         )
 
     async def _history(
-        self, hot: _Hot, call: Call, dispatch: DispatchPlan, revision: int
+        self, hot: _Hot, call: Call, dispatch: DispatchPlan, revision: int, home_id: str
     ) -> tuple[TurnRecord, ...]:
         """Return the turns that go along with a dispatch, oldest first."""
         count = _history_count(call, locked=dispatch.locked)
@@ -820,7 +823,7 @@ class CommandHandler:
         if fold is not None:
             # As far back as the log is looked through: a repeat, or a server that has not seen the
             # session, must send the same turns.
-            is_home = dispatch.agent_id == self._registry().home_agent_id
+            is_home = dispatch.agent_id == home_id
             found = fold.latest(
                 count,
                 "" if is_home else dispatch.agent_id,
@@ -971,7 +974,9 @@ class CommandHandler:
         self, key: SessionKey, hot: _Hot, *, trust_s: float = HOT_TRUST_S
     ) -> SessionState | None:
         known = hot.state
-        now_s = asyncio.get_running_loop().time() if self._store.shared_writers else 0.0
+        now_s = 0.0
+        if self._store.shared_writers:
+            now_s = asyncio.get_running_loop().time()
         if known is None or now_s - hot.used_s > trust_s:
             head = await self._store.load(key)
             if head is not None:
@@ -1079,14 +1084,11 @@ _TASK_EVENTS: Final = (
 def _may_change_tasks(events: Iterable[ev.Event]) -> bool:
     """Say whether a change may write a task's row: most do not."""
     for event in events:
-        match event:
-            case ev.MessageRouted(metadata=metadata, task_expire_us=expire_us):
-                if metadata or expire_us is not None:
-                    return True
-            case ev.TurnCompleted():
-                pass
-            case _:
+        if isinstance(event, ev.MessageRouted):
+            if event.metadata or event.task_expire_us is not None:
                 return True
+        elif not isinstance(event, ev.TurnCompleted):
+            return True
     return False
 
 

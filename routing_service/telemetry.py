@@ -14,6 +14,7 @@ import secrets
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -94,7 +95,9 @@ class LineWriter:
         """Write to a stream, past its text layer."""
         self._bytes = stream.buffer
         self._lock = threading.Lock()
-        self._waiting: list[Line] = []
+        self._waiting: deque[Line] = deque()
+        self._is_due = False
+        """A flush has been called for, and comes after whatever was added before it looks."""
         self.lines_lost = 0
 
     def write(self, line: bytes) -> None:
@@ -109,11 +112,10 @@ class LineWriter:
         A line that is made when it is written costs less: its call goes on meanwhile, and what is
         done many times in a row is done faster.
         """
-        with self._lock:
-            self._waiting.append(line)
-            is_first = len(self._waiting) == 1
-        if not is_first:
+        self._waiting.append(line)
+        if self._is_due:
             return
+        self._is_due = True
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -123,14 +125,19 @@ class LineWriter:
 
     def flush(self) -> None:
         """Write the lines that wait."""
+        # First of all: a line that comes from now on, from another thread, calls for another.
+        self._is_due = False
         with self._lock:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
         if not waiting:
             return
-        lines = [line if isinstance(line, bytes) else line() for line in waiting]
+        lines = []
+        while waiting:
+            line = waiting.popleft()
+            lines.append(line if isinstance(line, bytes) else line())
         try:
             # In one call, so that nothing of another process comes between.
             self._bytes.write(b"\n".join(lines) + b"\n")

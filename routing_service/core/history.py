@@ -253,16 +253,18 @@ class HistoryFold:
         if before is not None and before.position != record.position:
             self._take(key)
             before = None
-        self._bytes += record.size_bytes
+        self._records[key] = record
         if before is None:
             self._by_agent.setdefault(record.agent_id, []).append(record)
+            self._bytes += record.size_bytes
         else:
-            self._bytes -= before.size_bytes
-            self._message_uses[before.message_revision] -= 1
             listed = self._by_agent[record.agent_id]
             # Mostly the newest is answered.
             listed[-1 if listed[-1] is before else _place_in(listed, before)] = record
-        self._records[key] = record
+            self._bytes += record.size_bytes - before.size_bytes
+            if before.message_revision == record.message_revision:
+                return
+            self._message_uses[before.message_revision] -= 1
         uses = self._message_uses
         uses[record.message_revision] = uses.get(record.message_revision, 0) + 1
 

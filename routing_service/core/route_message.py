@@ -267,10 +267,11 @@ def _refuse_known_request(draft: Draft, command: RouteMessage) -> None:
 
 
 def _refuse_double_text(draft: Draft) -> None:
+    if not draft.registry.double_text_rejects:
+        return
     live = draft.state.live_turn
     # While an approval is awaited no turn moves anything.
-    moves = live is not None and draft.state.paused is None
-    if draft.registry.double_text_rejects and live is not None and moves:
+    if live is not None and draft.state.paused is None:
         raise RoutingError(
             Reason.TURN_OPEN,
             f'request "{live.request_id}" of agent "{live.holder}" is still open, and this '
@@ -334,14 +335,12 @@ def _dispatch(
 ) -> DispatchPlan:
     """Open a turn with the chosen agent, and close the oldest where there are too many."""
     excess = len(draft.state.open_turns) + 1 - draft.registry.limits.open_turns
-    for turn in draft.state.open_turns[: max(0, excess)]:
-        ownership.abandon(draft, turn, "limit")
+    if excess > 0:
+        for turn in draft.state.open_turns[:excess]:
+            ownership.abandon(draft, turn, "limit")
     state = draft.state
-    locked = (
-        state.active is not None
-        and state.active.agent_id == choice.agent_id
-        and (state.active.locked)
-    )
+    active = state.active
+    locked = active is not None and active.agent_id == choice.agent_id and active.locked
     plan = DispatchPlan(
         request_id=command.request_id,
         task_id=task_id,

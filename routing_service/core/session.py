@@ -342,7 +342,7 @@ def _route(state: SessionState, event: ev.MessageRouted) -> SessionState:
     reached = state.active is not None and state.active.agent_id == event.agent_id
     return replace(
         state,
-        open_turns=(*map(_overtaken, state.open_turns), turn),
+        open_turns=(*map(_overtaken, state.open_turns), turn) if state.open_turns else (turn,),
         newest_turn=event.request_id,
         previous_agent=event.agent_id,
         returned=state.returned and not reached,

@@ -400,7 +400,13 @@ def topic_trace_out(note: cmd.TopicNote) -> routing_service_pb2.TopicTrace:
 
 def turn_out(record: TurnRecord, *, with_steps: bool = True) -> turn_pb2.Turn:
     """Return one turn. with_steps False: for an agent's history, which is no trace."""
-    turn = turn_pb2.Turn(
+    create_us, complete_us = record.create_us, record.complete_us
+    outcome = turn_pb2.TURN_OUTCOME_UNSPECIFIED
+    if record.outcome is not None:
+        outcome = OUTCOMES[record.outcome]
+    elif record.is_abandoned:
+        outcome = turn_pb2.TURN_OUTCOME_ABANDONED
+    return turn_pb2.Turn(
         request_id=record.request_id,
         parent_request_id=record.parent_request_id,
         task_id=record.task_id,
@@ -408,24 +414,22 @@ def turn_out(record: TurnRecord, *, with_steps: bool = True) -> turn_pb2.Turn:
         from_agent_id=record.from_agent_id,
         reason=REASONS[record.reason] if record.reason else REASON_UNSPECIFIED,
         user_text=record.user_text,
-        user_items=items_out(record.user_items),
+        user_items=items_out(record.user_items) if record.user_items else None,
         agent_text=record.agent_text,
-        agent_items=items_out(record.agent_items),
+        agent_items=items_out(record.agent_items) if record.agent_items else None,
         handoff_message=record.handoff_message,
-        steps=steps_out(record.steps) if with_steps else (),
-        create_time=timestamp(record.create_us),
+        steps=steps_out(record.steps) if with_steps else None,
+        outcome=outcome,
+        outcome_status=OUTCOME_STATUSES[record.status]
+        if record.status
+        else turn_pb2.OUTCOME_STATUS_UNSPECIFIED,
+        create_time=timestamp(create_us),
+        complete_time=None if complete_us is None else timestamp(complete_us),
+        response_duration=None
+        if complete_us is None
+        else duration(max(0, complete_us - create_us)),
         revision=record.revision,
     )
-    if record.outcome is not None:
-        turn.outcome = OUTCOMES[record.outcome]
-    elif record.is_abandoned:
-        turn.outcome = turn_pb2.TURN_OUTCOME_ABANDONED
-    if record.status is not None:
-        turn.outcome_status = OUTCOME_STATUSES[record.status]
-    if record.complete_us is not None:
-        turn.complete_time.CopyFrom(timestamp(record.complete_us))
-        turn.response_duration.CopyFrom(duration(max(0, record.complete_us - record.create_us)))
-    return turn
 
 
 def task_out(task: Task, metadata: Mapping[str, str], session_id: str, owner: str) -> task_pb2.Task:

@@ -135,7 +135,7 @@ class FieldChecks:
 
     def user(self, field: str, value: str) -> None:
         """Check a user's id, which is another system's and may hold what it likes."""
-        if len(value.encode()) > USER_BYTES_MAX:
+        if len(value) * 4 > USER_BYTES_MAX and len(value.encode()) > USER_BYTES_MAX:
             self.refuse(field, f"has more than {USER_BYTES_MAX} bytes; use a shorter id")
         elif _UNSEEN.search(value):
             self.refuse(field, "has control or invisible characters; send the id as signed in")
@@ -302,18 +302,15 @@ class JsonRequest(bytes):
 
 def parse(message_type: type[M], data: bytes) -> M:
     """Read a request. Raises MALFORMED_REQUEST, TOO_LARGE; the driver's words stay here."""
-    message = message_type()
     try:
-        if isinstance(data, JsonRequest):
-            _check_json(data)
-            json_format.Parse(bytes(data), message, ignore_unknown_fields=True)
-        else:
-            message.ParseFromString(data)
+        if not isinstance(data, JsonRequest):
+            return message_type.FromString(data)
+        _check_json(data)
+        return json_format.Parse(bytes(data), message_type(), ignore_unknown_fields=True)
     except RoutingError:
         raise
     except Exception as error:  # noqa: BLE001 - DecodeError, or UnicodeDecodeError in some builds
-        _refuse_bytes(message.DESCRIPTOR.full_name, error)
-    return message
+        _refuse_bytes(message_type.DESCRIPTOR.full_name, error)
 
 
 def _check_json(data: bytes) -> None:

@@ -89,7 +89,9 @@ class MemoryStore:
         """See Store.append."""
         self._check_open()
         check_append(append)
-        tenant = self._tenants.setdefault(append.key.tenant, _Tenant())
+        tenant = self._tenants.get(append.key.tenant)
+        if tenant is None:
+            tenant = self._tenants[append.key.tenant] = _Tenant()
         session = tenant.sessions.get(append.key.session_id)
         self._check_conflicts(append, tenant, session)
         if session is None:
