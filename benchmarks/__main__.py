@@ -30,6 +30,7 @@ from benchmarks import (
     postgres_appends,
     route_speed,
     server_start,
+    topic_cost,
     user_gain,
 )
 from benchmarks.figure import FULL, QUICK, Benchmark, Figure, Scale, ratio
@@ -56,12 +57,16 @@ KEYS: Final = (
     "followup_latency_reduction",
     "import_client_ms",
     "grpc_import_ms",
+    "topic_p99_ms_20",
+    "topic_p99_ms_200",
+    "topic_route_share",
 )
 """What "figures" of the report has. What else is measured on the way is under "more"."""
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     "route": route_speed.measure,
     "start": server_start.measure,
+    "topics": topic_cost.measure,
     "gain": user_gain.measure,
     "growth": growth.measure,
     "peers": peer_turns.measure,

@@ -1,172 +1,254 @@
-"""What topics take from a Route, in CPU time, and how long one decision thinks.
+"""What topics cost: a verdict's time, its memory, and what they take from Route/s.
 
-    .venv/bin/python -m benchmarks.topic_cost [AGENTS ...]       default: 20 200
+    .venv/bin/python -m benchmarks.topic_cost [--quick]
 
-The same conversations by three registries that differ in their topics alone, in one process and
-without gRPC, over a store in memory: in turns, so that whatever else the machine does falls on all
-of them. The figure is CPU microseconds for a whole Route; a verdict's own time is apart. The agents
-are made, each of a subject of its own, as the words of a registry are.
+Verdicts are of messages in the middle of conversations with eight turns behind them, among 20 and
+200 agents with 20 examples each. A server keeps what was read of earlier turns, so the last one
+alone is new; after a restart all are. The figure is processor time of the judging thread, which is
+what the event loop loses; on a machine that does nothing else, time by the clock is the same.
+
+What they take from Route/s: three servers as they come, on SQLite, whose registries of 20 agents
+differ in topics alone (off, suggest, auto), loaded in turns.
 """
 
 from __future__ import annotations
 
-import asyncio
+import argparse
+import contextlib
+import gc
+import json
 import random
-import statistics
-import sys
+import tempfile
 import time
-from dataclasses import replace
-from typing import Final
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
-from routing_service.command_handler import Answer, Call, CommandHandler, Made
-from routing_service.core.commands import CompleteTurn, HandOff, Proceed, RouteMessage
-from routing_service.core.registry import Agent, AgentKind, Registry, Topics
-from routing_service.ids import new_uuid7
-from routing_service.storage.memory_store import MemoryStore
-from routing_service.storage.store import SessionKey
-from routing_service.topic_judge import TopicJudge
+from benchmarks import service, talk, wire
+from benchmarks.figure import FULL, QUICK, Figure, Scale, percentile, ratio
+from routing_service.core.registry import Agent, AgentKind, Registry
+from routing_service.server import GC_THRESHOLDS
 from routing_service.topics import load_topic_model
-from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
+from routing_service.topics.topic_detector import RecentTurn, TopicDetector, TopicQuestion
 
-SUBJECTS: Final = (
-    *("hotel rooms", "flights", "rental cars", "weather", "bank transfers", "invoices", "payroll"),
-    *("income tax", "restaurants", "concert tickets", "doctor appointments", "apartments", "loans"),
-    *("insurance claims", "deliveries", "phone contracts", "printers", "passwords", "holidays"),
-    *("train journeys", "recipes", "music", "alarms", "shopping lists", "translations"),
-)
-VERBS: Final = ("book", "find", "cancel", "change", "explain", "compare", "pay for", "repair")
-FILLERS: Final = ("please", "for tomorrow", "as soon as possible", "at the best price", "for two")
+P99_MS_MOST: Final = {20: 1.0, 200: 3.0}
+"""By number of agents."""
+
+EXAMPLES: Final = 20
+TURNS: Final = 8
+QUESTIONS: Final = 2000
+QUESTIONS_QUICK: Final = 300
+MESSAGES_PER_SESSION: Final = 4
+CONNECTIONS: Final = 8
 MODES: Final = ("off", "suggest", "auto")
-SESSIONS: Final = 40
-TURNS: Final = 10
-ROUNDS: Final = 5
+
+_OPENINGS: Final = (
+    "I need", "Can you find me", "I would like to book", "Please show me", "Thanks. Now I want",
+    "What about", "Is there", "Could you check", "Book", "Yes, and also",
+)  # fmt: skip
+_COMMON: Final = (
+    "room", "table", "flight", "train", "balance", "appointment", "ticket", "song", "weather",
+    "meeting", "taxi", "apartment", "doctor", "movie", "order", "account", "party", "car",
+)  # fmt: skip
+_ENDINGS: Final = (
+    "for two people on Monday at 5 pm", "in the north of the town", "please", "tomorrow morning",
+    "near the station that is not too expensive", "under my name", "for next week", "",
+)  # fmt: skip
 
 
-class TimedModel:
-    """The model that ships, with the time of each verdict."""
-
-    def __init__(self) -> None:
-        self._model = load_topic_model()
-        self.version = self._model.version
-        self.seconds: list[float] = []
-
-    def for_registry(self, registry: Registry) -> TopicDetector:
-        """Make the detector, timed."""
-        detector, seconds = self._model.for_registry(registry), self.seconds
-
-        class Timed:
-            def judge(self, question: TopicQuestion) -> TopicVerdict:
-                started_s = time.perf_counter()
-                verdict = detector.judge(question)
-                seconds.append(time.perf_counter() - started_s)
-                return verdict
-
-        return Timed()
+def measure(scale: Scale) -> list[Figure]:
+    """Return topic_p99_ms_20, topic_p99_ms_200 and topic_route_share."""
+    return [*(_verdicts(scale, agents) for agents in P99_MS_MOST), _route_share(scale)]
 
 
-def registry_of(agents: int) -> Registry:
-    """Return a registry of so many agents."""
-    made = {"desk": Agent("desk", kind=AgentKind.SUPERVISOR)}
-    for number in range(agents):
-        subject = SUBJECTS[number % len(SUBJECTS)]
-        kind = f" {number // len(SUBJECTS)}" * (number >= len(SUBJECTS))
-        examples = [f"I want to {verb} {subject}{kind}" for verb in VERBS[:4]]
-        made[f"agent-{number}"] = Agent(
+def _sentence(chance: random.Random, own: str) -> str:
+    words = (chance.choice(_OPENINGS), "a", own, chance.choice(_COMMON), chance.choice(_ENDINGS))
+    return " ".join(words)
+
+
+def _registry(chance: random.Random, count: int) -> Registry:
+    agents = {"supervisor": Agent("supervisor", kind=AgentKind.SUPERVISOR)}
+    for number in range(count):
+        own = f"{chance.choice(_COMMON)}{number}"
+        agents[f"agent-{number}"] = Agent(
             f"agent-{number}",
-            name={"en": f"{subject.title()}{kind}"},
-            description={"en": f"Helps with {subject}{kind}: prices, dates and questions."},
-            examples=tuple(examples),
+            name={"en": own},
+            description={"en": _sentence(chance, own)},
+            examples=tuple(_sentence(chance, own) for _ in range(EXAMPLES)),
         )
-    return Registry(version="1", home_agent_id="desk", agents=made)
+    return Registry(version="1", home_agent_id="supervisor", agents=agents)
 
 
-class Side:
-    """One registry's server, without its wires."""
-
-    def __init__(self, registry: Registry, model: TimedModel) -> None:
-        async def sticks(_tenant: str) -> bool:
-            return True
-
-        judge = TopicJudge(lambda: model)
-        judge.prepare(registry)
-        self.routes_s: list[float] = []
-        self._handler = CommandHandler(
-            MemoryStore(),
-            lambda: registry,
-            lambda: time.time_ns() // 1000,
-            stickiness_enabled=sticks,
-            cache_sessions_max=10_000,
-            topics=judge,
+def _questions(chance: random.Random, ids: list[str], count: int) -> Iterator[TopicQuestion]:
+    for _ in range(count):
+        active, earlier = chance.sample(ids, 2)
+        recent = tuple(
+            RecentTurn(
+                earlier if turn < TURNS // 2 else active,
+                _sentence(chance, chance.choice(_COMMON)),
+                "There are three. " + _sentence(chance, chance.choice(_COMMON)),
+                "follow_up",
+            )
+            for turn in range(TURNS)
         )
-        self._specialists = [agent.agent_id for agent in registry.specialists]
-
-    async def play(self, seed: int) -> None:
-        """Let users talk: the same ones with the same words for the same seed."""
-        chance = random.Random(seed)
-        routes = spent_s = 0.0
-        for number in range(SESSIONS):
-            key = SessionKey("default", f"{seed}-{number}")
-            for turn in range(TURNS):
-                words = (chance.choice(VERBS), chance.choice(SUBJECTS), chance.choice(FILLERS))
-                text = f"I would like to {' '.join(words)}"
-                request_id = new_uuid7()
-                route = RouteMessage(request_id, text, new_uuid7())
-                call = Call(key, "Route", request_id, b"", history_turns=-1)
-                started_s = time.process_time()
-                handled = await self._handler.handle(call, route, _answer)
-                spent_s += time.process_time() - started_s
-                routes += 1
-                assert handled.decided is not None
-                dispatch = handled.decided.decision.dispatch
-                assert dispatch is not None
-                handoff = HandOff(chance.choice(self._specialists)) if turn == 0 else None
-                await self._complete(key, dispatch.request_id, dispatch.agent_id, handoff)
-        self.routes_s.append(spent_s / routes)
-
-    async def _complete(
-        self, key: SessionKey, request_id: str, agent_id: str, handoff: HandOff | None
-    ) -> None:
-        outcome = handoff if agent_id == "desk" and handoff else Proceed()
-        command = CompleteTurn(request_id, agent_id, outcome, new_uuid7(), text="Here you are.")
-        call = Call(key, "CompleteTurn", request_id, b"", actor=agent_id)
-        handled = await self._handler.handle(call, command, _answer)
-        assert handled.decided is not None
-        following = handled.decided.decision.dispatch
-        if following is not None:
-            await self._complete(key, following.request_id, following.agent_id, None)
+        yield TopicQuestion(
+            text=_sentence(chance, chance.choice(_COMMON)),
+            locale="en",
+            active_agent_id=active,
+            is_locked=chance.random() < 0.5,  # noqa: PLR2004 - every other one
+            recent=recent,
+            earlier_agent_ids=(earlier,),
+            candidate_ids=frozenset(ids),
+        )
 
 
-def _answer(_made: Made) -> Answer:
-    return Answer(b"answer")
+def _verdicts(scale: Scale, agents: int) -> Figure:
+    chance = random.Random(11)
+    registry = _registry(chance, agents)
+    ids = [agent.agent_id for agent in registry.specialists]
+    begun_s = time.thread_time()
+    model = load_topic_model()
+    load_ms = 1e3 * (time.thread_time() - begun_s)
+    begun_s = time.thread_time()
+    detector = model.for_registry(registry)
+    make_ms = 1e3 * (time.thread_time() - begun_s)
+    tracemalloc.start()
+    kept = model.for_registry(registry)
+    memory_mib = tracemalloc.get_traced_memory()[0] / 2**20
+    tracemalloc.stop()
+    del kept
+    cpu_ms: list[float] = []
+    wall_ms: list[float] = []
+    anew_ms: list[float] = []
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*GC_THRESHOLDS)  # As the server has them.
+    try:
+        count = QUESTIONS_QUICK if scale.is_quick else QUESTIONS
+        for question in _questions(chance, ids, count):
+            anew_ms.append(_judged_ms(detector, _forgotten(question))[0])
+            # The message before this one was judged by all turns but the last.
+            detector.judge(_with_turns(question, question.recent[:-1]))
+            cpu, wall = _judged_ms(detector, question)
+            cpu_ms.append(cpu)
+            wall_ms.append(wall)
+    finally:
+        gc.set_threshold(*thresholds)
+    beside: dict[str, Any] = {
+        "p50_ms": percentile(cpu_ms, 0.5),
+        "p50_wall_ms": percentile(wall_ms, 0.5),
+        "p99_wall_ms": percentile(wall_ms, 0.99),
+        "p50_after_restart_ms": percentile(anew_ms, 0.5),
+        "p99_after_restart_ms": percentile(anew_ms, 0.99),
+        "take_in_ms": make_ms,
+        "take_in_mib": memory_mib,
+        "load_ms": load_ms,
+    }
+    return Figure(
+        f"topic_p99_ms_{agents}",
+        percentile(cpu_ms, 0.99),
+        "ms CPU",
+        P99_MS_MOST[agents],
+        is_most=True,
+        beside={name: round(value, 3) for name, value in beside.items()},
+    )
 
 
-async def measure(agents: int) -> None:
-    """Play in turns and print the figures."""
-    registry, model = registry_of(agents), TimedModel()
-    started_s = time.process_time()
-    sides = {}
-    for mode in MODES:
-        topics = Topics(mode, threshold=0.5, lock_threshold=0.5, first_message="supervisor")
-        sides[mode] = Side(replace(registry, topics=topics), model)
-    print(f"{agents} agents; detectors made in {(time.process_time() - started_s) / 2:.2f} s CPU")
-    await asyncio.gather(*(side.play(-1) for side in sides.values()))  # Warm.
-    model.seconds.clear()
-    for seed in range(ROUNDS):
-        for side in sides.values():
-            await side.play(seed)
-    off = statistics.median(sides["off"].routes_s[1:])
-    for mode, side in sides.items():
-        route_s = statistics.median(side.routes_s[1:])
-        print(f"  topics {mode:8} {route_s * 1e6:7.0f} us CPU a Route, {route_s / off:.2f} of off")
-    ordered = sorted(model.seconds)
-    p50, p99 = (ordered[int(len(ordered) * share)] for share in (0.5, 0.99))
-    print(f"  a verdict: p50 {p50 * 1e6:.0f} us, p99 {p99 * 1e6:.0f} us of {len(ordered):,}")
+def _with_turns(question: TopicQuestion, recent: tuple[RecentTurn, ...]) -> TopicQuestion:
+    """Return a question with other turns before it."""
+    return TopicQuestion(
+        text=question.text,
+        locale=question.locale,
+        active_agent_id=question.active_agent_id,
+        is_locked=question.is_locked,
+        recent=recent,
+        earlier_agent_ids=question.earlier_agent_ids,
+        candidate_ids=question.candidate_ids,
+    )
+
+
+def _forgotten(question: TopicQuestion) -> TopicQuestion:
+    """Return a question whose turns nobody has read."""
+    turns = question.recent
+    return _with_turns(
+        question,
+        tuple(RecentTurn(t.agent_id, t.user_text, t.agent_text, t.outcome) for t in turns),
+    )
+
+
+def _judged_ms(detector: TopicDetector, question: TopicQuestion) -> tuple[float, float]:
+    """Return what a verdict took: processor time, and time."""
+    begun_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+    detector.judge(question)
+    cpu_ns = time.thread_time_ns() - cpu_ns
+    return cpu_ns / 1e6, (time.perf_counter_ns() - begun_ns) / 1e6
+
+
+def _registry_file(mode: str) -> str:
+    """Return the benchmarks' registry with more agents, which nobody is handed to."""
+    chance = random.Random(7)
+    topics = f"topics: {{mode: {mode}, threshold: 0.8, lock_threshold: 0.8}}\n"
+    head, _, agents = service.REGISTRY.partition("agents:\n")
+    lines = [head + topics + "agents:\n" + agents.rstrip("\n")]
+    for number in range(min(P99_MS_MOST) - 1):
+        own = f"{_COMMON[number % len(_COMMON)]}{number}"
+        lines += [
+            f"  - id: agent-{number}",
+            f"    name: {{en: {own}}}",
+            f"    description: {json.dumps(_sentence(chance, own))}",
+            f"    examples: {json.dumps([_sentence(chance, own) for _ in range(EXAMPLES)])}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _route_share(scale: Scale) -> Figure:
+    rounds: dict[str, list[float]] = {
+        f"{mode} {unit}": [] for unit in ("/s", "CPU us") for mode in MODES
+    }
+    with contextlib.ExitStack() as running, tempfile.TemporaryDirectory() as folder:
+        servers = {}
+        for mode in MODES:
+            path = Path(folder) / f"{mode}.yaml"
+            path.write_text(_registry_file(mode), "utf-8")
+            servers[mode] = running.enter_context(service.server_process("", "--agents", str(path)))
+        for number in range(scale.rounds + 1):
+            for mode, (address, pid) in servers.items():
+                begun = talk.names(scale.turns // MESSAGES_PER_SESSION)
+                _load(address, [talk.turns(name, 1) for name in begun], scale)
+                load = talk.messages(begun, MESSAGES_PER_SESSION)
+                cpu_s = service.cpu_s(pid)
+                played = _load(address, load, scale)
+                cpu_s = service.cpu_s(pid) - cpu_s
+                if number:  # The first round only warms up.
+                    rounds[f"{mode} /s"].append(played.calls_per_s)
+                    rounds[f"{mode} CPU us"].append(cpu_s * 1e6 / len(played.call_seconds))
+    return Figure(
+        "topic_route_share",
+        1 - ratio(rounds, "auto /s", "off /s"),
+        "of Route/s taken",
+        rounds=rounds,
+        beside={
+            "suggest": round(1 - ratio(rounds, "suggest /s", "off /s"), 3),
+            "of_processor_time": round(1 - ratio(rounds, "off CPU us", "auto CPU us"), 3),
+        },
+    )
+
+
+def _load(address: str, conversations: list[wire.Next], scale: Scale) -> wire.Played:
+    return wire.play(address, conversations, connections=CONNECTIONS, at_once=scale.at_once)
 
 
 def main() -> None:
-    """Measure for each number of agents that is given."""
-    for agents in map(int, sys.argv[1:] or ["20", "200"]):
-        asyncio.run(measure(agents))
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer of everything")
+    scale = QUICK if parser.parse_args().quick else FULL
+    for figure in measure(scale):
+        print(f"{figure.key:20} {figure.value:8.3f} {figure.unit}")
+        for name, value in figure.beside.items():
+            print(f"  {name:22} {value:8.3f}")
+        if figure.spread:
+            print(f"  {figure.spread}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from routing_service.cli.options import (
     TenantOption,
 )
 
-EXAMPLES: Final = ("tax", "tutor", "budget", "erp", "erp_swarm", "platform")
+EXAMPLES: Final = ("tax", "tutor", "budget", "erp", "erp_topics", "erp_swarm", "platform")
 
 EPILOG: Final = """\b
 While you chat:

@@ -36,6 +36,7 @@ EXAMPLES: Mapping[str, Example] = {
     "tutor": Example("tutor", _FOLDER / "tutor.yaml", tutor_agents.make_agents),
     "budget": Example("budget", _FOLDER / "budget.yaml", budget_agents.make_agents),
     "erp": Example("erp", _FOLDER / "erp.yaml", erp_agents.make_agents),
+    "erp_topics": Example("erp_topics", _FOLDER / "erp_topics.yaml", erp_agents.make_agents),
     "erp_swarm": Example("erp_swarm", _FOLDER / "erp_swarm.yaml", erp_agents.make_swarm_agents),
     "platform": Example("platform", _FOLDER / "platform.yaml", platform_agents.make_agents),
 }

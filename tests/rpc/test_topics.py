@@ -430,3 +430,24 @@ async def test_watchers_are_told_of_offers_and_answers(offering):
     assert (answer.from_agent_id, answer.agent.agent_id) == ("sales", "support")
     assert sent_on.message_routed.topic_confidence == SURE
     assert b"it is broken" not in b"".join(event.SerializeToString() for event in told)
+
+
+async def test_example_shows_what_topics_do(tmp_path):
+    """As a newcomer plays it: with the model that ships, and no agent but the one it is about."""
+    async with serving(tmp_path, "erp_topics") as service:
+        chat = service.chat()
+        for text, agent, reason in (
+            ("How many blue widgets are in stock?", "inventory", "TOPIC_SWITCH"),
+            ("Show me order 1042", "sales_orders", "TOPIC_SWITCH"),
+            ("Has it been shipped?", "sales_orders", "STICKY"),
+            ("I need an invoice", "finance", "TOPIC_SWITCH"),
+        ):
+            routed = await chat.say(text)
+            assert went(routed.dispatch) == (agent, reason), text
+            assert routed.supervisor_bypassed
+            await chat.answer(routed.dispatch, "Here you are.")
+        spanish = service.chat()
+        spanish.profile = {"locale": "es"}
+        routed = await spanish.say("¿Cuántas piezas azules hay en el almacén?")
+        assert went(routed.dispatch) == ("inventory", "TOPIC_SWITCH")
+        assert went((await service.chat().say("hello")).dispatch)[0] == "orchestrator"

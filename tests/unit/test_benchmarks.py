@@ -7,10 +7,11 @@ import pytest
 
 from agent_routing.v1 import routing_service_pb2
 from benchmarks import __main__ as bench
-from benchmarks import talk, wire
+from benchmarks import talk, topic_cost, wire
 from benchmarks.figure import QUICK, Figure
 from benchmarks.service import REGISTRY
 from routing_service.config import Settings
+from routing_service.registry_file import parse_registry
 from routing_service.server import RoutingServer
 
 ISSUED = {
@@ -28,6 +29,9 @@ ISSUED = {
     "bytes_per_idle_session",
     "followup_latency_reduction",
     "import_client_ms",
+    "topic_p99_ms_20",
+    "topic_p99_ms_200",
+    "topic_route_share",
 }
 """Keys that others read in build/bench.json."""
 
@@ -76,3 +80,23 @@ def test_the_report_has_the_keys_that_others_read(tmp_path, monkeypatch):
     assert set(report["figures"]) == ISSUED | {"fsync_ms", "grpc_import_ms"}
     assert report["more"] == {"another": 2.0}
     assert (tmp_path / "bench" / "route_vs_echo.svg").read_text().startswith("<svg")
+
+
+def test_cost_of_a_verdict_is_a_figure_with_what_is_around_it(monkeypatch):
+    """After a restart and in the middle of a conversation, by the clock and in processor time."""
+    monkeypatch.setattr(topic_cost, "QUESTIONS_QUICK", 4)
+    figure = topic_cost._verdicts(QUICK, 20)
+    assert (figure.key, figure.bound, figure.is_most) == ("topic_p99_ms_20", 1.0, True)
+    assert figure.value >= figure.beside["p50_ms"] > 0
+    assert figure.beside["take_in_mib"] > 0
+
+
+def test_servers_that_topics_are_measured_on_differ_in_topics_alone():
+    """Whatever else they differed in would be taken for their cost."""
+    files = {mode: topic_cost._registry_file(mode) for mode in topic_cost.MODES}
+    registries = {mode: parse_registry(text, mode) for mode, text in files.items()}
+    assert {mode: registry.topics.mode for mode, registry in registries.items()} == {
+        mode: mode for mode in topic_cost.MODES
+    }
+    assert len(registries["off"].specialists) == 20
+    assert all(each.agents == registries["off"].agents for each in registries.values())
