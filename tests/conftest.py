@@ -5,7 +5,9 @@ Fixtures for one area (a running server, an engine) live in that area's own conf
 
 import logging
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from tests.engines.fixtures import (  # noqa: F401 - fixtures
     redis_database,
     run_folder,
 )
+from tests.forked_commands import forked_commands
 
 # Hypothesis: on CI every run draws the same examples, so that a red run can be repeated by its
 # commit alone; elsewhere each run looks somewhere new. Deadlines are off in both: this suite runs
@@ -49,6 +52,16 @@ def _loggers_are_asked_each_time() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(structlog, "configure", configure_without_cache)
         yield
+
+
+@pytest.fixture(scope="session")
+def commands_folder() -> Iterator[Path]:
+    """A folder for PATH whose ``agent-routing`` starts quickly."""
+    with (
+        tempfile.TemporaryDirectory(prefix="commands-") as folder,
+        forked_commands(Path(folder)) as ready,
+    ):
+        yield ready
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked_commands import FOLDER_VARIABLE
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE_S_MAX = 300
@@ -17,11 +20,12 @@ PAGES = sorted(
 )
 
 
-def sessions(mode: str, page: str) -> subprocess.CompletedProcess[str]:
+def sessions(mode: str, page: str, commands_folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the page's blocks as a person would."""
     return subprocess.run(
         [sys.executable, "scripts/doc_sessions.py", mode, page],
         cwd=ROOT,
+        env=os.environ | {FOLDER_VARIABLE: str(commands_folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -32,9 +36,9 @@ def sessions(mode: str, page: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(PAGE_S_MAX)
 @pytest.mark.parametrize("page", PAGES)
-def test_page_shows_what_is_seen(page: str):
+def test_page_shows_what_is_seen(page: str, commands_folder: Path):
     """A newcomer types what a page says; a difference here is one that they would meet."""
-    done = sessions("--check", page)
+    done = sessions("--check", page, commands_folder)
     assert done.returncode == 0, done.stdout
 
 
@@ -64,10 +68,10 @@ def test_what_a_page_leaves_to_another_test_is_there(page: str):
         ),
     ],
 )
-def test_a_page_that_is_wrong_is_found(tmp_path: Path, text: str, said: str):
+def test_a_page_that_is_wrong_is_found(tmp_path: Path, commands_folder: Path, text: str, said: str):
     """A check that cannot fail proves nothing."""
     page = tmp_path / "page.md"
     page.write_text(f"<!-- test: server tax -->\n\n{text}", encoding="utf-8")
-    done = sessions("--check", str(page))
+    done = sessions("--check", str(page), commands_folder)
     assert done.returncode == 1
     assert said in done.stdout

@@ -20,19 +20,22 @@ def blocks():
 
 
 @pytest.mark.timeout(240)
-async def test_every_command_does_what_the_document_says(talked, tmp_path, place_on):
+async def test_every_command_does_what_the_document_says(
+    talked, tmp_path, place_on, commands_folder
+):
     """In order, in one folder, on a store that a server has filled; each must succeed."""
     folder = tmp_path / "machine"
     (folder / "var").mkdir(parents=True)
     shutil.copy(talked.removeprefix("sqlite:///"), folder / "var" / "routing.db")
     postgres = place_on("postgres")
+    path = ":".join([str(commands_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
     said = []
     # The PostgreSQL that the document speaks of has been in use.
     for block in ["agent-routing migrate --store postgres://db/chat", *blocks()]:
         process = await asyncio.create_subprocess_exec(
             *("bash", "-eu", "-o", "pipefail", "-c", block.replace("postgres://db/chat", postgres)),
             cwd=folder,
-            env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            env=os.environ | {"PATH": path},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
