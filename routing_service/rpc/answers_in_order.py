@@ -24,6 +24,9 @@ _log = structlog.get_logger(__name__)
 IN_FLIGHT_MAX: Final = 128
 """Messages of one stream under way. Twice a group commit's worth: more would only wait longer."""
 
+LINES_KEPT_MAX: Final = 8 * IN_FLIGHT_MAX
+"""Sessions whose latest message is remembered, done or not; then the done ones are let go of at
+once, which costs less than each by itself. No more than IN_FLIGHT_MAX are not."""
 
 Message = routing_service_pb2.RouteStreamRequest | bytes
 """A message of a stream, read once; bytes that are none stay as they came."""
@@ -49,6 +52,7 @@ class AnswersInOrder:
         self._write_s_max = write_s_max
         self._places = IN_FLIGHT_MAX
         self._place_free = asyncio.Event()
+        # By session, or task; those that are done stay until there are many.
         self._latest: dict[str, asyncio.Task[None]] = {}
         self._reading: asyncio.Task[None] | None = None
         # Answers to be written, by one task for all: a task and a wait for each would cost as much
@@ -105,11 +109,17 @@ class AnswersInOrder:
             message = _read(data)
             line = _line_of(message)
             before = self._latest.get(line) if line else None
-            task = group.create_task(self._one(message, line, before))
+            if before is not None and before.done():
+                before = None
+            task = group.create_task(self._one(message, before))
             if line:
                 self._latest[line] = task
+                if len(self._latest) > LINES_KEPT_MAX:
+                    self._latest = {
+                        line: latest for line, latest in self._latest.items() if not latest.done()
+                    }
 
-    async def _one(self, message: Message, line: str, before: asyncio.Task[None] | None) -> None:
+    async def _one(self, message: Message, before: asyncio.Task[None] | None) -> None:
         try:
             if before is not None:
                 await asyncio.wait((before,))
@@ -117,9 +127,6 @@ class AnswersInOrder:
         except BaseException:
             self._free_place()
             raise
-        finally:
-            if line and self._latest.get(line) is asyncio.current_task():
-                del self._latest[line]
         # Its place is free when it is written: a stream that is not read is not read from.
         self._answered.append(body)
         self._more.set()

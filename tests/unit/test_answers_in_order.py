@@ -6,7 +6,11 @@ import pytest
 
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.core.errors import Reason, RoutingError
-from routing_service.rpc.answers_in_order import IN_FLIGHT_MAX, AnswersInOrder
+from routing_service.rpc.answers_in_order import (
+    IN_FLIGHT_MAX,
+    LINES_KEPT_MAX,
+    AnswersInOrder,
+)
 
 LONG_S = 60
 WAIT_S = 30
@@ -152,6 +156,41 @@ async def test_messages_of_one_conversation_are_begun_in_order(place):
         AnswersInOrder(answer, write, write_s_max=LONG_S).run(requests.__aiter__()), WAIT_S
     )
     assert begun == written == list(range(40))
+
+
+async def test_stream_remembers_no_more_sessions_than_it_has_use_for():
+    """However many it brings; and one that is under way keeps its order among them."""
+    go_on = asyncio.Event()
+    written = []
+
+    async def answer(message):
+        if number_of(message) == 0:
+            await go_on.wait()
+        return message
+
+    async def write(body):
+        written.append(number_of(body))
+
+    count = 3 * LINES_KEPT_MAX
+
+    async def requests():
+        yield message(0, "slow")
+        for number in range(1, count):
+            yield message(number, f"chat-{number}")
+            await asyncio.sleep(0)
+        yield message(count, "slow")
+
+    stream = AnswersInOrder(answer, write, write_s_max=LONG_S)
+    running = asyncio.create_task(stream.run(requests()))
+    for _ in range(20 * count):
+        await asyncio.sleep(0)
+        if len(written) == count - 1:
+            break
+    assert len(written) == count - 1
+    assert len(stream._latest) <= LINES_KEPT_MAX + 1
+    go_on.set()
+    await asyncio.wait_for(running, WAIT_S)
+    assert written[-2:] == [0, count]
 
 
 async def test_slow_session_does_not_hold_up_the_others():
