@@ -8,12 +8,23 @@ from pathlib import Path
 
 import msgspec
 
-from routing_service.topics.parameters import Parameters, parse_parameters, shipped_parameters
-from topics_training.corpora import DIALOGUES_VARIABLE, MAY_SHIP, dialogues_folder, load
+from routing_service.topics.parameters import Parameters, parse_parameters, permissive_parameters
+from topics_training.corpora import (
+    DIALOGUES_VARIABLE,
+    PERMISSIVE,
+    SHARE_ALIKE,
+    dialogues_folder,
+    load,
+)
 from topics_training.cross_validation import tables
 from topics_training.train import train
 
-SHIPPED = Path(__file__).parent.parent / "routing_service" / "topics" / "parameters.json"
+TOPICS = Path(__file__).parent.parent / "routing_service" / "topics"
+SHIPPED = {
+    "permissive": (TOPICS / "parameters.json", PERMISSIVE),
+    "sgd": (TOPICS / "sgd" / "parameters.json", (*PERMISSIVE, *SHARE_ALIKE)),
+}
+"""The files that ship, and the corpora that each is made of."""
 
 
 def written(parameters: Parameters) -> bytes:
@@ -21,8 +32,8 @@ def written(parameters: Parameters) -> bytes:
     plain = msgspec.to_builtins(parameters)
     lines = ["{"]
     for key, value in plain.items():
-        if key == "words":
-            lines.append(f'"words":{_by_word(value)},')
+        if key in ("words", "manner", "manner_asked"):
+            lines.append(f'"{key}":{_by_word(value)},')
         elif key == "groups":
             groups = ",\n".join(
                 f'{{"name":{_json(group["name"])},"biases":{_json(group["biases"])},'
@@ -52,7 +63,8 @@ def _json(value: object) -> str:
 def main() -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="scripts/train_topics.py", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare with the file that ships")
+    parser.add_argument("--check", action="store_true", help="compare with the files that ship")
+    parser.add_argument("--only", choices=SHIPPED, help="one of the files that ship")
     parser.add_argument(
         "--cross-validate", action="store_true", help="judge the recipe on what it has not seen"
     )
@@ -68,22 +80,34 @@ def main() -> int:
     if not (folder / "agents.json").is_file():
         print(f"{folder} has no agents.json; set {DIALOGUES_VARIABLE} to the folder of dialogues")
         return 2
-    if options.cross_validate:
-        ours = [load(name) for name in MAY_SHIP]
-        shipped = parse_parameters(shipped_parameters())
-        for line in tables(ours, [load("sgd")], shipped, options.played_each):
-            print(line, flush=True)
-        return 0
-    trained = written(train([load(name) for name in MAY_SHIP]))
-    if not options.check:
-        SHIPPED.write_bytes(trained)
-        print(f"{SHIPPED.name}: {len(trained)} bytes")
-        return 0
-    if trained != shipped_parameters():
-        print(f"{SHIPPED.name} is not what the corpora give: run make topics and commit it")
-        return 1
-    print(f"{SHIPPED.name} is what the corpora give, byte for byte")
-    return 0
+    wanted = [options.only] if options.only else list(SHIPPED)
+    is_right = True
+    for name in wanted:
+        path, corpora = SHIPPED[name]
+        ours = [load(corpus) for corpus in corpora]
+        if options.cross_validate:
+            others = [load(corpus) for corpus in SHARE_ALIKE if corpus not in corpora]
+            shipped = parse_parameters(permissive_parameters())
+            for line in tables(ours, others, shipped, options.played_each):
+                print(line, flush=True)
+        elif options.check:
+            is_right &= _check(path, written(train(ours)))
+        else:
+            content = written(train(ours))
+            path.write_bytes(content)
+            print(f"{path.relative_to(TOPICS)}: {len(content)} bytes", flush=True)
+    return 0 if is_right else 1
+
+
+def _check(path: Path, trained: bytes) -> bool:
+    """Say whether a file is what the corpora give."""
+    name = path.relative_to(TOPICS)
+    is_right = path.read_bytes() == trained
+    if is_right:
+        print(f"{name} is what the corpora give, byte for byte", flush=True)
+    else:
+        print(f"{name} is not what the corpora give: run make topics and commit it", flush=True)
+    return is_right
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import hashlib
 import random
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +24,7 @@ from routing_service.topics.dialogue_features import (
     STAY_FEATURES,
     TARGET_FEATURES,
     Reading,
+    best_other,
     opening_features,
     read,
     stay_features,
@@ -35,23 +36,37 @@ from routing_service.topics.topic_detector import TopicQuestion
 from routing_service.topics.word_knowledge import WordKnowledge
 from topics_training import choice_model
 from topics_training.conversations import converse
-from topics_training.corpora import Corpus, Turn
+from topics_training.corpora import SHARE_ALIKE, Corpus, Turn
 from topics_training.knowledge import Text, learn
+from topics_training.manners import Wording, learn_manner, nothing_learned
 from topics_training.registries import mixed, of_intents, thinned
 
 _FOLDS: Final = 2
 _EPISODES: Final = 60
-_VARIANTS: Final = 2
+_VARIANTS: Final = 12
+_VARIANTS_EACH_BARE: Final = 4
+_VARIANTS_OF_MESSAGES: Final = 12
+"""Registries that dialogues, and single messages, are asked with. Of those for dialogues one in so
+many has no examples; others have few or none by chance."""
 _CONVERSATIONS: Final = 120
+_PLAYED: Final = 40
+_PLAYED_SHARE: Final = 0.09
+"""Dialogues of a corpus that one registry is asked with: so many, or this share if that is less."""
+_MESSAGES_SHARE: Final = 0.05
 _MISLED: Final = 0.2
 _WHOLE: Final = 0.75
 _LEAVES_WEIGHT: Final = 0.4
-"""Made-up conversations and misled agents leave more often than people do, about one in eight."""
+_LEAVES_WEIGHT_OF_SEVERAL: Final = 0.8
+"""Made-up conversations and misled agents leave more often than people do, about one in eight; so
+do the dialogues of STAR. With those of another corpus beside them it takes less of a weight."""
 
-_RISING: Final = ("fit_gap", "target_gap", "fit_present", "share_present", "present_")
+_RISING: Final = ("fit_gap", "target_gap", "fit_present", "share_present", "present_", "manner")
 _FALLING: Final = ("fit_other", "share_other", "other_")
 """Whatever the corpus: the better the present agent fits, the likelier is staying; the better
 another fits, the less."""
+
+_UNWEIGHTED: Final = (0.0,) * len(TARGET_FEATURES)
+"""Questions are read before it is known what their features are worth."""
 
 _DIGITS: Final = 4
 
@@ -77,15 +92,18 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
     parts = _parts(texts, _names(corpora, texts))
     fit = choice_model.fit(list(_fit_groups(corpora, excluded, texts, parts)))
     questions = list(_questions(corpora, excluded, texts, parts, fit.tolist()))
-    target = choice_model.fit([group for one in questions if (group := one.target_group())])
-    stay: list[tuple[list[float], bool]] = []
-    opening: list[tuple[list[float], bool]] = []
-    for one in questions:
-        if one.reading.present < 0:
-            opening.append(one.opening_row())
-        elif one.owner >= 0:
-            stay.append(one.stay_row(target.tolist()))
+    opening = [one.opening_row() for one in questions if one.reading.present < 0]
+    asked = [one for one in questions if one.reading.present >= 0 and one.owner >= 0]
+    target = choice_model.fit([group for one in asked if (group := one.target_group())])
     knowledge = learn(texts, names=_names(corpora, texts))
+    dialogues = sum(not corpus.has_intents for corpus in corpora)
+    # From one corpus alone it would be that corpus's manner: it misleads on every other.
+    learn_it = learn_manner if dialogues > 1 else nothing_learned
+    manner, worths = learn_it([one.wording() for one in asked], knowledge)
+    stay = [
+        (one.stay_row(target.tolist(), *worth), one.owner == one.reading.present)
+        for one, worth in zip(asked, worths, strict=True)
+    ]
     parameters = Parameters(
         format=FORMAT,
         version="",
@@ -98,15 +116,19 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
         ),
         fit=_named(FIT_FEATURES, fit),
         target=_named(TARGET_FEATURES, target),
-        stay=_forest(STAY_FEATURES, stay, trees=120, weight_if_not=_LEAVES_WEIGHT),
+        stay=_forest(STAY_FEATURES, stay, trees=120, weight_if_not=_leaves_weight(corpora)),
         opening=_forest(OPENING_FEATURES, opening, trees=60),
+        manner=dict(manner.said),
+        manner_asked=dict(manner.asked),
         words=dict(sorted(knowledge.weights.items())),
         groups=tuple(knowledge.groups),
     )
     # Of what the file will be read as: a whole number in it is read as a fraction.
     as_read = msgspec.json.decode(msgspec.json.encode(parameters), type=Parameters)
     digest = hashlib.sha256(msgspec.json.encode(as_read)).hexdigest()
-    return msgspec.structs.replace(parameters, version=f"{FORMAT}-{digest[:10]}")
+    shared = [corpus.name for corpus in corpora if corpus.name in SHARE_ALIKE]
+    version = "-".join((str(FORMAT), *shared, digest[:10]))
+    return msgspec.structs.replace(parameters, version=version)
 
 
 def labelled_texts(corpora: Sequence[Corpus], excluded: Excluded = ()) -> list[Text]:
@@ -226,14 +248,14 @@ def _made_up(
             continue
         index = AgentIndex(episode.agents, part.knowledge)
         for question, place in converse(chance, episode.messages, index.agent_ids, corpus.language):
-            yield Asked(read(question, index, fit), place)
+            yield Asked(read(question, index, fit, _UNWEIGHTED), place)
         for text, place in episode.messages[:6]:
-            yield Asked(read(_opening(index, text), index, fit), place)
+            yield Asked(read(_opening(index, text), index, fit, _UNWEIGHTED), place)
         held = {intent for agent in episode.intents for intent in agent}
         strangers = sorted(by_intent.keys() - held)
         for intent in chance.sample(strangers, min(1, len(strangers))):
             text = chance.choice(by_intent[intent])
-            yield Asked(read(_opening(index, text), index, fit), -1)
+            yield Asked(read(_opening(index, text), index, fit, _UNWEIGHTED), -1)
 
 
 def _opening(index: AgentIndex, text: str) -> TopicQuestion:
@@ -274,10 +296,14 @@ def _requests(corpus: Corpus, excluded: Excluded) -> list[tuple[str, str]]:
 
 @dataclass(slots=True)
 class Asked:
-    """A question of a dialogue, read, with the place of its owner; -1: it is nobody's."""
+    """A question, read, with the place of its owner; -1: it is nobody's.
+
+    dialogue: of the corpora, that it stands in; "" if it was made up.
+    """
 
     reading: Reading
     owner: int
+    dialogue: str = ""
 
     def target_group(self) -> tuple[list[list[float]], int] | None:
         """Return the agents that it could go to, where it does leave the present one."""
@@ -285,16 +311,22 @@ class Asked:
         if present < 0 or self.owner in (-1, present):
             return None
         places = [i for i in range(len(self.reading.fit)) if i != present]
-        rows = _rows(self.reading.targets)
+        rows = _rows([*self.reading.fits, *self.reading.targets])
         return [rows[i] for i in places], places.index(self.owner)
 
-    def stay_row(self, target: Sequence[float]) -> tuple[list[float], bool]:
-        """Return the features of staying, and whether it stays."""
-        present = self.reading.present
-        scores = weighted(self.reading.targets, target)
-        others = [i for i in range(len(scores)) if i != present]
-        other = max(others, key=scores.__getitem__)
-        return stay_features(self.reading, scores, other), self.owner == present
+    def stay_row(self, target: Sequence[float], manner: float, manner_asked: float) -> list[float]:
+        """Return the features of staying."""
+        reading = self.reading
+        scores = weighted([*reading.fits, *reading.targets], target)
+        reading = replace(reading, target=scores)
+        return stay_features(reading, best_other(reading), manner, manner_asked)
+
+    def wording(self) -> Wording:
+        """Return how it is worded."""
+        recent = self.reading.question.recent
+        answer = recent[-1].agent_text if recent else ""
+        stays = self.owner == self.reading.present
+        return Wording(self.reading.message.whole, answer, self.dialogue, stays)
 
     def opening_row(self) -> tuple[list[float], bool]:
         """Return the features of an opening, and whether the agent that fits best is right."""
@@ -316,13 +348,17 @@ def _questions(
         yield from _made_up(chance, _pools(corpora, texts, part), part, fit)
         for corpus in corpora:
             used = {a.agent_id for a in corpus.agents if (corpus.name, a.agent_id) not in excluded}
-            variants = _VARIANTS if not corpus.has_intents else 12
-            share = 0.5 if not corpus.has_intents else 0.05
+            variants = _VARIANTS_OF_MESSAGES if corpus.has_intents else _VARIANTS
+            share = min(_PLAYED_SHARE, _PLAYED / len(corpus.dialogues))
+            if corpus.has_intents:
+                share = _MESSAGES_SHARE
             for variant in range(variants):
                 # Without some agents of the corpus, its single messages may be nobody's.
                 is_whole = not corpus.has_intents or chance.random() < _WHOLE
                 wanted = used if is_whole else set()
                 agents = _registry(chance, corpus, corpora, excluded, wanted)
+                if not corpus.has_intents and variant % _VARIANTS_EACH_BARE == 0:
+                    agents = tuple(replace(a, examples=()) if a.descriptions else a for a in agents)
                 if len(agents) < 2:
                     continue
                 index = AgentIndex(agents, part.knowledge)
@@ -336,7 +372,9 @@ def _questions(
                             continue
                         if corpus.has_intents and not part.may_use(corpus.name, question.text):
                             continue
-                        yield Asked(read(question, index, fit), index.place.get(owner, -1))
+                        reading = read(question, index, fit, _UNWEIGHTED)
+                        name = "" if corpus.has_intents else dialogue.dialogue_id
+                        yield Asked(reading, index.place.get(owner, -1), name)
 
 
 def _asked(
@@ -366,6 +404,12 @@ def _asked(
             elif turn.task_complete:
                 outcome = "complete"
             session.answered(said, holder, turn.text, outcome)
+
+
+def _leaves_weight(corpora: Sequence[Corpus]) -> float:
+    """Return what a message that leaves weighs in the training, against one that stays."""
+    dialogues = sum(not corpus.has_intents for corpus in corpora)
+    return _LEAVES_WEIGHT_OF_SEVERAL if dialogues > 1 else _LEAVES_WEIGHT
 
 
 def _rows(columns: Sequence[Sequence[float]]) -> list[list[float]]:

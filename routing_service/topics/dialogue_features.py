@@ -22,12 +22,13 @@ from routing_service.topics.topic_detector import RecentTurn, TopicQuestion
 from routing_service.topics.words import split, stem
 
 TARGET_FEATURES: Final = (
-    "fit",  # the score of how message and agent fit
+    *FIT_FEATURES,
     "was_last",  # it had the conversation just before
     "was_earlier",  # it had the conversation at some time
     "announced",  # the last answer speaks of what this agent is for
     "announced_accepted",  # the same where the message is a few words of agreement
     "remembered",  # the message has words of this agent's own turns
+    "unanswered",  # what nobody has answered so far speaks of what this agent is for
 )
 
 _SHOWN_FITS: Final = ("examples", "nearest", "description", "concepts_described", "sense")
@@ -64,10 +65,14 @@ STAY_FEATURES: Final = (
     "other_was_earlier",
     "other_announced",
     "other_remembered",
+    "other_unanswered",
     "present_announced",
     "present_remembered",
+    "present_unanswered",
     "repeats",  # words of the last answer in the message
     "repeats_self",  # words of the user's last message in the message
+    "manner",  # how the message is worded: what speaks for staying
+    "manner_asked",  # the same of how the last answer ends
 )
 
 OPENING_FEATURES: Final = (
@@ -110,8 +115,9 @@ _NUMBER_WORDS: Final = frozenset(
 class Reading:
     """A question as it is judged: among those agents that it is compared with in full.
 
-    agent_ids: who they are, in the order of their ids; agents: how many the registry has. fits,
-    targets: for each feature, its value for each of them. fit: the score of each. present: the
+    agent_ids: who they are, in the order of their ids; agents: how many the registry has. fits: for
+    each of FIT_FEATURES, its value for each of them; targets: for the rest of TARGET_FEATURES. fit:
+    the score of each by what it says of itself; target: by what the dialogue says too. present: the
     place among them of the agent who has the conversation, or had it last; -1 at an opening.
     """
 
@@ -120,20 +126,26 @@ class Reading:
     agent_ids: Sequence[str]
     agents: int
     fits: list[list[float]]
+    targets: list[list[float]]
     fit: list[float]
+    target: list[float]
     present: int
     is_released: bool
-    targets: list[list[float]]
     last_words: tuple[str, ...]
 
 
 def read(
-    question: TopicQuestion, index: AgentIndex, fit_weights: Sequence[float], most: int = 0
+    question: TopicQuestion,
+    index: AgentIndex,
+    fit_weights: Sequence[float],
+    target_weights: Sequence[float],
+    most: int = 0,
 ) -> Reading:
     """Compare a question with agents.
 
-    most: with how many in full, 0 = all. Those that have or had the conversation, and those that
-    the last answer speaks of, are among them whatever the message says.
+    fit_weights: of FIT_FEATURES. target_weights: of TARGET_FEATURES; idle where nobody has, or had,
+    the conversation. most: with how many in full, 0 = all. Those that have or had it, and
+    those that the last answer speaks of, are among them whatever the message says.
     """
     message = index.message(question.text)
     last = question.recent[-1] if question.recent else None
@@ -151,7 +163,6 @@ def read(
         announced = [announced[at] for at in fits.places] if announced else []
         agent_ids = [agent_ids[at] for at in fits.places]
         place = {agent_id: at for at, agent_id in enumerate(agent_ids)}
-    fit = weighted(fits.columns, fit_weights)
     present = place.get(question.active_agent_id, -1)
     is_released = False
     if present < 0 and not question.active_agent_id:
@@ -159,17 +170,23 @@ def read(
             if agent_id in place:
                 present, is_released = place[agent_id], True
                 break
-    targets = _targets(question, place, message, fit, announced, present)
+    fit = target = weighted(fits.columns, fit_weights)
+    targets: list[list[float]] = []
+    if present >= 0:
+        unanswered = _unanswered(question.recent, index, fits.places)
+        targets = _targets(question, place, message, announced, unanswered, present)
+        target = weighted([*fits.columns, *targets], target_weights)
     return Reading(
         question=question,
         message=message,
         agent_ids=agent_ids,
         agents=len(index.agent_ids),
         fits=fits.columns,
+        targets=targets,
         fit=fit,
+        target=target,
         present=present,
         is_released=is_released,
-        targets=targets,
         last_words=last_words,
     )
 
@@ -178,12 +195,12 @@ def _targets(  # noqa: PLR0917 - parts of one reading that is being made
     question: TopicQuestion,
     places: Mapping[str, int],
     message: Message,
-    fit: list[float],
     announced: list[float],
+    unanswered: list[float],
     present: int,
 ) -> list[list[float]]:
-    """Return TARGET_FEATURES of each agent."""
-    count = len(fit)
+    """Return TARGET_FEATURES of each agent, but for its fits."""
+    count = len(unanswered)
     was_last, was_earlier = [0.0] * count, [0.0] * count
     others = [
         places[agent_id]
@@ -202,7 +219,24 @@ def _targets(  # noqa: PLR0917 - parts of one reading that is being made
     remembered = [0.0] * count
     for place, share in _remembered(question.recent, places, message).items():
         remembered[place] = share
-    return [fit, was_last, was_earlier, announced, announced_accepted, remembered]
+    return [was_last, was_earlier, announced, announced_accepted, remembered, unanswered]
+
+
+def _unanswered(
+    recent: Sequence[RecentTurn], index: AgentIndex, places: Sequence[int]
+) -> list[float]:
+    """Return how much the latest messages without an answer speak of what each agent is for.
+
+    An agent that has the conversation by mistake has nothing to say; what it was asked since may
+    show together what one message did not. places: of the agents, in the index.
+    """
+    found = [0.0] * len(places)
+    for turn in reversed(recent):
+        if turn.agent_text:
+            break
+        said = index.mentions(split(turn.user_text))
+        found = [max(known, said[place]) for known, place in zip(found, places, strict=True)]
+    return found
 
 
 def _remembered(
@@ -240,8 +274,18 @@ def _read_stems(turn: RecentTurn) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(stem, (*split(turn.user_text), *split(turn.agent_text)))))
 
 
-def stay_features(reading: Reading, target_scores: Sequence[float], other: int) -> list[float]:
-    """Return STAY_FEATURES. other: the place of the best other agent, by target_scores."""
+def best_other(reading: Reading) -> int:
+    """Return the place of the agent that it is for if it is not for the present one; -1: nobody."""
+    if len(reading.target) == 1:
+        return -1
+    of_others = reading.target.copy()
+    of_others[reading.present] = -math.inf
+    return of_others.index(max(of_others))
+
+
+def stay_features(reading: Reading, other: int, manner: float, manner_asked: float) -> list[float]:
+    """Return STAY_FEATURES. other: the place of the best other agent. manner…: as named there."""
+    target_scores = reading.target
     question, present = reading.question, reading.present
     share_present, share_other = shares_of(reading.fit, (present, other))
     second = best_but(target_scores, (present, other), target_scores[other] - 10.0)
@@ -282,10 +326,12 @@ def stay_features(reading: Reading, target_scores: Sequence[float], other: int) 
         reading.is_released,
         held,
         len(set(question.earlier_agent_ids)),
-        *(reading.targets[i][other] for i in (1, 2, 3, 5)),
-        *(reading.targets[i][present] for i in (3, 5)),
+        *(reading.targets[i][other] for i in (0, 1, 2, 4, 5)),
+        *(reading.targets[i][present] for i in (2, 4, 5)),
         _shared(reading.message, reading.last_words),
         _shared(reading.message, tuple(split(last.user_text)) if last else ()),
+        manner,
+        manner_asked,
     ]
 
 

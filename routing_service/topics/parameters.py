@@ -26,6 +26,8 @@ TREE_DEPTH_MAX: Final = 32
 """Levels of a tree, its leaves among them: those that are learned have eight. Python compiles no
 expression of more than some two hundred."""
 _FILE: Final = "parameters.json"
+_SHARE_ALIKE: Final = "sgd"
+"""The folder of what is made of share-alike data: under its own licence, and removed as one."""
 
 
 class ParametersInvalid(Exception):
@@ -57,7 +59,8 @@ class Parameters(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that was learned. words: how much each word tells.
 
     trained_on: the corpora. agents: those of theirs that training had, as corpus:id; none named:
-    all of them.
+    all of them. manner, manner_asked: by phrase of a message, and of the end of the answer before
+    it, how much it speaks for staying.
     """
 
     format: int
@@ -67,13 +70,24 @@ class Parameters(msgspec.Struct, frozen=True, omit_defaults=True):
     target: dict[str, float]
     stay: Forest
     opening: Forest
+    manner: dict[str, float]
+    manner_asked: dict[str, float]
     words: dict[str, float]
     groups: tuple[SenseGroup, ...]
     agents: tuple[str, ...] = ()
 
 
 def shipped_parameters() -> bytes:
-    """Return the content of the file that ships."""
+    """Return the file that messages are judged by.
+
+    The share-alike one, which has learned most, where it is there; else the permissive one.
+    """
+    share_alike = files(__package__).joinpath(_SHARE_ALIKE, _FILE)
+    return share_alike.read_bytes() if share_alike.is_file() else permissive_parameters()
+
+
+def permissive_parameters() -> bytes:
+    """Return the file that nothing share-alike went into."""
     return files(__package__).joinpath(_FILE).read_bytes()
 
 

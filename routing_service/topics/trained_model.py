@@ -16,13 +16,14 @@ from routing_service.topics.compiled_forest import Probability, compiled
 from routing_service.topics.concepts import load_concepts
 from routing_service.topics.dialogue_features import (
     Reading,
+    best_other,
     opening_features,
     powers_of,
     read,
     softmax,
     stay_features,
-    weighted,
 )
+from routing_service.topics.manner import Manner
 from routing_service.topics.parameters import Parameters
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 from routing_service.topics.word_knowledge import WordKnowledge
@@ -63,6 +64,7 @@ class TrainedModel:
             groups=parameters.groups,
             concepts=load_concepts() if concepts is None else concepts,
         )
+        self._manner = Manner(parameters.manner, parameters.manner_asked, self._knowledge)
 
     def has_seen(self, corpus: str, agent_id: str) -> bool:
         """Tell whether an agent of a corpus was in what the model was trained on."""
@@ -89,7 +91,10 @@ class TrainedModel:
         """Make the detector of agents, whose order does not matter."""
         in_order = sorted(agents, key=lambda agent: agent.agent_id)
         return TrainedDetector(
-            self._parameters, self._forests, AgentIndex(in_order, self._knowledge, self._give_way)
+            self._parameters,
+            self._forests,
+            self._manner,
+            AgentIndex(in_order, self._knowledge, self._give_way),
         )
 
 
@@ -100,6 +105,7 @@ class TrainedDetector:
         self,
         parameters: Parameters,
         forests: tuple[Probability, Probability],
+        manner: Manner,
         index: AgentIndex,
     ) -> None:
         """Take over what was computed of a registry. forests: of staying, and of openings."""
@@ -107,13 +113,14 @@ class TrainedDetector:
         self._fit_weights = tuple(parameters.fit.values())
         self._target_weights = tuple(parameters.target.values())
         self._stay, self._opening = forests
+        self._manner = manner
 
     def judge(self, question: TopicQuestion) -> TopicVerdict:
         """Say for whom a message is."""
         index = self._index
         if not index.agent_ids:
             return TopicVerdict(stay=1.0 if question.active_agent_id else 0.0)
-        reading = read(question, index, self._fit_weights, AGENTS_COMPARED)
+        reading = read(question, index, self._fit_weights, self._target_weights, AGENTS_COMPARED)
         shares = self._opening_shares(reading) if reading.present < 0 else self._shares(reading)
         active = question.active_agent_id
         candidates, ids = question.candidate_ids, reading.agent_ids
@@ -137,14 +144,14 @@ class TrainedDetector:
 
     def _shares(self, reading: Reading) -> list[float]:
         """Return each agent's probability where somebody has, or last had, the conversation."""
-        present = reading.present
-        scores = weighted(reading.targets, self._target_weights)
-        if len(scores) == 1:
+        present, other = reading.present, best_other(reading)
+        if other < 0:
             return [1.0]
-        of_others = scores.copy()
+        recent = reading.question.recent
+        manner = self._manner.of(reading.message.whole, recent[-1].agent_text if recent else "")
+        stay = self._stay(stay_features(reading, other, *manner))
+        of_others = reading.target.copy()
         of_others[present] = -math.inf
-        other = of_others.index(max(of_others))
-        stay = self._stay(stay_features(reading, scores, other))
         powers = powers_of(of_others)
         leaves = (1 - stay) / sum(powers)
         shares = [leaves * power for power in powers]

@@ -405,12 +405,13 @@ def test_agents_of_the_dialogue_are_compared_whatever_the_message_says(monkeypat
     )
     detector = MODEL.for_registry(registry)
     index = detector._index
-    reading = read(question, index, tuple(MODEL._parameters.fit.values()), most=3)
+    weights = [tuple(MODEL._parameters.fit.values()), tuple(MODEL._parameters.target.values())]
+    reading = read(question, index, *weights, most=3)
     named = {agents[place].agent_id for place in (0, 1, 2, 20)}
     assert named <= set(reading.agent_ids) != set(index.agent_ids)
     assert reading.agent_ids[reading.present] == agents[0].agent_id
     assert reading.agents == 40
-    whole = read(question, index, tuple(MODEL._parameters.fit.values()))
+    whole = read(question, index, *weights)
     for at, agent_id in enumerate(reading.agent_ids):
         there = index.place[agent_id]
         assert reading.fit[at] == pytest.approx(whole.fit[there], abs=1e-12)

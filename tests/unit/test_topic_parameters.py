@@ -6,8 +6,10 @@ import hashlib
 import math
 import os
 import random
+import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,18 +19,22 @@ import pytest
 from routing_service.topics import load_topic_model
 from routing_service.topics.compiled_forest import compiled
 from routing_service.topics.parameters import (
+    FORMAT,
     TREE_DEPTH_MAX,
     Forest,
     Parameters,
     ParametersInvalid,
     Tree,
     parse_parameters,
+    permissive_parameters,
     shipped_parameters,
 )
 from routing_service.topics.trained_model import TrainedModel
 
 ROOT = Path(__file__).parents[2]
+SHARE_ALIKE = ROOT / "routing_service" / "topics" / "sgd"
 SHIPPED = parse_parameters(shipped_parameters())
+PERMISSIVE = parse_parameters(permissive_parameters())
 
 
 def known_as(token: bytes) -> bytes:
@@ -42,32 +48,91 @@ def encoded(**changed: object) -> bytes:
     return msgspec.json.encode(msgspec.structs.replace(SHIPPED, **changed))
 
 
-def test_what_ships_was_trained_on_what_may_ship():
-    """SGD is share-alike: nothing that is made of it is in the file."""
-    assert SHIPPED.trained_on == ("star", "massive", "clinc150")
+def test_nothing_share_alike_is_in_the_permissive_file():
+    """What is made of SGD stands apart, under its licence, and is what is used where it is."""
+    assert PERMISSIVE.trained_on == ("star", "massive", "clinc150")
+    assert SHIPPED.trained_on == ("star", "massive", "clinc150", "sgd")
+    assert shipped_parameters() == (SHARE_ALIKE / "parameters.json").read_bytes()
 
 
 def test_agents_of_the_training_are_known():
     """A file may name them; one that names none had all of its corpora."""
     unnamed = TrainedModel(msgspec.structs.replace(SHIPPED, agents=()))
     assert unnamed.has_seen("star", "any")
-    assert not unnamed.has_seen("sgd", "hotels")
+    assert not unnamed.has_seen("other", "hotels")
     named = TrainedModel(msgspec.structs.replace(SHIPPED, agents=("star:hotel",)))
     assert named.has_seen("star", "hotel")
     assert not named.has_seen("star", "bank")
     assert not named.has_seen("", "hotel")
 
 
-def test_version_names_the_content():
+def test_share_alike_parameters_say_their_licence():
+    """Beside the file, in the distribution's metadata, and who made what it is made of."""
+    licence = (SHARE_ALIKE / "LICENSE").read_text("utf-8")
+    assert licence.startswith("Creative Commons Attribution-ShareAlike 4.0 International")
+    assert "Section 8" in licence
+    said = (SHARE_ALIKE / "README.md").read_text("utf-8")
+    for needed in ("CC BY-SA 4.0", "arXiv:1909.05855", "What was changed", f"`{FORMAT}-sgd-`"):
+        assert needed in said
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["license"] == "Apache-2.0 AND CC-BY-SA-4.0"
+    assert "routing_service/topics/sgd/LICENSE" in project["license-files"]
+
+
+def test_service_does_without_the_share_alike_folder(tmp_path):
+    """Whoever must not ship it removes it, and the permissive parameters judge."""
+    package = tmp_path / "routing_service"
+    shutil.copytree(
+        SHARE_ALIKE.parents[1],
+        package,
+        ignore=lambda folder, _: {"sgd"} if Path(folder).name == "topics" else set(),
+    )
+    asked = """
+from routing_service import topics
+from routing_service.topics.agent_index import AgentText
+from routing_service.topics.topic_detector import TopicQuestion
+
+model = topics.load_topic_model()
+described = {"hotels": "Finds hotel rooms", "banks": "Account balance and transfers"}
+agents = [AgentText(name, (name,), (said,)) for name, said in described.items()]
+question = TopicQuestion("what is my account balance", candidate_ids=tuple(described))
+best, _ = model.for_agents(agents).judge(question).ranked[0]
+print(topics.__file__, model.version, best)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = f"{package / 'topics' / '__init__.py'} {PERMISSIVE.version} banks"
+    assert done.stdout.split("\n")[0] == found
+
+
+@pytest.mark.parametrize(
+    ("parameters", "before"), [(SHIPPED, "-sgd"), (PERMISSIVE, "")], ids=["sgd", "permissive"]
+)
+def test_version_names_the_content(parameters, before):
     """Two files with one version have the same numbers; logs and events name it."""
-    unnamed = msgspec.json.encode(msgspec.structs.replace(SHIPPED, version=""))
-    assert SHIPPED.version == f"{SHIPPED.format}-{hashlib.sha256(unnamed).hexdigest()[:10]}"
+    unnamed = msgspec.json.encode(msgspec.structs.replace(parameters, version=""))
+    digest = hashlib.sha256(unnamed).hexdigest()[:10]
+    assert parameters.version == f"{FORMAT}{before}-{digest}"
     assert load_topic_model().version == SHIPPED.version
 
 
-def test_file_is_small():
-    """It is in every wheel and image, and read at every start."""
-    assert len(shipped_parameters()) < 1024 * 1024
+@pytest.mark.parametrize("content", [shipped_parameters(), permissive_parameters()])
+def test_file_is_small(content):
+    """It is in every wheel and image, and one is read at every start."""
+    assert len(content) < 1536 * 1024
+
+
+def test_manner_is_learned_of_several_corpora():
+    """Of one corpus alone it would be that corpus's manner, and mislead on every other."""
+    assert len(SHIPPED.manner) > 1000
+    assert len(SHIPPED.manner_asked) > 1000
+    assert PERMISSIVE.manner == PERMISSIVE.manner_asked == {}
 
 
 @pytest.mark.parametrize(
