@@ -58,19 +58,20 @@ class SenseGroup:
         for token in tokens:
             known = find(token)
             if known is not None:
-                squares += known[0]
-                for sense, leaning in zip(known[1::2], known[2::2], strict=True):
+                values = iter(known)
+                squares += next(values)
+                for sense, leaning in zip(values, values):  # noqa: B905 - there are as many
                     scores[sense] += leaning - LEANING_ZERO
         if not squares:
             return ()
         scale = 1 / (LEANING_STEPS * math.sqrt(squares))
         odds = [bias + scale * score for bias, score in zip(self.biases, scores, strict=True)]
-        best = max(odds)
-        powers = [math.exp(score - best) for score in odds]
-        least = sum(powers) * _PROBABILITY_MIN
+        exp, best = math.exp, max(odds)
+        powers = [exp(score - best) for score in odds]
+        whole = sum(powers)
+        least = whole * _PROBABILITY_MIN
         likely = [(power, sense) for sense, power in enumerate(powers) if power >= least]
         likely.sort(reverse=True)
-        whole = sum(powers)
         return tuple((sense, power / whole) for power, sense in likely[:SENSES_KEPT])
 
 
