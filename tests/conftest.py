@@ -31,6 +31,31 @@ settings.register_profile("dev", deadline=None, suppress_health_check=[HealthChe
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
+LONG_FIRST = (
+    "tests/clients/test_frontends_together.py",
+    "tests/clients/test_java_client.py",
+    "tests/clients/test_go_client.py",
+    "tests/clients/test_browser_chat.py",
+    "tests/clients/test_typescript_client.py",
+    "tests/torture/test_planted_bugs.py",
+    "tests/docs/test_pages.py",
+    "tests/replicas/",
+    "tests/torture/",
+    "tests/stored_data/",
+)
+"""What takes seconds a test, the longest first. A long test that begins last is waited for by all
+workers but one. Builds share locks, so they lie beside each other, with one worker."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long; the rest keeps its order."""
+
+    def place(item: pytest.Item) -> int:
+        long = (at for at, path in enumerate(LONG_FIRST) if item.nodeid.startswith(path))
+        return next(long, len(LONG_FIRST))
+
+    items.sort(key=place)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_from_outside() -> Iterator[None]:

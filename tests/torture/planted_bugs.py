@@ -14,6 +14,7 @@ The processes that a test starts have the bug too: they find it in TORTURE_BUG (
 from __future__ import annotations
 
 import copy
+import gc
 import importlib
 import os
 import sys
@@ -618,6 +619,9 @@ def hunt(bugs: Iterable[Bug]) -> list[Hunt]:
     """
     for name in IMPORTED_ONCE:
         importlib.import_module(name)
+    # Otherwise each process would look through all that was imported, and so copy it.
+    gc.collect()
+    gc.freeze()
     hunts = []
     for each in bugs:
         begun_s = time.monotonic()
