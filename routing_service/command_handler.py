@@ -147,13 +147,14 @@ class Call(msgspec.Struct, frozen=True):
 class Made(msgspec.Struct, frozen=True):
     """What an answer is made of.
 
-    turns: of a hot session, for a reply that tells of them; oldest first. task_status: of the task
-    that the answer names, None where it names none. The user's words are not among it: they are
-    kept with their message, and go along beside the answer.
+    registry: by which it was decided. turns: of a hot session, for a reply that tells of them;
+    oldest first. task_status: of the task that the answer names, None where it names none. The
+    user's words are not among it: they are kept with their message, and go along beside the answer.
     """
 
     call: Call
     decided: Decided
+    registry: Registry
     revision: int
     turns: tuple[TurnRecord, ...] = ()
     task_status: TaskStatus | None = None
@@ -237,28 +238,23 @@ class _Hot:
 class _Held:
     """A session in use: for ``async with``, which every call does, so without a generator."""
 
-    __slots__ = ("_evict", "_hot")
+    __slots__ = ("_hot", "_leave")
 
-    def __init__(self, hot: _Hot, evict: Callable[[], None]) -> None:
+    def __init__(self, hot: _Hot, leave: Callable[[_Hot], None]) -> None:
         self._hot = hot
-        self._evict = evict
+        self._leave = leave
 
     async def __aenter__(self) -> _Hot:
-        hot = self._hot
-        hot.users += 1
         try:
-            await hot.lock.acquire()
+            await self._hot.lock.acquire()
         except BaseException:
-            hot.users -= 1
-            self._evict()
+            self._leave(self._hot)
             raise
-        return hot
+        return self._hot
 
     async def __aexit__(self, *_: object) -> None:
-        hot = self._hot
-        hot.lock.release()
-        hot.users -= 1
-        self._evict()
+        self._hot.lock.release()
+        self._leave(self._hot)
 
 
 _BY_STICKINESS: Final = (RouteMessage, SetActiveAgent, CompleteTurn)
@@ -311,7 +307,14 @@ class CommandHandler:
         Raises RoutingError; StoreError where the store fails (then the call happened whole or not
         at all, and a repeat with its request_id says which).
         """
-        async with self._session(call.key) as hot:
+        # As _session, but every message comes this way: its two coroutines are a step too many.
+        hot = self._come(call.key)
+        try:
+            await hot.lock.acquire()
+        except BaseException:
+            self._leave(hot)
+            raise
+        try:
             try:
                 return await self._attempt(hot, call, command, make_answer)
             except RevisionConflict:
@@ -337,6 +340,9 @@ class CommandHandler:
             except (StoreError, asyncio.CancelledError):
                 hot.forget()
                 raise
+        finally:
+            hot.lock.release()
+            self._leave(hot)
 
     async def read(self, key: SessionKey, access: Access) -> SessionView:
         """Return a session as it stands. Raises UNKNOWN_SESSION; what Access is refused with."""
@@ -520,7 +526,9 @@ class CommandHandler:
         self, hot: _Hot, call: Call, command: Command, make_answer: MakeAnswer
     ) -> Handled:
         """Decide once on what is believed of the session, and try to commit it."""
-        state = await self._loaded(call.key, hot)
+        state = hot.state
+        if state is None or self._store.shared_writers:
+            state = await self._loaded(call.key, hot)
         if state is not None and state.erased:
             # Nor is an answer given again: it may be there still, if the erasure was interrupted.
             await self._confirm(call.key, state)
@@ -554,7 +562,7 @@ class CommandHandler:
             await self._confirm(call.key, state)
             base = state.revision if state else 0
             turns = await self._told_turns(hot, call.key, decided)
-            answer = make_answer(Made(call, decided, base, turns))
+            answer = make_answer(Made(call, decided, registry, base, turns))
             message = await self._words(call.key, hot, decided.decision)
             return Handled(answer, base, replayed=False, message=message, decided=decided)
         if not decided.decision.events:
@@ -564,7 +572,7 @@ class CommandHandler:
             if seen is not None:
                 return await self._replay(hot, call, seen)
             await self._confirm(call.key, state)
-            made = Made(call, decided, decided.state.revision)
+            made = Made(call, decided, registry, decided.state.revision)
             return Handled(
                 make_answer(made), decided.state.revision, replayed=False, decided=decided
             )
@@ -603,7 +611,7 @@ class CommandHandler:
         else:
             # The session has another one by now.
             status = await self._stored_status(key, decision.task_id)
-        answer = make_answer(Made(call, decided, revision, turns, status))
+        answer = make_answer(Made(call, decided, registry, revision, turns, status))
         change = Change(
             revision=revision,
             time_us=decided.now_us,
@@ -1009,11 +1017,21 @@ class CommandHandler:
 
     def _session(self, key: SessionKey) -> _Held:
         """Hold one session: its calls take turns here, in the order in which they came."""
+        return _Held(self._come(key), self._leave)
+
+    def _come(self, key: SessionKey) -> _Hot:
+        """Count one in who uses a session: it stays in the cache until it is let go of."""
         hot = self._hot.get(key)
         if hot is None:
             hot = self._hot[key] = _Hot()
         self._hot.move_to_end(key)
-        return _Held(hot, self._evict)
+        hot.users += 1
+        return hot
+
+    def _leave(self, hot: _Hot) -> None:
+        hot.users -= 1
+        if len(self._hot) > self._cache_max:
+            self._evict()
 
     def _keep_fold(self, key: SessionKey, hot: _Hot) -> None:
         """Keep a session's recent turns, and let go of those that were not used for longest."""

@@ -21,16 +21,18 @@ def next_due_us(state: SessionState, registry: Registry) -> int | None:
     Microseconds since 1970; a time that has passed is due at once. By this registry: one that is
     reloaded may set another time, which then holds from the session's next change on.
     """
-    times = []
-    if state.open_turns:
-        timeout_us = registry.limits.turn_timeout_us
-        times = [turn.dispatched_us + timeout_us for turn in state.open_turns]
+    due_us = None
+    for turn in state.open_turns:
+        time_us = turn.dispatched_us + registry.limits.turn_timeout_us
+        if due_us is None or time_us < due_us:
+            due_us = time_us
     task = state.task
     if task is not None and task.expire_us is not None and task.status.is_open:
-        times.append(task.expire_us)
+        due_us = task.expire_us if due_us is None else min(due_us, task.expire_us)
     if ownership.has_time_outs(state, registry):
-        times += ownership.due_times(Draft.standing(state, registry))
-    return max(0, min(times)) if times else None
+        times = ownership.due_times(Draft.standing(state, registry))
+        due_us = min(times if due_us is None else (*times, due_us), default=None)
+    return None if due_us is None else max(0, due_us)
 
 
 def decide_expire(draft: Draft) -> Decision:

@@ -317,7 +317,7 @@ def _opened(event: ev.MessageRouted, position: tuple[int, int], now_us: int) -> 
 
 def _size(text: str, items: tuple[ev.Item, ...]) -> int:
     """Say what a message weighs on the wire, without what frames it: words and items, as UTF-8."""
-    size_bytes = _utf8_bytes(text)
+    size_bytes = len(text) if text.isascii() else _utf8_bytes(text)
     for item in items:
         size_bytes += len(item.content_type) + len(item.data or b"")
         size_bytes += _utf8_bytes(item.text or "") + _utf8_bytes(item.uri or "")

@@ -167,7 +167,9 @@ class RoutingServicer:
 
     def _cards_now(self) -> pm.AgentCards:
         """Return the cards of the registry in force."""
-        registry = self._handler.registry
+        return self._cards_of(self._handler.registry)
+
+    def _cards_of(self, registry: Registry) -> pm.AgentCards:
         if self._cards.registry is not registry:
             self._cards = pm.AgentCards(registry)
         return self._cards
@@ -180,8 +182,7 @@ class RoutingServicer:
         self, caller: Caller, request: routing_service_pb2.RouteRequest, record: CallRecord
     ) -> Answered:
         present = dict(request.ListFields())
-        command = _route_in(request, present, caller)
-        access = Access(command.profile.user_id, must_be_owner=True)
+        command, access = _route_in(request, present, caller)
         session_id = request.session_id or await self._session_for(caller, request, command, access)
         call = Call(
             key=SessionKey(caller.tenant, session_id),
@@ -279,7 +280,7 @@ class RoutingServicer:
     def _route_out(self, made: Made) -> Answer:
         decision = made.decided.decision
         state = made.decided.state
-        cards = self._cards_now()
+        cards = self._cards_of(made.registry)
         locale = pm.locale_of(state)
         response = routing_service_pb2.RouteResponse(
             session_id=made.call.key.session_id,
@@ -334,7 +335,7 @@ class RoutingServicer:
 
     def _set_active_out(self, made: Made) -> Answer:
         decision = made.decided.decision
-        cards = self._cards_now()
+        cards = self._cards_of(made.registry)
         locale = pm.locale_of(made.decided.state)
         response = routing_service_pb2.SetActiveAgentResponse(
             session_id=made.call.key.session_id,
@@ -396,7 +397,7 @@ class RoutingServicer:
     def _clear_out(self, made: Made) -> Answer:
         decision = made.decided.decision
         state = made.decided.state
-        cards = self._cards_now()
+        cards = self._cards_of(made.registry)
         locale = pm.locale_of(state)
         previous = decision.previous_agent
         response = routing_service_pb2.ClearActiveAgentResponse(
@@ -435,7 +436,7 @@ class RoutingServicer:
     def _complete_out(self, made: Made) -> Answer:
         decision = made.decided.decision
         state = made.decided.state
-        cards = self._cards_now()
+        cards = self._cards_of(made.registry)
         locale = pm.locale_of(state)
         response = routing_service_pb2.CompleteTurnResponse(
             session_id=made.call.key.session_id,
@@ -496,7 +497,7 @@ class RoutingServicer:
         return Answered(_whole(_RESUME_DISPATCH_TAG, handled, record), handled.replayed)
 
     def _resume_out(self, made: Made) -> Answer:
-        cards = self._cards_now()
+        cards = self._cards_of(made.registry)
         locale = pm.locale_of(made.decided.state)
         response = routing_service_pb2.ResumeTaskResponse(
             session_id=made.call.key.session_id,
@@ -726,8 +727,8 @@ def _is_told(turn: OpenTurn, access: Access, registry: Registry) -> bool:
 
 def _route_in(
     request: routing_service_pb2.RouteRequest, present: Present, caller: Caller
-) -> cmd.RouteMessage:
-    """Check a message and return it as the core has it.
+) -> tuple[cmd.RouteMessage, Access]:
+    """Check a message and return it as the core has it, and as whom its caller comes.
 
     What a request does not have needs no check, and most have ids and words alone.
     """
@@ -760,8 +761,9 @@ def _route_in(
         items, metadata = pm.items_in(request.items), dict(request.metadata)
         locale, channel = request.locale, request.channel
     checks.done()
-    user_id = rights.as_speaker(caller, request.user_id).user_id
-    return cmd.RouteMessage(
+    access = rights.as_speaker(caller, request.user_id)
+    user_id = access.user_id
+    command = cmd.RouteMessage(
         request_id=request_id or new_uuid7(),
         text=text,
         new_task_id=new_uuid7(),
@@ -778,6 +780,7 @@ def _route_in(
         literal_text=request.literal_text,
         quick_reply_id=quick_reply_id,
     )
+    return command, access
 
 
 def _set_active_in(
