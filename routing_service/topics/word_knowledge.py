@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Final
 
@@ -38,6 +39,16 @@ Senses = tuple[tuple[int, float], ...]
 """Senses with their probabilities, the likeliest first."""
 
 
+@lru_cache(maxsize=8192)
+def _unpacked(values: bytes) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Return the square of a token's length, and its senses with their leanings.
+
+    Kept for the tokens that people use: all of them unpacked would take ten times the memory.
+    """
+    pairs = zip(values[1::2], values[2::2], strict=True)
+    return values[0], tuple((sense, leaning - LEANING_ZERO) for sense, leaning in pairs)
+
+
 @dataclass(frozen=True, slots=True)
 class SenseGroup:
     """Things that messages ask for, told apart from one another: learned together, of one corpus.
@@ -58,10 +69,10 @@ class SenseGroup:
         for token in tokens:
             known = find(token)
             if known is not None:
-                values = iter(known)
-                squares += next(values)
-                for sense, leaning in zip(values, values):  # noqa: B905 - there are as many
-                    scores[sense] += leaning - LEANING_ZERO
+                square, leanings = _unpacked(known)
+                squares += square
+                for sense, leaning in leanings:
+                    scores[sense] += leaning
         if not squares:
             return ()
         scale = 1 / (LEANING_STEPS * math.sqrt(squares))
