@@ -40,6 +40,7 @@ _LOOSENESS: Final = 50.0
 """How far the texts are trusted against leanings of nothing."""
 _STEPS: Final = 60
 """Of the fit: it need not converge, the last steps change no verdict."""
+_PAIR_WORTH: Final = 0.7
 _CONCEPT_WORTH: Final = 1.5
 """Words that a concept is worth: it is right for words that no text had."""
 
@@ -137,7 +138,7 @@ def _group(name: str, tokens_of: list[list[str]], intents: list[str]) -> SenseGr
     worth = np.array(
         [
             (1 + math.log((len(tokens_of) + 1) / (counts[token] + 1)))
-            * (_CONCEPT_WORTH if token[0] == "@" else 1.0)
+            * (_CONCEPT_WORTH if token[0] == "@" else _PAIR_WORTH if " " in token else 1.0)
             for token in vocabulary
         ]
     )

@@ -18,19 +18,18 @@ import msgspec
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from routing_service.topics.agent_index import FIT_FEATURES, AgentIndex, AgentText
+from routing_service.topics.agent_index import FIT_WEIGHTS, AgentIndex, AgentText
 from routing_service.topics.dialogue_features import (
-    OPENING_FEATURES,
     STAY_FEATURES,
     TARGET_FEATURES,
     Reading,
     best_other,
-    opening_features,
     read,
     stay_features,
     weighted,
 )
 from routing_service.topics.evaluation import Session
+from routing_service.topics.opening_features import OPENING_FEATURES, opening_features
 from routing_service.topics.parameters import FORMAT, Forest, Parameters, Tree
 from routing_service.topics.topic_detector import TopicQuestion
 from routing_service.topics.word_knowledge import WordKnowledge
@@ -42,19 +41,25 @@ from topics_training.manners import Wording, learn_manner, nothing_learned
 from topics_training.registries import mixed, of_intents, thinned
 
 _FOLDS: Final = 2
+_MESSAGE_FOLDS: Final = 5
+_MESSAGE_FOLDS_USED: Final = 3
 _EPISODES: Final = 60
 _VARIANTS: Final = 12
 _VARIANTS_EACH_BARE: Final = 4
-_VARIANTS_OF_MESSAGES: Final = 12
-"""Registries that dialogues, and single messages, are asked with. Of those for dialogues one in so
-many has no examples; others have few or none by chance."""
+"""Registries that dialogues are asked with. Of those one in so many has no examples; others have
+few or none by chance."""
 _CONVERSATIONS: Final = 120
 _PLAYED: Final = 40
 _PLAYED_SHARE: Final = 0.09
 """Dialogues of a corpus that one registry is asked with: so many, or this share if that is less."""
-_MESSAGES_SHARE: Final = 0.05
 _MISLED: Final = 0.2
 _WHOLE: Final = 0.75
+_OPENING_EPISODES: Final = 25
+_OPENING_REGISTRIES: Final = 25
+_OPENINGS_EACH: Final = 40
+_OPENING_TREES: Final = 60
+_NOBODYS_WEIGHT: Final = 0.3
+"""Registries without the agent that is asked for are more here than anywhere else."""
 _LEAVES_WEIGHT: Final = 0.4
 _LEAVES_WEIGHT_OF_SEVERAL: Final = 0.8
 """Made-up conversations and misled agents leave more often than people do, about one in eight; so
@@ -92,7 +97,10 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
     parts = _parts(texts, _names(corpora, texts))
     fit = choice_model.fit(list(_fit_groups(corpora, excluded, texts, parts)))
     questions = list(_questions(corpora, excluded, texts, parts, fit.tolist()))
-    opening = [one.opening_row() for one in questions if one.reading.present < 0]
+    openings = [
+        *(one for one in questions if one.reading.present < 0),
+        *_openings(corpora, excluded, texts, parts, fit.tolist()),
+    ]
     asked = [one for one in questions if one.reading.present >= 0 and one.owner >= 0]
     target = choice_model.fit([group for one in asked if (group := one.target_group())])
     knowledge = learn(texts, names=_names(corpora, texts))
@@ -104,6 +112,7 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
         (one.stay_row(target.tolist(), *worth), one.owner == one.reading.present)
         for one, worth in zip(asked, worths, strict=True)
     ]
+    leaves = _leaves_weight(corpora)
     parameters = Parameters(
         format=FORMAT,
         version="",
@@ -114,10 +123,20 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
             for agent in corpus.agents
             if (corpus.name, agent.agent_id) not in excluded
         ),
-        fit=_named(FIT_FEATURES, fit),
+        fit=_named(FIT_WEIGHTS, fit),
         target=_named(TARGET_FEATURES, target),
-        stay=_forest(STAY_FEATURES, stay, trees=120, weight_if_not=_leaves_weight(corpora)),
-        opening=_forest(OPENING_FEATURES, opening, trees=60),
+        stay=_forest(
+            STAY_FEATURES,
+            stay,
+            trees=120,
+            weights=[1.0 if stays else leaves for _, stays in stay],
+        ),
+        opening=_forest(
+            OPENING_FEATURES,
+            [one.opening_row() for one in openings],
+            trees=_OPENING_TREES,
+            weights=[1.0 if one.owner >= 0 else _NOBODYS_WEIGHT for one in openings],
+        ),
         manner=dict(manner.said),
         manner_asked=dict(manner.asked),
         words=dict(sorted(knowledge.weights.items())),
@@ -169,16 +188,19 @@ def _about(corpus: Corpus, turn: Turn) -> str:
 
 
 def _parts(texts: Sequence[Text], names: Sequence[Text]) -> list[Part]:
-    """Return statistics that lack a half of the intents or of the messages, each half once."""
+    """Return statistics that lack a half of the intents, each half once, or some of the messages.
+
+    The latter lack a fifth: what ships has seen all of them, and is relied on more than half would.
+    """
     intents = sorted({text.intent for text in texts})
     random.Random(1).shuffle(intents)
     parts: list[Part] = []
     for fold in range(_FOLDS):
         held = set(intents[fold::_FOLDS])
         parts.append(_part(texts, names, [text.intent in held for text in texts]))
-    for fold in range(_FOLDS):
+    for fold in range(_MESSAGE_FOLDS_USED):
         chance = random.Random(2)
-        parts.append(_part(texts, names, [chance.randrange(_FOLDS) == fold for _ in texts]))
+        parts.append(_part(texts, names, [chance.randrange(_MESSAGE_FOLDS) == fold for _ in texts]))
     return parts
 
 
@@ -205,7 +227,7 @@ def _fit_groups(
             if len(episode.agents) > 1:
                 index = AgentIndex(episode.agents, part.knowledge)
                 for text, place in episode.messages:
-                    yield _rows(index.fits(index.message(text)).columns), place
+                    yield _fit_rows(index, text), place
         for _ in range(_EPISODES):
             corpus = chance.choice(corpora)
             usable = [r for r in requests[corpus.name] if part.may_use(corpus.name, r[0])]
@@ -214,7 +236,14 @@ def _fit_groups(
             if len(agents) > 1:
                 index = AgentIndex(agents, part.knowledge)
                 for text, owner in batch:
-                    yield _rows(index.fits(index.message(text)).columns), index.place[owner]
+                    yield _fit_rows(index, text), index.place[owner]
+
+
+def _fit_rows(index: AgentIndex, text: str) -> list[list[float]]:
+    """Return the features of each agent, as they are and as far as this registry trusts them."""
+    message = index.message(text)
+    rows = _rows(index.fits(message).columns)
+    return [[*row, *(message.trust * value for value in row)] for row in rows]
 
 
 def _pools(
@@ -240,7 +269,7 @@ def _made_up(
     part: Part,
     fit: Sequence[float],
 ) -> Iterator[Asked]:
-    """Yield conversations with agents that never were, and messages that are for none of them."""
+    """Yield conversations with agents that never were."""
     for _ in range(_CONVERSATIONS if pools else 0):
         corpus, by_intent = chance.choice(pools)
         episode = of_intents(chance, by_intent, messages_each=6)
@@ -249,13 +278,61 @@ def _made_up(
         index = AgentIndex(episode.agents, part.knowledge)
         for question, place in converse(chance, episode.messages, index.agent_ids, corpus.language):
             yield Asked(read(question, index, fit, _UNWEIGHTED), place)
-        for text, place in episode.messages[:6]:
-            yield Asked(read(_opening(index, text), index, fit, _UNWEIGHTED), place)
-        held = {intent for agent in episode.intents for intent in agent}
-        strangers = sorted(by_intent.keys() - held)
-        for intent in chance.sample(strangers, min(1, len(strangers))):
-            text = chance.choice(by_intent[intent])
-            yield Asked(read(_opening(index, text), index, fit, _UNWEIGHTED), -1)
+
+
+def _openings(
+    corpora: Sequence[Corpus],
+    excluded: Excluded,
+    texts: Sequence[Text],
+    parts: Sequence[Part],
+    fit: Sequence[float],
+) -> Iterator[Asked]:
+    """Yield messages that find nobody active, and whose they are; -1: nobody's.
+
+    To registries of agents that never were, and of real ones, of which some may be missing.
+    """
+    for number, part in enumerate(parts):
+        chance = random.Random(200 + number)
+        pools = _pools(corpora, texts, part)
+        for _ in range(_OPENING_EPISODES if pools else 0):
+            _, by_intent = chance.choice(pools)
+            episode = of_intents(chance, by_intent, messages_each=6)
+            if len(episode.agents) < 2:
+                continue
+            index = AgentIndex(episode.agents, part.knowledge)
+            held = {intent for agent in episode.intents for intent in agent}
+            strangers = sorted(by_intent.keys() - held)
+            asked = list(episode.messages[:12])
+            lost = chance.sample(strangers, min(2, len(strangers)))
+            asked += [(chance.choice(by_intent[intent]), -1) for intent in lost]
+            for text, place in asked:
+                yield Asked(read(_opening(index, text), index, fit, _UNWEIGHTED), place)
+        for corpus in corpora:
+            said = [
+                (text, owner)
+                for text, owner in _first_messages(corpus, excluded)
+                if part.may_use(corpus.name, text) or not (owner or corpus.has_intents)
+            ]
+            used = {a.agent_id for a in corpus.agents if (corpus.name, a.agent_id) not in excluded}
+            for _ in range(_OPENING_REGISTRIES if said else 0):
+                wanted = used if chance.random() < _WHOLE else set()
+                agents = _registry(chance, corpus, corpora, excluded, wanted)
+                if len(agents) < 2:
+                    continue
+                index = AgentIndex(agents, part.knowledge)
+                for text, owner in chance.sample(said, min(_OPENINGS_EACH, len(said))):
+                    place = index.place.get(owner, -1)
+                    yield Asked(read(_opening(index, text), index, fit, _UNWEIGHTED), place)
+
+
+def _first_messages(corpus: Corpus, excluded: Excluded) -> list[tuple[str, str]]:
+    """Return what opens a topic, and greetings and the like, which are nobody's."""
+    nobodys = [
+        (dialogue.turns[0].text, "")
+        for dialogue in corpus.dialogues
+        if not dialogue.turns[0].agent and not dialogue.turns[0].uncertain
+    ]
+    return [*_requests(corpus, excluded), *nobodys]
 
 
 def _opening(index: AgentIndex, text: str) -> TopicQuestion:
@@ -330,9 +407,8 @@ class Asked:
 
     def opening_row(self) -> tuple[list[float], bool]:
         """Return the features of an opening, and whether the agent that fits best is right."""
-        places = range(len(self.reading.fit))
-        best = max(places, key=self.reading.fit.__getitem__)
-        return opening_features(self.reading, best, places), self.owner == best
+        best = max(range(len(self.reading.fit)), key=self.reading.fit.__getitem__)
+        return opening_features(self.reading, best), self.owner == best
 
 
 def _questions(
@@ -347,17 +423,13 @@ def _questions(
         chance = random.Random(100 + number)
         yield from _made_up(chance, _pools(corpora, texts, part), part, fit)
         for corpus in corpora:
-            used = {a.agent_id for a in corpus.agents if (corpus.name, a.agent_id) not in excluded}
-            variants = _VARIANTS_OF_MESSAGES if corpus.has_intents else _VARIANTS
-            share = min(_PLAYED_SHARE, _PLAYED / len(corpus.dialogues))
             if corpus.has_intents:
-                share = _MESSAGES_SHARE
-            for variant in range(variants):
-                # Without some agents of the corpus, its single messages may be nobody's.
-                is_whole = not corpus.has_intents or chance.random() < _WHOLE
-                wanted = used if is_whole else set()
-                agents = _registry(chance, corpus, corpora, excluded, wanted)
-                if not corpus.has_intents and variant % _VARIANTS_EACH_BARE == 0:
+                continue
+            used = {a.agent_id for a in corpus.agents if (corpus.name, a.agent_id) not in excluded}
+            share = min(_PLAYED_SHARE, _PLAYED / len(corpus.dialogues))
+            for variant in range(_VARIANTS):
+                agents = _registry(chance, corpus, corpora, excluded, used)
+                if variant % _VARIANTS_EACH_BARE == 0:
                     agents = tuple(replace(a, examples=()) if a.descriptions else a for a in agents)
                 if len(agents) < 2:
                     continue
@@ -370,11 +442,8 @@ def _questions(
                         active = question.active_agent_id
                         if {(corpus.name, owner), (corpus.name, active)} & set(excluded):
                             continue
-                        if corpus.has_intents and not part.may_use(corpus.name, question.text):
-                            continue
                         reading = read(question, index, fit, _UNWEIGHTED)
-                        name = "" if corpus.has_intents else dialogue.dialogue_id
-                        yield Asked(reading, index.place.get(owner, -1), name)
+                        yield Asked(reading, index.place.get(owner, -1), dialogue.dialogue_id)
 
 
 def _asked(
@@ -430,10 +499,9 @@ def _forest(
     names: tuple[str, ...],
     rows: Sequence[tuple[list[float], bool]],
     trees: int,
-    weight_if_not: float = 1.0,
+    weights: Sequence[float],
 ) -> Forest:
-    """Return trees that tell whether a row is so. weight_if_not: of the rows that are not."""
-    weights = [1.0 if is_so else weight_if_not for _, is_so in rows]
+    """Return trees that tell whether a row is so. weights: of the rows."""
     # Bounds between shortened values are short themselves, and the same on every machine.
     table = np.array([[_short(value) for value in row] for row, _ in rows], dtype=np.float64)
     model = HistGradientBoostingClassifier(

@@ -38,6 +38,10 @@ FIT_FEATURES: Final = (
     "likelihood",  # of the words under this agent's examples against all agents'
 )
 
+FIT_WEIGHTS: Final = (*FIT_FEATURES, *(f"{name}_trusted" for name in FIT_FEATURES))
+"""What is learned of each: its weight, and what that gains where what messages ask for tells a
+registry's agents apart: there, words that two of them share count for less."""
+
 _CLOSE_AGENTS: Final = 6
 """Agents whose examples are compared one by one: those that fit best as a whole."""
 
@@ -50,6 +54,7 @@ _WEIGHT_MIN: Final = 0.03
 """Words that tell less are left out: they are in most messages, and would take most of the time."""
 
 _CONCEPTS_MAX: Final = 4.0
+_KNOWN_FLOOR: Final = 0.1
 
 _LIKELIHOOD_FLOOR: Final = 0.02
 _SENSE_FLOOR: Final = 0.01
@@ -84,7 +89,9 @@ class Message:
     """A message as agents are compared with it: its words, and how much each tells here.
 
     whole: its words in order, folded and with their endings, as the dialogue's features read them.
-    senses: what it asks for, by group of senses.
+    senses: what it asks for, by group of senses. trust: how far that tells these agents apart.
+    known: how much of what its words tell is told by words that some agent, or what was learned,
+    knows, from 0 to 1.
     """
 
     whole: tuple[str, ...]
@@ -93,6 +100,8 @@ class Message:
     weights: tuple[float, ...]
     length: float
     senses: tuple[Senses, ...]
+    trust: float
+    known: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,19 +188,29 @@ class AgentIndex:
         """Read a text."""
         whole, words, pairs = self._knowledge.read(text)
         weights = [sureness * self.weight(word) for word, sureness in words.items()]
-        squares = sum(
-            weight * weight
-            for word, weight in zip(words, weights, strict=True)
-            if not word.startswith("@")
-        )
+        squares = known = 0.0
+        for word, weight in zip(words, weights, strict=True):
+            if not word.startswith("@"):
+                squares += weight * weight
+                if word in self._mentioned or self._knowledge.knows(word):
+                    known += weight * weight
         return Message(
-            tuple(whole),
-            tuple(words),
-            tuple(pairs),
-            tuple(weights),
-            math.sqrt(squares),
-            self._senses.senses(self._knowledge.tokens_of(whole, words, pairs)),
+            whole=tuple(whole),
+            words=tuple(words),
+            pairs=tuple(pairs),
+            weights=tuple(weights),
+            length=math.sqrt(squares),
+            senses=self._senses.senses(self._knowledge.tokens_of(whole, words, pairs)),
+            trust=self._senses.trust,
+            known=(known + _KNOWN_FLOOR) / (squares + _KNOWN_FLOOR),
         )
+
+    def weights_here(self, fit: Sequence[float]) -> list[float]:
+        """Return what each of FIT_FEATURES is worth in this registry. fit: of FIT_WEIGHTS."""
+        trust, count = self._senses.trust, len(FIT_FEATURES)
+        return [
+            weight + trust * gain for weight, gain in zip(fit[:count], fit[count:], strict=True)
+        ]
 
     def weight(self, word: str) -> float:
         """Return how much a word tells among these agents, from 0 to 1."""

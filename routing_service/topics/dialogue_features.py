@@ -75,21 +75,6 @@ STAY_FEATURES: Final = (
     "manner_asked",  # the same of how the last answer ends
 )
 
-OPENING_FEATURES: Final = (
-    "fit_best",
-    "share_best",
-    "lead",
-    *(f"best_{name}" for name in _SHOWN_FITS),
-    *(f"says_{cue}" for cue in CUES),
-    "words",
-    "told",
-    "is_short",
-    "numbers",
-    "fits_nothing",  # no word in common with any agent
-    "known",  # how much of what the words tell is known to some agent
-    "agents",
-)
-
 _STEMS_SAID: Final = "stems of both, 1"
 """Names what is kept of a turn. Another number where it is made in another way."""
 
@@ -143,7 +128,7 @@ def read(
 ) -> Reading:
     """Compare a question with agents.
 
-    fit_weights: of FIT_FEATURES. target_weights: of TARGET_FEATURES; idle where nobody has, or had,
+    fit_weights: of FIT_WEIGHTS. target_weights: of TARGET_FEATURES; idle where nobody has, or had,
     the conversation. most: with how many in full, 0 = all. Those that have or had it, and
     those that the last answer speaks of, are among them whatever the message says.
     """
@@ -170,7 +155,7 @@ def read(
             if agent_id in place:
                 present, is_released = place[agent_id], True
                 break
-    fit = target = weighted(fits.columns, fit_weights)
+    fit = target = weighted(fits.columns, index.weights_here(fit_weights))
     targets: list[list[float]] = []
     if present >= 0:
         unanswered = _unanswered(question.recent, index, fits.places)
@@ -332,29 +317,6 @@ def stay_features(reading: Reading, other: int, manner: float, manner_asked: flo
         _shared(reading.message, tuple(split(last.user_text)) if last else ()),
         manner,
         manner_asked,
-    ]
-
-
-def opening_features(reading: Reading, best: int, places: Sequence[int]) -> list[float]:
-    """Return OPENING_FEATURES. best: the place of the best agent. places: those that may be it."""
-    words = reading.message.whole
-    (share,) = shares_of(reading.fit, (best,))
-    second = max((reading.fit[i] for i in places if i != best), default=reading.fit[best] - 10.0)
-    known = max(reading.fits[FIT_FEATURES.index("examples")])
-    described = max(reading.fits[FIT_FEATURES.index("description")])
-    return [
-        reading.fit[best],
-        share,
-        reading.fit[best] - second,
-        *(reading.fits[place][best] for place in _SHOWN_PLACES),
-        *(min(count, _CUE_MAX) for count in cues_of(words)),
-        math.log1p(len(words)),
-        reading.message.length,
-        len(words) <= _SHORT_WORDS,
-        sum(word.isdigit() or word in _NUMBER_WORDS for word in words) / (1 + len(words)),
-        known + described <= 0,
-        max(known, described),
-        math.log(reading.agents),
     ]
 
 

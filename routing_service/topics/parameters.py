@@ -13,12 +13,12 @@ from typing import Final
 
 import msgspec
 
-from routing_service.topics.agent_index import FIT_FEATURES
+from routing_service.topics.agent_index import FIT_WEIGHTS
 from routing_service.topics.dialogue_features import (
-    OPENING_FEATURES,
     STAY_FEATURES,
     TARGET_FEATURES,
 )
+from routing_service.topics.opening_features import OPENING_FEATURES
 from routing_service.topics.word_knowledge import SenseGroup
 
 FORMAT: Final = 2
@@ -103,7 +103,7 @@ def parse_parameters(content: bytes) -> Parameters:
             "make topics writes it"
         )
     for name, there, wanted in (
-        ("fit", tuple(parameters.fit), FIT_FEATURES),
+        ("fit", tuple(parameters.fit), FIT_WEIGHTS),
         ("target", tuple(parameters.target), TARGET_FEATURES),
         ("stay", parameters.stay.features, STAY_FEATURES),
         ("opening", parameters.opening.features, OPENING_FEATURES),

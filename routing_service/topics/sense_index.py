@@ -7,6 +7,7 @@ of them taken for a message that has not been seen: no setting, and no name, dec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -36,6 +37,7 @@ class SenseIndex:
     """What the agents of a registry are asked for. Immutable once made.
 
     shares: by group, how far it is relied on; what is left to 1 is for what none of them knows.
+    trust: how likely a text is its own agent's by this alone, from 0 to 1, 0 without any text.
     """
 
     def __init__(
@@ -62,7 +64,10 @@ class SenseIndex:
             give_way()
         evidence = [list(values) for values in zip(*(one.evidence() for one in held), strict=True)]
         give_way()
-        self.shares = _weighed(_spread(evidence), len(groups), 1 / max(1, self._count))
+        chance = 1 / max(1, self._count)
+        evidence = _spread(evidence)
+        self.shares = _weighed(evidence, len(groups), chance)
+        self.trust = _trust(evidence, self.shares, chance)
         self._looked_at = tuple(at for at, share in enumerate(self.shares) if share >= _GROUP_LEAST)
         self._holders = tuple(
             one.holders(share) if share >= _GROUP_LEAST else {}
@@ -175,3 +180,15 @@ def _weighed(evidence: Sequence[Sequence[float]], groups: int, chance: float) ->
         texts = len(evidence) + _ROUND_LEAST * (groups + 1)
         shares = [one / texts for one in sums]
     return tuple(shares)
+
+
+def _trust(evidence: Sequence[Sequence[float]], shares: Sequence[float], chance: float) -> float:
+    """Return how likely texts are their own agents', in the geometric mean."""
+    if not evidence:
+        return 0.0
+    rest = (1 - sum(shares)) * chance
+    logs = sum(
+        math.log(rest + sum(share * value for share, value in zip(shares, values, strict=True)))
+        for values in evidence
+    )
+    return math.exp(logs / len(evidence))

@@ -17,13 +17,13 @@ from routing_service.topics.concepts import load_concepts
 from routing_service.topics.dialogue_features import (
     Reading,
     best_other,
-    opening_features,
     powers_of,
     read,
     softmax,
     stay_features,
 )
 from routing_service.topics.manner import Manner
+from routing_service.topics.opening_features import opening_features
 from routing_service.topics.parameters import Parameters
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 from routing_service.topics.word_knowledge import WordKnowledge
@@ -162,7 +162,7 @@ class TrainedDetector:
         """Return each agent's probability at the beginning of a conversation."""
         places = range(len(reading.fit))
         best = max(places, key=reading.fit.__getitem__)
-        right = self._opening(opening_features(reading, best, places))
+        right = self._opening(opening_features(reading, best))
         by_fit = softmax(reading.fit)
         rest = 1 - by_fit[best]
         # The others share what the best leaves, but for what is nobody's: out of scope is likelier

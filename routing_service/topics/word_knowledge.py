@@ -35,6 +35,9 @@ LEANING_STEPS: Final = 2
 WHOLE: Final = "="
 """Begins a token that is a word with its ending. No stem, pair or concept does."""
 
+_BEGINNING: Final = "^"
+"""Makes a pair with the first word: many requests say at once what is to be done."""
+
 Senses = tuple[tuple[int, float], ...]
 """Senses with their probabilities, the likeliest first."""
 
@@ -101,6 +104,10 @@ class WordKnowledge:
         """Return how much a word tells; one that is not known tells most."""
         return self.weights.get(word, _NUMBER_WEIGHT if word == _NUMBER else 1.0)
 
+    def knows(self, word: str) -> bool:
+        """Tell whether a word was in what was learned from."""
+        return any(word in group.tokens for group in self.groups)
+
     def words(self, text: str) -> dict[str, float]:
         """Return the different words of a text, in order, and its concepts; WORDS_MAX at most.
 
@@ -139,7 +146,8 @@ class WordKnowledge:
     def tokens_of(whole: Sequence[str], words: Iterable[str], pairs: Iterable[str]) -> list[str]:
         """Return the same of a text that has been read."""
         endings = dict.fromkeys(word for word in whole[:WORDS_MAX] if not word.isdigit())
-        return [*(WHOLE + word for word in endings), *words, *pairs]
+        first = [f"{_BEGINNING} {word}" for word in islice(words, 1)]
+        return [*first, *(WHOLE + word for word in endings), *words, *pairs]
 
     def senses(self, text: str) -> tuple[Senses, ...]:
         """Return what a text asks for, by group."""
