@@ -125,12 +125,13 @@ class LineWriter:
 
     def flush(self) -> None:
         """Write the lines that wait."""
-        # First of all: a line that comes from now on, from another thread, calls for another.
-        self._is_due = False
         with self._lock:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
+        # First of all: a line that comes from now on, from another thread, calls for a flush of its
+        # own. And with every write, as the loop that was to flush may have ended.
+        self._is_due = False
         waiting = self._waiting
         if not waiting:
             return

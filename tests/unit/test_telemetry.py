@@ -16,6 +16,7 @@ from routing_service.storage.store import SessionKey, StoreCorrupt, StoreUnavail
 from routing_service.telemetry import (
     PRIVATE_FIELDS,
     CallLog,
+    LineWriter,
     configure_logging,
     log_failure,
 )
@@ -399,3 +400,23 @@ def test_latency_falls_into_the_bucket_whose_bound_includes_it():
     assert len(latency.bucket_counts) == len(LATENCY_BOUNDS_S) + 1
     assert latency.count == 6
     assert latency.sum_s == pytest.approx(30.0015)
+
+
+def test_lines_are_written_though_a_loop_ended_before_it_had_flushed():
+    """Neither the line that waited then nor those that come later are lost."""
+    screen = Screen()
+    writer = LineWriter(screen)
+
+    async def leave_a_line():
+        writer.write_soon(b"one")
+
+    async def wait_for_a_line():
+        writer.write_soon(b"three")
+        async with asyncio.timeout(30):
+            while "three" not in screen.text:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(leave_a_line())
+    writer.write(b"two")
+    asyncio.run(wait_for_a_line())
+    assert screen.text == "one\ntwo\nthree\n"
