@@ -74,20 +74,21 @@ def forked_commands(folder: Path) -> Iterator[Path]:
     with subprocess.Popen(
         [sys.executable, __file__, str(path)],
         cwd=ROOT,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
     ) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == READY
         try:
             yield folder
         finally:
-            process.terminate()
+            process.stdin.close()
 
 
 def serve(path: str) -> None:
-    """Take calls; returns in the process of each, as what was called."""
+    """Take calls until stdin ends; returns in the process of each, as what was called."""
     from routing_service import cli  # noqa: PLC0415 - not in the tests' own process
 
     for module in pkgutil.iter_modules(cli.__path__, "routing_service.cli."):
@@ -100,6 +101,9 @@ def serve(path: str) -> None:
     gc.freeze()
     os.write(1, READY)
     while True:
+        # Whoever keeps this process ready may be killed, and it must not stay behind.
+        if sys.stdin in select.select([listener, sys.stdin], [], [])[0]:
+            os._exit(0)
         call, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
