@@ -93,7 +93,8 @@ class SenseGroup:
 class WordKnowledge:
     """What was learned of words.
 
-    weights: how much a word tells, from 0 (in every message) to 1; absent: 1.
+    weights: how much a word tells, from 0 (in every message) to 1; absent: 1. groups: what messages
+    ask for, by corpus. concepts: by stem, and by pair of stems, what it means.
     """
 
     weights: Mapping[str, float]
