@@ -128,7 +128,8 @@ class Call(msgspec.Struct, frozen=True):
     signed in, "" where nobody does. expected_revision: None = any.
     history_turns: past turns to send along; 0 = the default, -1 = none unless locked. dry_run: only
     decide; nothing is written, audited or used up. explains_topic: the answer says what became of
-    the message's topic.
+    the message's topic. begins: the session's id was made for this call, so that nothing can be
+    stored under it.
     """
 
     key: SessionKey
@@ -142,6 +143,7 @@ class Call(msgspec.Struct, frozen=True):
     history_turns: int = 0
     dry_run: bool = False
     explains_topic: bool = False
+    begins: bool = False
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -527,7 +529,7 @@ class CommandHandler:
     ) -> Handled:
         """Decide once on what is believed of the session, and try to commit it."""
         state = hot.state
-        if state is None or self._store.shared_writers:
+        if (state is None or self._store.shared_writers) and not call.begins:
             state = await self._loaded(call.key, hot)
         if state is not None and state.erased:
             # Nor is an answer given again: it may be there still, if the erasure was interrupted.

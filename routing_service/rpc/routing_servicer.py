@@ -183,7 +183,9 @@ class RoutingServicer:
     ) -> Answered:
         present = dict(request.ListFields())
         command, access = _route_in(request, present, caller)
-        session_id = request.session_id or await self._session_for(caller, request, command, access)
+        session_id, begins = request.session_id, False
+        if not session_id:
+            session_id, begins = await self._session_for(caller, request, command, access)
         call = Call(
             key=SessionKey(caller.tenant, session_id),
             method="Route",
@@ -195,6 +197,7 @@ class RoutingServicer:
             history_turns=request.history_turns,
             dry_run=request.validate_only,
             explains_topic=request.validate_only or request.explain_topic,
+            begins=begins,
         )
         _identify(record, call)
         handled = await self._handler.handle(call, command, self._route_out)
@@ -269,13 +272,15 @@ class RoutingServicer:
         request: routing_service_pb2.RouteRequest,
         command: cmd.RouteMessage,
         access: Access,
-    ) -> str:
-        """Find the session of a message that names none."""
+    ) -> tuple[str, bool]:
+        """Find the session of a message that names none, and say whether it begins here."""
         if command.task_id:
-            return await self._handler.session_of_task(caller.tenant, command.task_id, access)
+            found = await self._handler.session_of_task(caller.tenant, command.task_id, access)
+            return found, False
         if request.request_id:
-            return derived_session_id(caller.tenant, access.user_id, command.request_id)
-        return new_uuid7()
+            # A repeat of the call has to find the same one.
+            return derived_session_id(caller.tenant, access.user_id, command.request_id), False
+        return new_uuid7(), True
 
     def _route_out(self, made: Made) -> Answer:
         decision = made.decided.decision

@@ -80,6 +80,23 @@ async def test_message_without_a_session_begins_one_with_the_supervisor(service)
         assert (status.owner, status.revision) == ("ana", 1)
 
 
+async def test_message_without_a_session_looks_for_none(tmp_path):
+    """Its id is made for it: a read could find nothing, and would cost what a read costs."""
+    loads = []
+
+    class Counting(MemoryStore):
+        async def load(self, key):
+            loads.append(key.session_id)
+            return await super().load(key)
+
+    async with serving(tmp_path, DESK, shared=Counting()) as service:
+        first = await service.chat().say("hello", session_id="")
+        assert first.revision == 1
+        assert loads == []
+        named = await service.chat("named").say("hello")
+        assert (named.revision, loads) == (1, ["named"])
+
+
 async def test_repeat_without_a_session_finds_the_same_session(service):
     """A retry of a first message does not begin a second conversation."""
     request_id = fresh_id()

@@ -268,7 +268,8 @@ def hold(verdicts, runs):
     assert verdicts.inputs >= runs
     # It would prove little if nothing came through, or only some of the RPCs were met.
     names = {path.rpartition("/")[2] for path in PATHS}
-    assert names - RARE <= verdicts.methods.keys()
+    # What is drawn differs a little: of a few hundred inputs, a few RPCs may have had none.
+    assert len(names - RARE - verdicts.methods.keys()) <= (0 if runs >= WIRE_RUNS else 3)
     assert verdicts.codes["OK"] > runs / 50
     wanted = {"INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "FAILED_PRECONDITION"}
     assert (wanted if runs >= WIRE_RUNS else {"INVALID_ARGUMENT"}) <= verdicts.codes.keys()
