@@ -62,7 +62,10 @@ def test_phrases_add_up():
 
 def test_change_of_subject_is_worded_unlike_an_answer():
     """Of the parameters that ship: whatever is wanted, and whatever was asked."""
-    manner = load_topic_model()._manner
+    model = load_topic_model()
+    if "sgd" not in model.version:
+        pytest.skip("routing_service/topics/sgd was taken away, as it may be")
+    manner = model._manner
     asked = "For how many nights?"
     leaves, _ = manner.of(("thanks", "now", "i", "need", "to", "find", "a", "zeppelin"), asked)
     stays, _ = manner.of(("two", "nights", "please"), asked)

@@ -390,7 +390,7 @@ def test_agents_that_share_little_with_a_message_make_no_difference(monkeypatch)
         assert part.stay == pytest.approx(whole.stay, abs=0.05)
         if whole.ranked[0][1] > 0.2:
             assert best(part) == best(whole)
-            assert part.ranked[0][1] == pytest.approx(whole.ranked[0][1], abs=0.1)
+            assert part.ranked[0][1] == pytest.approx(whole.ranked[0][1], abs=0.2)
 
 
 def test_agents_of_the_dialogue_are_compared_whatever_the_message_says(monkeypatch):

@@ -33,6 +33,9 @@ from routing_service.topics.trained_model import TrainedModel
 
 ROOT = Path(__file__).parents[2]
 SHARE_ALIKE = ROOT / "routing_service" / "topics" / "sgd"
+needs_share_alike = pytest.mark.skipif(
+    not SHARE_ALIKE.is_dir(), reason="routing_service/topics/sgd was taken away, as it may be"
+)
 SHIPPED = parse_parameters(shipped_parameters())
 PERMISSIVE = parse_parameters(permissive_parameters())
 
@@ -48,6 +51,7 @@ def encoded(**changed: object) -> bytes:
     return msgspec.json.encode(msgspec.structs.replace(SHIPPED, **changed))
 
 
+@needs_share_alike
 def test_nothing_share_alike_is_in_the_permissive_file():
     """What is made of SGD stands apart, under its licence, and is what is used where it is."""
     assert PERMISSIVE.trained_on == ("star", "massive", "clinc150")
@@ -66,6 +70,7 @@ def test_agents_of_the_training_are_known():
     assert not named.has_seen("", "hotel")
 
 
+@needs_share_alike
 def test_share_alike_parameters_say_their_licence():
     """Beside the file, in the distribution's metadata, and who made what it is made of."""
     licence = (SHARE_ALIKE / "LICENSE").read_text("utf-8")
@@ -112,7 +117,11 @@ print(topics.__file__, model.version, best)
 
 
 @pytest.mark.parametrize(
-    ("parameters", "before"), [(SHIPPED, "-sgd"), (PERMISSIVE, "")], ids=["sgd", "permissive"]
+    ("parameters", "before"),
+    [
+        pytest.param(SHIPPED, "-sgd", marks=needs_share_alike, id="sgd"),
+        pytest.param(PERMISSIVE, "", id="permissive"),
+    ],
 )
 def test_version_names_the_content(parameters, before):
     """Two files with one version have the same numbers; logs and events name it."""
@@ -128,6 +137,7 @@ def test_file_is_small(content):
     assert len(content) < 1536 * 1024
 
 
+@needs_share_alike
 def test_manner_is_learned_of_several_corpora():
     """Of one corpus alone it would be that corpus's manner, and mislead on every other."""
     assert len(SHIPPED.manner) > 1000
