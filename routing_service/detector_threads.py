@@ -21,11 +21,16 @@ WAITING_MAX: Final = 32
 """Calls that wait for a thread. Each has its own limit of time, so more would only be late."""
 
 _Made = TypeVar("_Made")
-_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+_Outcome = tuple[Any, Exception | None]
+_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[_Outcome]"]
 
 
 class ThreadsBusy(Exception):
-    """No thread is free, and as many calls as may be wait for one."""
+    """No thread is free, and as many calls as may be wait for one; or there are none any more."""
+
+
+class TooLate(Exception):
+    """A call took longer than it may. No TimeoutError: calls raise those of their own."""
 
 
 class DetectorThreads:
@@ -35,48 +40,91 @@ class DetectorThreads:
     """
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        # None tells a thread to end.
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads = 0
         self._open = 0
+        self._is_closed = False
 
     async def call(self, work: Callable[[], _Made], limit_s: float) -> _Made:
-        """Return what work returns, or raise what it raises.
+        """Return what work returns, or raise what it raises; see as_exception.
 
-        Raises ThreadsBusy at once, and TimeoutError after limit_s seconds; then the work goes on
-        and its result is lost.
+        Raises ThreadsBusy at once, and TooLate after limit_s seconds; then the work goes on and its
+        result is lost.
         """
-        if self._open >= THREADS_MAX + WAITING_MAX:
+        if self._is_closed or self._open >= THREADS_MAX + WAITING_MAX:
             raise ThreadsBusy
+        if self._threads < min(self._open + 1, THREADS_MAX):
+            self._start_thread()
         self._open += 1
-        if self._threads < min(self._open, THREADS_MAX):
-            self._threads += 1
-            name = f"topic-detector-{self._threads}"
-            threading.Thread(target=self._run, name=name, daemon=True).start()
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[_Made] = loop.create_future()
+        done: asyncio.Future[_Outcome] = loop.create_future()
         self._jobs.put((work, loop, done))
-        async with asyncio.timeout(limit_s):
-            return await done
+        try:
+            async with asyncio.timeout(limit_s):
+                value, error = await done
+        except TimeoutError:
+            raise TooLate(f"it took longer than {limit_s:g} s") from None
+        if error is not None:
+            raise error
+        made: _Made = value
+        return made
+
+    def close(self) -> None:
+        """Let the threads end, each when it is done with its call; wait for none of them."""
+        if not self._is_closed:
+            self._is_closed = True
+            for _ in range(self._threads):
+                self._jobs.put(None)
+
+    def _start_thread(self) -> None:
+        name = f"topic-detector-{self._threads + 1}"
+        try:
+            threading.Thread(target=self._run, name=name, daemon=True).start()
+        except RuntimeError:
+            # The system gives no more threads now; those that there are do the work.
+            if not self._threads:
+                raise
+        else:
+            self._threads += 1
 
     def _run(self) -> None:
-        while True:
-            work, loop, done = self._jobs.get()
-            value, error = None, None
-            # Nobody waits any more: its place in the queue was all that it took.
-            if not done.cancelled():
-                try:
-                    value = work()
-                except Exception as raised:  # noqa: BLE001 - it is raised where it is awaited
-                    error = raised
-            # A loop that has ended has nobody who waits.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._end, done, value, error)
+        while (job := self._jobs.get()) is not None:
+            self._carry_out(*job)
+            # A thread that waits for its next call holds nothing of the last one.
+            del job
 
-    def _end(self, done: asyncio.Future[Any], value: object, error: Exception | None) -> None:
+    def _carry_out(
+        self,
+        work: Callable[[], Any],
+        loop: asyncio.AbstractEventLoop,
+        done: asyncio.Future[_Outcome],
+    ) -> None:
+        value, error = None, None
+        # Nobody waits any more: its place in the queue was all that it took.
+        if not done.cancelled():
+            try:
+                value = work()
+            except BaseException as raised:  # noqa: BLE001 - it is raised where it is awaited
+                error = as_exception(raised)
+        # A loop that has ended has nobody who waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._end, done, (value, error))
+
+    def _end(self, done: asyncio.Future[_Outcome], outcome: _Outcome) -> None:
         self._open -= 1
-        if done.done():
-            return
-        if error is None:
-            done.set_result(value)
-        else:
-            done.set_exception(error)
+        if not done.done():
+            # As a value: a future refuses some errors, such as StopIteration.
+            done.set_result(outcome)
+
+
+def as_exception(raised: BaseException) -> Exception:
+    """Return what was raised; a RuntimeError from it where it would end a thread or the server.
+
+    Such as SystemExit, and the panics of extensions in Rust, which are no Exception.
+    """
+    if isinstance(raised, Exception):
+        return raised
+    error = RuntimeError(repr(raised))
+    error.__cause__ = raised
+    return error

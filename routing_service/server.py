@@ -181,15 +181,10 @@ class RoutingServer:
         signing_in = make_sign_in(settings)
         tls = _tls_files(settings)
         topics = _topic_judge(settings, load_model)
-
-        def load() -> Registry:
-            loaded = _load_registry(settings)
-            topics.prepare(loaded)
-            return loaded
-
-        source = RegistrySource(settings.agents, load)
+        source = RegistrySource(settings.agents, partial(_load_prepared, settings, topics))
         registry = source.registry
         async with AsyncExitStack() as opened:
+            opened.push_async_callback(topics.close)
             store = await store_opener(settings.store)
             opened.push_async_callback(store.close)
             feed = EventFeed(store)
@@ -590,6 +585,12 @@ def _load_registry(settings: Settings) -> Registry:
     return dataclasses.replace(
         checked.registry, stickiness_enabled=settings.stickiness == "enabled"
     )
+
+
+def _load_prepared(settings: Settings, topics: TopicJudge) -> Registry:
+    loaded = _load_registry(settings)
+    topics.prepare(loaded)
+    return loaded
 
 
 def _tls_files(settings: Settings) -> TlsFiles | None:

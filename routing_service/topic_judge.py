@@ -26,7 +26,7 @@ from routing_service.core.registry import Registry
 from routing_service.core.session import OTHER_AGENTS, SessionState
 from routing_service.core.topic_switch import TopicInquiry, topic_targets
 from routing_service.core.vocabulary import RouteReason
-from routing_service.detector_threads import DetectorThreads, ThreadsBusy
+from routing_service.detector_threads import DetectorThreads, ThreadsBusy, TooLate, as_exception
 from routing_service.ids import new_uuid7
 from routing_service.topics.topic_detector import (
     RECENT_TURNS_MAX,
@@ -99,8 +99,17 @@ class TopicJudge:
             return
         try:
             self._make(registry)
-        except Exception as error:  # noqa: BLE001 - as in judge()
-            self._note_failure("not_made", error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as in judge()
+            self._note_failure("not_made", as_exception(error))
+
+    async def close(self) -> None:
+        """Let go of the threads and of an attempt under way; wait for no detector."""
+        self._threads.close()
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.wait([self._making])
 
     async def opinion(
         self,
@@ -129,7 +138,7 @@ class TopicJudge:
                 verdict = await self._threads.call(
                     partial(_sound_verdict, detector, question), self._limit_s
                 )
-        except TimeoutError:
+        except TooLate:
             return self._missing("late")
         except ThreadsBusy:
             return self._missing("busy")
@@ -152,8 +161,10 @@ class TopicJudge:
         try:
             detector = self._known(registry) or self._make(registry)
             return _opinion(_sound_verdict(detector, question), self._version)
-        except Exception as error:  # noqa: BLE001 - as in opinion()
-            self._note_failure("error", error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as in opinion()
+            self._note_failure("error", as_exception(error))
             return None
 
     @property
@@ -327,7 +338,7 @@ def _is_probability(value: object) -> bool:
 
 async def _ended(making: Coroutine[None, None, None]) -> None:
     """Wait until something was made, or is not waited for any more."""
-    with suppress(TimeoutError, ThreadsBusy):
+    with suppress(TooLate, ThreadsBusy):
         await making
 
 

@@ -256,3 +256,50 @@ async def test_verdicts_that_were_not_given_are_on_the_metrics_page(tmp_path, sc
     async with named(tmp_path, counts=counts) as service:
         await routed_without_verdict(service)
     assert counts.metrics.snapshot().topics == {"no_verdict": 1}
+
+
+async def test_server_that_stopped_leaves_no_threads_and_no_attempt(tmp_path, scene, monkeypatch):
+    """A program may start many servers, one after the other; what hangs is not waited for."""
+    monkeypatch.setattr(topic_judge, "FAILURE_LOG_S", 0.0)
+    before = set(threading.enumerate())
+
+    def ours() -> set[threading.Thread]:
+        found = set(threading.enumerate()) - before
+        return {thread for thread in found if thread.name.startswith("topic-detector")}
+
+    is_asked, may_go_on = threading.Event(), threading.Event()
+    fails = iter([True])
+
+    def make(_: Registry) -> None:
+        if next(fails, False):
+            raise ConnectionError
+        is_asked.set()
+        may_go_on.wait(60)
+
+    scene.make = make
+    async with named(tmp_path) as service:
+        await routed_without_verdict(service)
+        assert await asyncio.to_thread(is_asked.wait, 60)
+    assert "topic detector" not in {task.get_name() for task in asyncio.all_tasks()}
+    left = ours()
+    assert {thread.name for thread in left} == {"topic-detector-1"}
+    may_go_on.set()
+    for thread in left:
+        await asyncio.to_thread(thread.join, 60)
+    assert not ours()
+
+
+async def test_registry_that_a_detector_exits_on_does_not_end_the_server(
+    tmp_path, scene, log_lines
+):
+    """Libraries call sys.exit where they should raise."""
+
+    def exits(_: Registry) -> None:
+        raise SystemExit(4)
+
+    scene.make = exits
+    async with named(tmp_path) as service:
+        assert (await routed_without_verdict(service)).topic_outcome == "no_verdict"
+    (line, *_) = [each for each in log_lines if each["event"] == "topic_detection_failed"]
+    assert line["cause"] == "not_made"
+    assert repr(line["exc_info"]) == "RuntimeError('SystemExit(4)')"
