@@ -9,14 +9,13 @@ message is routed as if topics were off. Nothing is made of a registry on the ev
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, SupportsFloat
 
 import structlog
 
@@ -51,6 +50,9 @@ that could not be made is tried again as often."""
 
 MAKING_S_MAX: Final = 600.0
 """How long the attempt to make a detector is waited for: models load for minutes at most."""
+
+ROUNDING_MAX: Final = 1e-6
+"""By how much probabilities may be more than 1 together: models compute in few digits."""
 
 _log = structlog.get_logger(__name__)
 
@@ -312,28 +314,44 @@ def _recent(record: TurnRecord) -> RecentTurn:
 
 
 def _sound_verdict(detector: TopicDetector, question: TopicQuestion) -> TopicVerdict:
-    """Ask a detector. Raises VerdictUnsound; a number that is none would pass every threshold."""
+    """Ask a detector; return its verdict in plain numbers.
+
+    Raises VerdictUnsound; a number that is none would pass every threshold.
+    """
     verdict = detector.judge(question)
     if not isinstance(verdict, TopicVerdict):
         raise VerdictUnsound(f"a {type(verdict).__name__} is no TopicVerdict")
-    if not _is_probability(verdict.stay):
-        raise VerdictUnsound(f"stay is {verdict.stay!r}, and no probability")
+    stay = _probability(verdict.stay)
+    ranked: dict[str, float] = {}
     before = 1.0
+    # Read once: it may be a generator.
     pairs: Any = verdict.ranked
-    for ranked in pairs:
-        if not (isinstance(ranked, tuple) and len(ranked) == 2):  # noqa: PLR2004 - a pair
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2):  # noqa: PLR2004 - a pair
             raise VerdictUnsound("ranked has something else than pairs of an id and a probability")
-        agent_id, probability = ranked
+        agent_id, probability = pair[0], _probability(pair[1])
         if agent_id not in question.candidate_ids:
             raise VerdictUnsound(f"{agent_id!r} is ranked, and no candidate")
-        if not _is_probability(probability) or probability > before:
-            raise VerdictUnsound(f"{probability!r} is no probability, or not in order")
-        before = probability
-    return verdict
+        if agent_id in ranked:
+            raise VerdictUnsound(f"{agent_id!r} is ranked twice")
+        if probability > before:
+            raise VerdictUnsound(f"{agent_id!r} is not in order: the best comes first")
+        ranked[agent_id] = before = probability
+    total = stay + sum(ranked.values())
+    if total > 1 + ROUNDING_MAX:
+        raise VerdictUnsound(f"the probabilities with stay are {total:.6g} together, more than 1")
+    return TopicVerdict(tuple(ranked.items()), stay)
 
 
-def _is_probability(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 1
+def _probability(value: object) -> float:
+    """Return a number of any kind as Python's own. Raises VerdictUnsound where it is none."""
+    if isinstance(value, SupportsFloat):
+        with suppress(TypeError, ValueError, OverflowError):
+            number = float(value)
+            # A model computes with fewer digits, and may end a little above 1.
+            if 0 <= number <= 1 + ROUNDING_MAX:
+                return min(number, 1.0)
+    raise VerdictUnsound(f"{value!r} is no probability")
 
 
 async def _ended(making: Coroutine[None, None, None]) -> None:

@@ -128,12 +128,45 @@ async def test_answer_that_is_no_verdict_decides_nothing(tmp_path, scene):
         TopicVerdict((("sales", 0.2), ("support", 0.9))),
         TopicVerdict((("premium", 0.99),)),
         TopicVerdict(("sales",)),  # type: ignore[arg-type]
+        TopicVerdict((("sales", "0.9"),)),  # type: ignore[arg-type]
+        TopicVerdict((("sales", 10**400),)),
+        TopicVerdict((("sales", 0.9), ("sales", 0.05))),
+        TopicVerdict((("sales", 0.9), ("support", 0.2))),
+        TopicVerdict((("sales", 0.9),), stay=0.11),
     ]
     async with named(tmp_path) as service:
         for answer in answers:
             scene.judge = lambda _, answer=answer: answer
             record = await routed_without_verdict(service)
             assert record.topic_outcome == "no_verdict", answer
+
+
+class Single:
+    """A number of another kind, as arrays hold them: 0.9 in single precision."""
+
+    def __float__(self) -> float:
+        """Give Python's own."""
+        return 0.8999999761581421
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        lambda: TopicVerdict(pair for pair in [("sales", 0.9)]),  # type: ignore[arg-type]
+        lambda: TopicVerdict([("sales", 0.9)]),  # type: ignore[arg-type]
+        lambda: TopicVerdict((("sales", Single()),), stay=0),  # type: ignore[arg-type]
+        lambda: TopicVerdict((("sales", 0.9), ("support", 0.1000009))),
+        lambda: TopicVerdict((("sales", 1.0000001),)),
+    ],
+    ids=["generator", "list", "single precision", "rounded sum", "rounded up"],
+)
+async def test_verdict_in_numbers_of_another_kind_decides(tmp_path, scene, verdict):
+    """Models compute with arrays, in few digits, and hand on what they have."""
+    scene.judge = lambda _: verdict()
+    async with named(tmp_path) as service:
+        routed = await service.chat().say("what does it cost", explain_topic=True)
+        assert went(routed.dispatch) == ("sales", "TOPIC_SWITCH")
+        assert routed.topic_trace.candidates[0].agent_id == "sales"
 
 
 async def test_detector_that_fails_costs_no_message(tmp_path, scene, log_lines):
