@@ -85,8 +85,11 @@ class TopicJudge:
         self._keeping = threading.Lock()
         self._candidates: dict[tuple[str, tuple[str, ...], str], frozenset[str]] = {}
         self._candidates_of: Registry | None = None
-        self._failed_s: float | None = None
-        self._failed_since = 0
+        # By cause: one that comes with every message would hide another one.
+        self._failed_s: dict[str, float] = {}
+        self._failed_since: dict[str, int] = {}
+        # Why a registry has no detector: the last attempt's.
+        self._unmade: tuple[Registry, Exception] | None = None
         self._making: asyncio.Task[None] | None = None
         self._made_s: float | None = None
 
@@ -104,7 +107,8 @@ class TopicJudge:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - as in judge()
-            self._note_failure("not_made", as_exception(error))
+            self._unmade = registry, as_exception(error)
+            self._note_failure("not_made", self._unmade[1])
 
     async def close(self) -> None:
         """Let go of the threads and of an attempt under way; wait for no detector."""
@@ -132,7 +136,7 @@ class TopicJudge:
         detector = self._known(registry)
         if detector is None:
             self._make_beside(registry)
-            return self._missing("not_made")
+            return self._missing("not_made", self._unmade_by(registry))
         try:
             if self._limit_s is None:
                 verdict = detector.judge(question)
@@ -200,6 +204,10 @@ class TopicJudge:
         # Another registry may have had its id before.
         return found[1] if found is not None and found[0]() is registry else None
 
+    def _unmade_by(self, registry: Registry) -> Exception | None:
+        unmade = self._unmade
+        return unmade[1] if unmade is not None and unmade[0] is registry else None
+
     def _make(self, registry: Registry) -> TopicDetector:
         if self._model is None:
             self._model = self._load_model()
@@ -237,19 +245,22 @@ class TopicJudge:
         return TopicOpinion((), 0.0, self._version, new_uuid7(), is_missing=True)
 
     def _note_failure(self, cause: str, error: Exception | None) -> None:
-        """Log that there is no verdict. cause: error, late, busy, or not_made."""
+        """Log that there is no verdict. cause: error, late, busy, or not_made; each by itself."""
         now_s = self._clock_s()
-        self._failed_since += 1
-        if self._failed_s is None or now_s - self._failed_s >= FAILURE_LOG_S:
-            _log.error(
-                "topic_detection_failed",
-                cause=cause,
-                topic_model=self._version,
-                failures=self._failed_since,
-                limit_s=self._limit_s,
-                exc_info=error,
-            )
-            self._failed_s, self._failed_since = now_s, 0
+        failures = self._failed_since.get(cause, 0) + 1
+        logged_s = self._failed_s.get(cause)
+        if logged_s is not None and now_s - logged_s < FAILURE_LOG_S:
+            self._failed_since[cause] = failures
+            return
+        self._failed_s[cause], self._failed_since[cause] = now_s, 0
+        _log.error(
+            "topic_detection_failed",
+            cause=cause,
+            topic_model=self._version,
+            failures=failures,
+            limit_s=self._limit_s,
+            exc_info=error,
+        )
 
 
 def recent_turns(records: list[TurnRecord]) -> tuple[RecentTurn, ...]:

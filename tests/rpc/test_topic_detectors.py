@@ -6,14 +6,16 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
 
-from routing_service import detector_threads, topic_judge
+from routing_service import detector_threads, server, topic_judge
 from routing_service.config import SettingsInvalid
 from routing_service.core.registry import Registry
 from routing_service.server import Counts
+from routing_service.topic_judge import TopicJudge
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 from tests.rpc.live_service import serving, went
 from tests.rpc.test_topics import desk
@@ -215,6 +217,46 @@ async def test_detector_that_cannot_take_the_registry_in_is_tried_again(
                     break
                 await asyncio.sleep(0.01)
     assert 2 <= len(tried) <= 4
+
+
+async def test_each_cause_is_logged_with_its_own_error(tmp_path, scene, log_lines, monkeypatch):
+    """A registry that has no detector says why each time; other causes are not hidden by it."""
+    now_s = 1_000.0
+    monkeypatch.setattr(server, "TopicJudge", partial(TopicJudge, clock_s=lambda: now_s))
+    attempts: list[str] = []
+
+    def make(_: Registry) -> None:
+        attempts.append(f"attempt {len(attempts) + 1}")
+        if len(attempts) < 3:
+            raise ConnectionError(attempts[-1])
+
+    scene.make = make
+    scene.judge = lambda _: 1 / 0
+    async with named(tmp_path) as service:
+        for _ in range(3):
+            await routed_without_verdict(service)
+            await made_beside()
+        now_s += topic_judge.FAILURE_LOG_S
+        await routed_without_verdict(service)
+        await made_beside()
+        await routed_without_verdict(service)
+    logged = [
+        (line["cause"], line["failures"], str(line["exc_info"]))
+        for line in log_lines
+        if line["event"] == "topic_detection_failed"
+    ]
+    # Of the first minute: the start's, then three messages' and the second attempt's.
+    assert logged == [
+        ("not_made", 1, "attempt 1"),
+        ("not_made", 5, "attempt 2"),
+        ("error", 1, "division by zero"),
+    ]
+
+
+async def made_beside() -> None:
+    """Wait until no detector is being made."""
+    making = [each for each in asyncio.all_tasks() if each.get_name() == "topic detector"]
+    await asyncio.gather(*making)
 
 
 async def test_old_detector_serves_until_the_new_one_is_ready(tmp_path, scene):
