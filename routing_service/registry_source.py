@@ -44,15 +44,23 @@ class Reloaded:
 class RegistrySource:
     """Holds the registry in force."""
 
-    def __init__(self, path: str, load: Callable[[], Registry]) -> None:
+    def __init__(
+        self,
+        path: str,
+        load: Callable[[], Registry],
+        in_force: Callable[[Registry], None] = lambda _: None,
+    ) -> None:
         """Load for the first time. Raises RegistryFileError, and then there is none.
 
-        load: reads and checks the file at path; runs in a thread when it is read again.
+        load: reads and checks the file at path; runs in a thread when it is read again. in_force:
+        told after each load which registry is in force, the new one or the one before.
         """
         self._path = path
         self._load = load
         self._seen = self._stamp()
+        self._tell_in_force = in_force
         self._registry = load()
+        self._tell_in_force(self._registry)
         self._reloading = asyncio.Lock()
         # Since the start: files put in force, and files that could not be.
         self.reloads = 0
@@ -97,6 +105,7 @@ class RegistrySource:
                     removed=made.removed,
                     changed=made.changed,
                 )
+            self._tell_in_force(self._registry)
             return made
 
     async def reload_or_keep(self) -> None:

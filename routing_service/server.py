@@ -181,7 +181,9 @@ class RoutingServer:
         signing_in = make_sign_in(settings)
         tls = _tls_files(settings)
         topics = _topic_judge(settings, load_model)
-        source = RegistrySource(settings.agents, partial(_load_prepared, settings, topics))
+        source = RegistrySource(
+            settings.agents, partial(_load_prepared, settings, topics), topics.in_force
+        )
         registry = source.registry
         async with AsyncExitStack() as opened:
             opened.push_async_callback(topics.close)

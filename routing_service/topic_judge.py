@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -80,8 +79,10 @@ class TopicJudge:
         self._limit_s = limit_s
         self._threads = DetectorThreads()
         self._model: TopicModel | None = None
-        # By the registry's id, as long as anybody has it: a decision under way, or one being tried.
-        self._detectors: dict[int, tuple[weakref.ref[Registry], TopicDetector]] = {}
+        # By the registry's id: those in force(), and those that were made since. Not for as long as
+        # anybody has the registry: a detector may have it itself.
+        self._detectors: dict[int, tuple[Registry, TopicDetector]] = {}
+        self._in_force: tuple[Registry, ...] = ()
         self._keeping = threading.Lock()
         self._candidates: dict[tuple[str, tuple[str, ...], str], frozenset[str]] = {}
         self._candidates_of: Registry | None = None
@@ -109,6 +110,19 @@ class TopicJudge:
         except BaseException as error:  # noqa: BLE001 - as in judge()
             self._unmade = registry, as_exception(error)
             self._note_failure("not_made", self._unmade[1])
+
+    def in_force(self, registry: Registry) -> None:
+        """Forget what was made of other registries, such as one that was only tried out.
+
+        The one that was in force before stays too: decisions under way have it still.
+        """
+        with self._keeping:
+            if not self._in_force or self._in_force[0] is not registry:
+                self._in_force = (registry, *self._in_force[:1])
+            kept = {id(each) for each in self._in_force}
+            self._detectors = {key: had for key, had in self._detectors.items() if key in kept}
+        if self._unmade is not None and self._unmade[0] is not registry:
+            self._unmade = None
 
     async def close(self) -> None:
         """Let go of the threads and of an attempt under way; wait for no detector."""
@@ -201,8 +215,7 @@ class TopicJudge:
 
     def _known(self, registry: Registry) -> TopicDetector | None:
         found = self._detectors.get(id(registry))
-        # Another registry may have had its id before.
-        return found[1] if found is not None and found[0]() is registry else None
+        return found[1] if found is not None else None
 
     def _unmade_by(self, registry: Registry) -> Exception | None:
         unmade = self._unmade
@@ -214,8 +227,7 @@ class TopicJudge:
         detector = self._model.for_registry(registry)
         with self._keeping:
             # One assignment: a reader in another thread sees the one or the other, whole.
-            kept = {key: held for key, held in self._detectors.items() if held[0]() is not None}
-            self._detectors = {**kept, id(registry): (weakref.ref(registry), detector)}
+            self._detectors = {**self._detectors, id(registry): (registry, detector)}
         return detector
 
     def _make_beside(self, registry: Registry) -> None:

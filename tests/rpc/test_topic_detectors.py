@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -293,6 +295,55 @@ async def test_trying_a_registry_out_takes_no_detector_away(tmp_path, scene):
         routed = await service.chat().say("#sales what does it cost")
         assert went(routed.dispatch) == ("sales", "TOPIC_SWITCH")
     assert len(made) == 7
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A detector that keeps the registry it was made for."""
+
+    registry: Registry
+
+    def judge(self, question: TopicQuestion) -> TopicVerdict:
+        """Judge as the scene has it."""
+        return SCENE.judge(question)  # type: ignore[return-value]
+
+
+async def test_detector_that_keeps_its_registry_goes_with_it(tmp_path, monkeypatch):
+    """The one in force stays, and the one before, for decisions under way: never more."""
+    made: list[weakref.ref[Registry]] = []
+
+    def for_registry(_: Model, registry: Registry) -> TopicDetector:
+        made.append(weakref.ref(registry))
+        return Attached(registry)
+
+    monkeypatch.setattr(Model, "for_registry", for_registry)
+    async with named(tmp_path) as service:
+        source, file = service.server._source, tmp_path / "agents.yaml"
+
+        async def kept(*versions: str) -> None:
+            # The thread that loaded a registry lets go of it a moment later.
+            for _ in range(1_000):
+                gc.collect()
+                found = {registry.version for each in made if (registry := each()) is not None}
+                if found == set(versions):
+                    break
+                await asyncio.sleep(0.01)
+            assert found == set(versions)
+
+        for number in range(2, 8):
+            newer = desk("auto", "auto").replace("topics-1", f"topics-{number}")
+            await asyncio.to_thread(file.write_text, newer, encoding="utf-8")
+            for _ in range(3):
+                await source.reload(validate_only=True)
+            await kept(*(f"topics-{each}" for each in (number - 2, number - 1) if each))
+            await source.reload()
+            routed = await service.chat().say("#sales what does it cost")
+            assert went(routed.dispatch) == ("sales", "TOPIC_SWITCH")
+        await asyncio.to_thread(file.write_text, "agents: []", encoding="utf-8")
+        await service.server.reload()
+        await kept("topics-6", "topics-7")
+        routed = await service.chat().say("#sales hi")
+        assert went(routed.dispatch) == ("sales", "TOPIC_SWITCH")
 
 
 @pytest.mark.parametrize(
