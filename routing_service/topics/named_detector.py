@@ -25,17 +25,22 @@ def load_named(name: str) -> TopicModel:
 
     What stands there is called with no arguments, and returns a model. Raises DetectorUnavailable.
     """
-    module, _, attribute = name.partition(":")
     try:
-        make = _imported(module, attribute) if attribute else _offered(name)
-        model = make()
-    except DetectorUnavailable:
+        return _made(name)
+    except (DetectorUnavailable, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
+        # SystemExit too, and panics of extensions: the server would end without a word.
         raise DetectorUnavailable(
             f'topic detector "{name}" fails as it is made, with {type(error).__name__}: {error}; '
             "mend it, or leave the setting out to have the one that ships"
         ) from error
+
+
+def _made(name: str) -> TopicModel:
+    module, _, attribute = name.partition(":")
+    make = _imported(module, attribute) if attribute else _offered(name)
+    model = make()
     version, for_registry = getattr(model, "version", None), getattr(model, "for_registry", None)
     if not isinstance(version, str) or not version or not callable(for_registry):
         raise DetectorUnavailable(
@@ -47,13 +52,15 @@ def load_named(name: str) -> TopicModel:
 
 
 def _imported(module: str, attribute: str) -> Any:
+    if not all(module.split(".")):
+        raise DetectorUnavailable(
+            f'topic detector "{module}:{attribute}" does not name a module in full; give '
+            "MODULE:NAME, such as my_package.detectors:make"
+        )
     try:
         found = import_module(module)
     except ImportError as error:
-        raise DetectorUnavailable(
-            f'topic detector "{module}:{attribute}": {error}; install it where the service runs, '
-            "or put its folder on PYTHONPATH"
-        ) from error
+        raise _not_importable(f"{module}:{attribute}", module, error) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise DetectorUnavailable(
@@ -73,9 +80,26 @@ def _offered(name: str) -> Any:
     offered = entry_points(group=GROUP)
     for point in offered:
         if point.name == name:
-            return point.load()
+            try:
+                return point.load()
+            except ImportError as error:
+                raise _not_importable(name, point.module, error) from error
     known = ", ".join(sorted(point.name for point in offered)) or "none"
     raise DetectorUnavailable(
         f'topic detector "{name}" is not installed; installed ones: {known}; give one of them, or '
         "MODULE:NAME"
+    )
+
+
+def _not_importable(name: str, module: str, error: ImportError) -> DetectorUnavailable:
+    """Tell a module that is not there from one that lacks what it imports itself."""
+    is_missing = isinstance(error, ModuleNotFoundError) and error.name is not None
+    if is_missing and f"{module}.".startswith(f"{error.name}."):
+        return DetectorUnavailable(
+            f'topic detector "{name}": {error}; install it where the service runs, or put its '
+            "folder on PYTHONPATH"
+        )
+    return DetectorUnavailable(
+        f'topic detector "{name}": {module} is there, and cannot be imported: {error}; install '
+        "what it needs where the service runs, or mend it"
     )
