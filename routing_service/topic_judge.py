@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, SupportsFloat
@@ -108,8 +108,7 @@ class TopicJudge:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - as in judge()
-            self._unmade = registry, as_exception(error)
-            self._note_failure("not_made", self._unmade[1])
+            self._note_unmade(registry, as_exception(error))
 
     def in_force(self, registry: Registry) -> None:
         """Forget what was made of other registries, such as one that was only tried out.
@@ -217,6 +216,10 @@ class TopicJudge:
         found = self._detectors.get(id(registry))
         return found[1] if found is not None else None
 
+    def _note_unmade(self, registry: Registry, error: Exception) -> None:
+        self._unmade = registry, error
+        self._note_failure("not_made", error)
+
     def _unmade_by(self, registry: Registry) -> Exception | None:
         unmade = self._unmade
         return unmade[1] if unmade is not None and unmade[0] is registry else None
@@ -236,8 +239,15 @@ class TopicJudge:
         is_due = self._made_s is None or now_s - self._made_s >= FAILURE_LOG_S
         if is_due and (self._making is None or self._making.done()):
             self._made_s = now_s
-            making = self._threads.call(partial(self.prepare, registry), MAKING_S_MAX)
-            self._making = asyncio.create_task(_ended(making), name="topic detector")
+            self._making = asyncio.create_task(
+                self._prepare_beside(registry), name="topic detector"
+            )
+
+    async def _prepare_beside(self, registry: Registry) -> None:
+        try:
+            await self._threads.call(partial(self.prepare, registry), MAKING_S_MAX)
+        except Exception as error:  # noqa: BLE001 - too late, or no thread for it
+            self._note_unmade(registry, error)
 
     def _candidates_for(self, registry: Registry, asked: TopicInquiry) -> frozenset[str]:
         """Return whom this user may be given now, besides the agent they are with."""
@@ -375,12 +385,6 @@ def _probability(value: object) -> float:
             if 0 <= number <= 1 + ROUNDING_MAX:
                 return min(number, 1.0)
     raise VerdictUnsound(f"{value!r} is no probability")
-
-
-async def _ended(making: Coroutine[None, None, None]) -> None:
-    """Wait until something was made, or is not waited for any more."""
-    with suppress(TooLate, ThreadsBusy):
-        await making
 
 
 def _opinion(verdict: TopicVerdict, model: str) -> TopicOpinion:

@@ -255,6 +255,29 @@ async def test_each_cause_is_logged_with_its_own_error(tmp_path, scene, log_line
     ]
 
 
+async def test_attempt_that_gets_no_thread_says_so(tmp_path, scene, log_lines, monkeypatch):
+    """It is one that failed, with its reason."""
+
+    def make(_: Registry) -> None:
+        raise ConnectionError
+
+    def refuses(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    scene.make = make
+    monkeypatch.setattr(detector_threads.DetectorThreads, "_start_thread", refuses)
+    monkeypatch.setattr(topic_judge, "FAILURE_LOG_S", 0.0)
+    async with named(tmp_path) as service:
+        await routed_without_verdict(service)
+        await made_beside()
+    failed = [each for each in log_lines if each["event"] == "topic_detection_failed"]
+    assert [repr(each["exc_info"]) for each in failed] == [
+        "ConnectionError()",
+        "ConnectionError()",
+        """RuntimeError("can't start new thread")""",
+    ]
+
+
 async def made_beside() -> None:
     """Wait until no detector is being made."""
     making = [each for each in asyncio.all_tasks() if each.get_name() == "topic detector"]
