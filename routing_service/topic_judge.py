@@ -51,7 +51,8 @@ MAKING_S_MAX: Final = 600.0
 """How long the attempt to make a detector is waited for: models load for minutes at most."""
 
 ROUNDING_MAX: Final = 1e-6
-"""By how much probabilities may be more than 1 together: models compute in few digits."""
+"""By how much a probability may be too large, and for each of them their sum more than 1: models
+compute in few digits, and the one that ships rounds each to six."""
 
 _log = structlog.get_logger(__name__)
 
@@ -371,8 +372,8 @@ def _sound_verdict(detector: TopicDetector, question: TopicQuestion) -> TopicVer
             raise VerdictUnsound(f"{agent_id!r} is not in order: the best comes first")
         ranked[agent_id] = before = probability
     total = stay + sum(ranked.values())
-    if total > 1 + ROUNDING_MAX:
-        raise VerdictUnsound(f"the probabilities with stay are {total:.6g} together, more than 1")
+    if total > 1 + ROUNDING_MAX * (1 + len(ranked)):
+        raise VerdictUnsound(f"the probabilities with stay are {total:.7g} together, more than 1")
     return TopicVerdict(tuple(ranked.items()), stay)
 
 

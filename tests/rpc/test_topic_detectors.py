@@ -16,8 +16,11 @@ from structlog.testing import capture_logs
 from routing_service import detector_threads, server, topic_judge
 from routing_service.config import SettingsInvalid
 from routing_service.core.registry import Registry
+from routing_service.examples import EXAMPLES
+from routing_service.registry_file import load_registry
 from routing_service.server import Counts
 from routing_service.topic_judge import TopicJudge
+from routing_service.topics import load_topic_model
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 from tests.rpc.live_service import serving, went
 from tests.rpc.test_topics import desk
@@ -136,7 +139,7 @@ async def test_answer_that_is_no_verdict_decides_nothing(tmp_path, scene):
         TopicVerdict((("sales", 10**400),)),
         TopicVerdict((("sales", 0.9), ("sales", 0.05))),
         TopicVerdict((("sales", 0.9), ("support", 0.2))),
-        TopicVerdict((("sales", 0.9),), stay=0.11),
+        TopicVerdict((("sales", 0.9),), stay=0.100003),
     ]
     async with named(tmp_path) as service:
         for answer in answers:
@@ -159,7 +162,7 @@ class Single:
         lambda: TopicVerdict(pair for pair in [("sales", 0.9)]),  # type: ignore[arg-type]
         lambda: TopicVerdict([("sales", 0.9)]),  # type: ignore[arg-type]
         lambda: TopicVerdict((("sales", Single()),), stay=0),  # type: ignore[arg-type]
-        lambda: TopicVerdict((("sales", 0.9), ("support", 0.1000009))),
+        lambda: TopicVerdict((("sales", 0.9), ("support", 0.1000019))),
         lambda: TopicVerdict((("sales", 1.0000001),)),
     ],
     ids=["generator", "list", "single precision", "rounded sum", "rounded up"],
@@ -452,3 +455,14 @@ async def test_registry_that_a_detector_exits_on_does_not_end_the_server(
     (line, *_) = [each for each in log_lines if each["event"] == "topic_detection_failed"]
     assert line["cause"] == "not_made"
     assert repr(line["exc_info"]) == "RuntimeError('SystemExit(4)')"
+
+
+def test_verdicts_of_the_model_that_ships_are_sound():
+    """Its figures are rounded one by one, and may be a little more than 1 together."""
+    registry = load_registry(EXAMPLES["erp_topics"].registry_path)
+    detector = load_topic_model().for_registry(registry)
+    for active_id in registry.agents:
+        others = frozenset(registry.agents) - {active_id, registry.home_agent_id}
+        for text in ("hi", "I want my invoice and stock", *registry.agents["finance"].examples):
+            asked = TopicQuestion(str(text), active_agent_id=active_id, candidate_ids=others)
+            assert topic_judge._sound_verdict(detector, asked) == detector.judge(asked)
