@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest
@@ -43,6 +44,9 @@ from agent_routing.integrations.steps import AnyClient, Segment
 
 _TURN: Final = "__agent_routing_turn"
 """Where a run's configuration has the turn. LangGraph keeps such keys out of checkpoints."""
+
+_STREAM_OPTIONS: Final[Mapping[str, Any]] = {"stream_mode": "messages", "subgraphs": True}
+"""What is streamed where nobody asks for something else."""
 
 _OWN_TOOLS: Final = frozenset({TRANSFER, ASK, COMPLETE})
 
@@ -88,31 +92,14 @@ class RoutedGraph(RoutedRuns):
         options: for astream(), such as stream_mode and subgraphs. A stream that is left early
         leaves its turn open: the next message overtakes it.
         """
-        given = {"stream_mode": "messages", "subgraphs": True, **(options or {})}
-
-        async def streamed(segment: Segment, came_to: CameTo) -> AsyncIterator[Any]:
-            given_input, config = self._prepared(segment)
-            seen = _LastState(given)
-            async for chunk in self._graph.astream(given_input, config, **seen.options):
-                for shown in seen.of(chunk):
-                    yield shown
-            came_to(_said(seen.state, segment.turn))
-
+        streamed = partial(self._streamed, options=options)
         return RoutedStream(self._client, self._program.converse(text, fields), streamed)
 
     def stream_sync(
         self, text: str = "", *, options: Mapping[str, Any] | None = None, **fields: Any
     ) -> RoutedBlockingStream:
         """Do as stream(), blocking."""
-        given = {"stream_mode": "messages", "subgraphs": True, **(options or {})}
-
-        def streamed(segment: Segment, came_to: CameTo) -> Iterator[Any]:
-            given_input, config = self._prepared(segment)
-            seen = _LastState(given)
-            for chunk in self._graph.stream(given_input, config, **seen.options):
-                yield from seen.of(chunk)
-            came_to(_said(seen.state, segment.turn))
-
+        streamed = partial(self._streamed_blocking, options=options)
         return RoutedBlockingStream(self._client, self._program.converse(text, fields), streamed)
 
     async def _segment(self, segment: Segment) -> Said:
@@ -122,6 +109,25 @@ class RoutedGraph(RoutedRuns):
     def _segment_blocking(self, segment: Segment) -> Said:
         given_input, config = self._prepared(segment)
         return _said(self._graph.invoke(given_input, config), segment.turn)
+
+    async def _streamed(
+        self, segment: Segment, came_to: CameTo, options: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[Any]:
+        given_input, config = self._prepared(segment)
+        seen = _LastState({**_STREAM_OPTIONS, **(options or {})})
+        async for chunk in self._graph.astream(given_input, config, **seen.options):
+            for shown in seen.of(chunk):
+                yield shown
+        came_to(_said(seen.state, segment.turn))
+
+    def _streamed_blocking(
+        self, segment: Segment, came_to: CameTo, options: Mapping[str, Any] | None = None
+    ) -> Iterator[Any]:
+        given_input, config = self._prepared(segment)
+        seen = _LastState({**_STREAM_OPTIONS, **(options or {})})
+        for chunk in self._graph.stream(given_input, config, **seen.options):
+            yield from seen.of(chunk)
+        came_to(_said(seen.state, segment.turn))
 
     def _prepared(self, segment: Segment) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the graph's input and configuration for a run."""
