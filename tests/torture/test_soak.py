@@ -115,7 +115,9 @@ class Soak:
         kind = self.dice.choices(range(len(kinds)), (50, 15, 20, 10, 5))[0]
         stream = connection.call(*kinds[kind])
         is_watch = kind == len(kinds) - 1
-        if is_watch or self.dice.random() < CANCELLED_SHARE - 0.05:
+        # However fast answers come, and so however many are there before they are taken back.
+        behind = self.cancelled < CANCELLED_SHARE * self.tally.sent
+        if is_watch or (behind and self.dice.random() < 2 * CANCELLED_SHARE):
             after_s = self.dice.random() * CANCEL_AFTER_S_MAX
             asyncio.get_running_loop().call_later(after_s, self._take_back, connection, stream)
 
@@ -221,7 +223,7 @@ async def test_nothing_grows_under_load_that_is_taken_back():
         f"{warm[-1].rss_bytes / 1e6:.1f} MB), tasks {sorted(tasks)}, descriptors "
         f"{sorted(descriptors)}, objects {warm[0].objects:,} to {warm[-1].objects:,}"
     )
-    assert load.cancelled > load.tally.sent * 0.2
+    assert load.cancelled > load.tally.sent * (CANCELLED_SHARE - 0.02)
     assert len(tasks) == 1
     assert max(descriptors) - min(descriptors) <= SPARE_DESCRIPTORS
     assert grown < BYTES_PER_MILLION_MAX
