@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from benchmarks.service import REGISTRY, play
 from benchmarks.story import Load
-from routing_service.config import Settings
-from routing_service.server import RoutingServer
-from routing_service.storage.dynamodb_api import Api
+from routing_service.server.server import RoutingServer
+from routing_service.settings.settings import Settings
+from routing_service.storage.dynamodb.api import Api
 from routing_service.storage.migrate_store import migrate_store
 from tests.engines.dynamodb_server import CREDENTIALS, start_server, stop_server, store_prefix
 

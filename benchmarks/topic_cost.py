@@ -28,8 +28,8 @@ from typing import Any, Final
 from benchmarks import service, talk, wire
 from benchmarks.figure import FULL, QUICK, Figure, Scale, percentile, ratio
 from routing_service.core.registry import Agent, AgentKind, Registry
-from routing_service.server import GC_THRESHOLDS
-from routing_service.topics import load_topic_model
+from routing_service.server.server import GC_THRESHOLDS
+from routing_service.topics.model import load_topic_model
 from routing_service.topics.topic_detector import RecentTurn, TopicDetector, TopicQuestion
 
 P99_MS_MOST: Final = {20: 1.0, 200: 3.0}

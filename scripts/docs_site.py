@@ -34,7 +34,7 @@ ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from routing_service.cli.app import app  # noqa: E402 - the tree's own, wherever mkdocs runs
-from routing_service.config import SETTINGS  # noqa: E402
+from routing_service.settings.settings import SETTINGS  # noqa: E402
 
 log: Final = logging.getLogger("mkdocs.hooks.docs_site")
 
@@ -356,7 +356,7 @@ def errors_page() -> str:
 def registry_page() -> str:
     """Return the page of the registry file's keys, from its JSON Schema."""
     schema = json.loads(
-        (ROOT / "routing_service" / "registry_schema.json").read_text(encoding="utf-8")
+        (ROOT / "routing_service" / "registry" / "schema.json").read_text(encoding="utf-8")
     )
     lines = [
         f"# {schema['title']}\n\n{escaped(schema['description'])}\n",

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from routing_service.topics.parameters import Parameters, parse_parameters, permissive_parameters
+from routing_service.topics.model.parameters import (
+    Parameters,
+    parse_parameters,
+    permissive_parameters,
+)
 from topics_training.corpora import (
     DIALOGUES_VARIABLE,
     PERMISSIVE,
@@ -19,7 +23,7 @@ from topics_training.corpora import (
 from topics_training.cross_validation import tables
 from topics_training.train import train
 
-TOPICS = Path(__file__).parent.parent / "routing_service" / "topics"
+TOPICS = Path(__file__).parent.parent / "routing_service" / "topics" / "model"
 SHIPPED = {
     "permissive": (TOPICS / "parameters.json", PERMISSIVE),
     "sgd": (TOPICS / "sgd" / "parameters.json", (*PERMISSIVE, *SHARE_ALIKE)),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from routing_service.topics.agent_index import AgentText
+from routing_service.topics.model.agent_index import AgentText
 
 DIALOGUES_VARIABLE: Final = "ROUTING_DIALOGUES"
 DIALOGUES_DEFAULT: Final = "../shared/data/dialogues"

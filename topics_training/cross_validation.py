@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from routing_service.topics.agent_index import AgentText
 from routing_service.topics.evaluation import Judged, Mends, Policy, play
-from routing_service.topics.parameters import Parameters
-from routing_service.topics.trained_model import TrainedModel
+from routing_service.topics.model.agent_index import AgentText
+from routing_service.topics.model.parameters import Parameters
+from routing_service.topics.model.trained_model import TrainedModel
 from topics_training.corpora import Corpus
 from topics_training.train import train
 

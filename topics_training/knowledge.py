@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, diags
 
-from routing_service.topics.concepts import load_concepts
-from routing_service.topics.word_knowledge import (
+from routing_service.topics.model.concepts import load_concepts
+from routing_service.topics.model.word_knowledge import (
     LEANING_STEPS,
     LEANING_ZERO,
     SenseGroup,

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
-from routing_service.topics.manner import Manner, last_sentence, phrases_of
-from routing_service.topics.word_knowledge import WordKnowledge
+from routing_service.topics.model.manner import Manner, last_sentence, phrases_of
+from routing_service.topics.model.word_knowledge import WordKnowledge
 
 _HELD_BY_MIN: Final = 15
 _STRENGTH: Final = 0.05

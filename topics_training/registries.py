@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from routing_service.topics.agent_index import AgentText
+from routing_service.topics.model.agent_index import AgentText
 from topics_training.corpora import Corpus
 
 

@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from routing_service.topics.agent_index import FIT_WEIGHTS, AgentIndex, AgentText
-from routing_service.topics.dialogue_features import (
+from routing_service.topics.evaluation import Session
+from routing_service.topics.model.agent_index import FIT_WEIGHTS, AgentIndex, AgentText
+from routing_service.topics.model.dialogue_features import (
     STAY_FEATURES,
     TARGET_FEATURES,
     Reading,
@@ -28,11 +29,10 @@ from routing_service.topics.dialogue_features import (
     stay_features,
     weighted,
 )
-from routing_service.topics.evaluation import Session
-from routing_service.topics.opening_features import OPENING_FEATURES, opening_features
-from routing_service.topics.parameters import FORMAT, Forest, Parameters, Tree
+from routing_service.topics.model.opening_features import OPENING_FEATURES, opening_features
+from routing_service.topics.model.parameters import FORMAT, Forest, Parameters, Tree
+from routing_service.topics.model.word_knowledge import WordKnowledge
 from routing_service.topics.topic_detector import TopicQuestion
-from routing_service.topics.word_knowledge import WordKnowledge
 from topics_training import choice_model
 from topics_training.conversations import converse
 from topics_training.corpora import SHARE_ALIKE, Corpus, Turn

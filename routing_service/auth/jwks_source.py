@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from routing_service.auth.key_set import JwksUnavailable
-from routing_service.auth.provider_url import is_fetchable
+from routing_service.settings.provider_url import is_fetchable
 
 TIMEOUT_S: Final = 5.0
 """For each step of a fetch: a connection, a read."""

@@ -22,7 +22,7 @@ from routing_service.auth import claims
 from routing_service.auth.bearer import expired
 from routing_service.auth.caller import DEFAULT_TENANT, Caller, SignInRefused, is_tenant
 from routing_service.auth.key_set import KEY_ID_CHARS_MAX, Key, KeySet
-from routing_service.auth.provider_url import TENANT_MARK
+from routing_service.settings.provider_url import TENANT_MARK
 
 _log = structlog.get_logger(__name__)
 

@@ -26,7 +26,7 @@ from agent_routing.v1.session_event_pb2 import Change, SessionEvent
 from agent_routing.v1.task_pb2 import Task, TaskStatus
 from routing_service.cli.answers import handoff_line, reason_words, refused_rules
 from routing_service.cli.screen import agent_text, console, time_text, word
-from routing_service.terminal_text import seen
+from routing_service.telemetry.terminal_text import seen
 
 BRIEF_ID_CHARACTERS: Final = 20
 

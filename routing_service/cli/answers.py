@@ -31,7 +31,7 @@ from agent_routing.v1.routing_service_pb2 import (
 from agent_routing.v1.task_pb2 import TaskStatus
 from agent_routing.v1.turn_pb2 import OutcomeStatus, Turn, TurnOutcome
 from routing_service.cli.screen import agent_text, console, grid, time_text, word
-from routing_service.terminal_text import seen
+from routing_service.telemetry.terminal_text import seen
 
 _ARROW: Final = " → "
 

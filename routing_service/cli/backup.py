@@ -11,7 +11,7 @@ from routing_service.cli.options import PlainJsonOption, StoreOption
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from routing_service.storage.sqlite_backup import BackedUp
+    from routing_service.storage.sqlite.backup import BackedUp
 
 BACKUP_EPILOG: Final = """\b
 The server may go on: the backup is one moment of the store, and holds all that
@@ -58,7 +58,7 @@ def backup(
     from pathlib import Path  # noqa: PLC0415 - when it runs
 
     from routing_service.cli.store_call import call_store  # noqa: PLC0415 - as above
-    from routing_service.storage.sqlite_backup import backup_sqlite  # noqa: PLC0415 - as above
+    from routing_service.storage.sqlite.backup import backup_sqlite  # noqa: PLC0415 - as above
 
     made = call_store(lambda: backup_sqlite(_file_of(store), Path(to), overwrite=overwrite))
     _tell(made, as_json=as_json)
@@ -77,7 +77,7 @@ def restore(
     from pathlib import Path  # noqa: PLC0415 - when it runs
 
     from routing_service.cli.store_call import call_store  # noqa: PLC0415 - as above
-    from routing_service.storage.sqlite_backup import restore_sqlite  # noqa: PLC0415 - as above
+    from routing_service.storage.sqlite.backup import restore_sqlite  # noqa: PLC0415 - as above
 
     made = call_store(lambda: restore_sqlite(Path(from_file), _file_of(store), overwrite=overwrite))
     _tell(made, as_json=as_json)

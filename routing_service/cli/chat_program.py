@@ -41,13 +41,13 @@ from routing_service.cli.credentials import given
 from routing_service.cli.embedded_server import leave_by_interrupt, server_in_thread
 from routing_service.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed, call_failed
 from routing_service.cli.stand_in_agents import StandInAgents
-from routing_service.config import SettingsInvalid
 from routing_service.examples import EXAMPLES, Example
 from routing_service.examples.stories import STORIES
 from routing_service.examples.story import Story, StoryItem, StoryTurn
 from routing_service.ids import new_uuid7
-from routing_service.listen_address import ListenFailed
-from routing_service.registry_file import RegistryFileError
+from routing_service.registry.file import RegistryFileError
+from routing_service.settings.listen_address import ListenFailed
+from routing_service.settings.settings import SettingsInvalid
 from routing_service.storage.store import StoreError
 
 EXAMPLE_DEFAULT: Final = "tax"

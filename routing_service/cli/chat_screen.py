@@ -31,7 +31,7 @@ from routing_service.cli.conversation import (
     Suggested,
 )
 from routing_service.cli.screen import SafeConsole, agent_style, word
-from routing_service.terminal_text import seen, seen_json
+from routing_service.telemetry.terminal_text import seen, seen_json
 
 COLUMNS_MAX: Final = 80
 """Longer lines are hard to read, however wide the terminal is."""

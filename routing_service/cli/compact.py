@@ -41,10 +41,10 @@ def compact(
     import json  # noqa: PLC0415 - as above
 
     from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415 - as above
-    from routing_service.storage.compact_store import compact_store  # noqa: PLC0415 - as above
     from routing_service.storage.open_store import StoreUrlInvalid  # noqa: PLC0415 - as above
+    from routing_service.storage.sqlite.compact import compact_store  # noqa: PLC0415 - as above
     from routing_service.storage.store import StoreError  # noqa: PLC0415 - as above
-    from routing_service.telemetry import configure_logging  # noqa: PLC0415 - as above
+    from routing_service.telemetry.call_log import configure_logging  # noqa: PLC0415 - as above
 
     configure_logging("error", "auto")
     try:

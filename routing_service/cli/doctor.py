@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from routing_service.cli.doctor_checks import Finding
-    from routing_service.config import Settings
+    from routing_service.settings.settings import Settings
 
 DOCTOR_TIMEOUT_S: Final = 5.0
 
@@ -72,8 +72,8 @@ def _doctor(
 
     from routing_service.cli.doctor_checks import Finding  # noqa: PLC0415 - as above
     from routing_service.cli.failure import EXIT_FAILED  # noqa: PLC0415 - as above
-    from routing_service.config import SettingsInvalid, resolve_settings  # noqa: PLC0415 - as above
-    from routing_service.telemetry import configure_logging  # noqa: PLC0415 - as above
+    from routing_service.settings.settings import SettingsInvalid, resolve_settings  # noqa: PLC0415 - as above
+    from routing_service.telemetry.call_log import configure_logging  # noqa: PLC0415 - as above
 
     # What a driver says of a fault is in the finding; its log lines would come in between.
     configure_logging("error", "auto")

@@ -25,11 +25,11 @@ from agent_routing.v1 import admin_service_pb2 as admin_pb
 from agent_routing.v1.admin_service_pb2_grpc import AdminServiceStub
 from routing_service import __version__
 from routing_service.cli.screen import count_of
-from routing_service.config import Settings, without_secrets
-from routing_service.listen_address import ListenFailed, check_is_free
-from routing_service.registry_file import RegistryFileError, check_registry_file
+from routing_service.registry.file import RegistryFileError, check_registry_file
 from routing_service.rpc.health import READINESS
-from routing_service.stickiness import ALL_TENANTS
+from routing_service.sessions.stickiness_switch import ALL_TENANTS
+from routing_service.settings.listen_address import ListenFailed, check_is_free
+from routing_service.settings.settings import Settings, without_secrets
 from routing_service.storage.open_store import open_store_to_read, sqlite_path
 from routing_service.storage.store import StoreError
 

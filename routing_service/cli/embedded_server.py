@@ -18,9 +18,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from routing_service.config import Settings
-from routing_service.server import RoutingServer
-from routing_service.telemetry import configure_logging
+from routing_service.server.server import RoutingServer
+from routing_service.settings.settings import Settings
+from routing_service.telemetry.call_log import configure_logging
 
 T = TypeVar("T")
 

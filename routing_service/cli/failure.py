@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
-from routing_service.terminal_text import seen, seen_json
+from routing_service.telemetry.terminal_text import seen, seen_json
 
 if TYPE_CHECKING:
     from agent_routing import RoutingError

@@ -26,7 +26,7 @@ def log_id(
 ) -> None:
     """Tell what ids are called in a log whose ids are hashed."""
     from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415 - when it runs
-    from routing_service.log_privacy import (  # noqa: PLC0415 - as above
+    from routing_service.telemetry.log_privacy import (  # noqa: PLC0415 - as above
         IdHashes,
         LogKeyInvalid,
         read_key,

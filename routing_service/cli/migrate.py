@@ -50,7 +50,7 @@ def migrate(
     from routing_service.storage.migrate_store import migrate_store  # noqa: PLC0415 - as above
     from routing_service.storage.open_store import StoreUrlInvalid  # noqa: PLC0415 - as above
     from routing_service.storage.store import StoreError  # noqa: PLC0415 - as above
-    from routing_service.telemetry import configure_logging  # noqa: PLC0415 - as above
+    from routing_service.telemetry.call_log import configure_logging  # noqa: PLC0415 - as above
 
     # The driver's own words for what went wrong; what goes well is told below.
     configure_logging("error", "auto")

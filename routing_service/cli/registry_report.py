@@ -17,14 +17,14 @@ from rich.text import Text
 
 from routing_service.cli.screen import console
 from routing_service.core.registry import Agent, AgentKind, OnComplete, Registry, Topics
-from routing_service.registry_file import (
+from routing_service.registry.file import (
     CheckedRegistry,
     RegistryFileError,
     check_registry,
     check_registry_file,
     registry_schema,
 )
-from routing_service.yaml_document import TEXT_BYTES_MAX, FileProblem
+from routing_service.registry.yaml_document import TEXT_BYTES_MAX, FileProblem
 
 STDIN_NAME = "-"
 

@@ -37,11 +37,9 @@ from routing_service.cli.failure import (
     call_failed,
 )
 from routing_service.cli.replay_report import CHANGES_SHOWN_MAX, print_comparison, print_figures
-from routing_service.config import SettingsInvalid
 from routing_service.core.registry import Registry
 from routing_service.ids import new_uuid7
-from routing_service.listen_address import ListenFailed
-from routing_service.registry_file import RegistryFileError, load_registry, parse_registry
+from routing_service.registry.file import RegistryFileError, load_registry, parse_registry
 from routing_service.replay.choices import FirstMessage, Policy, Switch, TopicMode
 from routing_service.replay.comparison import ChangedTurns, Compared, Comparison
 from routing_service.replay.corpus_registry import (
@@ -60,6 +58,8 @@ from routing_service.replay.figures import Figures, Tally
 from routing_service.replay.play import Stage
 from routing_service.replay.run import Order, ReplayStopped, Side, replay, replay_sides
 from routing_service.replay.server_calls import CHANNEL_OPTIONS, PatientServer
+from routing_service.settings.listen_address import ListenFailed
+from routing_service.settings.settings import SettingsInvalid
 from routing_service.storage.store import StoreError
 
 COMPLAINTS_MAX: Final = 20

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_routing.v1.agent_pb2 import Agent
-from routing_service.terminal_text import seen, seen_json
+from routing_service.telemetry.terminal_text import seen, seen_json
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import EnumDescriptor

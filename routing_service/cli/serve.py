@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from routing_service.config import CONFIG_VARIABLE, SETTINGS, Setting
-from routing_service.setting_forms import Switch
+from routing_service.settings.setting_forms import Switch
+from routing_service.settings.settings import CONFIG_VARIABLE, SETTINGS, Setting
 
 _HELP: Final = """Serve a registry's agents over gRPC until SIGTERM or Ctrl-C.
 
@@ -100,7 +100,7 @@ def _annotation(setting: Setting) -> Any:
 
 def _serve(config: str | None, flags: dict[str, object], *, explain: bool) -> None:
     from routing_service.cli.failure import EXIT_USAGE  # noqa: PLC0415 - when it runs
-    from routing_service.config import SettingsInvalid, resolve_settings  # noqa: PLC0415 - as above
+    from routing_service.settings.settings import SettingsInvalid, resolve_settings  # noqa: PLC0415 - as above
 
     try:
         resolved = resolve_settings(flags, os.environ, config)
@@ -114,6 +114,6 @@ def _serve(config: str | None, flags: dict[str, object], *, explain: bool) -> No
         for setting in resolved.explain():
             typer.echo(f"{setting.name} = {setting.value!r}  ({setting.source})")
         return
-    from routing_service import server  # noqa: PLC0415 - gRPC is not needed to refuse
+    from routing_service.server import server  # noqa: PLC0415 - gRPC is not needed to refuse
 
     sys.exit(server.run(resolved.settings))

@@ -12,7 +12,7 @@ from typing import TypeVar
 from routing_service.cli.failure import EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed
 from routing_service.storage.open_store import StoreUrlInvalid
 from routing_service.storage.store import StoreError
-from routing_service.telemetry import configure_logging
+from routing_service.telemetry.call_log import configure_logging
 
 T = TypeVar("T")
 

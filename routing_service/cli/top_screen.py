@@ -22,7 +22,7 @@ from agent_routing.v1.session_event_pb2 import Change, SessionEvent
 from routing_service.cli.admin_answers import event_line
 from routing_service.cli.answers import reason_words
 from routing_service.cli.screen import agent_text, count_of
-from routing_service.terminal_text import seen
+from routing_service.telemetry.terminal_text import seen
 
 WINDOW_S: Final = 60
 """What "now" means: long enough for a quiet product to show something, short enough to be news."""

@@ -22,7 +22,7 @@ from routing_service.cli.screen import console
 from routing_service.cli.store_call import run_on_store
 from routing_service.cli.topic_figures import Marks, Measured
 from routing_service.core.registry import Registry, Topics
-from routing_service.registry_file import RegistryFileError, load_registry, parse_registry
+from routing_service.registry.file import RegistryFileError, load_registry, parse_registry
 from routing_service.replay.choices import Policy as ReplayPolicy
 from routing_service.replay.choices import Switch
 from routing_service.replay.corpus_registry import (
@@ -38,8 +38,7 @@ from routing_service.replay.dialogue_files import (
 )
 from routing_service.replay.recorded_dialogue import RecordedDialogue
 from routing_service.storage.open_store import open_store_to_read
-from routing_service.topic_judge import TopicJudge
-from routing_service.topic_review import (
+from routing_service.topics.backtest import (
     PLACES,
     Labelled,
     Outlook,
@@ -48,9 +47,10 @@ from routing_service.topic_review import (
     labelled_messages,
     outlook,
 )
-from routing_service.topics import load_topic_model
+from routing_service.topics.detection import TopicJudge
+from routing_service.topics.detector_plugin import DetectorUnavailable, load_named
 from routing_service.topics.evaluation import Judged, Mends, Policy, play
-from routing_service.topics.named_detector import DetectorUnavailable, load_named
+from routing_service.topics.model import load_topic_model
 from routing_service.topics.topic_detector import TopicDetector, TopicModel
 
 AGENTS_FILE: Final = "agents.json"

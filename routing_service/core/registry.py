@@ -2,7 +2,7 @@
 
 Owns what the registry *is*: one immutable value that a decision is made against. It must not know
 how the registry is written (YAML, JSON Schema and their error messages live in
-``routing_service.registry_file``), nor anything of a session, a clock or a wire format.
+``routing_service.registry.file``), nor anything of a session, a clock or a wire format.
 
 The rule: a ``Registry`` that exists is coherent. Its home agent is there and always available, its
 names are unambiguous and its limits are within their bounds; whoever builds one otherwise gets a
@@ -26,7 +26,7 @@ HOPS_PER_MESSAGE_MAX = 20
 HOPS_PER_MESSAGE_DEFAULT = 5
 
 # Frames on the return stack. They are part of the session's state, which stays under 8 KiB with the
-# longest ids there are, hence the ceiling (tests/unit/test_core_bounds.py measures it).
+# longest ids there are, hence the ceiling (tests/unit/core/test_bounds.py measures it).
 RETURN_DEPTH_MIN = 1
 RETURN_DEPTH_MAX = 8
 RETURN_DEPTH_DEFAULT = 8

@@ -22,17 +22,12 @@ from routing_service.analytics.keeper import StatsKeeper
 from routing_service.analytics.report import read_report
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
-from routing_service.command_handler import HANDOFF_REFUSED, CommandHandler
 from routing_service.core.errors import Reason, RoutingError, Violation, invalid_field
 from routing_service.core.session import SessionState, Task
 from routing_service.core.vocabulary import TaskStatus
-from routing_service.event_feed import EventFeed
-from routing_service.registry_file import RegistryFileError
-from routing_service.registry_source import RegistrySource
-from routing_service.retention import PURGE_SESSIONS_MAX, Retention
+from routing_service.registry.file import RegistryFileError
+from routing_service.registry.live_registry import RegistrySource
 from routing_service.rpc import proto_mapping as pm
-from routing_service.rpc.audit_of_all import fill_page, read_place
-from routing_service.rpc.call_record import CallRecord
 from routing_service.rpc.event_mapping import change_out, event_out, method_path, refusal_out
 from routing_service.rpc.request_checks import (
     HEARTBEAT_S_DEFAULT,
@@ -43,7 +38,11 @@ from routing_service.rpc.request_checks import (
 )
 from routing_service.rpc.routing_servicer import PAGE_BYTES_MAX, Answered
 from routing_service.rpc.stats_mapping import stats_out
-from routing_service.stickiness import ALL_TENANTS, StickinessSwitch
+from routing_service.rpc.tenant_audit import fill_page, read_place
+from routing_service.sessions.command_handler import HANDOFF_REFUSED, CommandHandler
+from routing_service.sessions.event_feed import EventFeed
+from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention
+from routing_service.sessions.stickiness_switch import ALL_TENANTS, StickinessSwitch
 from routing_service.storage.event_codec import decode_change, decode_state
 from routing_service.storage.store import (
     CURSOR_START,
@@ -56,6 +55,7 @@ from routing_service.storage.store import (
     Store,
     StoreCorrupt,
 )
+from routing_service.telemetry.call_record import CallRecord
 
 _log = structlog.get_logger(__name__)
 

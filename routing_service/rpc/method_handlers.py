@@ -20,9 +20,8 @@ from routing_service.auth.caller import Caller, Metadata, SignIn, SignInRefused
 from routing_service.auth.rights import check_entry
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.admin_servicer import AdminServicer
-from routing_service.rpc.answers_in_order import AnswersInOrder, Message
-from routing_service.rpc.call_record import CallObserver, CallRecord, CallTracer
 from routing_service.rpc.caller_limits import CallerLimits
+from routing_service.rpc.ordered_stream import AnswersInOrder, Message
 from routing_service.rpc.routing_servicer import (
     Answered,
     RoutingServicer,
@@ -37,6 +36,7 @@ from routing_service.rpc.status_errors import (
 from routing_service.rpc.stream_writes import ReaderRefused, ReaderTooSlow, write_in_time
 from routing_service.rpc.time_limit import TimeLimit
 from routing_service.storage.store import StoreError, StoreUnavailable
+from routing_service.telemetry.call_record import CallObserver, CallRecord, CallTracer
 
 ROUTING_SERVICE: Final = "agent_routing.v1.RoutingService"
 ADMIN_SERVICE: Final = "agent_routing.v1.AdminService"

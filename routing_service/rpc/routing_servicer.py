@@ -30,14 +30,6 @@ from agent_routing.v1 import (
 )
 from routing_service.auth import rights
 from routing_service.auth.caller import ANY_AGENT, Caller
-from routing_service.command_handler import (
-    Answer,
-    Call,
-    CommandHandler,
-    Handled,
-    Made,
-    SessionView,
-)
 from routing_service.core import commands as cmd
 from routing_service.core.access import Access
 from routing_service.core.decide import Decided
@@ -54,11 +46,8 @@ from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Agent, Registry
 from routing_service.core.session import OpenTurn, Task
 from routing_service.core.vocabulary import Initiator, TaskStatus
-from routing_service.event_feed import EventFeed
 from routing_service.ids import derived_session_id, new_uuid7
-from routing_service.instructions import InstructionWriter, handoff_targets
 from routing_service.rpc import proto_mapping as pm
-from routing_service.rpc.call_record import CallRecord
 from routing_service.rpc.event_mapping import ChangeMapper
 from routing_service.rpc.request_checks import (
     HEARTBEAT_S_DEFAULT,
@@ -70,8 +59,19 @@ from routing_service.rpc.request_checks import (
     FieldChecks,
     parse,
 )
+from routing_service.sessions.command_handler import (
+    Answer,
+    Call,
+    CommandHandler,
+    Handled,
+    Made,
+    SessionView,
+)
+from routing_service.sessions.event_feed import EventFeed
 from routing_service.storage.event_codec import ERASE_USER
 from routing_service.storage.store import TASKS_START, SessionKey, TaskCursor
+from routing_service.telemetry.call_record import CallRecord
+from routing_service.texts.agent_instructions import InstructionWriter, handoff_targets
 from routing_service.texts.replies import render_reply
 
 TURNS_PAGE_DEFAULT: Final = 50

@@ -39,7 +39,7 @@ async def migrate_store(url: str, *, grant_to: str = "") -> Migrated:
     engine = url.partition(":")[0].lower()
     if engine in {"postgres", "postgresql"}:
         place = postgres_place(url)
-        from routing_service.storage.postgres_store import (  # noqa: PLC0415 - when asked for
+        from routing_service.storage.postgres.store import (  # noqa: PLC0415 - when asked for
             migrate_postgres,
         )
 
@@ -53,7 +53,7 @@ async def migrate_store(url: str, *, grant_to: str = "") -> Migrated:
         return await _migrate_redis(url)
     if engine == "dynamodb" and not grant_to:
         table = dynamodb_place(url)
-        from routing_service.storage.dynamodb_store import (  # noqa: PLC0415 - when asked for
+        from routing_service.storage.dynamodb.store import (  # noqa: PLC0415 - when asked for
             migrate_dynamodb,
         )
 
@@ -67,7 +67,7 @@ async def migrate_store(url: str, *, grant_to: str = "") -> Migrated:
 
 async def _migrate_redis(url: str) -> Migrated:
     place = redis_place(url)
-    from routing_service.storage.redis_store import migrate_redis  # noqa: PLC0415 - when asked for
+    from routing_service.storage.redis.store import migrate_redis  # noqa: PLC0415 - when asked for
 
     before, after = await migrate_redis(place)
     return Migrated(place.shown, before, after)

@@ -18,9 +18,9 @@ from urllib.parse import unquote
 from routing_service.storage.store import Store, StoreError
 
 if TYPE_CHECKING:
-    from routing_service.storage.dynamodb_url import DynamodbPlace
-    from routing_service.storage.postgres_url import PostgresPlace
-    from routing_service.storage.redis_url import RedisPlace
+    from routing_service.storage.dynamodb.url import DynamodbPlace
+    from routing_service.storage.postgres.url import PostgresPlace
+    from routing_service.storage.redis.url import RedisPlace
 
 Option = int | float | None
 """What an engine's options are made of."""
@@ -69,14 +69,14 @@ async def open_store_to_read(url: str) -> Store:
     engine, _, rest = url.partition(":")
     match engine.lower():
         case "sqlite":
-            from routing_service.storage.sqlite_reading import (  # noqa: PLC0415 - when asked for
+            from routing_service.storage.sqlite.reading import (  # noqa: PLC0415 - when asked for
                 open_sqlite_to_read,
             )
 
             return await open_sqlite_to_read(sqlite_path(url, rest))
         case "postgres" | "postgresql":
             place = postgres_place(url)
-            from routing_service.storage.postgres_store import (  # noqa: PLC0415 - when asked for
+            from routing_service.storage.postgres.store import (  # noqa: PLC0415 - when asked for
                 open_postgres_store,
             )
 
@@ -100,7 +100,7 @@ async def _open_memory(url: str, rest: str, options: Mapping[str, Option]) -> St
 
 
 async def _open_sqlite(url: str, rest: str, options: Mapping[str, Option]) -> Store:
-    from routing_service.storage.sqlite_store import (  # noqa: PLC0415 - when asked for
+    from routing_service.storage.sqlite.store import (  # noqa: PLC0415 - when asked for
         SqliteOptions,
         open_sqlite_store,
     )
@@ -137,7 +137,7 @@ def sqlite_path(url: str, rest: str) -> str:
 async def _open_postgres(url: str, rest: str, options: Mapping[str, Option]) -> Store:
     del rest
     place = postgres_place(url, options)
-    from routing_service.storage.postgres_store import (  # noqa: PLC0415 - when asked for
+    from routing_service.storage.postgres.store import (  # noqa: PLC0415 - when asked for
         open_postgres_store,
     )
 
@@ -146,7 +146,7 @@ async def _open_postgres(url: str, rest: str, options: Mapping[str, Option]) -> 
 
 def postgres_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) -> PostgresPlace:
     """Read a PostgreSQL URL. Raises StoreUrlInvalid, also where the driver is not installed."""
-    from routing_service.storage.postgres_url import parse_url  # noqa: PLC0415 - when asked for
+    from routing_service.storage.postgres.url import parse_url  # noqa: PLC0415 - when asked for
 
     return _read_place(parse_url, url, options, _Driver("psycopg", "PostgreSQL", "postgres"))
 
@@ -154,7 +154,7 @@ def postgres_place(url: str, options: Mapping[str, Option] = MappingProxyType({}
 async def _open_redis(url: str, rest: str, options: Mapping[str, Option]) -> Store:
     del rest
     place = redis_place(url, options)
-    from routing_service.storage.redis_store import (  # noqa: PLC0415 - when asked for
+    from routing_service.storage.redis.store import (  # noqa: PLC0415 - when asked for
         open_redis_store,
     )
 
@@ -163,7 +163,7 @@ async def _open_redis(url: str, rest: str, options: Mapping[str, Option]) -> Sto
 
 def redis_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) -> RedisPlace:
     """Read a Redis URL. Raises StoreUrlInvalid, also where the driver is not installed."""
-    from routing_service.storage.redis_url import parse_url  # noqa: PLC0415 - when asked for
+    from routing_service.storage.redis.url import parse_url  # noqa: PLC0415 - when asked for
 
     return _read_place(parse_url, url, options, _Driver("redis", "Redis", "redis"))
 
@@ -171,7 +171,7 @@ def redis_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) 
 async def _open_dynamodb(url: str, rest: str, options: Mapping[str, Option]) -> Store:
     del rest
     place = dynamodb_place(url, options)
-    from routing_service.storage.dynamodb_store import (  # noqa: PLC0415 - when asked for
+    from routing_service.storage.dynamodb.store import (  # noqa: PLC0415 - when asked for
         open_dynamodb_store,
     )
 
@@ -180,7 +180,7 @@ async def _open_dynamodb(url: str, rest: str, options: Mapping[str, Option]) -> 
 
 def dynamodb_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) -> DynamodbPlace:
     """Read a DynamoDB URL. Raises StoreUrlInvalid, also where the driver is not installed."""
-    from routing_service.storage.dynamodb_url import parse_url  # noqa: PLC0415 - when asked for
+    from routing_service.storage.dynamodb.url import parse_url  # noqa: PLC0415 - when asked for
 
     return _read_place(parse_url, url, options, _Driver("aiobotocore", "DynamoDB", "dynamodb"))
 

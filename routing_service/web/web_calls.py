@@ -41,7 +41,7 @@ from protobuf.wkt import Any as PackedDetail
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.request_checks import JsonRequest
 from routing_service.rpc.status_errors import DETAILS_KEY, code_of, status_of
-from routing_service.web import unheard
+from routing_service.web import refused_call_log
 
 OVERLOADED_RETRY_S: Final = 1.0
 
@@ -255,7 +255,7 @@ def _answered(
 
     async def answer(request: bytes, context: RequestContext[Any, Any]) -> Reply:
         with admission.place(name):
-            unheard.was_heard()
+            refused_call_log.was_heard()
             return Reply(await handler(request, WebContext(context)), answer_class)
 
     return answer
@@ -269,7 +269,7 @@ def _streamed(
     async def answers(
         request: bytes, request_context: RequestContext[Any, Any]
     ) -> AsyncGenerator[Reply]:
-        unheard.was_heard()
+        refused_call_log.was_heard()
         context = WebContext(request_context)
         running = asyncio.ensure_future(handler(request, context))
         running.add_done_callback(lambda _: context.messages.put_nowait(None))
@@ -330,7 +330,7 @@ def _overloaded(name: str) -> RoutingError:
 
 
 def _refusal(error: RoutingError) -> ConnectError:
-    unheard.because(error.reason.value)
+    refused_call_log.because(error.reason.value)
     return _connect_error(code_of(error), status_of(error).message, status_of(error))
 
 

@@ -24,9 +24,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from routing_service.listen_address import ListenAddress, ListenFailed, check_is_free
-from routing_service.web.doorman import Doorman
-from routing_service.web.unheard import was_heard
+from routing_service.settings.listen_address import ListenAddress, ListenFailed, check_is_free
+from routing_service.web.origin_check import Doorman
+from routing_service.web.refused_call_log import was_heard
 from routing_service.web.web_calls import WebService
 
 BACKLOG: Final = 512

@@ -9,8 +9,8 @@ import agent_routing
 from agent_routing import content, errors, outcomes
 from agent_routing.v1.routing_service_pb2 import CompleteTurnResponse
 from agent_routing.v1.task_pb2 import TASK_STATUS_COMPLETED
-from routing_service.config import Settings
-from routing_service.server import RoutingServer
+from routing_service.server.server import RoutingServer
+from routing_service.settings.settings import Settings
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import StoreUnavailable
 from tests.rpc.live_service import serving

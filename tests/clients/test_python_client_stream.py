@@ -23,8 +23,8 @@ from agent_routing.v1.routing_service_pb2 import (
     RouteStreamRequest,
     RouteStreamResponse,
 )
-from routing_service.config import Settings
-from routing_service.server import RoutingServer
+from routing_service.server.server import RoutingServer
+from routing_service.settings.settings import Settings
 from tests.rpc.live_service import serving
 from tests.rpc.registries import DESK
 

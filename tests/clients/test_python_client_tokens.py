@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 from agent_routing import AsyncClient, Client, errors, tls_credentials
-from routing_service.config import Settings
 from routing_service.examples import EXAMPLES
-from routing_service.server import RoutingServer
+from routing_service.server.server import RoutingServer
+from routing_service.settings.settings import Settings
 from tests.rpc.signed_in import token, write_key
 from tests.rpc.tls_files import Authority
 

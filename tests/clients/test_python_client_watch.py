@@ -17,8 +17,8 @@ from agent_routing.retry import RetryPolicy
 from agent_routing.v1.routing_service_pb2 import WatchSessionRequest, WatchSessionResponse
 from agent_routing.v1.session_event_pb2 import Change, Heartbeat
 from agent_routing.watching import Watch
-from routing_service.config import Settings
-from routing_service.server import RoutingServer
+from routing_service.server.server import RoutingServer
+from routing_service.settings.settings import Settings
 from tests.rpc.live_service import serving
 from tests.rpc.registries import DESK
 

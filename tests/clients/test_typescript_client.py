@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from routing_service import __version__
-from routing_service.server import system_clock_us
+from routing_service.server.server import system_clock_us
 from tests import toolchains
 from tests.rpc.live_service import serving
 

@@ -27,10 +27,10 @@ import msgspec
 
 from agent_routing.v1 import routing_service_pb2
 from routing_service.core import events as ev
-from routing_service.registry_file import load_registry
+from routing_service.registry.file import load_registry
 from routing_service.storage.event_codec import decode_events, decode_state, encode_events
 from routing_service.storage.open_store import open_store, open_store_to_read
-from routing_service.storage.sqlite_backup import backup_sqlite
+from routing_service.storage.sqlite.backup import backup_sqlite
 from routing_service.storage.store import CURSOR_START
 from routing_service.stored_data.verification import SessionReport, TenantReport, verify_store
 from tests.rpc.live_service import LiveService, serving
@@ -133,7 +133,7 @@ def _call(rpc: str, data: bytes, answer: bytes) -> dict[str, Any]:
 async def _write_stored(folder: Path, url: str) -> None:
     """Write each kind of event that there is, and the states of all sessions."""
     # The kinds that no conversation above has come to have their bytes too.
-    from tests.unit.test_event_codec import EVENTS  # noqa: PLC0415 - nothing else needs it
+    from tests.unit.storage.test_event_codec import EVENTS  # noqa: PLC0415 - nothing else needs it
 
     events: list[ev.Event] = list(EVENTS)
     states = []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_routing.v1 import routing_service_pb2
-from routing_service.registry_file import load_registry
+from routing_service.registry.file import load_registry
 from routing_service.storage.event_codec import decode_change, decode_state
 from routing_service.storage.migrate_store import migrate_store
 from routing_service.storage.open_store import open_store

@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from agent_routing.v1 import routing_service_pb2
-from routing_service.storage import sqlite_schema
 from routing_service.storage.open_store import open_store
+from routing_service.storage.sqlite import schema as sqlite_schema
 from routing_service.storage.store import SchemaTooNew
 from tests.rpc.live_service import hand_to, refusal, serving
 from tests.rpc.registries import DESK

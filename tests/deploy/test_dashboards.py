@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from routing_service.metrics import Metrics
-from routing_service.metrics_page import ServerFigures, metrics_page
-from routing_service.rpc.call_record import CallRecord
 from routing_service.storage.write_figures import WriteFigures
+from routing_service.telemetry.call_record import CallRecord
+from routing_service.telemetry.metrics import Metrics
+from routing_service.telemetry.prometheus_text import ServerFigures, metrics_page
 
 ROOT = Path(__file__).parents[2]
 ALERTS = YAML(typ="safe").load((ROOT / "deploy/prometheus/alerts.yaml").read_text("utf-8"))

@@ -10,9 +10,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from routing_service import __version__
-from routing_service.config import SETTINGS
-from routing_service.registry_file import check_registry
+from routing_service.registry.file import check_registry
 from routing_service.rpc.health import READINESS
+from routing_service.settings.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

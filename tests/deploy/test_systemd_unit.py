@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from routing_service.config import SETTINGS, resolve_settings
+from routing_service.settings.settings import SETTINGS, resolve_settings
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "agent-routing.service"
 PROGRAM = "/opt/agent-routing/bin/agent-routing"

@@ -139,7 +139,7 @@ async def _migrate(url: str) -> None:
 
 
 async def _drop(url: str) -> None:
-    from routing_service.storage.dynamodb_api import open_api  # noqa: PLC0415 - needs the driver
+    from routing_service.storage.dynamodb.api import open_api  # noqa: PLC0415 - needs the driver
     from routing_service.storage.open_store import dynamodb_place  # noqa: PLC0415 - as above
 
     async with open_api(dynamodb_place(url)) as api:

@@ -34,7 +34,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def postgres_database(run_folder: Path) -> Iterator[TestDatabase]:
     """A PostgreSQL database of this process alone, on a server that the run's processes share."""
     pytest.importorskip("psycopg", reason="postgres: its driver is not installed (extra postgres)")
-    from routing_service.storage import postgres_log  # noqa: PLC0415 - needs the driver
+    from routing_service.storage.postgres import log as postgres_log  # noqa: PLC0415 - needs the driver
     from tests.engines.postgres_databases import test_database  # noqa: PLC0415 - as above
     from tests.engines.postgres_server import CannotStart  # noqa: PLC0415 - as above
 

@@ -18,18 +18,18 @@ from typing import Any
 from google.protobuf.message import Message
 
 from agent_routing.v1 import handoff_pb2, routing_service_pb2
-from routing_service.auth.open_door import anybody
-from routing_service.command_handler import CommandHandler
+from routing_service.auth.no_sign_in import anybody
 from routing_service.core.errors import RoutingError
 from routing_service.core.registry import Registry
-from routing_service.event_feed import EventFeed
 from routing_service.ids import new_uuid7
 from routing_service.rpc import routing_servicer
-from routing_service.rpc.call_record import CallRecord
 from routing_service.rpc.routing_servicer import RoutingServicer
-from routing_service.stickiness import FOLLOW_S, StickinessSwitch
+from routing_service.sessions.command_handler import CommandHandler
+from routing_service.sessions.event_feed import EventFeed
+from routing_service.sessions.stickiness_switch import FOLLOW_S, StickinessSwitch
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import SessionKey, Store
+from routing_service.telemetry.call_record import CallRecord
 from tests.rpc.live_service import ask, fail, finish, hand_to, proceed
 
 TENANT = "default"

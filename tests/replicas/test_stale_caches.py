@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent_routing.v1 import admin_service_pb2, routing_service_pb2
-from routing_service.command_handler import CommandHandler
-from routing_service.registry_file import parse_registry
+from routing_service.registry.file import parse_registry
+from routing_service.sessions.command_handler import CommandHandler
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import SessionKey, StoreUnavailable

@@ -30,18 +30,18 @@ from agent_routing.v1 import (
     task_pb2,
     turn_pb2,
 )
-from routing_service.config import Settings
 from routing_service.core import events as ev
 from routing_service.examples import EXAMPLES
 from routing_service.ids import new_uuid7
-from routing_service.rpc.call_record import CallRecord
-from routing_service.server import Counts, RoutingServer
+from routing_service.server.server import Counts, RoutingServer
+from routing_service.settings.settings import Settings
 from routing_service.storage.event_codec import decode_events
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import PAGE_ROWS_MAX, AuditEntry, Change, SessionKey, Store
-from routing_service.topics import load_topic_model
+from routing_service.telemetry.call_record import CallRecord
+from routing_service.telemetry.tracing import Tracing
+from routing_service.topics.model import load_topic_model
 from routing_service.topics.topic_detector import TopicModel
-from routing_service.tracing import Tracing
 
 DETAILS_KEY = "grpc-status-details-bin"
 REPLAYED_KEY = "agent-routing-replayed"

@@ -5,7 +5,7 @@ from google.protobuf import timestamp_pb2
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc
-from routing_service.rpc import audit_of_all
+from routing_service.rpc import tenant_audit
 from tests.rpc.live_service import hand_to, refusal, serving
 from tests.rpc.registries import DESK
 
@@ -106,8 +106,8 @@ async def test_filters_must_all_hold(service):
 
 async def test_page_is_bounded_work_and_goes_on(service, monkeypatch):
     """A filter that nothing passes gives short pages, not a call that reads a whole store."""
-    monkeypatch.setattr(audit_of_all, "SCANNED_MAX", 2)
-    monkeypatch.setattr(audit_of_all, "READ_MAX", 1)
+    monkeypatch.setattr(tenant_audit, "SCANNED_MAX", 2)
+    monkeypatch.setattr(tenant_audit, "READ_MAX", 1)
     await three_sessions(service)
     found = await pages(service, kinds=["task_failed"])
     assert len(found) >= 3

@@ -18,9 +18,9 @@ from msgspec import structs
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc, dispatch_pb2, item_pb2, turn_pb2
 from agent_routing.v1 import routing_service_pb2 as rpb
-from routing_service.storage.compact_store import compact_store
 from routing_service.storage.event_codec import BLANK_EVENTS, ERASE_USER, decode_state
 from routing_service.storage.memory_store import MemoryStore
+from routing_service.storage.sqlite.compact import compact_store
 from routing_service.storage.store import StoreUnavailable
 from tests.engines.postgres_databases import database_on
 from tests.rpc.live_service import (

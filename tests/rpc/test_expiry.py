@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack
 import pytest
 from google.protobuf import timestamp_pb2
 
-from routing_service import expiry_sweeper
 from routing_service.core import events as ev
-from routing_service.expiry_sweeper import ExpirySweeper
+from routing_service.sessions import expiry_sweeper
+from routing_service.sessions.expiry_sweeper import ExpirySweeper
 from tests.rpc.live_service import Clock, ask, outcome_status, serving, task_status, went
 from tests.rpc.registries import DESK
 from tests.rpc.test_watch_session import kinds, next_change, watching

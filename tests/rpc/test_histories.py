@@ -3,8 +3,8 @@
 import pytest
 
 from agent_routing.v1 import routing_service_pb2, turn_pb2
-from routing_service import command_handler
 from routing_service.core.history import HistoryFold
+from routing_service.sessions import command_handler
 from routing_service.storage.event_codec import decode_events
 from tests.rpc.live_service import (
     ask,

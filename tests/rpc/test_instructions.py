@@ -7,8 +7,8 @@ import pytest
 
 from agent_routing.v1 import routing_service_pb2
 from routing_service.cli import main
-from routing_service.instructions import agent_instructions
-from routing_service.registry_file import parse_registry
+from routing_service.registry.file import parse_registry
+from routing_service.texts.agent_instructions import agent_instructions
 from tests.rpc.live_service import serving
 from tests.rpc.registries import DESK
 

@@ -6,12 +6,12 @@ import re
 import pytest
 
 from agent_routing.v1 import routing_service_pb2
-from routing_service.config import Settings, SettingsInvalid
-from routing_service.listen_address import ListenFailed
-from routing_service.metrics import LATENCY_BOUNDS_S, Metrics
-from routing_service.rpc.call_record import CallRecord
-from routing_service.server import Counts, RoutingServer
+from routing_service.server.server import Counts, RoutingServer
+from routing_service.settings.listen_address import ListenFailed
+from routing_service.settings.settings import Settings, SettingsInvalid
 from routing_service.storage.memory_store import MemoryStore
+from routing_service.telemetry.call_record import CallRecord
+from routing_service.telemetry.metrics import LATENCY_BOUNDS_S, Metrics
 from tests.rpc.live_service import ask, refusal, serving
 from tests.rpc.registries import DESK
 

@@ -9,8 +9,8 @@ from google.protobuf import timestamp_pb2
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc
-from routing_service import command_handler, expiry_sweeper
-from routing_service.retention import SESSION_PURGED
+from routing_service.sessions import command_handler, expiry_sweeper
+from routing_service.sessions.retention import SESSION_PURGED
 from routing_service.storage.memory_store import MemoryStore
 from tests.rpc.live_service import Clock, ask, finish, refusal, serving
 from tests.rpc.registries import DESK

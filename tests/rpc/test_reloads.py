@@ -153,7 +153,7 @@ async def reload_under_load(folder, reloads):
 )
 async def test_reloads_under_load_fail_no_call_and_lose_no_session(tmp_path, reloads, monkeypatch):
     """Half of them with broken files, each of which the log and the counters tell of."""
-    monkeypatch.setattr("routing_service.registry_source.FILE_POLL_S", 10 * WAIT_S)
+    monkeypatch.setattr("routing_service.registry.live_registry.FILE_POLL_S", 10 * WAIT_S)
     counted, logged = await reload_under_load(tmp_path, reloads)
     assert counted == (reloads // 2, reloads // 2)
     assert logged == reloads // 2

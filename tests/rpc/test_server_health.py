@@ -6,11 +6,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from routing_service.config import Settings
 from routing_service.examples import EXAMPLES
 from routing_service.rpc import health as health_module
 from routing_service.rpc.health import LIVENESS, READINESS, HealthService, StoreProbe
-from routing_service.server import RoutingServer
+from routing_service.server.server import RoutingServer
+from routing_service.settings.settings import Settings
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import StoreUnavailable
 

@@ -13,16 +13,16 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from agent_routing.v1 import routing_service_pb2, routing_service_pb2_grpc
-from routing_service.config import Settings, SettingsInvalid
 from routing_service.examples import EXAMPLES
 from routing_service.ids import new_uuid7
-from routing_service.listen_address import ListenFailed
-from routing_service.log_privacy import IdHashes, read_key
-from routing_service.registry_file import RegistryFileError
+from routing_service.registry.file import RegistryFileError
 from routing_service.rpc.health import READINESS
-from routing_service.server import RoutingServer
+from routing_service.server.server import RoutingServer
+from routing_service.settings.listen_address import ListenFailed
+from routing_service.settings.settings import Settings, SettingsInvalid
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import StoreError, StoreUnavailable
+from routing_service.telemetry.log_privacy import IdHashes, read_key
 from tests.rpc.live_service import refusal, went
 
 TAX = str(EXAMPLES["tax"].registry_path)

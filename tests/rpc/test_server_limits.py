@@ -5,10 +5,10 @@ import grpc
 import pytest
 
 from agent_routing.v1 import item_pb2, routing_service_pb2, routing_service_pb2_grpc
-from routing_service.channel_options import METADATA_BYTES_MAX, RECEIVE_BYTES_MAX
-from routing_service.config import Settings
 from routing_service.examples import EXAMPLES
-from routing_service.server import RoutingServer
+from routing_service.server.channel_options import METADATA_BYTES_MAX, RECEIVE_BYTES_MAX
+from routing_service.server.server import RoutingServer
+from routing_service.settings.settings import Settings
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import SessionKey
 from tests.rpc.live_service import fresh_id, read_refusal, refusal

@@ -13,14 +13,14 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
-from routing_service import detector_threads, server, topic_judge
-from routing_service.config import SettingsInvalid
 from routing_service.core.registry import Registry
 from routing_service.examples import EXAMPLES
-from routing_service.registry_file import load_registry
-from routing_service.server import Counts
-from routing_service.topic_judge import TopicJudge
-from routing_service.topics import load_topic_model
+from routing_service.registry.file import load_registry
+from routing_service.server.server import Counts, server
+from routing_service.settings.settings import SettingsInvalid
+from routing_service.topics import detection, detector_pool
+from routing_service.topics.detection import TopicJudge
+from routing_service.topics.model import load_topic_model
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 from tests.rpc.live_service import serving, went
 from tests.rpc.test_topics import desk
@@ -113,8 +113,8 @@ async def test_slow_detector_holds_a_message_no_longer_than_its_limit(tmp_path, 
 
 async def test_detector_that_hangs_for_ever_takes_nothing_with_it(tmp_path, scene, monkeypatch):
     """Its threads are spent, messages are answered at once, and the server stops."""
-    monkeypatch.setattr(detector_threads, "THREADS_MAX", 2)
-    monkeypatch.setattr(detector_threads, "WAITING_MAX", 1)
+    monkeypatch.setattr(detector_pool, "THREADS_MAX", 2)
+    monkeypatch.setattr(detector_pool, "WAITING_MAX", 1)
     hangs = threading.Event()
     scene.judge = lambda _: hangs.wait(600)
     async with named(tmp_path, topic_detector_limit_s=0.01) as service:
@@ -214,7 +214,7 @@ async def test_detector_that_cannot_take_the_registry_in_is_tried_again(
         record = await routed_without_verdict(service)
         assert record.topic_outcome == "no_verdict"
         is_up.set()
-        monkeypatch.setattr(topic_judge, "FAILURE_LOG_S", 0.0)
+        monkeypatch.setattr(detection, "FAILURE_LOG_S", 0.0)
         async with asyncio.timeout(30):
             while True:
                 routed = await service.chat().say("#sales hi")
@@ -241,7 +241,7 @@ async def test_each_cause_is_logged_with_its_own_error(tmp_path, scene, log_line
         for _ in range(3):
             await routed_without_verdict(service)
             await made_beside()
-        now_s += topic_judge.FAILURE_LOG_S
+        now_s += detection.FAILURE_LOG_S
         await routed_without_verdict(service)
         await made_beside()
         await routed_without_verdict(service)
@@ -268,8 +268,8 @@ async def test_attempt_that_gets_no_thread_says_so(tmp_path, scene, log_lines, m
         raise RuntimeError("can't start new thread")
 
     scene.make = make
-    monkeypatch.setattr(detector_threads.DetectorThreads, "_start_thread", refuses)
-    monkeypatch.setattr(topic_judge, "FAILURE_LOG_S", 0.0)
+    monkeypatch.setattr(detector_pool.DetectorThreads, "_start_thread", refuses)
+    monkeypatch.setattr(detection, "FAILURE_LOG_S", 0.0)
     async with named(tmp_path) as service:
         await routed_without_verdict(service)
         await made_beside()
@@ -412,7 +412,7 @@ async def test_verdicts_that_were_not_given_are_on_the_metrics_page(tmp_path, sc
 
 async def test_server_that_stopped_leaves_no_threads_and_no_attempt(tmp_path, scene, monkeypatch):
     """A program may start many servers, one after the other; what hangs is not waited for."""
-    monkeypatch.setattr(topic_judge, "FAILURE_LOG_S", 0.0)
+    monkeypatch.setattr(detection, "FAILURE_LOG_S", 0.0)
     before = set(threading.enumerate())
 
     def ours() -> set[threading.Thread]:
@@ -465,4 +465,4 @@ def test_verdicts_of_the_model_that_ships_are_sound():
         others = frozenset(registry.agents) - {active_id, registry.home_agent_id}
         for text in ("hi", "I want my invoice and stock", *registry.agents["finance"].examples):
             asked = TopicQuestion(str(text), active_agent_id=active_id, candidate_ids=others)
-            assert topic_judge._sound_verdict(detector, asked) == detector.judge(asked)
+            assert detection._sound_verdict(detector, asked) == detector.judge(asked)

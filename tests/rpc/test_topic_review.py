@@ -3,9 +3,8 @@
 import pytest
 
 from agent_routing.v1 import admin_service_pb2, admin_service_pb2_grpc
-from routing_service.registry_file import parse_registry
-from routing_service.topic_judge import TopicJudge
-from routing_service.topic_review import (
+from routing_service.registry.file import parse_registry
+from routing_service.topics.backtest import (
     Labelled,
     always_asked,
     calibration,
@@ -13,6 +12,7 @@ from routing_service.topic_review import (
     labelled_messages,
     outlook,
 )
+from routing_service.topics.detection import TopicJudge
 from tests.rpc.live_service import fail, fresh_id, hand_to, serving
 from tests.rpc.test_topics import desk
 from tests.scripted_topics import SURE, ScriptedModel

@@ -2,7 +2,7 @@
 
 from agent_routing import AsyncClient, outcomes
 from agent_routing.v1 import routing_service_pb2
-from routing_service.tracing import Tracing
+from routing_service.telemetry.tracing import Tracing
 from tests.rpc.live_service import hand_to, refusal, serving
 from tests.rpc.registries import DESK
 

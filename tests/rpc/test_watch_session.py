@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import duration_pb2
 
 from agent_routing.v1 import routing_service_pb2 as pb
-from routing_service.event_feed import RECENT_CHANGES_MAX
+from routing_service.sessions.event_feed import RECENT_CHANGES_MAX
 from tests.rpc.live_service import ask, finish, hand_to, refusal, serving
 
 WAIT_S = 20

@@ -31,10 +31,10 @@ from google.protobuf import json_format
 from google.rpc import status_pb2
 
 from agent_routing.v1 import routing_service_pb2 as pb
-from routing_service.config import SettingsInvalid, resolve_settings
 from routing_service.rpc import request_checks
-from routing_service.web import doorman, web_listener
-from routing_service.web_origins import parse_origins
+from routing_service.settings.settings import SettingsInvalid, resolve_settings
+from routing_service.settings.web_origins import parse_origins
+from routing_service.web import origin_check, web_listener
 from tests.rpc.live_service import (
     DETAILS_KEY,
     REPLAYED_KEY,
@@ -746,7 +746,7 @@ async def test_what_is_not_served_here(tax, method, path, content_type, expected
 
 async def test_a_body_that_never_comes_lets_go_of_its_connection(tax, monkeypatch):
     """A caller that sends half a message must not hold a place for ever."""
-    monkeypatch.setattr(doorman, "BODY_S_MAX", 0.05)
+    monkeypatch.setattr(origin_check, "BODY_S_MAX", 0.05)
     url = urllib.parse.urlsplit(tax.server.web_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     writer.write(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from routing_service.storage.open_store import open_store
-from routing_service.storage.sqlite_backup import backup_sqlite
+from routing_service.storage.sqlite.backup import backup_sqlite
 from routing_service.storage.store import (
     CURSOR_START,
     Append,

@@ -15,8 +15,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from routing_service import server
 from routing_service.cli import main
+from routing_service.server.server import server
 
 _serve = server.serve
 

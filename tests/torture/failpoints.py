@@ -34,9 +34,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from routing_service import event_feed, server
 from routing_service.rpc import routing_servicer
-from routing_service.storage import sqlite_connection, sqlite_writer
+from routing_service.server.server import server
+from routing_service.sessions import event_feed
+from routing_service.storage.sqlite import connection as sqlite_connection
+from routing_service.storage.sqlite import writer as sqlite_writer
 from routing_service.storage.store import StoreUnavailable
 
 POINTS: Final = (

@@ -15,11 +15,11 @@ from unittest import mock
 
 import grpc
 
-from routing_service.config import Settings
-from routing_service.rpc.call_record import CallRecord
-from routing_service.server import RoutingServer
+from routing_service.server.server import RoutingServer
+from routing_service.settings.settings import Settings
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import Store
+from routing_service.telemetry.call_record import CallRecord
 
 HANG_S: Final = 60.0
 """A call that takes longer hangs; each takes less than a millisecond."""
@@ -61,8 +61,8 @@ class InProcess:
         observer = _Observer()
         given = Settings(store="memory:", agents=registry_path, expiry_sweep=False, **settings)
         with (
-            mock.patch("routing_service.listeners.grpc.aio.server", return_value=gate),
-            mock.patch("routing_service.listeners.check_is_free"),
+            mock.patch("routing_service.server.listeners.grpc.aio.server", return_value=gate),
+            mock.patch("routing_service.server.listeners.check_is_free"),
         ):
             server = await RoutingServer.start(
                 given, observer=observer, store_opener=_opener(store) if store else open_store

@@ -29,19 +29,17 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from routing_service import command_handler, event_feed
-from routing_service.auth import open_door
+from routing_service.auth import no_sign_in
 from routing_service.core import events as ev
 from routing_service.core import handoff_rules, ownership, session, topic_switch
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.vocabulary import HandoffMode
-from routing_service.storage import (
-    file_lock,
-    memory_store,
-    sqlite_connection,
-    sqlite_store,
-    sqlite_writer,
-)
+from routing_service.sessions import command_handler, event_feed
+from routing_service.storage import memory_store
+from routing_service.storage.sqlite import connection as sqlite_connection
+from routing_service.storage.sqlite import file_lock
+from routing_service.storage.sqlite import store as sqlite_store
+from routing_service.storage.sqlite import writer as sqlite_writer
 from routing_service.storage.store import RevisionConflict
 
 CommandHandler: Final = command_handler.CommandHandler
@@ -152,13 +150,15 @@ def _keep_feeds() -> None:
     put(event_feed.EventFeed, "__init__", made)
 
 
-@bug("tests/unit/test_sqlite_file.py::test_second_store_in_this_process_is_refused")
+@bug("tests/unit/storage/sqlite/test_file.py::test_second_store_in_this_process_is_refused")
 def no_lock_file() -> None:
     """Two processes may write one file."""
     put(file_lock, "_lock", lambda _: lambda _descriptor: None)
 
 
-@bug("tests/unit/test_sqlite_group_commit.py::test_group_is_written_in_the_order_of_its_keys")
+@bug(
+    "tests/unit/storage/sqlite/test_group_commit.py::test_group_is_written_in_the_order_of_its_keys"
+)
 def unsorted_group() -> None:
     """A group is written as it came; two of them in different orders lock each other out."""
 
@@ -346,7 +346,7 @@ def expected_revision_ignored() -> None:
 @bug("tests/rpc/test_session_owner.py::test_one_session_id_in_two_tenants_is_two_sessions")
 def tenants_share_sessions() -> None:
     """The tenant is no part of a session's key."""
-    put(open_door, "named_tenant", lambda _: lambda _metadata: "default")
+    put(no_sign_in, "named_tenant", lambda _: lambda _metadata: "default")
 
 
 # --- what is remembered of a session ---
@@ -406,7 +406,7 @@ def expiry_ignored() -> None:
         module.expire_ownership = ownership.expire_ownership  # type: ignore[attr-defined]
 
 
-@bug("tests/unit/test_core_interludes.py::test_transfer_empties_the_stack")
+@bug("tests/unit/core/test_interludes.py::test_transfer_empties_the_stack")
 def two_agents_hold_the_session() -> None:
     """A transfer leaves whom it replaces on the stack, from where it comes back."""
 
@@ -452,7 +452,7 @@ def stale_handoff_taken() -> None:
     )
 
 
-@bug("tests/unit/test_core_complete_turn.py::test_late_answer_is_kept_and_moves_nothing")
+@bug("tests/unit/core/test_complete_turn.py::test_late_answer_is_kept_and_moves_nothing")
 def late_answer_moves_the_session() -> None:
     """An answer to a message that was overtaken still moves the conversation."""
     put(session.SessionState, "is_live", lambda _: lambda _self, _turn: True)
@@ -471,7 +471,7 @@ def task_left_open_by_reset() -> None:
     put(session, "_evolve_task", made)
 
 
-@bug("tests/unit/test_core_topics.py::test_agent_that_owns_the_session_keeps_its_user")
+@bug("tests/unit/core/test_topics.py::test_agent_that_owns_the_session_keeps_its_user")
 def topic_takes_an_owners_user() -> None:
     """A topic takes the user away in the middle of a lesson."""
     put(topic_switch, "session_owner", lambda _owner: lambda _state, _registry: "")
@@ -479,7 +479,7 @@ def topic_takes_an_owners_user() -> None:
     put(handoff_rules, "HANDOFF_RULES", lambda _rules: rules)
 
 
-@bug("tests/unit/test_core_topics.py::test_switch_ends_an_ordinary_lock_only_over_lock_threshold")
+@bug("tests/unit/core/test_topics.py::test_switch_ends_an_ordinary_lock_only_over_lock_threshold")
 def topic_ignores_locks() -> None:
     """The threshold for all counts while an agent waits for an answer, too."""
 
@@ -490,7 +490,7 @@ def topic_ignores_locks() -> None:
 
 
 @bug(
-    "tests/unit/test_core_topics.py::test_nothing_is_suggested_that_would_be_refused_when_it_is_accepted"
+    "tests/unit/core/test_topics.py::test_nothing_is_suggested_that_would_be_refused_when_it_is_accepted"
 )
 def offer_judged_too_early() -> None:
     """An offer is judged as of before the task that its message begins."""
@@ -506,7 +506,7 @@ def offer_judged_too_early() -> None:
 
 
 @bug(
-    "tests/unit/test_core_topics.py::test_suggestion_is_gone_with_any_change_of_ownership[handoff]"
+    "tests/unit/core/test_topics.py::test_suggestion_is_gone_with_any_change_of_ownership[handoff]"
 )
 def suggestion_outlives_a_handoff() -> None:
     """A button of before takes the user back out of where they went."""
@@ -520,7 +520,7 @@ def suggestion_outlives_a_handoff() -> None:
     put(session, "_with_new_owner", made)
 
 
-@bug("tests/unit/test_core_topics.py::test_declined_suggestion_rests_for_some_messages")
+@bug("tests/unit/core/test_topics.py::test_declined_suggestion_rests_for_some_messages")
 def declined_agent_is_offered_again() -> None:
     """Who said no is asked again with the next message."""
 
@@ -533,7 +533,7 @@ def declined_agent_is_offered_again() -> None:
     put(session, "_evolve_suggestion", made)
 
 
-@bug("tests/unit/test_core_topics.py::test_whoever_asked_for_the_home_agent_gets_it[/supervisor]")
+@bug("tests/unit/core/test_topics.py::test_whoever_asked_for_the_home_agent_gets_it[/supervisor]")
 def topic_takes_who_asked_for_home() -> None:
     """After /supervisor the next message goes back to where the user fled from."""
     put(ownership, "_topics_count", lambda _count: lambda _draft: False)
@@ -583,7 +583,7 @@ CONTROL: Final = Bug(
     "nothing_wrong",
     "Nothing at all: a hunt for this one has to miss.",
     lambda: None,
-    "tests/unit/test_core_interludes.py::test_transfer_empties_the_stack",
+    "tests/unit/core/test_interludes.py::test_transfer_empties_the_stack",
     is_quick=True,
 )
 

@@ -10,9 +10,9 @@ import signal
 
 import pytest
 
-from routing_service.storage import redis_writer
 from routing_service.storage.open_store import open_store
-from routing_service.storage.redis_keys import Keys
+from routing_service.storage.redis import writer as redis_writer
+from routing_service.storage.redis.keys import Keys
 from routing_service.storage.store import (
     CURSOR_START,
     RequestSeen,

@@ -31,7 +31,7 @@ from routing_service.core import commands
 from routing_service.core.errors import RoutingError
 from routing_service.core.registry import SECOND_US
 from routing_service.core.vocabulary import ApprovalDecision, ClearScope
-from routing_service.registry_file import check_registry_file
+from routing_service.registry.file import check_registry_file
 from routing_service.storage.open_store import open_store
 from tests.rpc.live_service import Clock, serving
 from tests.rpc.registries import DESK

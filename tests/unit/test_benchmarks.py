@@ -10,9 +10,9 @@ from benchmarks import __main__ as bench
 from benchmarks import talk, topic_cost, wire
 from benchmarks.figure import QUICK, Figure
 from benchmarks.service import REGISTRY
-from routing_service.config import Settings
-from routing_service.registry_file import parse_registry
-from routing_service.server import RoutingServer
+from routing_service.registry.file import parse_registry
+from routing_service.server.server import RoutingServer
+from routing_service.settings.settings import Settings
 
 ISSUED = {
     "route_vs_echo",

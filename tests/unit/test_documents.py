@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from routing_service import channel_options, event_feed
-from routing_service.config import SETTINGS
 from routing_service.rpc import (
     admin_servicer,
-    answers_in_order,
     health,
     method_handlers,
+    ordered_stream,
     request_checks,
     routing_servicer,
     status_errors,
 )
+from routing_service.server.server import channel_options
+from routing_service.sessions import event_feed
+from routing_service.settings.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
@@ -31,7 +32,7 @@ LIMITS = {
     module.__name__.rpartition(".")[2]: module
     for module in (
         admin_servicer,
-        answers_in_order,
+        ordered_stream,
         channel_options,
         event_feed,
         health,

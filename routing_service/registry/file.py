@@ -1,0 +1,255 @@
+"""The registry as operators write it: a YAML file, read, checked and turned into a ``Registry``.
+
+Owns the file's format (``schema.json``), its defaults and the order of its checks. It must
+not know what the agents in it do to a session: ``routing_service.core.registry`` holds the result.
+
+The rule: a file is either taken whole or refused with everything that is wrong with it, each
+problem with its place, the value and the remedy. Nothing in a file is ignored in silence.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+from routing_service.core.registry import (
+    HOPS_PER_MESSAGE_DEFAULT,
+    OPEN_TURNS_DEFAULT,
+    RETURN_DEPTH_DEFAULT,
+    TURN_TIMEOUT_DEFAULT_US,
+    Agent,
+    AgentKind,
+    AgentTopics,
+    Limits,
+    OnComplete,
+    Registry,
+    Sticks,
+    Topics,
+)
+from routing_service.registry.checks import (
+    API_VERSIONS,
+    check_references,
+    check_shape,
+    duration_us,
+)
+from routing_service.registry.warnings import check_sense
+from routing_service.registry.yaml_document import (
+    TEXT_BYTES_MAX,
+    Document,
+    FileProblem,
+    read_document,
+)
+
+# Problems named in the text of an error; all of them are in its attributes.
+_PROBLEMS_SHOWN_MAX = 50
+
+_COMPLETIONS = {"stay": OnComplete.STAY, "release": OnComplete.RELEASE, "return": OnComplete.RETURN}
+
+
+class RegistryFileError(Exception):
+    """A registry file that is not taken. ``problems`` holds all that is wrong with it."""
+
+    def __init__(self, source: str, problems: tuple[FileProblem, ...]) -> None:
+        self.source = source
+        self.problems = problems
+        lines = [
+            # Of a file that cannot be read there is no place to name.
+            f"{source}:{'' if problem.line else ' '}{problem}"
+            for problem in problems[:_PROBLEMS_SHOWN_MAX]
+        ]
+        if len(problems) > _PROBLEMS_SHOWN_MAX:
+            lines.append(f"{source}: and {len(problems) - _PROBLEMS_SHOWN_MAX} more problems")
+        super().__init__("\n".join(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRegistry:
+    """A registry and what its author may want to look at again."""
+
+    registry: Registry
+    # In the order of the file. None of these keeps the registry from being used.
+    warnings: tuple[FileProblem, ...]
+
+
+def load_registry(path: str | Path) -> Registry:
+    """Read a registry file. Raises RegistryFileError with everything that is wrong with it."""
+    return check_registry_file(path).registry
+
+
+def parse_registry(text: str, source: str) -> Registry:
+    """Read a registry from text; source is what errors call it. Raises RegistryFileError."""
+    return check_registry(text, source).registry
+
+
+def check_registry_file(path: str | Path) -> CheckedRegistry:
+    """Read a registry file, with the warnings. Raises RegistryFileError."""
+    return check_registry(_read_text(Path(path)), str(path))
+
+
+def check_registry(text: str, source: str) -> CheckedRegistry:
+    """Read a registry from text, with the warnings. Raises RegistryFileError."""
+    document = read_document(text)
+    if not _is_readable(document):
+        raise RegistryFileError(source, _in_order(document.problems))
+    problems = [*document.problems, *check_shape(document, registry_schema())]
+    if not _is_unknown_version(document):
+        # One word about a value is enough: what has the wrong shape leads nowhere anyway.
+        misshapen = {problem.path for problem in problems}
+        problems += [p for p in check_references(document) if p.path not in misshapen]
+    else:
+        # What else an unknown format would get wrong here says nothing about it.
+        problems = [problem for problem in problems if problem.path == "api_version"]
+    if problems:
+        raise RegistryFileError(source, _in_order(problems))
+    registry = _build_registry(document)
+    return CheckedRegistry(registry, _in_order(check_sense(document, registry)))
+
+
+def registry_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of registry files, for editors and for print."""
+    return cast("dict[str, Any]", json.loads(_schema_text()))
+
+
+@cache
+def _schema_text() -> str:
+    package = resources.files("routing_service.registry")
+    return package.joinpath("schema.json").read_text(encoding="utf-8")
+
+
+def _read_text(path: Path) -> str:
+    """Return a file's text, or raise RegistryFileError saying why it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            # One byte more than is allowed is enough to refuse it, whatever the file's length.
+            content = file.read(TEXT_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise _unreadable(path, "there is no such file", "check the path") from None
+    except IsADirectoryError:
+        raise _unreadable(path, "this is a directory", "name a file in it") from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise _unreadable(path, f"it cannot be read: {reason}", "check its permissions") from None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if len(content) > TEXT_BYTES_MAX:  # The cut may have hit the middle of a character.
+            return content.decode("utf-8", "replace")
+        message = f"byte 0x{content[error.start]:02x} at offset {error.start} is not UTF-8"
+        raise _unreadable(path, message, "save the file as UTF-8") from None
+
+
+def _unreadable(path: Path, message: str, remedy: str) -> RegistryFileError:
+    return RegistryFileError(str(path), (FileProblem(0, 0, "", message, remedy),))
+
+
+def _is_readable(document: Document) -> bool:
+    """Whether there is data to check. What is no mapping gets one clear problem instead."""
+    if document.data is None and document.problems:
+        return False
+    if not isinstance(document.data, dict):
+        message = "the file is not a mapping of keys to values"
+        remedy = f"start it with api_version: {API_VERSIONS[-1]}"
+        document.problems.append(document.problem((), message, remedy))
+        return False
+    return True
+
+
+def _is_unknown_version(document: Document) -> bool:
+    data = cast("dict[str, object]", document.data)
+    return "api_version" in data and data["api_version"] not in API_VERSIONS
+
+
+def _in_order(problems: list[FileProblem]) -> tuple[FileProblem, ...]:
+    return tuple(sorted(dict.fromkeys(problems)))
+
+
+def _build_registry(document: Document) -> Registry:
+    """Turn a document without problems into a registry. The casts rely on the checks before."""
+    data = cast("dict[str, Any]", document.data)
+    default_locale = str(data.get("default_locale", "en"))
+    home = str(data.get("supervisor") or data["default_agent"])
+    agents = [_build_agent(agent, home, data, default_locale) for agent in data["agents"]]
+    topics = data.get("topics", {})
+    lock_threshold = topics.get("lock_threshold", "off")
+    return Registry(
+        # As written: 1.10 is a version of its own, not the number 1.1.
+        version=document.written[("version",)],
+        home_agent_id=home,
+        agents={agent.agent_id: agent for agent in agents},
+        is_swarm="default_agent" in data,
+        stickiness_enabled=data.get("stickiness", "enabled") == "enabled",
+        default_locale=default_locale,
+        limits=_build_limits(data.get("limits", {})),
+        double_text_rejects=data.get("double_text", "allow") == "reject",
+        disabled_commands=frozenset(data.get("commands", {}).get("disabled", ())),
+        topics=Topics(
+            mode=topics.get("mode", "off"),
+            threshold=float(topics.get("threshold", 0.8)),
+            lock_threshold=None if lock_threshold == "off" else float(lock_threshold),
+            first_message=topics.get("first_message", "supervisor"),
+        ),
+    )
+
+
+def _build_limits(limits: dict[str, Any]) -> Limits:
+    return Limits(
+        hops_per_message=int(limits.get("hops_per_message", HOPS_PER_MESSAGE_DEFAULT)),
+        return_depth=int(limits.get("return_depth", RETURN_DEPTH_DEFAULT)),
+        open_turns=int(limits.get("open_turns", OPEN_TURNS_DEFAULT)),
+        turn_timeout_us=_optional_duration_us(limits, "turn_timeout") or TURN_TIMEOUT_DEFAULT_US,
+        idle_timeout_us=_optional_duration_us(limits, "idle_timeout"),
+    )
+
+
+def _build_agent(
+    agent: dict[str, Any], home: str, data: dict[str, Any], default_locale: str
+) -> Agent:
+    is_supervisor = agent["id"] == home and "supervisor" in data
+    default_kind = "supervisor" if is_supervisor else "specialist"
+    on_complete = agent.get("on_complete", "release")
+    completion = _COMPLETIONS.get(on_complete, OnComplete.HOP)
+    return Agent(
+        agent_id=agent["id"],
+        aliases=tuple(agent.get("aliases", ())),
+        name=_texts(agent["name"], default_locale),
+        description=_texts(agent.get("description"), default_locale),
+        examples=tuple(agent.get("examples", ())),
+        kind=AgentKind(agent.get("kind", default_kind)),
+        sticks=Sticks(agent.get("sticks", "session")),
+        owns_session=agent.get("owns_session", False),
+        handoff_to=frozenset(agent["handoff_to"]) if "handoff_to" in agent else None,
+        receives_as_interlude=agent.get("receives_as") == "interlude",
+        turns_max=int(agent.get("turns_max", 0)),
+        on_complete=completion,
+        on_complete_agent_id=on_complete if completion is OnComplete.HOP else "",
+        on_complete_message=_texts(agent.get("on_complete_message"), default_locale),
+        requires=frozenset(agent.get("requires", ())),
+        channels=frozenset(agent["channels"]) if "channels" in agent else None,
+        idle_timeout_us=_optional_duration_us(agent, "idle_timeout"),
+        markers=agent.get("markers", False),
+        user_selectable=agent.get("user_selectable", False),
+        enabled=agent.get("enabled", True),
+        topics=_build_agent_topics(agent.get("topics", {})),
+        icon=agent.get("icon", ""),
+        color=agent.get("color", ""),
+    )
+
+
+def _build_agent_topics(topics: dict[str, Any]) -> AgentTopics:
+    threshold = topics.get("threshold")
+    return AgentTopics(topics.get("mode", ""), None if threshold is None else float(threshold))
+
+
+def _texts(text: str | dict[str, str] | None, default_locale: str) -> dict[str, str]:
+    """Return texts by locale; a text without a language is in the default one."""
+    if text is None:
+        return {}
+    return {default_locale: text} if isinstance(text, str) else dict(text)
+
+
+def _optional_duration_us(data: dict[str, Any], key: str) -> int | None:
+    return duration_us(data[key]) if key in data else None

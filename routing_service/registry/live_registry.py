@@ -1,0 +1,143 @@
+"""The registry in force: read at start, read again when asked or when the file changes.
+
+Owns: which registry decisions use now. Must not know: what is in a file, who asks.
+Rule: a file that cannot be read changes nothing but what is told: the registry in force stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from routing_service.core.registry import Registry
+from routing_service.registry.file import RegistryFileError
+
+FILE_POLL_S: Final = 1.0
+"""How often the file's time and size are looked at. Editors and mounted volumes replace files in
+ways that notifications miss; one stat a second costs nothing."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What a reload changed, or would change. Agent ids are sorted."""
+
+    registry: Registry
+    previous: Registry
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    @property
+    def is_new(self) -> bool:
+        """Say whether anything differs at all."""
+        return self.registry != self.previous
+
+
+class RegistrySource:
+    """Holds the registry in force."""
+
+    def __init__(
+        self,
+        path: str,
+        load: Callable[[], Registry],
+        in_force: Callable[[Registry], None] = lambda _: None,
+    ) -> None:
+        """Load for the first time. Raises RegistryFileError, and then there is none.
+
+        load: reads and checks the file at path; runs in a thread when it is read again. in_force:
+        told after each load which registry is in force, the new one or the one before.
+        """
+        self._path = path
+        self._load = load
+        self._seen = self._stamp()
+        self._tell_in_force = in_force
+        self._registry = load()
+        self._tell_in_force(self._registry)
+        self._reloading = asyncio.Lock()
+        # Since the start: files put in force, and files that could not be.
+        self.reloads = 0
+        self.failures = 0
+
+    @property
+    def registry(self) -> Registry:
+        """The registry in force."""
+        return self._registry
+
+    async def reload(self, *, validate_only: bool = False) -> Reloaded:
+        """Read the file again and put it in force.
+
+        Raises RegistryFileError; then the old one stays, and the log has every problem, so that
+        operators see what only a caller was told.
+        """
+        async with self._reloading:
+            self._seen = self._stamp()
+            try:
+                registry = await asyncio.to_thread(self._load)
+            except RegistryFileError as error:
+                if not validate_only:
+                    self.failures += 1
+                    _log.error(
+                        "registry_reload_failed",
+                        registry=self._path,
+                        registry_version=self._registry.version,
+                        problems=[str(problem) for problem in error.problems],
+                    )
+                raise
+            made = _compare(self._registry, registry)
+            if not validate_only and made.is_new:
+                # One assignment: a decision uses the one or the other, never a mixture.
+                self._registry = registry
+                self.reloads += 1
+                _log.info(
+                    "registry_reloaded",
+                    registry=self._path,
+                    registry_version=registry.version,
+                    previous_version=made.previous.version,
+                    added=made.added,
+                    removed=made.removed,
+                    changed=made.changed,
+                )
+            self._tell_in_force(self._registry)
+            return made
+
+    async def reload_or_keep(self) -> None:
+        """Read the file again; a bad one is in the log, and changes nothing."""
+        with suppress(RegistryFileError):
+            await self.reload()
+
+    async def watch(self) -> None:
+        """Read the file again whenever it changes, until cancelled."""
+        while True:
+            await asyncio.sleep(FILE_POLL_S)
+            stamp = self._stamp()
+            # A file that is away is being replaced, or will be: there is nothing to read yet.
+            if stamp is not None and stamp != self._seen:
+                await self.reload_or_keep()
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        """Return what tells one state of the file from another; None while it is away."""
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 - one system call, no path object
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _compare(previous: Registry, registry: Registry) -> Reloaded:
+    before, after = previous.agents, registry.agents
+    shared = before.keys() & after.keys()
+    return Reloaded(
+        registry=registry,
+        previous=previous,
+        added=tuple(sorted(after.keys() - before.keys())),
+        removed=tuple(sorted(before.keys() - after.keys())),
+        changed=tuple(sorted(name for name in shared if before[name] != after[name])),
+    )

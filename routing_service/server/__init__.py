@@ -1,0 +1,1 @@
+"""The server process: it makes the parts, connects them, listens, and ends in order."""

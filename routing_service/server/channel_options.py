@@ -1,0 +1,61 @@
+"""How gRPC is set up on the server's side: limits, keepalive, overload.
+
+Owns the names and values of gRPC's options, with the reason for each. It must not know what is
+served. Its rule: load is refused before Python sees it, and no limit is left to a default that
+nobody has looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from routing_service.settings.settings import Settings
+
+RECEIVE_BYTES_MAX: Final = 256 * 1024
+"""The largest request: a change is at most 300 KB on every engine, with its answer and events."""
+
+METADATA_BYTES_MAX: Final = 16 * 1024
+"""All metadata of a request. The default of 8 KiB is less than some sign-in tokens alone."""
+
+STREAMS_PER_CONNECTION_MAX: Final = 100
+"""Calls at a time on one connection; more wait at the client. What HTTP/2 recommends at least."""
+
+PENDING_HARD_FACTOR: Final = 2
+"""Up to so many times pending_requests_max a growing share is refused, beyond that everything."""
+
+PING_INTERVAL_MIN_S: Final = 30
+"""Clients may ask whether we are there as often as this; gRPC's default of 300 s would cut off
+those that keep connections open through proxies with an idle limit of a minute."""
+
+HANDSHAKE_TIMEOUT_S: Final = 10
+"""Time to agree on HTTP/2: a connection that says nothing holds a descriptor. Default 120 s."""
+
+CONNECTION_AGE_GRACE_S: Final = 60
+"""Time for the calls of a connection that is renewed: as long as a call may take. Watches are cut
+then, and resume at their revision."""
+
+_MS_PER_S: Final = 1_000
+
+
+def channel_options(settings: Settings) -> list[tuple[str, int]]:
+    """Return the options of the server, as grpc.aio.server() takes them."""
+    pending_max = settings.pending_requests_max
+    return [
+        # On by default: a second server on the same port would start, and get half of the calls.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
+        ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+        ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
+        ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+        ("grpc.server.max_pending_requests", pending_max),
+        ("grpc.server.max_pending_requests_hard_limit", pending_max * PENDING_HARD_FACTOR),
+        ("grpc.max_allowed_incoming_connections", settings.connections_max),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_S * _MS_PER_S),
+        ("grpc.keepalive_time_ms", int(settings.keepalive_s * _MS_PER_S)),
+        ("grpc.keepalive_timeout_ms", int(settings.keepalive_timeout_s * _MS_PER_S)),
+        # A client that only watches, or waits, is asked too.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MIN_S * _MS_PER_S),
+        ("grpc.max_connection_age_ms", int(settings.connection_age_max_s * _MS_PER_S)),
+        ("grpc.max_connection_age_grace_ms", CONNECTION_AGE_GRACE_S * _MS_PER_S),
+    ]

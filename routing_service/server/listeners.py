@@ -1,0 +1,78 @@
+"""The ports of a server: which services are where, and in what they are wrapped.
+
+Owns: the gRPC servers, one for each address. Must not know: what a service does.
+Rule: what is for operators has an address of its own where strangers may reach the other one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+import grpc
+from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
+
+from agent_routing.v1 import error_reason_pb2
+from routing_service.rpc.reflection import ReflectionService
+from routing_service.server.channel_options import channel_options
+from routing_service.server.tls_files import TlsFiles
+from routing_service.settings.listen_address import ListenAddress, ListenFailed, check_is_free
+from routing_service.settings.settings import Settings
+
+# The reasons of errors, which no message mentions.
+_ALSO_REFLECTED: Sequence[FileDescriptor] = (error_reason_pb2.DESCRIPTOR,)
+
+
+class Listeners:
+    """The gRPC servers of one process."""
+
+    def __init__(self, settings: Settings, tls: TlsFiles | None) -> None:
+        """Listen nowhere yet. tls: None = in the clear."""
+        self._settings = settings
+        self._tls = tls
+        self._servers: list[grpc.aio.Server] = []
+        self._reflections: list[ReflectionService] = []
+
+    async def listen(
+        self,
+        wanted: ListenAddress,
+        services: Iterable[ServiceDescriptor],
+        handlers: Iterable[grpc.GenericRpcHandler],
+    ) -> ListenAddress:
+        """Serve at an address; return it with its real port. Raises ListenFailed.
+
+        services: what reflection tells of.
+        """
+        server = grpc.aio.server(options=channel_options(self._settings))
+        self._servers.append(server)
+        reflection = ReflectionService(services, _ALSO_REFLECTED)
+        self._reflections.append(reflection)
+        server.add_generic_rpc_handlers((*handlers, *reflection.handlers()))
+        address = _bind(server, wanted, self._tls)
+        await server.start()
+        return address
+
+    def drain(self) -> None:
+        """End what would not end by itself."""
+        for reflection in self._reflections:
+            reflection.drain()
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Let calls in flight finish. grace_s: what takes longer is cancelled; None = at once."""
+        await asyncio.gather(*(server.stop(grace_s) for server in self._servers))
+
+
+def _bind(server: grpc.aio.Server, address: ListenAddress, tls: TlsFiles | None) -> ListenAddress:
+    """Open a port, and return the address with its real number. Raises ListenFailed."""
+    check_is_free(address)
+    try:
+        if tls is None:
+            port = server.add_insecure_port(str(address))
+        else:
+            port = server.add_secure_port(str(address), tls.credentials())
+    except RuntimeError as error:
+        raise ListenFailed(
+            f"cannot listen on {address}: another program took it just now; stop that one, or "
+            "choose another address"
+        ) from error
+    return address if address.unix_path else address.with_port(port)

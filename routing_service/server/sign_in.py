@@ -1,0 +1,162 @@
+"""The way of signing in that the settings name, made and kept up to date.
+
+Owns: what of auth/ is put together for which setting. Must not know: gRPC, RPCs.
+Rule: what cannot work is refused at the start, with its remedy; what changes afterwards (keys,
+callers) is taken over without a restart, and a bad change is logged and changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from routing_service.auth.bearer import BearerSignIn
+from routing_service.auth.caller import SignIn
+from routing_service.auth.callers_file import CallersFileInvalid, read_callers
+from routing_service.auth.certificates import CertificateSignIn
+from routing_service.auth.development import DevelopmentTokens, KeyUnusable, read_or_make_key
+from routing_service.auth.jwks_source import JwksSource
+from routing_service.auth.key_set import KeySet
+from routing_service.auth.no_sign_in import OpenDoor
+from routing_service.auth.oidc import OidcRules, OidcTokens
+from routing_service.settings.settings import SettingProblem, Settings, SettingsInvalid, separated
+
+_log = structlog.get_logger(__name__)
+
+LOOK_EVERY_S: Final = 5.0
+"""How often the callers file is looked at for a change."""
+
+
+async def _nothing() -> None:
+    """Do what is to be done where nothing is."""
+
+
+@dataclass(slots=True)
+class MadeSignIn:
+    """A way of signing in with what keeps it up to date.
+
+    running: to be run beside the server, by name. reload: reads files again, at once. close: lets
+    go of what is under way.
+    """
+
+    sign_in: SignIn
+    running: dict[str, Callable[[], Coroutine[None, None, None]]] = field(default_factory=dict)
+    reload: Callable[[], Coroutine[None, None, None]] = field(default=_nothing)
+    close: Callable[[], Coroutine[None, None, None]] = field(default=_nothing)
+
+
+def make_sign_in(settings: Settings) -> MadeSignIn:
+    """Return what ``sign_in`` names. Raises SettingsInvalid for files that cannot be read."""
+    kinds = settings.sign_in.split("+")
+    if "none" in kinds:
+        return MadeSignIn(OpenDoor())
+    made = MadeSignIn(OpenDoor())
+    certificates = None
+    if "mtls" in kinds:
+        watched = _CallersFile(Path(settings.callers_file))
+        certificates = watched.sign_in
+        made.sign_in = certificates
+        made.running["callers file"] = watched.run
+        made.reload = watched.reload
+    if "development" in kinds:
+        try:
+            key = read_or_make_key(Path(settings.development_key_file))
+        except KeyUnusable as error:
+            raise SettingsInvalid((SettingProblem("development_key_file", str(error)),)) from error
+        made.sign_in = BearerSignIn(DevelopmentTokens(key), certificates=certificates)
+    if "oidc" in kinds:
+        if importlib.util.find_spec("jwt") is None:
+            raise SettingsInvalid((SettingProblem("sign_in", _NO_JWT),))
+        keys = KeySet(JwksSource(settings.oidc_issuer, settings.oidc_jwks).fetch)
+        bearer = BearerSignIn(OidcTokens(_rules(settings), keys), certificates=certificates)
+        keys.tell_changes_to(bearer.forget_all)
+        made.sign_in = bearer
+        made.running["sign-in keys"] = keys.run
+        made.close = keys.close
+    return made
+
+
+_NO_JWT: Final = (
+    "tokens of OpenID Connect need PyJWT, which is not installed; install it with: "
+    "pip install 'agent-routing-service[oidc]'"
+)
+
+
+def _rules(settings: Settings) -> OidcRules:
+    return OidcRules(
+        issuer=settings.oidc_issuer,
+        audiences=separated(settings.oidc_audience),
+        is_entra=settings.oidc_profile == "entra",
+        tenants=frozenset(separated(settings.oidc_tenants)),
+        tenant_claim=settings.oidc_tenant_claim,
+        user_claim=settings.oidc_user_claim,
+        agents_claim=settings.oidc_agents_claim,
+        entitlements_claim=settings.oidc_entitlements_claim,
+        scope_prefix=settings.oidc_scope_prefix,
+        leeway_s=settings.oidc_leeway_s,
+    )
+
+
+def say_who_signs_in(settings: Settings) -> None:
+    """Say loudly what an operator must not overlook."""
+    if settings.sign_in == "none":
+        _log.warning(
+            "nobody_signs_in",
+            listen=settings.listen,
+            meaning="whoever reaches this address may do everything, as anybody",
+            remedy="fine on a machine of your own; otherwise set sign_in",
+        )
+    elif "development" in settings.sign_in:
+        _log.warning(
+            "development_sign_in",
+            key_file=settings.development_key_file,
+            meaning="whoever reads that file can be anybody",
+            remedy="for first steps and tests; otherwise set sign_in to oidc or mtls",
+        )
+    else:
+        _log.info("sign_in", kind=settings.sign_in)
+
+
+class _CallersFile:
+    """The callers of certificates, followed as their file changes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = _stamp(path)
+        try:
+            self.sign_in = CertificateSignIn(read_callers(path))
+        except CallersFileInvalid as error:
+            problem = SettingProblem("callers_file", str(error))
+            raise SettingsInvalid((problem,)) from error
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if await asyncio.to_thread(_stamp, self._path) != self._seen:
+                await self.reload()
+
+    async def reload(self) -> None:
+        # Before it is read: what is written meanwhile is seen the next time.
+        self._seen = await asyncio.to_thread(_stamp, self._path)
+        try:
+            callers = await asyncio.to_thread(read_callers, self._path)
+        except CallersFileInvalid as error:
+            _log.error("callers_file_refused", error=str(error))
+            return
+        self.sign_in.put(callers)
+        _log.info("callers_file_read", file=str(self._path), callers=len(callers))
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Return what changes with a file; of one that is away, that it is."""
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)

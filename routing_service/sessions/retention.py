@@ -1,0 +1,241 @@
+"""How content leaves the store: users are erased, old sessions are purged; both only when asked.
+
+Owns: which sessions an erasure or a purge is about, and in which steps it goes through them. Must
+not know: protobuf, how a store forgets. Rule: nothing is half done in any one session, so that
+whatever ends early (an error, a deadline) is called again and goes on with what is left.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import structlog
+
+from routing_service.core import events as ev
+from routing_service.core.decide import view
+from routing_service.sessions.command_handler import CommandHandler
+from routing_service.sessions.event_feed import EventFeed
+from routing_service.sessions.stickiness_switch import ALL_TENANTS
+from routing_service.storage.event_codec import decode_events, decode_state
+from routing_service.storage.store import (
+    CURSOR_START,
+    PAGE_ROWS_MAX,
+    AuditEntry,
+    SchemaTooNew,
+    SessionKey,
+    SessionRow,
+    Store,
+    StoreCorrupt,
+    StoreError,
+)
+
+READ_CHANGES_MAX: Final = 50
+"""Changes read at once to count what an erasure takes: each may have as much as 300 KB."""
+
+PURGE_SESSIONS_MAX: Final = 10_000
+"""Sessions that one purge removes, and so what it has to remember of its way through the list."""
+
+SESSION_PURGED: Final = "session_purged"
+"""The kind of the audit entry that a purge leaves."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What an erasure took, or would take.
+
+    turns: user messages. records: events and refusals that had content or said who it was.
+    """
+
+    sessions: int = 0
+    turns: int = 0
+    records: int = 0
+
+    def __add__(self, other: Erased) -> Erased:
+        """Count both."""
+        return Erased(
+            self.sessions + other.sessions,
+            self.turns + other.turns,
+            self.records + other.records,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """How many sessions a purge removed, or would, and whether it left any of the same kind."""
+
+    sessions: int
+    more: bool
+
+
+class Retention:
+    """Erases and purges in one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        handler: CommandHandler,
+        feed: EventFeed,
+        clock_us: Callable[[], int],
+    ) -> None:
+        """Work on one store. clock_us: microseconds since 1970."""
+        self._store = store
+        self._handler = handler
+        self._feed = feed
+        self._clock_us = clock_us
+
+    async def erase_user(
+        self, tenant: str, user_id: str, *, reason: str = "", validate_only: bool = False
+    ) -> Erased:
+        """Erase all sessions of a user, one after the other; count what that took.
+
+        A session whose erasure was interrupted is still the user's: it is finished here. Sessions
+        that begin meanwhile may be passed over. Reads the list of all the tenant's sessions.
+        Raises StoreError, RoutingError; StoreCorrupt or SchemaTooNew for a session whose state
+        cannot be read, after all others were erased.
+        """
+        erased = Erased()
+        damaged: StoreError | None = None
+        async for row in self._sessions(tenant):
+            if row.user_id != user_id:
+                continue
+            content = await self._content(row.key)
+            if not validate_only:
+                try:
+                    await self._handler.erase(row.key, reason)
+                except (StoreCorrupt, SchemaTooNew) as error:
+                    # The others are erased all the same; whoever asked is told at the end.
+                    _log.error(
+                        "session_not_erased", session_id=row.key.session_id, error=str(error)
+                    )
+                    damaged = error
+                    continue
+                _log.info("session_erased", tenant=tenant, session_id=row.key.session_id)
+            erased += content
+        if damaged is not None:
+            raise damaged
+        return erased
+
+    async def _content(self, key: SessionKey) -> Erased:
+        """Count what a session has that an erasure takes."""
+        turns = records = after = 0
+        while changes := await self._store.read_changes(key, after=after, limit=READ_CHANGES_MAX):
+            for change in changes:
+                after = change.revision
+                try:
+                    found = decode_events(change.events)
+                except (StoreCorrupt, SchemaTooNew):
+                    # What cannot be read can be erased.
+                    records += 1
+                    continue
+                events = [event for event in found if not isinstance(event, _KEPT)]
+                records += len(events)
+                turns += sum(isinstance(event, ev.MessageRouted) for event in events)
+        cursor = CURSOR_START
+        while True:
+            page, cursor = await self._store.read_audit(
+                key.tenant, key.session_id, cursor, PAGE_ROWS_MAX
+            )
+            records += sum(bool(entry.user_id or entry.data) for entry in page)
+            if len(page) < PAGE_ROWS_MAX:
+                return Erased(1, turns, records)
+
+    async def purge(
+        self,
+        tenant: str,
+        before_us: int,
+        *,
+        sessions_max: int,
+        reason: str = "",
+        validate_only: bool = False,
+    ) -> Purged:
+        """Remove sessions that last changed before a time, those that changed longest ago first.
+
+        A session with a turn that somebody may still answer stays, as does one that waits for an
+        approval, one that is used meanwhile, and one that cannot be read. sessions_max: at most so
+        many, up to PURGE_SESSIONS_MAX. tenant: ALL_TENANTS = of all. Reads the list of all the
+        tenant's sessions. Raises StoreError.
+        """
+        assert 1 <= sessions_max <= PURGE_SESSIONS_MAX, sessions_max
+        # The oldest so far, the youngest of them on top: (-update_us, session_id, revision).
+        chosen: list[tuple[int, SessionKey, int]] = []
+        more = False
+        async for row in self._sessions(tenant):
+            entry = (-row.update_us, row.key, row.revision)
+            if row.update_us >= before_us or (len(chosen) == sessions_max and entry <= chosen[0]):
+                # Only one that would go is worth reading, but it has to be known that it would.
+                more = more or (row.update_us < before_us and await self._may_go(row.key))
+                continue
+            if not await self._may_go(row.key):
+                continue
+            if len(chosen) == sessions_max:
+                more = True
+                heapq.heapreplace(chosen, entry)
+            else:
+                heapq.heappush(chosen, entry)
+        if validate_only:
+            return Purged(len(chosen), more)
+        removed = 0
+        for _, key, revision in sorted(chosen, reverse=True):
+            removed += await self._purge_one(key, revision, reason)
+        return Purged(removed, more)
+
+    async def _purge_one(self, key: SessionKey, revision: int, reason: str) -> bool:
+        if not await self._handler.delete(key, revision):
+            return False
+        self._feed.end(key)
+        _log.info("session_purged", tenant=key.tenant, session_id=key.session_id)
+        await self._store.append_audit(
+            AuditEntry(
+                time_us=self._clock_us(),
+                tenant=key.tenant,
+                session_id=key.session_id,
+                revision=revision,
+                kind=SESSION_PURGED,
+                request_id="",
+                user_id="",
+                data=msgspec.json.encode({"reason": reason}),
+            )
+        )
+        return True
+
+    async def _may_go(self, key: SessionKey) -> bool:
+        """Say whether nobody waits for anything in a session."""
+        head = await self._store.load(key)
+        if head is None:
+            return False
+        try:
+            state = decode_state(head.state)
+        except (StoreCorrupt, SchemaTooNew) as error:
+            _log.warning("session_not_purged", session_id=key.session_id, error=str(error))
+            return False
+        now = view(state, self._handler.registry, self._clock_us())
+        return not now.open_turns and now.paused is None
+
+    async def _sessions(self, tenant: str) -> AsyncIterator[SessionRow]:
+        async for one in self._tenants(tenant):
+            cursor = CURSOR_START
+            rows = None
+            while rows is None or len(rows) == PAGE_ROWS_MAX:
+                rows, cursor = await self._store.list_sessions(one, cursor, PAGE_ROWS_MAX)
+                for row in rows:
+                    yield row
+
+    async def _tenants(self, tenant: str) -> AsyncIterator[str]:
+        if tenant != ALL_TENANTS:
+            yield tenant
+            return
+        names: list[str] = []
+        while page := await self._store.list_tenants(names[-1] if names else "", PAGE_ROWS_MAX):
+            names = page
+            for name in page:
+                yield name
+
+
+_KEPT: Final = (ev.SessionErased, ev.TimePassed)
+"""Events without content, which nobody is told of or which stay."""

@@ -1,0 +1,263 @@
+"""Reading the log and the audit: places first, then what they are of.
+
+Owns their cursors and the order of a page. It must not know how places are given out
+(dynamodb_sequence says it). Its rules: a page never passes a hole; a place whose change is gone,
+or is another's, was of a session that was deleted; and a reader who has read everything is
+answered by one call.
+
+The log is LOG_SHARDS sequences, a session always in the same one, so that its changes are in their
+order. A cursor has a place in each. A page takes what is earliest of what the sequences have next,
+which promises nothing: processes' clocks differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from routing_service.storage import page_cursor
+from routing_service.storage.dynamodb import keys
+from routing_service.storage.dynamodb.api import Api
+from routing_service.storage.dynamodb.items import (
+    Item,
+    key,
+    to_audit,
+    to_change,
+    to_key,
+    to_revision,
+    to_time_us,
+    to_write_id,
+)
+from routing_service.storage.dynamodb.sequence import (
+    LOOK_PAUSE_MAX_S,
+    LOOK_PAUSE_MIN_S,
+    Sequences,
+    Stretch,
+)
+from routing_service.storage.store import (
+    CURSOR_START,
+    INT_MAX,
+    AuditEntry,
+    Change,
+    CursorInvalid,
+    SessionKey,
+)
+
+READERS_KEPT_MAX: Final = 256
+"""Readers at the log's end whose last look is remembered."""
+
+_LOG_FORM: Final = struct.Struct(f">c{page_cursor.STORE_ID_BYTES}s{keys.LOG_SHARDS}Q")
+_AUDIT_FORM: Final = struct.Struct(f">c{page_cursor.STORE_ID_BYTES}s8sQ")
+
+Places = tuple[int, ...]
+
+
+class LogReader:
+    """Reads the log and the audit of one table."""
+
+    def __init__(self, api: Api, sequences: Sequences, store_id: bytes, *, poll_s: float) -> None:
+        """Read nothing yet. poll_s: how often one who has read everything asks again."""
+        self._api = api
+        self._sequences = sequences
+        self._store_id = store_id
+        self._poll_s = poll_s
+        self._empty_at_s: dict[bytes, float] = {}
+        self._told = asyncio.Event()
+
+    def tell(self) -> None:
+        """Let readers look at once: this process has appended."""
+        self._told.set()
+        self._told = asyncio.Event()
+
+    async def read_log(
+        self, cursor: bytes, limit: int
+    ) -> tuple[list[tuple[SessionKey, Change]], bytes]:
+        """See Store.read_log. An empty page comes after a look, and at most one each poll_s."""
+        places = self._to_places(cursor)
+        loop = asyncio.get_running_loop()
+        told = self._told
+        wait_s = self._empty_at_s.get(cursor, -self._poll_s) + self._poll_s - loop.time()
+        if wait_s > 0:
+            await _set_within(told, wait_s)
+        page: list[tuple[SessionKey, Change]] = []
+        pause_s = LOOK_PAUSE_MIN_S
+        while len(page) < limit:
+            stretches = await self._look(places, limit - len(page))
+            chosen, places = _choose(stretches, places, limit - len(page))
+            page += await self._changes(chosen)
+            if chosen or any(stretch.has_more for stretch in stretches):
+                continue
+            if page or not any(stretch.is_held for stretch in stretches):
+                break
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LOOK_PAUSE_MAX_S)
+        if page:
+            return page, self._to_cursor(places)
+        cursor = self._to_cursor(places)
+        if len(self._empty_at_s) >= READERS_KEPT_MAX:
+            self._empty_at_s.clear()
+        self._empty_at_s[cursor] = loop.time()
+        return [], cursor
+
+    async def log_end(self) -> bytes:
+        """See Store.log_end. It waits for what is being written, as after it all is the future."""
+        names = keys.log_names()
+        counters = await self._sequences.counters(names)
+        places = await asyncio.gather(
+            *(
+                self._sequences.settle(name, counter)
+                for name, counter in zip(names, counters, strict=True)
+            )
+        )
+        return self._to_cursor(tuple(places))
+
+    async def read_audit(
+        self, tenant: str, session_id: str | None, cursor: bytes, limit: int
+    ) -> tuple[list[AuditEntry], bytes]:
+        """See Store.read_audit."""
+        place = self._to_audit_place(tenant, cursor)
+        name = keys.audit_name(tenant)
+        (counter,) = await self._sequences.counters([name])
+        page_cursor.check_reached(place, counter.given)
+        if session_id is None:
+            entries, place = await self._tenant_audit(name, place, counter.given, limit)
+        else:
+            # What is being written may come in between.
+            end = await self._sequences.settle(name, counter)
+            pk = keys.session_pk(SessionKey(tenant, session_id))
+            found = await self._api.query(
+                pk, keys.audit_sk(place + 1), keys.audit_sk(end), limit=limit
+            )
+            entries = [to_audit(item) for item in found]
+            place = max(place, end)
+            if len(found) == limit:
+                place = int(found[-1]["sk"]["S"].removeprefix(keys.AUDIT_PREFIX))
+        form = _AUDIT_FORM.pack(page_cursor.AUDIT, self._store_id, _tenant_mark(tenant), place)
+        return entries, form
+
+    async def _tenant_audit(
+        self, name: str, place: int, given: int, limit: int
+    ) -> tuple[list[AuditEntry], int]:
+        pause_s = LOOK_PAUSE_MIN_S
+        entries: list[AuditEntry] = []
+        while place < given and len(entries) < limit:
+            left = limit - len(entries)
+            stretch = await self._sequences.after(name, place, upto=given, limit=left)
+            wanted = [
+                (keys.session_pk(to_key(item)), keys.audit_sk(at)) for at, item in stretch.taken
+            ]
+            found = await self._api.get_many([key(*name) for name in wanted])
+            entries += [to_audit(found[name]) for name in wanted if name in found]
+            place = stretch.reached
+            if stretch.is_held:
+                if entries:
+                    break
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, LOOK_PAUSE_MAX_S)
+        return entries, place
+
+    async def _look(self, places: Places, limit: int) -> list[Stretch]:
+        """Read each sequence of the log on from its place, where it has more."""
+        names = keys.log_names()
+        counters = await self._sequences.counters(names)
+        for place, counter in zip(places, counters, strict=True):
+            page_cursor.check_reached(place, counter.given)
+        return await asyncio.gather(
+            *(
+                self._sequences.after(name, place, upto=counter.given, limit=limit)
+                if counter.given > place
+                else _nothing(place)
+                for name, place, counter in zip(names, places, counters, strict=True)
+            )
+        )
+
+    async def _changes(self, chosen: Sequence[Item]) -> list[tuple[SessionKey, Change]]:
+        sessions = [to_key(item) for item in chosen]
+        wanted = [
+            (keys.session_pk(session), keys.change_sk(to_revision(item)))
+            for session, item in zip(sessions, chosen, strict=True)
+        ]
+        found = await self._api.get_many([key(*name) for name in dict.fromkeys(wanted)])
+        return [
+            (session, to_change(found[name]))
+            for item, session, name in zip(chosen, sessions, wanted, strict=True)
+            if name in found and to_write_id(found[name]) == to_write_id(item)
+        ]
+
+    def _to_cursor(self, places: Places) -> bytes:
+        return _LOG_FORM.pack(page_cursor.LOG, self._store_id, *places)
+
+    def _to_places(self, cursor: bytes) -> Places:
+        if cursor == CURSOR_START:
+            return (0,) * keys.LOG_SHARDS
+        if len(cursor) != _LOG_FORM.size:
+            raise CursorInvalid("the cursor was not made by this service; start without one")
+        kind, store_id, *places = _LOG_FORM.unpack(cursor)
+        self._check(kind, page_cursor.LOG, store_id)
+        for place in places:
+            page_cursor.check_reached(place, INT_MAX)
+        return tuple(places)
+
+    def _to_audit_place(self, tenant: str, cursor: bytes) -> int:
+        if cursor == CURSOR_START:
+            return 0
+        if len(cursor) != _AUDIT_FORM.size:
+            raise CursorInvalid("the cursor was not made by this service; start without one")
+        kind, store_id, mark, place = _AUDIT_FORM.unpack(cursor)
+        self._check(kind, page_cursor.AUDIT, store_id)
+        if mark != _tenant_mark(tenant):
+            raise CursorInvalid("the cursor belongs to another tenant; start without one")
+        page_cursor.check_reached(place, INT_MAX)
+        return int(place)
+
+    def _check(self, kind: bytes, wanted_kind: bytes, store_id: bytes) -> None:
+        if kind != wanted_kind:
+            raise CursorInvalid("the cursor belongs to another list; start without one")
+        if store_id != self._store_id:
+            raise CursorInvalid("the cursor belongs to another store; start without one")
+
+
+def _choose(stretches: Sequence[Stretch], places: Places, limit: int) -> tuple[list[Item], Places]:
+    """Take a page from what the sequences have next, the earliest first, and the places after."""
+    taken = [0] * len(stretches)
+    chosen: list[Item] = []
+    while len(chosen) < limit:
+        next_ones = [
+            (to_time_us(stretch.taken[taken[shard]][1]), shard)
+            for shard, stretch in enumerate(stretches)
+            if taken[shard] < len(stretch.taken)
+        ]
+        if not next_ones:
+            break
+        _, shard = min(next_ones)
+        chosen.append(stretches[shard].taken[taken[shard]][1])
+        taken[shard] += 1
+    after = []
+    for shard, stretch in enumerate(stretches):
+        if taken[shard] == len(stretch.taken):
+            # Beyond the last one there may be sealed places.
+            after.append(stretch.reached)
+        elif taken[shard]:
+            after.append(stretch.taken[taken[shard] - 1][0])
+        else:
+            after.append(places[shard])
+    return chosen, tuple(after)
+
+
+async def _nothing(place: int) -> Stretch:
+    return Stretch([], place, is_held=False, has_more=False)
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+
+
+def _tenant_mark(tenant: str) -> bytes:
+    return hashlib.sha256(tenant.encode()).digest()[:8]

@@ -1,0 +1,253 @@
+"""The order in which the log and the audit are read: complete up to a place, and nothing missed.
+
+Owns their cursors and the statements that read them. It must not know what the rows mean. Its
+rule: only what is below every running transaction is read, as only there nothing can come in
+between any more. (migrations/0001_sessions.sql says how labels are given.)
+
+A transaction that has written and stays open holds the log back, whatever it wrote and in whatever
+database of the server. A read that finds committed rows held back waits a little for them, so that
+in the usual case whoever appended and then reads the log finds his own change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from routing_service.storage.page_cursor import STORE_ID_BYTES
+from routing_service.storage.postgres.connection import Connection
+from routing_service.storage.store import (
+    CURSOR_START,
+    INT_MAX,
+    AuditEntry,
+    Change,
+    CursorInvalid,
+    SessionKey,
+)
+
+HELD_BACK_WAIT_S: Final = 0.2
+"""How long a read waits for committed rows that a running transaction holds back. A group of
+appends is on its way for some milliseconds; what runs longer is somebody else's."""
+
+HELD_BACK_POLL_S: Final = 0.002
+"""The first pause between two looks; each is twice the one before."""
+
+HELD_BACK_WARN_S: Final = 60.0
+"""How often the log's standing still is told of."""
+
+_FORM: Final = struct.Struct(f">c{STORE_ID_BYTES}sQQ")
+
+_CHANGE: Final = "revision, time_us, method, request_id, actor, fingerprint, events, answer"
+_ENTRY: Final = "time_us, tenant, session_id, revision, kind, request_id, user_id, data"
+
+_log = structlog.get_logger(__name__)
+
+
+class Place(NamedTuple):
+    """A place in the order of one list: just after the row that has both numbers."""
+
+    label: int
+    position: int
+
+
+START: Final = Place(0, 0)
+
+
+def to_cursor(kind: bytes, store_id: bytes, place: Place) -> bytes:
+    """Make the cursor of a place."""
+    return _FORM.pack(kind, store_id, *place)
+
+
+def to_place(kind: bytes, store_id: bytes, cursor: bytes) -> Place:
+    """Read a place back. Raises CursorInvalid."""
+    if cursor == CURSOR_START:
+        return START
+    if len(cursor) != _FORM.size:
+        raise CursorInvalid("the cursor was not made by this service; start without one")
+    found_kind, found_store_id, label, position = _FORM.unpack(cursor)
+    if found_kind != kind:
+        raise CursorInvalid("the cursor belongs to another list; start without one")
+    if found_store_id != store_id:
+        raise CursorInvalid("the cursor belongs to another store; start without one")
+    if label > INT_MAX or position > INT_MAX:
+        raise CursorInvalid("the cursor is damaged; start without one")
+    return Place(label, position)
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """One look at a list."""
+
+    rows: list[tuple[Any, ...]]
+    complete_label: int
+    """Below it no row can be added any more."""
+    newest_label: int
+    """Of the newest row that is committed, held back or not; 0 = there is none."""
+    last_position: int
+    """The last position that was given out."""
+    """Of the list asked for."""
+
+
+Look = Callable[[], Awaitable[_Page]]
+Fetch = Callable[[Callable[[Connection], Awaitable[_Page]]], Awaitable[_Page]]
+
+
+class LogReader:
+    """Reads the log and the audit of one schema, through whoever has the connections."""
+
+    def __init__(self, schema: str, fetch: Fetch) -> None:
+        """Name the tables. fetch: calls its argument with a connection."""
+
+        def statement(table: str, columns: str, wanted: str) -> bytes:
+            text = _SELECT_PAGE.replace("@", f"{schema}.")
+            text = text.replace("<table>", table).replace("<columns>", columns)
+            return text.replace("<wanted>", wanted).encode()
+
+        self._fetch = fetch
+        changes = f"tenant, session_id, {_CHANGE}"
+        self._select_log = statement("changes", changes, "")
+        # position > 0 holds for every row: it names the index that serves (see the migration).
+        self._select_audit = statement("audit", _ENTRY, "position > 0 AND tenant = $4 AND")
+        self._select_session_audit = statement(
+            "audit", _ENTRY, "position > 0 AND tenant = $4 AND session_id = $5 AND"
+        )
+        self._select_end = _SELECT_END.replace("@", f"{schema}.").encode()
+        self._warned_at_s = -HELD_BACK_WARN_S
+
+    async def read_log(
+        self, after: Place, limit: int
+    ) -> tuple[list[tuple[SessionKey, Change]], Place]:
+        """Read the changes after a place, and the place after them. Raises CursorInvalid."""
+        rows, place = await self._read(self._select_log, after, limit)
+        entries = [
+            (SessionKey(tenant, session_id), Change(*change))
+            for _, _, tenant, session_id, *change in rows
+        ]
+        return entries, place
+
+    async def read_audit(
+        self, tenant: str, session_id: str | None, after: Place, limit: int
+    ) -> tuple[list[AuditEntry], Place]:
+        """Read audit entries after a place, and the place after them. Raises CursorInvalid."""
+        if session_id is None:
+            rows, place = await self._read(self._select_audit, after, limit, tenant)
+        else:
+            chosen = self._select_session_audit
+            rows, place = await self._read(chosen, after, limit, tenant, session_id)
+        return [AuditEntry(*entry) for _, _, *entry in rows], place
+
+    async def log_end(self) -> Place:
+        """Find the place after all that is committed and not held back."""
+
+        async def look() -> _Page:
+            return await self._fetch(self._end_page)
+
+        page = await self._complete(look, limit=INT_MAX)
+        return Place(*page.rows[0][:2]) if page.rows else START
+
+    async def _end_page(self, connection: Connection) -> _Page:
+        cursor = await connection.execute(self._select_end, binary=True)
+        return _as_page(await cursor.fetchall())
+
+    async def _read(
+        self, statement: bytes, after: Place, limit: int, *wanted: str
+    ) -> tuple[list[tuple[Any, ...]], Place]:
+        async def fetch_page(connection: Connection) -> _Page:
+            values = (*after, limit, *wanted)
+            cursor = await connection.execute(statement, values, binary=True)
+            return _as_page(await cursor.fetchall())
+
+        async def look() -> _Page:
+            return await self._fetch(fetch_page)
+
+        page = await self._complete(look, limit=limit)
+        if not page.rows:
+            _check_reached(after, page)
+            return [], after
+        return page.rows, Place(*page.rows[-1][:2])
+
+    async def _complete(self, look: Look, *, limit: int) -> _Page:
+        """Look until all is there that was committed at the first look, or time is up."""
+        page = await look()
+        wanted_label = page.newest_label
+        now_s = asyncio.get_running_loop().time
+        ends_s = now_s() + HELD_BACK_WAIT_S
+        pause_s = HELD_BACK_POLL_S
+        while len(page.rows) < limit and page.complete_label <= wanted_label:
+            left_s = ends_s - now_s()
+            if left_s <= 0:
+                self._warn(page)
+                break
+            await asyncio.sleep(min(pause_s, left_s))
+            pause_s *= 2
+            page = await look()
+        return page
+
+    def _warn(self, page: _Page) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._warned_at_s + HELD_BACK_WARN_S:
+            return
+        self._warned_at_s = now_s
+        _log.warning(
+            "store_log_held_back",
+            by_transaction=page.complete_label,
+            newest=page.newest_label,
+            remedy="end what keeps a transaction open: pg_stat_activity has it by backend_xid",
+        )
+
+
+def _as_page(rows: list[tuple[Any, ...]]) -> _Page:
+    complete_label, newest_label, last_position = rows[0][:3]
+    found = [row[3:] for row in rows if row[3] is not None]
+    return _Page(found, complete_label, newest_label or 0, last_position or 0)
+
+
+def _check_reached(after: Place, page: _Page) -> None:
+    """Refuse a place that the store has not reached, as after a backup was restored."""
+    if after.position > page.last_position:
+        raise CursorInvalid(
+            "the cursor is ahead of this store, which was restored from an older copy; "
+            "start without one"
+        )
+
+
+# One row comes back at least, for what is known of the list beside its rows.
+_SELECT_PAGE: Final = """
+SELECT bounds.*, page.*
+FROM (
+    SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint + log_offset AS complete_label,
+        (
+            SELECT label FROM @<table>
+            WHERE <wanted> (label, position) > ($1, $2)
+            ORDER BY label DESC, position DESC LIMIT 1
+        ) AS newest_label,
+        (SELECT last_value FROM @<table>_position_seq) AS last_position
+    FROM @store
+) AS bounds
+LEFT JOIN LATERAL (
+    SELECT label, position, <columns> FROM @<table>
+    WHERE <wanted> (label, position) > ($1, $2) AND label < bounds.complete_label
+    ORDER BY label, position LIMIT $3
+) AS page ON true
+ORDER BY label, position
+"""
+
+_SELECT_END: Final = """
+SELECT bounds.*, page.*
+FROM (
+    SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint + log_offset AS complete_label,
+        (SELECT max(label) FROM @changes) AS newest_label,
+        (SELECT last_value FROM @changes_position_seq) AS last_position
+    FROM @store
+) AS bounds
+LEFT JOIN LATERAL (
+    SELECT label, position FROM @changes
+    WHERE label < bounds.complete_label
+    ORDER BY label DESC, position DESC LIMIT 1
+) AS page ON true
+"""

@@ -1,0 +1,1 @@
+"""The Redis engine: one primary, compare-and-append in Lua."""

@@ -1,0 +1,159 @@
+"""The log of all sessions, out of the logs of the shards.
+
+Owns the log's cursor and the order in which the shards' logs are merged. It must not know what the
+changes are. Its rule: a place in the log is a place in each shard's, and within a shard positions
+are given in the order of the commits, by the script that commits; so nothing can come in between
+what was read.
+
+A shard's log has the changes' names and not the changes: what is erased or deleted is erased or
+deleted once. An entry whose change is no longer there, or is another session's that took the name,
+is passed over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from routing_service.storage import page_cursor
+from routing_service.storage.redis.connection import Reply
+from routing_service.storage.redis.keys import SHARDS, Keys
+from routing_service.storage.redis.pipeline import Lane
+from routing_service.storage.redis.records import change_position, to_change, to_logged
+from routing_service.storage.redis.scripts import Command
+from routing_service.storage.store import CURSOR_START, INT_MAX, Change, CursorInvalid, SessionKey
+
+SHARD_ENTRIES_MIN: Final = 16
+"""The least that is read of a shard's log at a time, though its share of a page be smaller."""
+
+_FORM: Final = struct.Struct(f">c{page_cursor.STORE_ID_BYTES}s{SHARDS}Q")
+
+Places = list[int]
+"""A place in each shard's log: the position of the last entry before it."""
+
+
+@dataclass(slots=True)
+class _Shard:
+    """One shard's log, read on from a place."""
+
+    number: int
+    after: int
+    count: int
+    """How many changes it has had."""
+    read: deque[tuple[int, int, SessionKey, int]] = field(default_factory=deque)
+    """Entries that were read and not used yet: time, position, session, revision."""
+    read_to: int = 0
+
+    @property
+    def has_more(self) -> bool:
+        return self.read_to < self.count
+
+
+class LogReader:
+    """Reads the log through the lane for reads."""
+
+    def __init__(self, lane: Lane, keys: Keys, store_id: bytes) -> None:
+        """Read nothing yet."""
+        self._lane = lane
+        self._keys = keys
+        self._store_id = store_id
+
+    async def read(
+        self, cursor: bytes, limit: int
+    ) -> tuple[list[tuple[SessionKey, Change]], bytes]:
+        """Read the changes after a cursor, and the cursor after them. Raises CursorInvalid."""
+        places = self._to_places(cursor)
+        counts = await self._counts()
+        for place, count in zip(places, counts, strict=True):
+            page_cursor.check_reached(place, count)
+        shards = [
+            _Shard(number, place, count, read_to=place)
+            for number, (place, count) in enumerate(zip(places, counts, strict=True))
+        ]
+        page: list[tuple[SessionKey, Change]] = []
+        while len(page) < limit:
+            wanted = await self._merge(shards, limit - len(page))
+            if not wanted:
+                break
+            page += await self._resolve(wanted)
+        return page, self._to_cursor([shard.after for shard in shards])
+
+    async def end(self) -> bytes:
+        """Give the cursor after all that is committed."""
+        return self._to_cursor(await self._counts())
+
+    async def _counts(self) -> Places:
+        replies = await self._lane.call([("GET", counter) for counter in self._keys.counters])
+        return [int(reply or 0) for reply in replies]
+
+    async def _merge(
+        self, shards: Sequence[_Shard], limit: int
+    ) -> list[tuple[int, SessionKey, int]]:
+        """Take the next entries of all shards, the oldest first, as position, session, revision.
+
+        By the server's time, of which nothing depends; within a shard in its own order.
+        """
+        taken: list[tuple[int, SessionKey, int]] = []
+        share = max(SHARD_ENTRIES_MIN, 2 * limit // SHARDS)
+        while len(taken) < limit:
+            await self._fill([s for s in shards if not s.read and s.has_more], share)
+            filled = [shard for shard in shards if shard.read]
+            if not filled:
+                for shard in shards:
+                    # What is between was deleted.
+                    shard.after = shard.read_to
+                break
+            oldest = min(filled, key=lambda shard: shard.read[0])
+            _, position, key, revision = oldest.read.popleft()
+            oldest.after = position
+            taken.append((position, key, revision))
+        return taken
+
+    async def _fill(self, shards: Sequence[_Shard], count: int) -> None:
+        if not shards:
+            return
+        commands: list[Command] = [
+            ("XRANGE", self._keys.logs[s.number], f"(0-{s.read_to}", f"0-{s.count}", "COUNT", count)
+            for s in shards
+        ]
+        for shard, entries in zip(shards, await self._lane.call(commands), strict=True):
+            for entry_id, (_, value) in entries:
+                position = int(entry_id.partition(b"-")[2])
+                time_us, key, revision = to_logged(value)
+                shard.read.append((time_us, position, key, revision))
+                shard.read_to = position
+            if len(entries) < count:
+                shard.read_to = shard.count
+
+    async def _resolve(
+        self, wanted: Sequence[tuple[int, SessionKey, int]]
+    ) -> list[tuple[SessionKey, Change]]:
+        commands: list[Command] = [
+            ("LINDEX", self._keys.session(key).changes, revision - 1) for _, key, revision in wanted
+        ]
+        replies: list[Reply] = await self._lane.call(commands)
+        return [
+            (key, to_change(key, data))
+            for (position, key, _), data in zip(wanted, replies, strict=True)
+            if data is not None and change_position(data) == position
+        ]
+
+    def _to_places(self, cursor: bytes) -> Places:
+        if cursor == CURSOR_START:
+            return [0] * SHARDS
+        if len(cursor) != _FORM.size:
+            raise CursorInvalid("the cursor was not made by this service; start without one")
+        kind, store_id, *places = _FORM.unpack(cursor)
+        if kind != page_cursor.LOG:
+            raise CursorInvalid("the cursor belongs to another list; start without one")
+        if store_id != self._store_id:
+            raise CursorInvalid("the cursor belongs to another store; start without one")
+        if max(places) > INT_MAX:
+            raise CursorInvalid("the cursor is damaged; start without one")
+        return list(places)
+
+    def _to_cursor(self, places: Places) -> bytes:
+        return _FORM.pack(page_cursor.LOG, self._store_id, *places)

@@ -1,0 +1,309 @@
+"""Group commit: the calls that wait become one round trip, and one wait for the disk.
+
+Owns a connection, the queue before it, and each call's own outcome. It must not know what the
+commands do. Its rules: a call alone does not wait for company; what waits while a group is on its
+way is the next group; calls are sent in the order in which they came, and an error reply is one
+call's affair; a write is acknowledged once the server has said that it is on disk, and by nothing
+else; a read is answered once the server has said, after it, that it is the primary; and nothing is
+sent twice, but for scripts that the server did not have, which have then done nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+from redis.exceptions import NoScriptError, ResponseError
+
+from routing_service.storage.redis.connection import (
+    DRIVER_ERRORS,
+    MOVED_ON,
+    Connection,
+    Connector,
+    Reply,
+    check_primary,
+    error_text,
+    exchange,
+    is_usable,
+    reply_error,
+)
+from routing_service.storage.redis.scripts import Command, load_commands
+from routing_service.storage.store import StoreClosed, StoreError, StoreUnavailable
+
+GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes in one group, so that a group of large changes does not keep the small ones waiting."""
+
+WAITING_CALLS_MAX: Final = 8_192
+"""Calls that may wait: about a second's worth. What comes on top would time out in the queue."""
+
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Memory that waiting calls may hold."""
+
+CALL_BYTES: Final = 512
+"""What a call holds beside its payload, for the limits; an estimate."""
+
+GRACE_S: Final = 1.0
+"""The server ends a wait for its disk by itself when its time is up; a connection that says nothing
+for so long after that is given up."""
+
+SCRIPT_LOADS_MAX: Final = 3
+"""How often one group may find its scripts gone, before somebody must be flushing them for ever."""
+
+_log = structlog.get_logger(__name__)
+
+
+class GroupEnd(Protocol):
+    """What a lane sends after each group, and how it reads the replies."""
+
+    commands: tuple[Command, ...]
+
+    def check(self, replies: Sequence[Reply]) -> None:
+        """Raise StoreUnavailable where the group's replies must not be given out."""
+        ...
+
+
+class OnPrimary:
+    """Ends a group of reads: a server that has become a replica may have answered with the past."""
+
+    commands: tuple[Command, ...] = (("HELLO",),)
+
+    def check(self, replies: Sequence[Reply]) -> None:
+        """See GroupEnd.check."""
+        if isinstance(replies[-1], ResponseError):
+            raise reply_error(replies[-1]) from replies[-1]
+        check_primary(replies[-1])
+
+
+class OnDisk:
+    """Ends a group of writes: waits until the server, and so many replicas, have it on disk.
+
+    The probe is written first so that there is something to wait for: a group that was refused as a
+    whole has written nothing, yet its answers may tell of what another client has just written.
+    """
+
+    def __init__(self, probe: bytes, *, replicas: int, timeout_s: float) -> None:
+        """Wait for as long. probe: a key that nobody reads."""
+        wait: Command = ("WAITAOF", 1, replicas, round(timeout_s * 1000))
+        self.commands: tuple[Command, ...] = (("SET", probe, b"1"), wait)
+        self._replicas = replicas
+
+    def check(self, replies: Sequence[Reply]) -> None:
+        """See GroupEnd.check."""
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise reply_error(reply) from reply
+        on_disk, on_replicas = replies[-1]
+        if on_disk < 1:
+            raise StoreUnavailable("the store's server did not get it to its disk in time")
+        if on_replicas < self._replicas:
+            raise StoreUnavailable(
+                f"{on_replicas} of {self._replicas} replicas got it to their disks in time"
+            )
+
+
+class InMemory:
+    """Ends a group of writes that the server need only have in its memory."""
+
+    commands: tuple[Command, ...] = ()
+
+    def check(self, replies: Sequence[Reply]) -> None:
+        """See GroupEnd.check."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    commands: Sequence[Command]
+    size_bytes: int
+    outcome: asyncio.Future[list[Reply]]
+
+
+class Lane:
+    """Takes calls from any number of callers and puts them through one connection."""
+
+    def __init__(
+        self, name: str, connector: Connector, end: GroupEnd, *, group_calls_max: int
+    ) -> None:
+        """Connect to nothing yet. name: for the names of its tasks."""
+        self._name = name
+        self._connector = connector
+        self._end = end
+        self._group_calls_max = group_calls_max
+        self._timeout_s = connector.place.options.call_timeout_s + GRACE_S
+        self._connection: Connection | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._working: asyncio.Task[None] | None = None
+        self._closing = False
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait."""
+        return len(self._waiting)
+
+    async def call(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands, in order, within a group, and return their replies.
+
+        A caller that is cancelled while its call waits takes it out of the queue; one that is
+        cancelled later has it done. Raises StoreUnavailable, StoreClosed, and the first of the
+        error replies in the store's words.
+        """
+        if self._closing:
+            raise StoreClosed
+        size_bytes = CALL_BYTES + sum(
+            len(part) for command in commands for part in command if isinstance(part, bytes)
+        )
+        if (
+            len(self._waiting) >= WAITING_CALLS_MAX
+            or self._waiting_bytes + size_bytes > WAITING_BYTES_MAX
+        ):
+            raise StoreUnavailable(f"{len(self._waiting)} calls wait for the store; try again")
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(commands, size_bytes, loop.create_future())
+        self._waiting.append(waiting)
+        self._waiting_bytes += size_bytes
+        if self._working is None:
+            self._working = loop.create_task(self._work(), name=f"redis {self._name}")
+        replies = await waiting.outcome
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                text = self._connector.place.without_secrets(error_text(reply))
+                _log.error("store_call_failed", error=text)
+                raise reply_error(reply) from reply
+        return replies
+
+    async def close(self) -> None:
+        """Send what waits, then let go of the connection. Later calls raise StoreClosed."""
+        self._closing = True
+        if self._working is not None:
+            await asyncio.wait([self._working])
+        await self._drop()
+
+    async def _work(self) -> None:
+        group: list[_Waiting] = []
+        try:
+            # All that are ready to run now have their turn to add to the group.
+            await asyncio.sleep(0)
+            while group := self._take_group():
+                await self._run(group)
+        except asyncio.CancelledError:
+            # The event loop is being torn down and nobody closed the store.
+            _log.warning("store_not_closed", calls=len(self._waiting) + len(group))
+            self._closing = True
+            self._fail([*group, *self._waiting], StoreUnavailable("the service stopped meanwhile"))
+            raise
+        finally:
+            self._working = None
+
+    def _take_group(self) -> list[_Waiting]:
+        group: list[_Waiting] = []
+        group_bytes = 0
+        while self._waiting and len(group) < self._group_calls_max:
+            waiting = self._waiting[0]
+            if group and group_bytes + waiting.size_bytes > GROUP_BYTES_MAX:
+                break
+            self._waiting.popleft()
+            self._waiting_bytes -= waiting.size_bytes
+            if not waiting.outcome.done():  # Otherwise its caller was cancelled.
+                group.append(waiting)
+                group_bytes += waiting.size_bytes
+        return group
+
+    async def _run(self, group: list[_Waiting]) -> None:
+        try:
+            replies = await self._exchange(group)
+        except StoreUnavailable as error:
+            if self._connection is None:
+                # What waits would find the same, one time-out after the other.
+                group = [*group, *self._waiting]
+                self._waiting.clear()
+                self._waiting_bytes = 0
+            self._fail(group, error)
+            return
+        except Exception:  # noqa: BLE001 - whatever it was, the lane goes on
+            # A mistake of ours. What has become of the calls is not known.
+            _log.exception("store_group_failed", calls=len(group))
+            await self._drop()
+            self._fail(group, StoreUnavailable("the store failed; the log has the reason"))
+            return
+        place = 0
+        for waiting in group:
+            end = place + len(waiting.commands)
+            if not waiting.outcome.done():
+                waiting.outcome.set_result(replies[place:end])
+            place = end
+
+    async def _exchange(self, group: Sequence[_Waiting]) -> list[Reply]:
+        """Send a group and return its replies, if they may be given out."""
+        connection = await self._ready_connection()
+        commands = [command for waiting in group for command in waiting.commands]
+        late = asyncio.timeout(self._timeout_s)
+        try:
+            async with late:
+                replies, ended = await self._send(connection, commands)
+        except DRIVER_ERRORS as error:
+            fields = self._connector.error_fields(error)
+            _log.error("store_group_failed", calls=len(group), late=late.expired(), **fields)
+            await self._drop()
+            if late.expired():
+                raise StoreUnavailable("the store's server does not answer; try again") from error
+            raise StoreUnavailable(
+                "the connection to the store's server was lost; try again"
+            ) from error
+        try:
+            self._end.check(ended)
+        except StoreError as error:
+            _log.error("store_group_failed", calls=len(group), late=False, error=str(error))
+            await self._drop()
+            raise StoreUnavailable(str(error)) from error
+        if any(_has_moved_on(reply) for reply in replies):
+            await self._drop()
+        return replies
+
+    async def _send(
+        self, connection: Connection, commands: list[Command]
+    ) -> tuple[list[Reply], list[Reply]]:
+        end = list(self._end.commands)
+        replies = await exchange(connection, [*commands, *end])
+        replies, ended = replies[: len(commands)], replies[len(commands) :]
+        for _ in range(SCRIPT_LOADS_MAX):
+            missing = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+            if not missing:
+                break
+            again = [commands[place] for place in missing]
+            loads = load_commands()
+            more = await exchange(connection, [*loads, *again, *end])
+            for place, reply in zip(missing, more[len(loads) :], strict=False):
+                replies[place] = reply
+            ended = more[len(loads) + len(again) :]
+        return replies, ended
+
+    async def _ready_connection(self) -> Connection:
+        if self._connection is not None:
+            if await is_usable(self._connection):
+                return self._connection
+            await self._drop()
+        self._connection = await self._connector.connect()
+        return self._connection
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+
+    @staticmethod
+    def _fail(group: Sequence[_Waiting], error: StoreError) -> None:
+        for waiting in group:
+            if not waiting.outcome.done():
+                # One for each caller: a traceback grows on what is raised.
+                told = copy(error)
+                told.__cause__ = error.__cause__
+                waiting.outcome.set_exception(told)
+
+
+def _has_moved_on(reply: Reply) -> bool:
+    return isinstance(reply, ResponseError) and error_text(reply).startswith(MOVED_ON)

@@ -1,0 +1,184 @@
+"""What a sweep does: due sessions, leases, erasing and deleting.
+
+Owns those commands and their order. It must not know when a sweep comes. Its rule: each step is
+whole, and what a step that never came has left behind is either found by the next call or counts
+for nothing.
+
+Deleting takes the session out of sight in one script. Its entries in the log, its tasks' claims and
+its audit are in other places, or too many for one script, and follow: what is left of them when
+the process stops between is taken away by the next delete in the shard, but for the audit, which a
+delete at revision 0 blanks. Until then the log passes such entries over, and the claims are no
+owners.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from routing_service.storage.redis.connection import Reply
+from routing_service.storage.redis.keys import SHARDS, Keys, SessionKeys, session_of, text_bytes
+from routing_service.storage.redis.pipeline import Lane
+from routing_service.storage.redis.records import number, to_due, to_revision
+from routing_service.storage.redis.scripts import Command, script_call
+from routing_service.storage.redis.writer import TOKEN_BYTES, fence_command
+from routing_service.storage.store import (
+    ERASE_CHANGES_MAX,
+    INT_MAX,
+    RevisionConflict,
+    SessionKey,
+    StoreCorrupt,
+)
+
+NAME_BYTES: Final = 8
+"""Of what a deleted session leaves: several of one name must not meet."""
+
+BATCH: Final = ERASE_CHANGES_MAX
+"""Rows that one script touches: others wait no longer for it than for a group of appends."""
+
+
+async def due_sessions(lane: Lane, keys: Keys, now_us: int, limit: int) -> list[SessionKey]:
+    """Read what is due, the earliest first."""
+    # Members begin with their time: what is below the next microsecond is due.
+    end = b"(" + number(min(max(now_us, -1), INT_MAX) + 1)
+    commands: list[Command] = [
+        ("ZRANGE", shard, "-", end, "BYLEX", "LIMIT", 0, limit) for shard in keys.due
+    ]
+    members = [member for reply in await lane.call(commands) for member in reply]
+    assert len(members) <= SHARDS * limit
+    return [key for _, key in sorted(map(to_due, members))[:limit]]
+
+
+async def acquire_lease(
+    lane: Lane, keys: Keys, name: str, holder: str, *, now_us: int, until_us: int
+) -> bool:
+    """Take, renew or give up a lease."""
+    command = script_call(
+        "acquire_lease", [keys.lease(name)], text_bytes(holder), str(now_us), str(until_us)
+    )
+    (reply,) = await lane.call([command])
+    return bool(reply)
+
+
+async def swap_setting(
+    lane: Lane, keys: Keys, tenant: str, name: str, *, before: bytes | None, value: bytes
+) -> bool:
+    """Write a setting if it is as it was before; say whether it was."""
+    settings, tenants = keys.settings(tenant)
+    there = (b"0", b"") if before is None else (b"1", before)
+    # The tenant first: one that is listed and has nothing does no harm.
+    _, reply = await lane.call(
+        [
+            ("ZADD", tenants, 0, text_bytes(tenant)),
+            script_call("swap_setting", [settings], text_bytes(name), value, *there),
+        ]
+    )
+    return bool(reply)
+
+
+async def erase_before(lane: Lane, keys: Keys, key: SessionKey, revision: int, blank: bytes) -> int:
+    """Blank the changes below a revision, the tasks, the audit, and last the owner."""
+    await _blank_audit(lane, keys, key)
+    names = keys.session(key)
+    await _blank_tasks(lane, names)
+    erased = 0
+    for first in range(1, min(revision, INT_MAX), BATCH):
+        last = min(first + BATCH - 1, revision - 1)
+        command = script_call("erase_changes", [names.changes], first, last, blank)
+        ((blanked, looked_at),) = await lane.call([command])
+        erased += blanked
+        if looked_at < BATCH:
+            break
+    await lane.call([script_call("erase_owner", [names.head])])
+    return erased
+
+
+async def delete_session(lane: Lane, keys: Keys, key: SessionKey, revision: int) -> None:
+    """Remove a session and blank its audit. Raises RevisionConflict, StoreCorrupt."""
+    names = keys.session(key)
+    leaving = os.urandom(NAME_BYTES).hex().encode() + names.member
+    changes, tasks = _put_aside(names.prefix, leaving)
+    command = script_call(
+        "delete_session",
+        [
+            *(names.head, names.changes, names.requests, names.tasks, names.task_order),
+            *(names.sessions, names.due, names.leavings, changes, tasks),
+        ],
+        number(revision),
+        text_bytes(key.session_id),
+        names.member,
+        leaving,
+    )
+    (outcome,) = await lane.call([command])
+    match outcome:
+        case [b"conflict", actual]:
+            raise RevisionConflict(key, revision, to_revision(key, actual))
+        case [b"corrupt", *_]:
+            raise StoreCorrupt(f'session "{key}" is damaged; restore it from a backup')
+    await _blank_audit(lane, keys, key)
+    (leavings,) = await lane.call([("SMEMBERS", names.leavings)])
+    for left in leavings:
+        await _purge(lane, keys, names, left)
+
+
+async def _purge(lane: Lane, keys: Keys, names: SessionKeys, leaving: bytes) -> None:
+    """Take away what a deleted session has left. Several at once do not disturb each other."""
+    changes, tasks = _put_aside(names.prefix, leaving)
+    purge = script_call("purge_changes", [changes, names.log], BATCH)
+    while (await lane.call([purge]))[0] == BATCH:
+        pass
+    key = session_of(leaving[2 * NAME_BYTES :])
+    (task_ids,) = await lane.call([("HKEYS", tasks)])
+    for at in range(0, len(task_ids), BATCH):
+        await _release(lane, keys, key, task_ids[at : at + BATCH])
+    await lane.call([("UNLINK", tasks), ("SREM", names.leavings, leaving)])
+
+
+async def _release(lane: Lane, keys: Keys, key: SessionKey, task_ids: Sequence[bytes]) -> None:
+    """Give up a session's claims of tasks that it has no more.
+
+    Fenced first, as by another session: a new session of that name may be about to use them.
+    """
+    found = [keys.claims(key.tenant, task_id.decode()) for task_id in task_ids]
+    replies: list[Reply] = await lane.call(
+        [("HGET", claims, task_id) for claims, task_id in zip(found, task_ids, strict=True)]
+    )
+    owner = text_bytes(key.session_id)
+    ours = [
+        (claims, task_id, claim)
+        for claims, task_id, claim in zip(found, task_ids, replies, strict=True)
+        if claim is not None and claim[TOKEN_BYTES:] == owner
+    ]
+    if not ours:
+        return
+    names = keys.session(key)
+    counted = await lane.call([fence_command(names, task_id, claim) for _, task_id, claim in ours])
+    commands = [
+        script_call("unclaim", [claims], task_id, claim)
+        for (claims, task_id, claim), counts in zip(ours, counted, strict=True)
+        if not counts
+    ]
+    if commands:
+        await lane.call(commands)
+
+
+async def _blank_tasks(lane: Lane, names: SessionKeys) -> None:
+    (places,) = await lane.call([("ZRANGE", names.task_order, 0, -1)])
+    # A place is a time and the task's id.
+    task_ids = [place[8:] for place in places]
+    for at in range(0, len(task_ids), BATCH):
+        await lane.call([script_call("erase_tasks", [names.tasks], *task_ids[at : at + BATCH])])
+
+
+async def _blank_audit(lane: Lane, keys: Keys, key: SessionKey) -> None:
+    audit = keys.audit(*key)
+    (positions,) = await lane.call([("ZRANGE", audit.positions, 0, -1)])
+    for at in range(0, len(positions), BATCH):
+        command = script_call("erase_audit", [audit.entries], *positions[at : at + BATCH])
+        await lane.call([command])
+
+
+def _put_aside(prefix: bytes, leaving: bytes) -> tuple[bytes, bytes]:
+    """Name where the changes and the tasks of a deleted session wait."""
+    return prefix + b"y:" + leaving, prefix + b"z:" + leaving

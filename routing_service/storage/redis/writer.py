@@ -1,0 +1,246 @@
+"""Appends: one script each, and before it what a new task's id needs.
+
+Owns the order of a session's appends and the claims of task ids. It must not know connections. Its
+rules: the appends of one session, and those that share a task, are tried in the order of the calls;
+and a task id is unique in its tenant, though no script can look into two slots.
+
+How a task id stays unique. Ids are claimed in the tenant's own hash, for a session, with a token
+that is new for each claim. A claim counts only if the session really has the task: one that an
+append left behind which then failed is no owner. Whoever wants an id that another session has
+claimed looks there. If that session has the task, the id is taken. If it has not, its append may
+still be on the way: after a short wait a fence is put up in that session's slot, behind which no
+append with that token can give it the task any more, and only then the claim is taken over. So at
+any moment at most one token can still succeed, whatever the clocks and whoever stops half-way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Hashable
+from functools import partial
+from itertools import count
+from typing import Final
+
+from routing_service.storage.redis.connection import Reply
+from routing_service.storage.redis.keys import Keys, SessionKeys, request_field, text_bytes
+from routing_service.storage.redis.pipeline import WAITING_CALLS_MAX, Lane
+from routing_service.storage.redis.records import (
+    from_change,
+    from_task,
+    head_rest,
+    number,
+    optional,
+    task_place,
+    to_change,
+    to_revision,
+)
+from routing_service.storage.redis.scripts import Argument, Command, script_call
+from routing_service.storage.store import (
+    Append,
+    RequestSeen,
+    RevisionConflict,
+    SessionKey,
+    StoreCorrupt,
+    StoreUnavailable,
+    TaskTaken,
+)
+from routing_service.storage.write_figures import WriteFigures
+
+ORIGIN_BYTES: Final = 4
+TOKEN_BYTES: Final = 8
+"""A token is its writer's origin and a number. Two writers with the same origin would only wait
+less for each other."""
+
+CLAIM_WAIT_S: Final = 0.25
+"""How long another writer's claim may be without its task before it is fenced off. Its append
+follows within a round trip; what takes longer is left behind, or will have to claim again."""
+
+CLAIM_POLL_S: Final = 0.005
+"""The first pause between two looks; each is twice the one before."""
+
+CLAIM_ATTEMPTS_MAX: Final = 8
+"""How often one append may lose its claims before its caller is told to try again."""
+
+FENCE_KEPT_S: Final = 24 * 3600
+"""How long a fence stands: far longer than an append can be on its way."""
+
+_NO_TOKEN: Final = b""
+
+
+class AppendWriter:
+    """Takes appends from any number of callers."""
+
+    def __init__(self, lane: Lane, keys: Keys) -> None:
+        """Write nothing yet."""
+        self.figures = WriteFigures()
+        self._lane = lane
+        self._keys = keys
+        self._origin = os.urandom(ORIGIN_BYTES)
+        self._numbers = count(1)
+        self._busy: dict[Hashable, asyncio.Task[None]] = {}
+        """The last append that waits or runs, by its session and its tasks."""
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def append(self, append: Append) -> None:
+        """Store one append. Raises what Store.append does."""
+        names: list[Hashable] = [append.key]
+        names += [(append.key.tenant, task.task_id) for task in append.tasks]
+        earlier = {self._busy[name] for name in names if name in self._busy}
+        if not append.tasks and not earlier:
+            # One script: the lane keeps the order.
+            outcome = await self._run(append, {}, {})
+            self._check(append, outcome)
+            return
+        if len(self._running) >= WAITING_CALLS_MAX:
+            raise StoreUnavailable(f"{len(self._running)} appends wait for the store; try again")
+        # A caller who goes away must not leave it half-way.
+        task = asyncio.create_task(self._append_in_turn(append, earlier), name="redis append")
+        self._running.add(task)
+        self._busy.update(dict.fromkeys(names, task))
+        task.add_done_callback(partial(self._on_done, names))
+        await asyncio.shield(task)
+
+    async def settle(self) -> None:
+        """Wait until all that was accepted before is done."""
+        if self._running:
+            await asyncio.wait(set(self._running))
+
+    def _on_done(self, names: list[Hashable], task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        for name in names:
+            if self._busy.get(name) is task:
+                del self._busy[name]
+        if not task.cancelled():
+            task.exception()  # Its caller may be gone.
+
+    async def _append_in_turn(self, append: Append, earlier: set[asyncio.Task[None]]) -> None:
+        if earlier:
+            await asyncio.wait(earlier)
+        tokens: dict[bytes, bytes] = {}
+        owners: dict[bytes, bytes] = {}
+        for _ in range(CLAIM_ATTEMPTS_MAX):
+            # First as it is: most appends are of tasks that the session has.
+            outcome = await self._run(append, tokens, owners)
+            if outcome[0] not in {b"unclaimed", b"fenced"}:
+                self._check(append, outcome)
+                return
+            for task_id in outcome[1:]:
+                lost = tokens.pop(task_id, _NO_TOKEN)
+                token, owner = await self._claim(append.key, task_id, lost)
+                tokens[task_id] = token
+                if owner:
+                    owners[task_id] = owner
+        raise StoreUnavailable("other sessions claim the same tasks; try again")
+
+    async def _run(
+        self, append: Append, tokens: dict[bytes, bytes], owners: dict[bytes, bytes]
+    ) -> list[Reply]:
+        keys = self._keys.session(append.key)
+        begun_s = time.perf_counter()
+        try:
+            (reply,) = await self._lane.call([_append_command(append, keys, tokens, owners)])
+        finally:
+            self.figures.count(1, time.perf_counter() - begun_s)
+        return list(reply)
+
+    @staticmethod
+    def _check(append: Append, outcome: list[Reply]) -> None:
+        """Raise what a refusal is."""
+        key = append.key
+        match outcome:
+            case [b"stored"]:
+                return
+            case [b"seen", change]:
+                raise RequestSeen(key, to_change(key, change))
+            case [b"conflict", revision]:
+                raise RevisionConflict(key, append.base_revision, to_revision(key, revision))
+            case [b"taken", task_id, owner]:
+                raise TaskTaken(task_id.decode(), owner.decode())
+            case [b"corrupt", what]:
+                raise StoreCorrupt(
+                    f'the {what.decode()} of session "{key}" do not fit the rest of it; '
+                    "restore it from a backup"
+                )
+        raise AssertionError(outcome)
+
+    async def _claim(self, key: SessionKey, task_id: bytes, lost: bytes) -> tuple[bytes, bytes]:
+        """Claim a task id; give the token, or the session that has the task.
+
+        lost: the token of a claim of ours that was fenced off; b"" = none was.
+        """
+        mine = text_bytes(key.session_id)
+        expected = lost + mine if lost else b""
+        for _ in range(CLAIM_ATTEMPTS_MAX):
+            claim = self._new_token() + mine
+            stands = await self._put_claim(key.tenant, task_id, claim, expected)
+            if stands == claim:
+                return claim[:TOKEN_BYTES], b""
+            owner = stands[TOKEN_BYTES:]
+            if owner == mine:
+                # Left behind by an append of this session, and as good as a new one.
+                return stands[:TOKEN_BYTES], b""
+            if await self._has_task(key.tenant, task_id, stands):
+                return _NO_TOKEN, owner
+            # It is no owner, and cannot become one by this claim.
+            expected = stands
+        raise StoreUnavailable("other sessions claim the same task; try again")
+
+    async def _has_task(self, tenant: str, task_id: bytes, claim: bytes) -> bool:
+        """Whether the session of a claim has the task; if not, it never will have by this claim."""
+        keys = self._keys.session(SessionKey(tenant, claim[TOKEN_BYTES:].decode()))
+        if not claim.startswith(self._origin):
+            pause_s, waited_s = CLAIM_POLL_S, 0.0
+            while True:
+                (found,) = await self._lane.call([("HEXISTS", keys.tasks, task_id)])
+                if found:
+                    return True
+                if waited_s >= CLAIM_WAIT_S:
+                    break
+                await asyncio.sleep(pause_s)
+                waited_s += pause_s
+                pause_s *= 2
+        # One of ours is known to have failed: those that share a task come one after the other.
+        (found,) = await self._lane.call([fence_command(keys, task_id, claim)])
+        return bool(found)
+
+    async def _put_claim(self, tenant: str, task_id: bytes, claim: bytes, expected: bytes) -> bytes:
+        claims = self._keys.claims(tenant, task_id.decode())
+        (reply,) = await self._lane.call([script_call("claim", [claims], task_id, claim, expected)])
+        return bytes(reply)
+
+    def _new_token(self) -> bytes:
+        return self._origin + (next(self._numbers) % 2**32).to_bytes(TOKEN_BYTES - ORIGIN_BYTES)
+
+
+def fence_command(keys: SessionKeys, task_id: bytes, claim: bytes) -> Command:
+    """Make the command that lets a claim of a session never count; 1 = it does count."""
+    wanted = [keys.tasks, keys.fences]
+    return script_call("fence", wanted, task_id, claim[:TOKEN_BYTES], FENCE_KEPT_S)
+
+
+def _append_command(
+    append: Append, keys: SessionKeys, tokens: dict[bytes, bytes], owners: dict[bytes, bytes]
+) -> Command:
+    change = append.change
+    used = [keys.head, keys.changes, keys.requests, keys.counter, keys.log]
+    used += [keys.sessions, keys.due, keys.tenants]
+    arguments: list[Argument] = [
+        number(append.base_revision),
+        number(change.revision),
+        number(change.time_us),
+        head_rest(append),
+        optional(append.due_us),
+        request_field(change.method, change.request_id, change.actor),
+        from_change(change),
+        text_bytes(append.key.session_id),
+        keys.member,
+    ]
+    if append.tasks:
+        used += [keys.tasks, keys.task_order, keys.fences]
+    for task in append.tasks:
+        task_id = text_bytes(task.task_id)
+        token, owner = tokens.get(task_id, _NO_TOKEN), owners.get(task_id, b"")
+        arguments += [task_id, token, owner, task_place(task.cursor), from_task(task)]
+    return script_call("append", used, *arguments)

@@ -1,0 +1,216 @@
+"""A SQLite store as one file of its own, taken while the server writes; and put back.
+
+Owns how the copy is made whole and how it takes the place of what is there. It must not know what
+is stored. Its rules: a backup is one moment of the store, and holds all that was acknowledged
+before it began; it has its name only once it is checked and on disk; and a file is put back only
+where no server uses it, and never beside the log of another one.
+
+The copy is made by VACUUM INTO on a connection that cannot write: one read of one moment, beside
+the server's writer, which goes on. It leaves out the free pages, and with them what is left of
+erased content in them. Copying the file itself would miss what is in the log beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from routing_service.storage.sqlite.connection import store_error
+from routing_service.storage.sqlite.file_lock import FileLock, FileLockedError
+from routing_service.storage.sqlite.schema import check_owner, migrations, version_of
+from routing_service.storage.store import StoreCorrupt, StoreUnavailable
+
+BUSY_TIMEOUT_S: Final = 60.0
+"""How long it waits for a file that is locked, as while a crashed server's log is brought in."""
+
+POSITIONS_SKIPPED: Final = 2**40
+"""By how much a restore moves the numbers of what is to come: more than could have been written
+since the backup (years at the fastest), and room for millions of restores."""
+
+_PROBLEMS_SHOWN: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BackedUp:
+    """What a backup holds. size_bytes: of the file."""
+
+    path: str
+    size_bytes: int
+    sessions: int
+    changes: int
+    schema_version: int
+
+
+def backup_sqlite(source: Path, target: Path, *, overwrite: bool = False) -> BackedUp:
+    """Write the store as it is now to a file of its own. Blocks; other processes go on.
+
+    overwrite: take the place of a file that is there; until then that one stays whole.
+    Raises StoreUnavailable (nothing there, no room, no right), StoreCorrupt (the copy does not
+    check out; nothing is left of it), SchemaTooNew.
+    """
+    source, target = source.resolve(), target.resolve()
+    if not source.is_file():
+        raise StoreUnavailable(f'there is no store file "{source}"; check the path')
+    if source == target:
+        raise StoreUnavailable(f'file "{target}" is the store itself; name another file')
+    if not target.parent.is_dir():
+        raise StoreUnavailable(f'there is no folder "{target.parent}"; make it first')
+    _refuse_existing(target, overwrite=overwrite)
+    partial = target.with_name(f"{target.name}.partial")
+    with _telling(f'backup of "{source}"'), _removed_unless_renamed(partial):
+        with closing(_connect(source)) as reader:
+            _check(reader, source)
+            reader.execute("VACUUM INTO ?", (str(partial),))
+        backed_up = _checked(partial, target)
+        # Whoever may read the store may read the backup, and nobody else.
+        partial.chmod(source.stat().st_mode & 0o777)
+        _move_durably(partial, target, overwrite=overwrite)
+    return backed_up
+
+
+def restore_sqlite(backup: Path, target: Path, *, overwrite: bool = False) -> BackedUp:
+    """Put a backup in a store's place. Blocks.
+
+    overwrite: where a store is there, keep it as NAME.before-restore and put the backup there.
+    Cursors stay good, also those that were given out after the backup was made: what is written
+    from now on comes after all of them. Raises as ``backup_sqlite``, and StoreUnavailable where a
+    server uses the store.
+    """
+    backup, target = backup.resolve(), target.resolve()
+    if not backup.is_file():
+        raise StoreUnavailable(f'there is no backup "{backup}"; check the path')
+    if backup == target:
+        raise StoreUnavailable(f'file "{target}" is the backup itself; name the store\'s file')
+    partial = target.with_name(f"{target.name}.partial")
+    with _telling(f'restoring "{target}"'):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(target), _removed_unless_renamed(partial):
+            _refuse_existing(target, overwrite=overwrite)
+            with closing(_connect(backup)) as reader:
+                _check(reader, backup)
+                # Not a copy of the file: what is in a log beside it comes along, and a backup
+                # that lies on read-only media can be read.
+                reader.execute("VACUUM INTO ?", (str(partial),))
+            with closing(sqlite3.connect(partial, isolation_level=None)) as writer:
+                _move_positions_up(writer)
+            restored = _checked(partial, target)
+            _set_aside(target)
+            _move_durably(partial, target, overwrite=True)
+    return restored
+
+
+def _move_positions_up(connection: sqlite3.Connection) -> None:
+    """Have what is to come numbered beyond anything that a cursor can name."""
+    connection.execute("BEGIN IMMEDIATE")
+    for table in ("changes", "audit"):
+        row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
+        (seq,) = row.fetchone() or (0,)
+        connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        connection.execute(
+            "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)",
+            (table, seq + POSITIONS_SKIPPED),
+        )
+    connection.execute("COMMIT")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None
+    )
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    check_owner(connection, str(path))
+    if version_of(connection) == 0:
+        raise StoreCorrupt(f'file "{path}" has no tables; it is no store')
+    assert version_of(connection) <= len(migrations())
+
+
+def _checked(partial: Path, target: Path) -> BackedUp:
+    """Read the whole copy once: every page, every index. Raises StoreCorrupt."""
+    with closing(_connect(partial)) as copy:
+        found = copy.execute(f"PRAGMA integrity_check({_PROBLEMS_SHOWN})").fetchone()[0]
+        if found != "ok":
+            raise StoreCorrupt(f"the copy is damaged ({found}); the store it is of may be, too")
+        (sessions,) = copy.execute("SELECT count(*) FROM sessions").fetchone()
+        (changes,) = copy.execute("SELECT count(*) FROM changes").fetchone()
+        version = version_of(copy)
+    return BackedUp(str(target), partial.stat().st_size, sessions, changes, version)
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """Keep servers out while the file changes."""
+    try:
+        lock = FileLock(target.with_name(f"{target.name}.lock"))
+    except FileLockedError as error:
+        owner = f"process {error.owner}" if error.owner else "another process"
+        raise StoreUnavailable(
+            f'store file "{target}" is in use by {owner}; stop it before restoring'
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _refuse_existing(target: Path, *, overwrite: bool) -> None:
+    if target.exists() and not overwrite:
+        raise StoreUnavailable(
+            f'file "{target}" is there already; name another, or say --overwrite'
+        )
+
+
+def _set_aside(target: Path) -> None:
+    """Move a store out of the way with its log, which would damage any other file."""
+    for suffix in ("", "-wal", "-shm"):
+        old = target.with_name(target.name + suffix)
+        kept = target.with_name(f"{target.name}.before-restore{suffix}")
+        kept.unlink(missing_ok=True)
+        if old.exists():
+            old.replace(kept)
+
+
+def _move_durably(partial: Path, target: Path, *, overwrite: bool) -> None:
+    """Give the file its name once its content is on disk."""
+    with partial.open("rb+") as written:
+        os.fsync(written.fileno())
+    _refuse_existing(target, overwrite=overwrite)
+    partial.replace(target)
+    if os.name == "posix":
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+@contextmanager
+def _removed_unless_renamed(partial: Path) -> Iterator[None]:
+    """Leave no half copy behind, nor one from a run that was killed."""
+    partial.unlink(missing_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                partial.with_name(partial.name + suffix).unlink(missing_ok=True)
+
+
+@contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Say drivers' and the system's errors in the store's words."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise store_error(error, f"{what}: ") from error
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{what}: {error.strerror} ({error.filename}); check the path, its permissions and "
+            "the room on its disk"
+        ) from error

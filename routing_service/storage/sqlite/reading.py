@@ -1,0 +1,81 @@
+"""A SQLite store's file read from outside, while a server writes to it or while none does.
+
+Owns opening it for that. It must not know what is read. Its rules: no lock is taken and nothing is
+written, so that no server is kept from the file; a connection that cannot write can neither
+checkpoint, so that the server's writer stays the only one that does.
+
+While somebody reads a long page the server's log cannot be cut back, and grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+
+from routing_service.storage.sqlite import rows as sqlite_rows
+from routing_service.storage.sqlite.connection import (
+    ConnectionThread,
+    error_fields,
+    open_outside_reader,
+    store_error,
+)
+from routing_service.storage.sqlite.schema import check_owner, migrations, version_of
+from routing_service.storage.sqlite.store import BUSY_TIMEOUT_S, SqliteStore
+from routing_service.storage.sqlite.writer import GroupWriter
+from routing_service.storage.store import StoreCorrupt, StoreUnavailable
+
+_log = structlog.get_logger(__name__)
+
+
+async def open_sqlite_to_read(path: str | Path) -> SqliteStore:
+    """Open a file that is there, for reading: what writes raises StoreUnavailable.
+
+    Raises StoreUnavailable (not there, not readable, tables of an older release), StoreCorrupt,
+    SchemaTooNew.
+    """
+    where = await asyncio.to_thread(Path(path).resolve)
+    if not await asyncio.to_thread(where.is_file):
+        raise StoreUnavailable(f'there is no store file "{path}"; check the path')
+    opened = AsyncExitStack()
+    try:
+        return await _open(where, opened)
+    except sqlite3.Error as error:
+        await opened.aclose()
+        _log.error("store_open_failed", path=str(path), **error_fields(error))
+        raise store_error(error, f'store file "{path}": ') from error
+    except BaseException:
+        await opened.aclose()
+        raise
+
+
+async def _open(path: Path, opened: AsyncExitStack) -> SqliteStore:
+    connections: list[ConnectionThread] = []
+    for _ in range(3):
+        connection = await open_outside_reader(path, busy_timeout_s=BUSY_TIMEOUT_S)
+        opened.push_async_callback(connection.close)
+        connections.append(connection)
+    refuser, rows, pages = connections
+    await rows.run(check_readable, str(path))
+    store_id = await rows.run(sqlite_rows.store_id)
+    writer = GroupWriter(refuser, group_writes_max=1, on_abandoned=opened.aclose)
+    return SqliteStore(store_id, writer, rows, pages, opened, path=path)
+
+
+def check_readable(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a file that is not ours, or of another schema version.
+
+    Raises StoreCorrupt, SchemaTooNew, StoreUnavailable.
+    """
+    check_owner(connection, path)
+    version, needed = version_of(connection), len(migrations())
+    if version == 0:
+        raise StoreCorrupt(f'file "{path}" has no tables; it is no store')
+    if version < needed:
+        raise StoreUnavailable(
+            f'file "{path}" has schema version {version}, this release reads {needed}; bring it up '
+            f"to date with agent-routing migrate --store sqlite:///{path}, while no server uses it"
+        )

@@ -1,0 +1,401 @@
+"""Group commit: the writes that wait become one transaction, and one wait for the disk.
+
+Owns the queue, the transaction around a group and each write's own outcome. It must not know what
+a write writes. Its rules: a write alone does not wait for company; what waits while a group is on
+the disk is the next group; what is wrong with one write is that write's affair; and nothing is
+acknowledged before COMMIT has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from routing_service.storage.sqlite.bulk import APPENDS_MAX, write_together
+from routing_service.storage.sqlite.connection import ConnectionThread, error_fields, store_error
+from routing_service.storage.sqlite.in_hand import WritesInHand
+from routing_service.storage.store import (
+    Append,
+    AppendRefused,
+    RequestSeen,
+    RevisionConflict,
+    SessionKey,
+    StoreClosed,
+    StoreUnavailable,
+    TaskTaken,
+)
+from routing_service.storage.write_figures import WriteFigures
+
+GROUP_WRITES_MAX: Final = APPENDS_MAX
+"""Writes in one transaction."""
+
+GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes in one transaction, so that a group of large changes does not outgrow the page cache."""
+
+WAITING_WRITES_MAX: Final = 8_192
+"""Writes that may wait: about a second's worth. What comes on top would time out in the queue."""
+
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Memory that waiting writes may hold."""
+
+TOGETHER_MIN: Final = 4
+"""From so many appends on, writing them together costs less than one by one."""
+
+COMPANY_SHARE: Final = 0.75
+"""A group waits until it has this share of what was lately in hand at once, waiting or on its way
+to the disk: the rest are with their callers, who are still being answered."""
+
+COMPANY_PACE_S: Final = 0.0004
+"""And no longer than this for each of them: about as fast as a busy event loop brings writes.
+With 8 in hand that is 2.4 ms at most, with 64 it is 19 ms, and never more than GROUP_WRITES_MAX
+times this."""
+
+CHECKPOINT_IDLE_S: Final = 1.0
+"""So long without a write, and the log is brought into the file while nobody waits for it."""
+
+Action = Callable[[sqlite3.Connection], object]
+"""Runs inside the group's transaction. It may refuse (see _REFUSALS) only before it has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One caller's write, in one of two forms of the same thing."""
+
+    action: Action
+    append: Append | None = None
+    """Where set, the action is this append, and it may be written together with others."""
+
+
+Outcome = object | Exception
+"""What a write returned, or the exception that its caller gets."""
+
+_REFUSALS: Final = (RequestSeen, RevisionConflict, TaskTaken, AppendRefused)
+"""A write's own refusal: it wrote nothing and the group goes on."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    key: SessionKey
+    size_bytes: int
+    write: Write
+    outcome: asyncio.Future[object]
+
+
+class GroupWriter:
+    """Takes writes from any number of callers and puts them through one connection."""
+
+    def __init__(
+        self,
+        connection: ConnectionThread,
+        *,
+        group_writes_max: int,
+        on_abandoned: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Start the writer task on the running event loop.
+
+        on_abandoned: awaited when the loop ends without ``close``; it has to end the connections'
+        threads, or the process would never exit.
+        """
+        self.figures = WriteFigures()
+        self.in_hand = WritesInHand()
+        self._connection = connection
+        self._group_writes_max = group_writes_max
+        self._on_abandoned = on_abandoned
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._wake = asyncio.Event()
+        self._company: asyncio.Future[None] | None = None
+        self._company_writes = 0
+        self._closing = False
+        self._checkpoint_due = False
+        self._log_to_empty = False
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
+        self._last_write_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run(), name="sqlite group writer")
+
+    async def write(self, key: SessionKey, size_bytes: int, write: Write) -> object:
+        """Run one write within a group and return what it returned, once it is on disk.
+
+        key: writes of one key run in the order of the calls, groups in the order of keys.
+        A caller that is cancelled while its write waits takes it out of the queue; one that is
+        cancelled later has it written. Raises what the write raises, StoreUnavailable,
+        StoreCorrupt and StoreClosed.
+        """
+        if self._closing:
+            raise StoreClosed
+        if (
+            len(self._waiting) >= WAITING_WRITES_MAX
+            or self._waiting_bytes + size_bytes > WAITING_BYTES_MAX
+        ):
+            raise StoreUnavailable(f"{len(self._waiting)} writes wait for the store; try again")
+        waiting = _Waiting(key, size_bytes, write, self._loop.create_future())
+        self._waiting.append(waiting)
+        self._waiting_bytes += size_bytes
+        self.in_hand.came()
+        if self._company is None:
+            self._wake.set()
+        elif len(self._waiting) >= self._company_writes:
+            _end_wait(self._company)
+        try:
+            return await waiting.outcome
+        finally:
+            self.in_hand.went()
+
+    async def close(self) -> None:
+        """Write what waits, then stop. Later writes raise StoreClosed."""
+        self._closing = True
+        self._wake.set()
+        _end_wait(self._company)
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    await self._gather_company()
+                    await self._write_group(self._take_group())
+                if self._closing:
+                    return
+                if self._checkpoint_due:
+                    await self._checkpoint()
+        except asyncio.CancelledError:
+            # The event loop is being torn down and nobody closed the store.
+            _log.warning("store_not_closed", writes=len(self._waiting))
+            self._stop_taking()
+            await self._on_abandoned()
+            raise
+        finally:
+            self._stop_taking()
+
+    async def _gather_company(self) -> None:
+        """Let a group wait for more writes, where many callers write at once.
+
+        Otherwise the disk's pace makes many small groups.
+        """
+        are_many = self.in_hand.are_many
+        self._company_writes = min(int(self.in_hand.lately * COMPANY_SHARE), self._group_writes_max)
+        self.in_hand.fade()
+        if not are_many or len(self._waiting) >= self._company_writes or self._closing:
+            return
+        self._company = self._loop.create_future()
+        wait_s = self._company_writes * COMPANY_PACE_S
+        timer = self._loop.call_later(wait_s, _end_wait, self._company)
+        try:
+            await self._company
+        finally:
+            timer.cancel()
+            self._company = None
+        if len(self._waiting) < self._company_writes:
+            # It did not come: there is less load than there was, and the next waits for less.
+            self.in_hand.fade(in_vain=True)
+
+    def _stop_taking(self) -> None:
+        self._closing = True
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+        for waiting in self._waiting:
+            _settle(waiting, StoreClosed())
+        self._waiting.clear()
+
+    def _take_group(self) -> list[_Waiting]:
+        group: list[_Waiting] = []
+        group_bytes = 0
+        while self._waiting and len(group) < self._group_writes_max:
+            group_bytes += self._waiting[0].size_bytes
+            if group and group_bytes > GROUP_BYTES_MAX:
+                break
+            waiting = self._waiting.popleft()
+            self._waiting_bytes -= waiting.size_bytes
+            if not waiting.outcome.done():  # It is, where the caller was cancelled.
+                group.append(waiting)
+        # Neighbours in the index one after the other. The sort is stable: writes of one session
+        # stay in the order in which they came.
+        group.sort(key=lambda waiting: waiting.key)
+        return group
+
+    async def _write_group(self, group: Sequence[_Waiting]) -> None:
+        if not group:
+            return
+        writes = [waiting.write for waiting in group]
+        begun_s = time.perf_counter()
+        try:
+            outcomes = await self._connection.run(write_group, writes)
+        except asyncio.CancelledError:
+            for waiting in group:
+                _settle(waiting, StoreUnavailable("the service stopped while it was writing"))
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, the writer goes on
+            outcomes = [error] * len(group)
+        self.figures.count(len(group), time.perf_counter() - begun_s)
+        failures: dict[int, tuple[Exception, int]] = {}  # Each once, and how many it met.
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, Exception) and not isinstance(outcome, _REFUSALS):
+                _, count = failures.get(id(outcome), (outcome, 0))
+                failures[id(outcome)] = (outcome, count + 1)
+                _settle(waiting, _as_store_error(outcome))
+            else:
+                _settle(waiting, outcome)
+        for failure, count in failures.values():
+            _log.error("store_write_failed", writes=count, **error_fields(failure))
+        self._plan_checkpoint()
+
+    async def empty_log(self) -> None:
+        """Bring the whole log into the file and cut it to nothing: it keeps what was erased.
+
+        Where a reader is in the way longer than the connection waits, each idle moment tries
+        again until it is done.
+        """
+        if self._closing:
+            raise StoreClosed
+        self._log_to_empty = True
+        await self._checkpoint()
+        if self._log_to_empty:
+            self._plan_checkpoint()
+
+    async def compact(self) -> None:
+        """Write the file anew, between two groups. Raises sqlite3.Error, StoreClosed."""
+        if self._closing:
+            raise StoreClosed
+        await self._connection.run(compact)
+        await self.empty_log()
+
+    def _plan_checkpoint(self) -> None:
+        self._last_write_s = self._loop.time()
+        if self._checkpoint_timer is None:
+            self._checkpoint_timer = self._loop.call_later(CHECKPOINT_IDLE_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        idle_s = self._loop.time() - self._last_write_s
+        if idle_s < CHECKPOINT_IDLE_S:
+            rest_s = CHECKPOINT_IDLE_S - idle_s
+            self._checkpoint_timer = self._loop.call_later(rest_s, self._on_timer)
+            return
+        self._checkpoint_timer = None
+        self._checkpoint_due = True
+        self._wake.set()
+
+    async def _checkpoint(self) -> None:
+        self._checkpoint_due = False
+        try:
+            if self._log_to_empty:
+                self._log_to_empty = not await self._connection.run(empty_log)
+                if self._log_to_empty:
+                    _log.warning("store_log_not_emptied", reason="a reader is in the way")
+            else:
+                await self._connection.run(checkpoint)
+        except sqlite3.Error as error:
+            # Nothing is lost: the log keeps it all, and the next checkpoint brings it over.
+            _log.warning("store_checkpoint_failed", **error_fields(error))
+
+
+def write_group(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:
+    """Run writes in one transaction and commit it; an outcome for each, in their order.
+
+    What fails them all, such as a full disk, is the outcome of all. Where one of them may have
+    failed half-way, the transaction is rolled back and each half of the group tried by itself,
+    until the one that fails is alone. (Savepoints would cost every write a third more, and after
+    a damaged page SQLite gives up the whole transaction all the same.)
+    """
+    try:
+        return _in_transaction(connection, writes)
+    except sqlite3.Error as error:
+        if len(writes) == 1 or isinstance(store_error(error), StoreUnavailable):
+            return [error] * len(writes)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the others are to be written
+        if len(writes) == 1:
+            return [error]
+    half = len(writes) // 2
+    return [*write_group(connection, writes[:half]), *write_group(connection, writes[half:])]
+
+
+def checkpoint(connection: sqlite3.Connection) -> None:
+    """Bring the log into the file as far as no reader needs it."""
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def empty_log(connection: sqlite3.Connection) -> bool:
+    """Bring the log into the file and cut it to nothing; False where a reader was in the way."""
+    ((is_busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return not is_busy
+
+
+def compact(connection: sqlite3.Connection) -> None:
+    """Write the file anew: nothing is in it then but what can be read."""
+    connection.execute("VACUUM")
+
+
+def _in_transaction(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:
+    # By the two calls of the driver that let go of the interpreter lock once. execute() does it
+    # four times, and the event loop has to hand it back as often.
+    connection.executescript("BEGIN IMMEDIATE")
+    try:
+        outcomes = _run_together(connection, writes)
+        _commit(connection)
+    except BaseException:
+        # Some errors end the transaction by themselves.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return outcomes
+
+
+def _commit(connection: sqlite3.Connection) -> None:
+    if not connection.in_transaction:
+        # commit() would not mind, and nothing would be on disk.
+        message = "the transaction has ended by itself"
+        raise sqlite3.OperationalError(message)
+    connection.commit()
+
+
+def _run_together(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:
+    appends = [(place, write.append) for place, write in enumerate(writes) if write.append]
+    done: set[int] = set()
+    if len(appends) >= TOGETHER_MIN:
+        written = write_together(connection, [append for _, append in appends])
+        done = {place for (place, _), was in zip(appends, written, strict=True) if was}
+    return [
+        None if place in done else _run_refusable(connection, write.action)
+        for place, write in enumerate(writes)
+    ]
+
+
+def _run_refusable(connection: sqlite3.Connection, action: Action) -> Outcome:
+    try:
+        return action(connection)
+    except _REFUSALS as refusal:
+        return refusal
+
+
+def _as_store_error(error: Exception) -> Exception:
+    """Make a driver's error the store's, one for each caller; what is a bug stays as it is."""
+    if not isinstance(error, sqlite3.Error):
+        return error
+    told = store_error(error)
+    told.__cause__ = error
+    return told
+
+
+def _end_wait(company: asyncio.Future[None] | None) -> None:
+    if company is not None and not company.done():
+        company.set_result(None)
+
+
+def _settle(waiting: _Waiting, outcome: Outcome) -> None:
+    if waiting.outcome.done():
+        return
+    if isinstance(outcome, Exception):
+        waiting.outcome.set_exception(outcome)
+    else:
+        waiting.outcome.set_result(outcome)

@@ -1,0 +1,394 @@
+"""What the service tells its operators: log lines, and the line and the counts of every decision.
+
+Owns how lines look and where they go: one JSON object a line on stderr, or something for people on
+a terminal. It must not know what a decision means. Its rule: constant event names with fields,
+never the text of a message and never a token (log_privacy.py has how); a line that cannot be
+written is counted and lost, because no call may fail or wait for its log line's sake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, TextIO
+
+import msgspec
+import structlog
+
+from routing_service.storage.store import StoreClosed, StoreError, StoreUnavailable, TooLarge
+from routing_service.telemetry.call_record import CallRecord
+from routing_service.telemetry.log_privacy import NOT_LOGGED, IdHashes, trace_of
+from routing_service.telemetry.metrics import Metrics
+from routing_service.telemetry.terminal_text import seen
+
+DECISION: Final = "decision"
+CALL_FINISHED: Final = "call_finished"
+CALL_REFUSED: Final = "call_refused"
+"""The audit of those who were not let in: no credentials, no right, or more than they may ask for.
+Each such call has this line and no other."""
+
+INTERNAL_ERROR: Final = "internal_error"
+STORE_FAILED: Final = "store_failed"
+
+READING_METHODS: Final = frozenset(
+    {"Status", "ListTurns", "ListTasks", "ListAgents", "ListSessions", "ListEvents"}
+)
+"""They decide nothing: their lines are at debug, as a screen that polls would fill the log."""
+
+CODES_KEPT_OUT: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
+"""The caller was not let in. The line is a warning, so that an audit needs no other level."""
+
+CODES_LOST: Final = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS"})
+"""Work was lost, or may have been: the line is an error."""
+
+CODES_DEGRADED: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
+"""The caller has to repeat it: the line is a warning."""
+
+PRIVATE_FIELDS: Final = frozenset(
+    {
+        "agent_text",
+        "authorization",
+        "credentials",
+        "items",
+        "password",
+        "secret",
+        "text",
+        "token",
+        "user_text",
+    }
+)
+"""Fields that no line carries, whoever adds them: what users and agents say, and what signs in."""
+
+LINE_WAIT_S: Final = 0.005
+"""What a kill -9 may cost of the log: the decisions themselves are in the store."""
+
+_LEVELS: Final[Mapping[str, int]] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+Line = bytes | Callable[[], bytes]
+"""A line of the log, or what makes it; that must not raise."""
+
+
+class LineWriter:
+    """Writes whole lines to a stream, in their order, from any thread.
+
+    A line that was written survives the death of the process. The write itself costs 1 to 2 µs,
+    but it lets other threads have Python's interpreter lock, and getting that back costs a busy
+    event loop ten times as much: what is no warning may wait a moment for company.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Write to a stream, past its text layer."""
+        self._bytes = stream.buffer
+        self._lock = threading.Lock()
+        self._waiting: deque[Line] = deque()
+        self._is_due = False
+        """A flush has been called for, and comes after whatever was added before it looks."""
+        self.lines_lost = 0
+
+    def write(self, line: bytes) -> None:
+        """Write one line, without its line end, and before it those that wait."""
+        with self._lock:
+            self._waiting.append(line)
+            self._write_waiting()
+
+    def write_soon(self, line: Line) -> None:
+        """Write one line within LINE_WAIT_S; at once where no event loop runs.
+
+        A line that is made when it is written costs less: its call goes on meanwhile, and what is
+        done many times in a row is done faster.
+        """
+        self._waiting.append(line)
+        if self._is_due:
+            return
+        self._is_due = True
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.flush()
+            return
+        loop.call_later(LINE_WAIT_S, self.flush)
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        with self._lock:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        # First of all: a line that comes from now on, from another thread, calls for a flush of its
+        # own. And with every write, as the loop that was to flush may have ended.
+        self._is_due = False
+        waiting = self._waiting
+        if not waiting:
+            return
+        lines = []
+        while waiting:
+            line = waiting.popleft()
+            lines.append(line if isinstance(line, bytes) else line())
+        try:
+            # In one call, so that nothing of another process comes between.
+            self._bytes.write(b"\n".join(lines) + b"\n")
+            self._bytes.flush()
+        except (OSError, ValueError):  # The reader is gone, the disk full, the stream closed.
+            self.lines_lost += len(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    """Logging as configured: where lines go, from which level, and whether for people."""
+
+    writer: LineWriter
+    level: int
+    for_people: bool
+    hashes: IdHashes | None = None
+    """None = ids are written as they are."""
+
+
+def configure_logging(
+    level: str,
+    log_format: str,
+    stream: TextIO | None = None,
+    *,
+    hashes: IdHashes | None = None,
+    error_words: bool = False,
+) -> Logging:
+    """Set up structlog, and bring the log lines of libraries there too.
+
+    level, log_format: as in Settings. stream: default stderr, since stdout is for results. hashes:
+    of ids that name somebody; None = plain. error_words: whether errors are logged with what they
+    say, which may quote what somebody said.
+    """
+    out = stream or sys.stderr
+    writer = LineWriter(out)
+    for_people = log_format == "console" or (log_format == "auto" and out.isatty())
+    rendering: list[structlog.typing.Processor] = (
+        [_show_unseen, structlog.dev.ConsoleRenderer(colors=out.isatty())]
+        if for_people
+        else [_render_json]
+    )
+
+    def add_trace(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        error = _error_of(event.pop("exc_info", None))
+        if error is not None:
+            # structlog's own shows local variables, and so what users said.
+            event["exception"] = trace_of(error, with_words=error_words)
+        return event
+
+    def hide_ids(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if hashes is not None:
+            hashes.hide_in(event)
+        return event
+
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            _add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _withhold,
+            add_trace,
+            hide_ids,
+            *rendering,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=lambda *names: _StructlogSink(writer, names[0] if names else ""),
+        cache_logger_on_first_use=False,
+    )
+    _bring_library_lines(error_words=error_words)
+    return Logging(writer, _LEVELS[level], for_people, hashes)
+
+
+def _show_unseen(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Show what would drive the terminal: ids and errors quote callers. JSON escapes by itself."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            text = seen(value)
+            # A trace has its lines; anything else that ends one would begin a line of its own.
+            event[key] = text if key == "exception" else text.replace("\n", "␊")
+    return event
+
+
+class CallLog:
+    """Counts each call and writes its line: a CallObserver. For the event loop's thread only."""
+
+    def __init__(self, configured: Logging, metrics: Metrics) -> None:
+        """Write and count there."""
+        self._writer = configured.writer
+        self._level = configured.level
+        self._for_people = configured.for_people
+        self._hashes = configured.hashes
+        self._metrics = metrics
+        self._encode = msgspec.json.Encoder().encode
+        is_plain = not self._for_people and self._hashes is None
+        self._writes_decisions_plain = is_plain and _LEVELS["info"] >= self._level
+
+    def finished(self, record: CallRecord) -> None:
+        """See CallObserver.finished."""
+        self._metrics.count_call(record)
+        if (
+            self._writes_decisions_plain
+            and record.code == "OK"
+            and record.method not in READING_METHODS
+        ):
+            # What follows comes to the same for nearly every call there is.
+            record.duration_ms = round(record.duration_ms, 3)
+            line = partial(self._line, record, "info", DECISION, time.time())
+            self._writer.write_soon(line)
+            return
+        level = _level_of(record)
+        if _LEVELS[level] < self._level:
+            return
+        if record.code in CODES_KEPT_OUT:
+            event = CALL_REFUSED
+        else:
+            event = CALL_FINISHED if record.method in READING_METHODS else DECISION
+        record.duration_ms = round(record.duration_ms, 3)
+        if self._for_people:
+            fields = msgspec.to_builtins(record)
+            structlog.get_logger(__name__).log(_LEVELS[level], event, **fields)
+            return
+        if self._hashes is not None:
+            hide = self._hashes.hide
+            record = msgspec.structs.replace(
+                record,
+                session_id=hide(record.session_id),
+                user_id=hide(record.user_id),
+                actor=hide(record.actor),
+                peer=hide(record.peer),
+            )
+        line = partial(self._line, record, level, event, time.time())
+        # Who is kept out may try a thousand times a second: those lines are no reason to hurry.
+        if level in {"debug", "info"} or event == CALL_REFUSED:
+            self._writer.write_soon(line)
+        else:
+            self._writer.write(line())
+
+    def _line(self, record: CallRecord, level: str, event: str, time_s: float) -> bytes:
+        # The record is encoded as it is: a struct of the line's own would cost as much again.
+        now = self._encode(datetime.fromtimestamp(time_s, UTC))
+        head = b'{"timestamp":%b,"level":"%b","event":"%b",' % (now, level.encode(), event.encode())
+        return head + self._encode(record)[1:]
+
+    def failed(self, record: CallRecord, error: BaseException) -> str:
+        """See CallObserver.failed."""
+        return log_failure(record, error)
+
+
+def log_failure(record: CallRecord, error: BaseException) -> str:
+    """Log why a call failed, and return the id of the line: all that a caller is told of a bug."""
+    error_id = secrets.token_hex(8)
+    ids = {
+        "method": record.method,
+        "tenant": record.tenant,
+        "session_id": record.session_id,
+        "task_id": record.task_id,
+        "request_id": record.request_id,
+    }
+    log = structlog.get_logger(__name__)
+    match error:
+        case StoreUnavailable() | StoreClosed() | TooLarge():
+            # The store has logged its driver's error; one trace a call would bury it.
+            log.warning(STORE_FAILED, error_id=error_id, **ids, error=str(error))
+        case StoreError():
+            log.error(STORE_FAILED, error_id=error_id, **ids, exc_info=error)
+        case _:
+            log.error(INTERNAL_ERROR, error_id=error_id, **ids, exc_info=error)
+    return error_id
+
+
+def _level_of(record: CallRecord) -> str:
+    if record.code == "OK":
+        return "debug" if record.method in READING_METHODS else "info"
+    if record.code in CODES_LOST:
+        return "error"
+    return "warning" if record.code in CODES_DEGRADED | CODES_KEPT_OUT else "info"
+
+
+class _StructlogSink:
+    """Where structlog's lines go: its ``msg`` under the name of every level."""
+
+    def __init__(self, writer: LineWriter, name: str) -> None:
+        self._writer = writer
+        self.name = name
+
+    def msg(self, line: str | bytes) -> None:
+        self._writer.write(line if isinstance(line, bytes) else line.encode("utf-8", "replace"))
+
+    debug = info = warning = error = critical = exception = log = msg
+
+
+class _LibraryLines(logging.Handler):
+    """Turns a library's log record into one of our lines."""
+
+    def __init__(self, *, error_words: bool) -> None:
+        # Libraries say at info what only their authors want to know.
+        super().__init__(level=logging.WARNING)
+        self._error_words = error_words
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            said = record.getMessage()
+        except (TypeError, ValueError):  # Its arguments do not fit its format.
+            said = str(record.msg)
+        if record.name == "asyncio" and not self._error_words:
+            # What follows shows the task and its error, with all that the error quotes; the trace
+            # has where it came from.
+            said = said.partition("\n")[0]
+        structlog.get_logger(record.name).log(
+            record.levelno, "library_log", message=said, exc_info=record.exc_info
+        )
+
+
+def _error_of(given: object) -> BaseException | None:
+    """Return the error that a line tells of: itself, what sys.exc_info() returned, or True."""
+    if given is True:
+        given = sys.exc_info()
+    if isinstance(given, tuple):
+        given = given[1] if len(given) > 1 else None
+    return given if isinstance(given, BaseException) else None
+
+
+def _bring_library_lines(*, error_words: bool) -> None:
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _LibraryLines)]:
+        root.removeHandler(handler)
+    root.addHandler(_LibraryLines(error_words=error_words))
+
+
+def _add_logger_name(
+    logger: _StructlogSink, _: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    if logger.name:
+        event["logger"] = logger.name
+    return event
+
+
+def _withhold(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    for name in PRIVATE_FIELDS & event.keys():
+        event[name] = NOT_LOGGED
+    return event
+
+
+def _render_json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> bytes:
+    ordered = {name: event.pop(name) for name in ("timestamp", "level", "event") if name in event}
+    ordered.update(event)
+    try:
+        return msgspec.json.encode(ordered, enc_hook=str)
+    except (TypeError, ValueError):  # Keys that are no words, or half a surrogate pair.
+        return msgspec.json.encode({name: ascii(value) for name, value in ordered.items()})

@@ -1,0 +1,310 @@
+"""Spans of calls, as OpenTelemetry has them: where they begin, and where they are sent.
+
+Owns: reading a caller's trace context, a span for each call, and its export. It must not know what
+a call does beyond its record. Its rule: a call pays for a few ids and a place in a queue; spans are
+made from the records of finished calls, beside them, and are lost rather than waited for.
+
+The SDK is an extra (otel) and imported where a setting asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+import structlog
+
+from routing_service.telemetry.call_record import CallObserver, CallRecord
+from routing_service.telemetry.log_privacy import IdHashes
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+TRACEPARENT: Final = "traceparent"
+
+QUEUE_SPANS_MAX: Final = 10_000
+"""Waiting to be sent; some 10 MB. More are dropped and counted: a collector that is away must cost
+no call and no memory."""
+
+EXPORT_SPANS_MAX: Final = 512
+"""In one request to the collector: what OpenTelemetry's own batches have by default."""
+
+EXPORT_INTERVAL_S: Final = 1.0
+
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_SAMPLED: Final = 1
+_NO_TRACE: Final = "0" * 32
+_NO_SPAN: Final = "0" * 16
+
+_FAILED: Final = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS", "UNAVAILABLE", "DEADLINE_EXCEEDED"})
+"""Codes of a server that failed; the others are the caller's affair. Source: OpenTelemetry's
+conventions for gRPC spans."""
+
+_ADMIN: Final = frozenset(
+    {
+        "ListSessions",
+        "ListEvents",
+        "WatchEvents",
+        "GetRoutingStats",
+        "EraseUser",
+        "ExportUser",
+        "ReloadAgents",
+        "SetStickiness",
+        "PurgeSessions",
+    }
+)
+
+_ATTRIBUTES: Final = (
+    "tenant",
+    "session_id",
+    "task_id",
+    "request_id",
+    "agent_id",
+    "previous_agent_id",
+    "reason",
+    "command",
+    "initiator",
+    "outcome",
+    "outcome_status",
+    "topic_outcome",
+    "revision",
+    "replayed",
+    "supervisor_bypassed",
+    "error_reason",
+)
+"""Fields of a record that become attributes, where they are set. Nothing that people said, and no
+user ids: a collector has readers of its own."""
+
+_log = structlog.get_logger(__name__)
+
+
+class TracesUnavailable(Exception):
+    """Spans cannot be sent as the setting says; the message says what to do."""
+
+
+class Exporter(Protocol):
+    """Where spans go. Called in a thread."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> object:
+        """Send spans."""
+        ...
+
+    def shutdown(self) -> None:
+        """Let go of connections and files."""
+        ...
+
+
+class Tracing:
+    """Gives calls their span, and sends the spans of those that are sampled."""
+
+    def __init__(
+        self,
+        exporter: Exporter,
+        *,
+        new_percent: int,
+        version: str,
+        hashes: IdHashes | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Send nothing yet. new_percent: of calls without a trace, how many begin one.
+
+        A caller's trace is followed as the caller says. hashes: of ids, as in the log.
+        """
+        self._exporter = exporter
+        self._new_share = new_percent / 100
+        self._hashes = hashes
+        self._now_ns = now_ns
+        self._make = _SpanMaker(version)
+        self._waiting: list[tuple[CallRecord, int]] = []
+        self._random = random.Random()  # noqa: S311 - a sample is no secret
+        self.dropped = 0
+
+    def begin(self, record: CallRecord, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        """See CallTracer.begin."""
+        for key, value in metadata:
+            if key == TRACEPARENT and isinstance(value, str):
+                given = _TRACEPARENT.fullmatch(value)
+                if given is None or given[1] == _NO_TRACE or given[2] == _NO_SPAN:
+                    break  # As if there were none, by the specification.
+                if value.startswith("ff"):
+                    break
+                if int(given[3], 16) & _SAMPLED:
+                    record.trace_parent_id = given[2]
+                    record.traceparent = f"00-{given[1]}-{os.urandom(8).hex()}-01"
+                else:
+                    record.traceparent = value  # Handed on; nobody wants our span.
+                return
+        if self._random.random() < self._new_share:
+            record.traceparent = f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-01"
+
+    def observing(self, observer: CallObserver) -> CallObserver:
+        """Return an observer that hears of all calls, whose spans are sent."""
+        return _Observed(observer, self)
+
+    def take(self, record: CallRecord) -> None:
+        """Queue a finished call."""
+        if not record.traceparent.endswith("1"):
+            return
+        if len(self._waiting) >= QUEUE_SPANS_MAX:
+            if not self.dropped:
+                _log.warning("spans_dropped", waiting=len(self._waiting))
+            self.dropped += 1
+            return
+        self._waiting.append((record, self._now_ns()))
+
+    async def run(self) -> None:
+        """Send spans until cancelled; the last ones then."""
+        try:
+            while True:
+                await asyncio.sleep(EXPORT_INTERVAL_S)
+                await asyncio.to_thread(self._send)
+        finally:
+            # The loop may be about to end: in a thread of its own, for a bounded time.
+            last = threading.Thread(target=self._end, name="last spans", daemon=True)
+            last.start()
+            last.join(EXPORT_INTERVAL_S * 5)
+
+    def _end(self) -> None:
+        self._send()
+        self._exporter.shutdown()
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for place in range(0, len(waiting), EXPORT_SPANS_MAX):
+            part = waiting[place : place + EXPORT_SPANS_MAX]
+            try:
+                self._exporter.export([self._make(self._hidden(record), at) for record, at in part])
+            except Exception as error:  # noqa: BLE001 - telemetry must end nothing
+                # The rest would find the same, one time-out after the other.
+                lost = len(waiting) - place
+                self.dropped += lost
+                _log.warning("spans_not_sent", spans=lost, error=type(error).__name__)
+                return
+
+    def _hidden(self, record: CallRecord) -> CallRecord:
+        if self._hashes is None:
+            return record
+        return msgspec.structs.replace(record, session_id=self._hashes.hide(record.session_id))
+
+
+class _Observed:
+    """A CallObserver beside another."""
+
+    def __init__(self, observer: CallObserver, tracing: Tracing) -> None:
+        self._observer = observer
+        self._tracing = tracing
+
+    def finished(self, record: CallRecord) -> None:
+        """See CallObserver.finished."""
+        self._observer.finished(record)
+        self._tracing.take(record)
+
+    def failed(self, record: CallRecord, error: BaseException) -> str:
+        """See CallObserver.failed."""
+        return self._observer.failed(record, error)
+
+
+class _SpanMaker:
+    """Makes spans of records."""
+
+    def __init__(self, version: str) -> None:
+        from opentelemetry import trace  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
+
+        self._trace = trace
+        self._span = ReadableSpan
+        # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win, as everywhere.
+        named = {"service.name": "agent-routing"} if not os.environ.get("OTEL_SERVICE_NAME") else {}
+        self._resource = Resource.create({**named, "service.version": version})
+        self._scope = InstrumentationScope("routing_service", version)
+
+    def __call__(self, record: CallRecord, end_ns: int) -> ReadableSpan:
+        trace = self._trace
+        _, trace_id, span_id, _ = record.traceparent.split("-")
+        parent = None
+        if record.trace_parent_id:
+            parent = trace.SpanContext(
+                int(trace_id, 16),
+                int(record.trace_parent_id, 16),
+                is_remote=True,
+                trace_flags=trace.TraceFlags(_SAMPLED),
+            )
+        service = "AdminService" if record.method in _ADMIN else "RoutingService"
+        attributes: dict[str, str | int | bool | Sequence[str]] = {
+            "rpc.system": "grpc",
+            "rpc.service": f"agent_routing.v1.{service}",
+            "rpc.method": record.method,
+            "rpc.grpc.status_code": record.code,
+        }
+        for name in _ATTRIBUTES:
+            if value := getattr(record, name):
+                attributes[f"agent_routing.{name}"] = value
+        if record.refused_rules:
+            attributes["agent_routing.refused_rules"] = record.refused_rules
+        failed = record.code in _FAILED
+        status = trace.StatusCode.ERROR if failed else trace.StatusCode.UNSET
+        return self._span(
+            name=f"agent_routing.v1.{service}/{record.method}",
+            context=trace.SpanContext(
+                int(trace_id, 16),
+                int(span_id, 16),
+                is_remote=False,
+                trace_flags=trace.TraceFlags(_SAMPLED),
+            ),
+            parent=parent,
+            resource=self._resource,
+            attributes=attributes,
+            kind=trace.SpanKind.SERVER,
+            instrumentation_scope=self._scope,
+            status=trace.Status(status, record.error_reason if failed else None),
+            start_time=end_ns - int(record.duration_ms * 1e6),
+            end_time=end_ns,
+        )
+
+
+class FileExporter:
+    """Appends spans to a file, a JSON object a line: for tests and trials."""
+
+    def __init__(self, path: str) -> None:
+        """Open the file. Raises TracesUnavailable."""
+        try:
+            self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 - kept open
+        except OSError as error:
+            raise TracesUnavailable(
+                f'traces "file:{path}": {error.strerror}; check path and permissions'
+            ) from error
+
+    def export(self, spans: Sequence[ReadableSpan]) -> None:
+        """Write spans."""
+        self._file.writelines(f"{span.to_json(indent=None)}\n" for span in spans)
+        self._file.flush()
+
+    def shutdown(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def open_exporter(where: str) -> Exporter:
+    """Return what sends spans. where: "otlp", or "file:PATH". Raises TracesUnavailable."""
+    if find_spec("opentelemetry.sdk") is None:
+        raise TracesUnavailable(
+            f'traces "{where}" needs OpenTelemetry: pip install "agent-routing-service[otel]"'
+        )
+    if where.startswith("file:"):
+        return FileExporter(where.removeprefix("file:"))
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # noqa: PLC0415
+        OTLPSpanExporter,
+    )
+
+    return OTLPSpanExporter()

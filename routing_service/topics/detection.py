@@ -1,0 +1,392 @@
+"""Asks topic detection about a message, with what it needs to know of the conversation.
+
+Owns: the model, its detector for each registry, and how a session's recent turns become a question.
+Must not know: what follows from a verdict, stores, protobuf.
+Rule: it costs no read of its own, and its failure costs nobody a message: without a verdict a
+message is routed as if topics were off. Nothing is made of a registry on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, SupportsFloat
+
+import structlog
+
+from routing_service.core.commands import TopicOpinion
+from routing_service.core.history import HistoryFold, TurnRecord
+from routing_service.core.registry import Registry
+from routing_service.core.session import OTHER_AGENTS, SessionState
+from routing_service.core.topic_switch import TopicInquiry, topic_targets
+from routing_service.core.vocabulary import RouteReason
+from routing_service.ids import new_uuid7
+from routing_service.topics.detector_pool import DetectorThreads, ThreadsBusy, TooLate, as_exception
+from routing_service.topics.topic_detector import (
+    RECENT_TURNS_MAX,
+    RecentTurn,
+    TopicDetector,
+    TopicModel,
+    TopicQuestion,
+    TopicVerdict,
+)
+
+CANDIDATE_SETS_MAX: Final = 1_024
+"""Kept sets of candidates. Entitlements and channels come from callers, and few combinations of
+them are in use; when there are more, all are forgotten."""
+
+TEXT_CHARACTERS_MAX: Final = 2_000
+"""Of any one text in a question. What a message is about stands in its beginning, and the time that
+a verdict takes grows with the text."""
+
+FAILURE_LOG_S: Final = 60.0
+"""A model that fails does so with every message; one line a minute is enough to be seen. A detector
+that could not be made is tried again as often."""
+
+MAKING_S_MAX: Final = 600.0
+"""How long the attempt to make a detector is waited for: models load for minutes at most."""
+
+ROUNDING_MAX: Final = 1e-6
+"""By how much a probability may be too large, and for each of them their sum more than 1: models
+compute in few digits, and the one that ships rounds each to six."""
+
+_log = structlog.get_logger(__name__)
+
+
+class VerdictUnsound(Exception):
+    """A detector's answer that is no verdict; the message says why."""
+
+
+class TopicJudge:
+    """Gives opinions on messages. For one thread, but for prepare()."""
+
+    def __init__(
+        self,
+        load_model: Callable[[], TopicModel],
+        clock_s: Callable[[], float] = time.monotonic,
+        limit_s: float | None = None,
+    ) -> None:
+        """Load the model when a registry first wants one. clock_s: for the log's sake alone.
+
+        limit_s: how long a verdict may take, which is then made in a thread, and looked at before
+        it is believed; None: it is made at once, as by the model that ships.
+        """
+        self._load_model = load_model
+        self._clock_s = clock_s
+        self._limit_s = limit_s
+        self._threads = DetectorThreads()
+        self._model: TopicModel | None = None
+        # By the registry's id: those in force(), and those that were made since. Not for as long as
+        # anybody has the registry: a detector may have it itself.
+        self._detectors: dict[int, tuple[Registry, TopicDetector]] = {}
+        self._in_force: tuple[Registry, ...] = ()
+        self._keeping = threading.Lock()
+        self._candidates: dict[tuple[str, tuple[str, ...], str], frozenset[str]] = {}
+        self._candidates_of: Registry | None = None
+        # By cause: one that comes with every message would hide another one.
+        self._failed_s: dict[str, float] = {}
+        self._failed_since: dict[str, int] = {}
+        # Why a registry has no detector: the last attempt's.
+        self._unmade: tuple[Registry, Exception] | None = None
+        self._making: asyncio.Task[None] | None = None
+        self._made_s: float | None = None
+
+    def prepare(self, registry: Registry) -> None:
+        """Make what a registry needs before its first message comes: it may take a while.
+
+        Safe beside opinion() from another thread, which has the detectors of other registries all
+        the while. Does nothing where the registry has topics off. A model that cannot be made is
+        logged, and keeps nobody from serving.
+        """
+        if not registry.topics.is_on or self._known(registry) is not None:
+            return
+        try:
+            self._make(registry)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as in judge()
+            self._note_unmade(registry, as_exception(error))
+
+    def in_force(self, registry: Registry) -> None:
+        """Forget what was made of other registries, such as one that was only tried out.
+
+        The one that was in force before stays too: decisions under way have it still.
+        """
+        with self._keeping:
+            if not self._in_force or self._in_force[0] is not registry:
+                self._in_force = (registry, *self._in_force[:1])
+            kept = {id(each) for each in self._in_force}
+            self._detectors = {key: had for key, had in self._detectors.items() if key in kept}
+        if self._unmade is not None and self._unmade[0] is not registry:
+            self._unmade = None
+
+    async def close(self) -> None:
+        """Let go of the threads and of an attempt under way; wait for no detector."""
+        self._threads.close()
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.wait([self._making])
+
+    async def opinion(
+        self,
+        registry: Registry,
+        asked: TopicInquiry,
+        text: str,
+        state: SessionState | None,
+        fold: HistoryFold | None,
+    ) -> TopicOpinion | None:
+        """Return the model's opinion of a message; None where there is nothing to ask.
+
+        fold: the session's latest turns; None = there are none. A detector that fails, or is late,
+        has an opinion that is_missing.
+        """
+        question = self._question(registry, asked, text, state, fold)
+        if question is None:
+            return None
+        detector = self._known(registry)
+        if detector is None:
+            self._make_beside(registry)
+            return self._missing("not_made", self._unmade_by(registry))
+        try:
+            if self._limit_s is None:
+                verdict = detector.judge(question)
+            else:
+                verdict = await self._threads.call(
+                    partial(_sound_verdict, detector, question), self._limit_s
+                )
+        except TooLate:
+            return self._missing("late")
+        except ThreadsBusy:
+            return self._missing("busy")
+        except Exception as error:  # noqa: BLE001 - a model's bug must not end a chat
+            return self._missing("error", error)
+        return _opinion(verdict, self._version)
+
+    def judge(
+        self,
+        registry: Registry,
+        asked: TopicInquiry,
+        text: str,
+        state: SessionState | None,
+        fold: HistoryFold | None,
+    ) -> TopicOpinion | None:
+        """Return the same beside no event loop, however long it takes; None where it fails."""
+        question = self._question(registry, asked, text, state, fold)
+        if question is None:
+            return None
+        try:
+            detector = self._known(registry) or self._make(registry)
+            return _opinion(_sound_verdict(detector, question), self._version)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as in opinion()
+            self._note_failure("error", as_exception(error))
+            return None
+
+    @property
+    def _version(self) -> str:
+        return self._model.version if self._model is not None else ""
+
+    def _question(
+        self,
+        registry: Registry,
+        asked: TopicInquiry,
+        text: str,
+        state: SessionState | None,
+        fold: HistoryFold | None,
+    ) -> TopicQuestion | None:
+        candidates = self._candidates_for(registry, asked)
+        if not candidates:
+            return None
+        records = fold.records if fold is not None else []
+        return TopicQuestion(
+            text=text[:TEXT_CHARACTERS_MAX],
+            locale=asked.locale or registry.default_locale,
+            active_agent_id=asked.active_agent_id,
+            is_locked=asked.is_locked,
+            recent=recent_turns(records),
+            earlier_agent_ids=earlier_agents(registry, asked.active_agent_id, state, records),
+            candidate_ids=candidates,
+        )
+
+    def _known(self, registry: Registry) -> TopicDetector | None:
+        found = self._detectors.get(id(registry))
+        return found[1] if found is not None else None
+
+    def _note_unmade(self, registry: Registry, error: Exception) -> None:
+        self._unmade = registry, error
+        self._note_failure("not_made", error)
+
+    def _unmade_by(self, registry: Registry) -> Exception | None:
+        unmade = self._unmade
+        return unmade[1] if unmade is not None and unmade[0] is registry else None
+
+    def _make(self, registry: Registry) -> TopicDetector:
+        if self._model is None:
+            self._model = self._load_model()
+        detector = self._model.for_registry(registry)
+        with self._keeping:
+            # One assignment: a reader in another thread sees the one or the other, whole.
+            self._detectors = {**self._detectors, id(registry): (registry, detector)}
+        return detector
+
+    def _make_beside(self, registry: Registry) -> None:
+        """Try once more to make a detector that could not be made, if it is time to."""
+        now_s = self._clock_s()
+        is_due = self._made_s is None or now_s - self._made_s >= FAILURE_LOG_S
+        if is_due and (self._making is None or self._making.done()):
+            self._made_s = now_s
+            self._making = asyncio.create_task(
+                self._prepare_beside(registry), name="topic detector"
+            )
+
+    async def _prepare_beside(self, registry: Registry) -> None:
+        try:
+            await self._threads.call(partial(self.prepare, registry), MAKING_S_MAX)
+        except Exception as error:  # noqa: BLE001 - too late, or no thread for it
+            self._note_unmade(registry, error)
+
+    def _candidates_for(self, registry: Registry, asked: TopicInquiry) -> frozenset[str]:
+        """Return whom this user may be given now, besides the agent they are with."""
+        if self._candidates_of is not registry or len(self._candidates) >= CANDIDATE_SETS_MAX:
+            self._candidates = {}
+            self._candidates_of = registry
+        present = asked.active_agent_id or registry.home_agent_id
+        key = (asked.channel, asked.entitlements, present)
+        found = self._candidates.get(key)
+        if found is None:
+            targets = topic_targets(registry, asked.channel, asked.entitlements)
+            found = self._candidates[key] = frozenset(targets) - {present}
+        return found
+
+    def _missing(self, cause: str, error: Exception | None = None) -> TopicOpinion:
+        self._note_failure(cause, error)
+        return TopicOpinion((), 0.0, self._version, new_uuid7(), is_missing=True)
+
+    def _note_failure(self, cause: str, error: Exception | None) -> None:
+        """Log that there is no verdict. cause: error, late, busy, or not_made; each by itself."""
+        now_s = self._clock_s()
+        failures = self._failed_since.get(cause, 0) + 1
+        logged_s = self._failed_s.get(cause)
+        if logged_s is not None and now_s - logged_s < FAILURE_LOG_S:
+            self._failed_since[cause] = failures
+            return
+        self._failed_s[cause], self._failed_since[cause] = now_s, 0
+        _log.error(
+            "topic_detection_failed",
+            cause=cause,
+            topic_model=self._version,
+            failures=failures,
+            limit_s=self._limit_s,
+            exc_info=error,
+        )
+
+
+def recent_turns(records: list[TurnRecord]) -> tuple[RecentTurn, ...]:
+    """Return the latest messages and what became of each, oldest first.
+
+    A message that went from one agent to another counts once, with the last of them; so does one
+    that a user sent on by accepting a suggestion.
+    """
+    latest: list[TurnRecord] = []
+    seen: set[int] = set()
+    for record in reversed(records):
+        if not record.has_message or record.message_revision in seen:
+            continue
+        if latest and _was_sent_on(record, latest[-1]):
+            continue
+        seen.add(record.message_revision)
+        latest.append(record)
+        if len(latest) == RECENT_TURNS_MAX:
+            break
+    return tuple(_recent(record) for record in reversed(latest))
+
+
+def earlier_agents(
+    registry: Registry, active_id: str, state: SessionState | None, records: list[TurnRecord]
+) -> tuple[str, ...]:
+    """Return who had the conversation before, in the whole session, the last one last.
+
+    Neither the active agent, nor a supervisor: no message is about what it does.
+    """
+    counted = state.turns_by_agent if state is not None else {}
+    order = dict.fromkeys(agent_id for agent_id in counted if agent_id != OTHER_AGENTS)
+    for record in records:
+        order.pop(record.agent_id, None)
+        order[record.agent_id] = None
+    order.pop(active_id, None)
+    if not registry.is_swarm:
+        order.pop(registry.home_agent_id, None)
+    return tuple(order)
+
+
+def _was_sent_on(record: TurnRecord, next_record: TurnRecord) -> bool:
+    return (
+        next_record.reason is RouteReason.TOPIC_SWITCH
+        and record.user_text == next_record.user_text
+        and record.agent_id != next_record.agent_id
+    )
+
+
+def _recent(record: TurnRecord) -> RecentTurn:
+    """Return a turn as detectors read it: the same one while it is in memory, with their notes."""
+    if not record.heard:
+        record.heard.append(
+            RecentTurn(
+                agent_id=record.agent_id,
+                user_text=record.user_text[:TEXT_CHARACTERS_MAX],
+                agent_text=record.agent_text[:TEXT_CHARACTERS_MAX],
+                outcome=record.outcome.value if record.outcome else "",
+            )
+        )
+    turn: RecentTurn = record.heard[0]
+    return turn
+
+
+def _sound_verdict(detector: TopicDetector, question: TopicQuestion) -> TopicVerdict:
+    """Ask a detector; return its verdict in plain numbers.
+
+    Raises VerdictUnsound; a number that is none would pass every threshold.
+    """
+    verdict = detector.judge(question)
+    if not isinstance(verdict, TopicVerdict):
+        raise VerdictUnsound(f"a {type(verdict).__name__} is no TopicVerdict")
+    stay = _probability(verdict.stay)
+    ranked: dict[str, float] = {}
+    before = 1.0
+    # Read once: it may be a generator.
+    pairs: Any = verdict.ranked
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2):  # noqa: PLR2004 - a pair
+            raise VerdictUnsound("ranked has something else than pairs of an id and a probability")
+        agent_id, probability = pair[0], _probability(pair[1])
+        if agent_id not in question.candidate_ids:
+            raise VerdictUnsound(f"{agent_id!r} is ranked, and no candidate")
+        if agent_id in ranked:
+            raise VerdictUnsound(f"{agent_id!r} is ranked twice")
+        if probability > before:
+            raise VerdictUnsound(f"{agent_id!r} is not in order: the best comes first")
+        ranked[agent_id] = before = probability
+    total = stay + sum(ranked.values())
+    if total > 1 + ROUNDING_MAX * (1 + len(ranked)):
+        raise VerdictUnsound(f"the probabilities with stay are {total:.7g} together, more than 1")
+    return TopicVerdict(tuple(ranked.items()), stay)
+
+
+def _probability(value: object) -> float:
+    """Return a number of any kind as Python's own. Raises VerdictUnsound where it is none."""
+    if isinstance(value, SupportsFloat):
+        with suppress(TypeError, ValueError, OverflowError):
+            number = float(value)
+            # A model computes with fewer digits, and may end a little above 1.
+            if 0 <= number <= 1 + ROUNDING_MAX:
+                return min(number, 1.0)
+    raise VerdictUnsound(f"{value!r} is no probability")
+
+
+def _opinion(verdict: TopicVerdict, model: str) -> TopicOpinion:
+    return TopicOpinion(tuple(verdict.ranked), verdict.stay, model, new_uuid7())

@@ -1,0 +1,16 @@
+"""The model that ships: pure functions of its parameters, the registry and the question."""
+
+from __future__ import annotations
+
+from routing_service.topics.model.agent_index import GiveWay, go_on
+from routing_service.topics.model.parameters import parse_parameters, shipped_parameters
+from routing_service.topics.model.trained_model import TrainedModel
+from routing_service.topics.topic_detector import TopicModel
+
+
+def load_topic_model(give_way: GiveWay = go_on) -> TopicModel:
+    """Return the model that ships. Reads its files: once in a process is enough.
+
+    give_way: called again and again while a registry is taken in.
+    """
+    return TrainedModel(parse_parameters(shipped_parameters()), give_way=give_way)

@@ -1,0 +1,56 @@
+"""A forest as one Python function: a quarter of the time of walking its trees.
+
+Owns the function's making. Must not know what a row means. Rule: nothing but numbers that have been
+checked gets into its text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from routing_service.topics.model.parameters import Forest, Tree
+
+_TREES_A_FUNCTION: Final = 16
+"""Of 120 trees, so many at once need a seventh of the memory to be compiled that all at once do."""
+
+Probability = Callable[[Sequence[float]], float]
+
+
+def compiled(forest: Forest) -> Probability:
+    """Return what gives the probability that goes with a row of features.
+
+    Compiling takes about 0.2 ms a tree of eight leaves, once.
+    """
+    parts = [
+        _function(forest.trees[at : at + _TREES_A_FUNCTION])
+        for at in range(0, len(forest.trees), _TREES_A_FUNCTION)
+    ]
+    base = forest.base
+
+    def probability(row: Sequence[float]) -> float:
+        odds = base
+        for part in parts:
+            odds += part(row)
+        return 1 / (1 + math.exp(-odds))
+
+    return probability
+
+
+def _function(trees: Sequence[Tree]) -> Callable[[Sequence[float]], float]:
+    lines = ["def summed(row):", "    odds = 0.0"]
+    lines += [f"    odds += {_expression(tree, 0)}" for tree in trees]
+    lines.append("    return odds")
+    made: dict[str, Callable[[Sequence[float]], float]] = {}
+    exec(compile("\n".join(lines), "<topic forest>", "exec"), made)  # noqa: S102 - see the rule
+    return made["summed"]
+
+
+def _expression(tree: Tree, node: int) -> str:
+    """Return the value of a row from a node on, as Python."""
+    if tree.feature[node] < 0:
+        return repr(float(tree.bound[node]))
+    left, right = _expression(tree, tree.left[node]), _expression(tree, tree.right[node])
+    bound = float(tree.bound[node])
+    return f"({left} if row[{int(tree.feature[node])}] <= {bound!r} else {right})"

@@ -1,0 +1,159 @@
+"""The trained parameters, as they are in a file.
+
+Owns the form of the file and its checks. Must not know how the numbers are used or made. Rule: a
+file of another form, or of other features than this code has, is refused; it would give verdicts
+that look like any other.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from routing_service.topics.model.agent_index import FIT_WEIGHTS
+from routing_service.topics.model.dialogue_features import (
+    STAY_FEATURES,
+    TARGET_FEATURES,
+)
+from routing_service.topics.model.opening_features import OPENING_FEATURES
+from routing_service.topics.model.word_knowledge import SenseGroup
+
+FORMAT: Final = 2
+TREE_DEPTH_MAX: Final = 32
+"""Levels of a tree, its leaves among them: those that are learned have eight. Python compiles no
+expression of more than some two hundred."""
+_FILE: Final = "parameters.json"
+_SHARE_ALIKE: Final = "sgd"
+"""The folder of what is made of share-alike data: under its own licence, and removed as one."""
+
+
+class ParametersInvalid(Exception):
+    """A file of parameters that cannot be used; the message says why."""
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """A decision tree as lists, one entry a node. The first node is the root.
+
+    feature: what is compared, -1 at a leaf. bound: up to it the way goes left; at a leaf, its
+    value. left, right: where the way goes on, always further down the lists.
+    """
+
+    feature: tuple[int, ...]
+    bound: tuple[float, ...]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+
+
+class Forest(msgspec.Struct, frozen=True):
+    """Trees whose leaves, with the base, add up to the log odds. features: named, in order."""
+
+    features: tuple[str, ...]
+    base: float
+    trees: tuple[Tree, ...]
+
+
+class Parameters(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that was learned. words: how much each word tells.
+
+    trained_on: the corpora. agents: those of theirs that training had, as corpus:id; none named:
+    all of them. manner, manner_asked: by phrase of a message, and of the end of the answer before
+    it, how much it speaks for staying.
+    """
+
+    format: int
+    version: str
+    trained_on: tuple[str, ...]
+    fit: dict[str, float]
+    target: dict[str, float]
+    stay: Forest
+    opening: Forest
+    manner: dict[str, float]
+    manner_asked: dict[str, float]
+    words: dict[str, float]
+    groups: tuple[SenseGroup, ...]
+    agents: tuple[str, ...] = ()
+
+
+def shipped_parameters() -> bytes:
+    """Return the file that messages are judged by.
+
+    The share-alike one, which has learned most, where it is there; else the permissive one.
+    """
+    share_alike = files(__package__).joinpath(_SHARE_ALIKE, _FILE)
+    return share_alike.read_bytes() if share_alike.is_file() else permissive_parameters()
+
+
+def permissive_parameters() -> bytes:
+    """Return the file that nothing share-alike went into."""
+    return files(__package__).joinpath(_FILE).read_bytes()
+
+
+def parse_parameters(content: bytes) -> Parameters:
+    """Read a file of parameters. Raises ParametersInvalid."""
+    try:
+        parameters = msgspec.json.decode(content, type=Parameters)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ParametersInvalid(f"no topic parameters: {error}; make topics writes them") from None
+    if parameters.format != FORMAT:
+        raise ParametersInvalid(
+            f"topic parameters of format {parameters.format}; this release reads format {FORMAT}: "
+            "make topics writes it"
+        )
+    for name, there, wanted in (
+        ("fit", tuple(parameters.fit), FIT_WEIGHTS),
+        ("target", tuple(parameters.target), TARGET_FEATURES),
+        ("stay", parameters.stay.features, STAY_FEATURES),
+        ("opening", parameters.opening.features, OPENING_FEATURES),
+    ):
+        if there != wanted:
+            raise ParametersInvalid(
+                f"topic parameters whose {name} features are not this release's; "
+                "make topics trains them anew"
+            )
+    for forest in (parameters.stay, parameters.opening):
+        for tree in forest.trees:
+            _check_tree(tree, len(forest.features))
+    for group in parameters.groups:
+        _check_group(group)
+    return parameters
+
+
+def _check_tree(tree: Tree, features: int) -> None:
+    """Refuse a tree that leads nowhere, in a circle, or too deep, or together again."""
+    size = len(tree.feature)
+    lists = (tree.feature, tree.bound, tree.left, tree.right)
+    is_tree = size > 0 and all(len(one) == len(other) for one, other in pairwise(lists))
+    if not is_tree or not all(
+        tree.feature[node] == -1
+        or (
+            0 <= tree.feature[node] < features
+            and node < tree.left[node] < size
+            and node < tree.right[node] < size
+        )
+        for node in range(size)
+    ):
+        raise ParametersInvalid("topic parameters: a tree that leads nowhere")
+    depth = [1] + [0] * (size - 1)
+    for node in range(size):
+        if tree.feature[node] >= 0:
+            for below in (tree.left[node], tree.right[node]):
+                if depth[below]:
+                    raise ParametersInvalid("topic parameters: a tree that grows together again")
+                depth[below] = depth[node] + 1
+    if max(depth) > TREE_DEPTH_MAX:
+        raise ParametersInvalid(
+            f"topic parameters: a tree of {max(depth)} levels; {TREE_DEPTH_MAX} at most"
+        )
+
+
+def _check_group(group: SenseGroup) -> None:
+    """Refuse tokens whose senses are not the group's: they would be other agents' tomorrow."""
+    senses = len(group.biases)
+    for token, known in group.tokens.items():
+        if len(known) % 2 == 0 or any(sense >= senses for sense in known[1::2]):
+            raise ParametersInvalid(
+                f'topic parameters: the senses of "{token}" are not among those of {group.name}'
+            )

@@ -1,0 +1,154 @@
+"""Who may knock at the web listener at all, before a call is read.
+
+Owns: origins, CORS, and what HTTP alone can refuse. Must not know: calls. Rule: a request that says
+which page it comes from is answered only if that page is named in the settings. Withholding the
+headers of CORS is not enough: the browser would keep the answer from the page, and the call would
+have been carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Final
+
+import structlog
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from routing_service.web.refused_call_log import PATH_CHARS_MAX, telling
+
+BODY_S_MAX: Final = 30.0
+"""How long a request's body may take to come: a message is a quarter of a megabyte at most, and one
+that is never finished would hold its connection for ever."""
+
+PREFLIGHT_S_MAX: Final = 7_200
+"""How long browsers may remember what they were allowed; none remembers it for longer."""
+
+REQUEST_HEADERS: Final = (
+    "authorization",
+    "content-type",
+    "connect-protocol-version",
+    "connect-timeout-ms",
+    "grpc-timeout",
+    "x-grpc-web",
+    "x-user-agent",
+    "agent-routing-tenant",
+    "traceparent",
+    "tracestate",
+)
+RESPONSE_HEADERS: Final = (
+    "grpc-status",
+    "grpc-message",
+    "grpc-status-details-bin",
+    "agent-routing-replayed",
+    "trailer-agent-routing-replayed",
+)
+
+_NATIVE_GRPC: Final = (b"application/grpc", b"application/grpc+", b"application/grpc;")
+
+_log = structlog.get_logger(__name__)
+
+
+class Doorman:
+    """Lets requests in, or says why not. An ASGI application in front of another."""
+
+    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
+        """Stand before an application. origins: of the pages that may call it."""
+        self._origins = origins
+        self._app = CORSMiddleware(
+            app,
+            allow_origins=sorted(origins),
+            allow_methods=["POST"],
+            allow_headers=REQUEST_HEADERS,
+            expose_headers=RESPONSE_HEADERS,
+            max_age=PREFLIGHT_S_MAX,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            return  # The server speaks HTTP alone.
+        headers = scope["headers"]
+        for name, value in headers:
+            if name == b"origin" and value.decode("latin-1") not in self._origins:
+                origin = value.decode("latin-1")[:200]
+                _log.info("origin_refused", origin=origin, path=scope["path"][:PATH_CHARS_MAX])
+                await _refuse(
+                    send,
+                    403,
+                    "permission_denied",
+                    f'pages of "{origin}" may not call this service; add the origin to web_origins',
+                )
+                return
+        send = telling(scope, send)
+        for name, value in headers:
+            if not _is_utf8(value):
+                await _refuse(
+                    send,
+                    400,
+                    "invalid_argument",
+                    f"the header {name.decode('latin-1')[:100]} is not UTF-8; encode it so, or "
+                    "leave it out",
+                )
+                return
+        content_type = dict(headers).get(b"content-type", b"")
+        if content_type == _NATIVE_GRPC[0] or content_type.startswith(_NATIVE_GRPC[1:]):
+            await _refuse(
+                send,
+                415,
+                "unimplemented",
+                "this is the web listener, for Connect, gRPC-Web and JSON; gRPC is on the address "
+                "of the setting listen",
+            )
+            return
+        request = _Request(receive, send)
+        await self._app(scope, request.receive, request.send)
+
+
+class _Request:
+    """A request whose body has to come in time; else its caller is taken for gone."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._until_s = asyncio.get_running_loop().time() + BODY_S_MAX
+        self._is_whole = False
+        self._is_late = False
+
+    async def receive(self) -> Message:
+        """See ASGI."""
+        if self._is_whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._until_s):
+                message = await self._receive()
+        except TimeoutError:
+            self._is_late = True
+            return {"type": "http.disconnect"}
+        self._is_whole = not message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        """See ASGI."""
+        if self._is_late and message["type"] == "http.response.start":
+            # Otherwise the connection waits for the rest of the body.
+            message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+        await self._send(message)
+
+
+def _is_utf8(value: bytes) -> bool:
+    """Tell whether bytes are text, as gRPC's libraries take it for granted of headers."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+async def _refuse(send: Send, status: int, code: str, message: str) -> None:
+    """Answer with an error in Connect's form, which its clients read; others see the status."""
+    body = json.dumps({"code": code, "message": message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"vary", b"Origin")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

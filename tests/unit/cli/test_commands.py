@@ -1,0 +1,491 @@
+"""The commands that ask a server, over a real one."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+from agent_routing import Client
+from routing_service import __version__
+from routing_service.cli import main
+from routing_service.cli.app import app
+from routing_service.cli.embedded_server import server_in_thread
+from routing_service.examples import EXAMPLES
+from routing_service.settings.settings import SETTINGS
+
+COMMANDS = tuple(command.name for command in app.registered_commands)
+
+
+@pytest.fixture(scope="module")
+def target():
+    """Serve the tax example."""
+    with server_in_thread(EXAMPLES["tax"].registry_path, "memory:") as address:
+        yield address
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Return what runs a command line: (exit code, stdout, stderr)."""
+
+    def run_it(*argv):
+        monkeypatch.setattr(sys, "argv", ["agent-routing", *argv])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (ended.value.code, *capsys.readouterr())
+
+    return run_it
+
+
+@pytest.fixture
+def ask(run, target):
+    """Return what runs a command on the server and must succeed: its stdout."""
+
+    def ask_it(command, *argv):
+        code, out, err = run(command, *argv, "--target", target)
+        assert (code, err) == (0, ""), err
+        return out
+
+    return ask_it
+
+
+@pytest.fixture
+def session():
+    """Return the id of a session that nobody has used."""
+    return f"cli-{uuid.uuid1(node=1)}"  # noqa: TID251 - only has to differ
+
+
+def route(ask, session, text, *argv):
+    """Send a message; return the answer as a program reads it."""
+    return json.loads(
+        ask("route", session, text, "--user", "ana", "--channel", "web", "--json", *argv)
+    )
+
+
+# What a user sees of a conversation
+
+
+def test_message_is_followed_from_route_to_history(ask, session):
+    """The way of one message, by hand: what each step prints is what the next one needs."""
+    out = ask("route", session, "[bold]hola", "--user", "ana", "--channel", "web", "--locale", "en")
+    assert "to Coordinator (coordinator)" in out
+    assert "no active agent" in out
+    request = next(line.split()[1] for line in out.splitlines() if line.startswith("request"))
+    out = ask(
+        "complete",
+        session,
+        request,
+        "coordinator",
+        "--outcome",
+        "handoff:vat",
+        "--reason",
+        "about VAT",
+        "--message",
+        "Over to VAT",
+    )
+    assert "Coordinator (coordinator) → VAT specialist (vat)  by supervisor" in out
+    assert "Over to VAT" in out
+    request = out.split()[-1]
+    out = ask("complete", session, request, "vat", "--outcome", "follow-up", "--text", "How much?")
+    assert "VAT specialist (vat), waits for an answer" in out
+    out = ask("route", session, "100", "--user", "ana")
+    assert "which waits for this answer" in out
+    assert "the supervisor was not asked" in out
+    out = ask("status", session)
+    assert "VAT specialist (vat), waits for an answer" in out
+    assert "open request" in out
+    assert "ana, en, web" in out
+    out = ask("history", session)
+    # Shown as it stands, not as markup; once, although two agents got it.
+    assert out.count("[bold]hola") == 1
+    assert "How much?" in out
+    assert "not answered yet" in out
+    out = ask("clear", session, "--scope", "session")
+    assert "Coordinator (coordinator) gets the next message; before: VAT specialist" in out
+    assert "active agent  none" in ask("status", session)
+
+
+def test_command_reply_is_printed(ask, session):
+    """A user's command answers at once, in the user's language."""
+    out = ask("route", session, "/status", "--user", "ana", "--locale", "es")
+    assert "Coordinadora" in out
+    assert "request" not in out
+
+
+def test_new_session_is_begun_with_a_dash(ask):
+    """Whoever has no session yet gets one made."""
+    answer = json.loads(ask("route", "-", "hello", "--user", "ana", "--json"))
+    assert answer["session_id"]
+    assert answer["revision"] == "1"
+
+
+def test_json_has_the_contracts_names_and_every_field(ask, session):
+    """Scripts find a field whether it is set or not."""
+    answer = route(ask, session, "hello")
+    assert answer["dispatch"]["agent"]["agent_id"] == "coordinator"
+    assert answer["supervisor_bypassed"] is False
+    status = json.loads(ask("status", session, "--json"))
+    assert (status["locked"], status["return_stack"]) == (False, [])
+    assert status["open_requests"][0]["request_id"] == answer["request_id"]
+    turns = json.loads(ask("history", session, "--json"))["turns"]
+    assert [turn["user_text"] for turn in turns] == ["hello"]
+    agents = json.loads(ask("agents", "--json"))
+    assert agents["home_agent_id"] == "coordinator"
+    cleared = json.loads(ask("clear", session, "--json"))
+    assert cleared["agent"]["agent_id"] == "coordinator"
+
+
+def test_trial_route_writes_nothing(ask, run, session, target):
+    """--validate-only says where a message would go."""
+    answer = route(ask, session, "hello", "--validate-only")
+    assert answer["dispatch"]["agent"]["agent_id"] == "coordinator"
+    code, _, err = run("status", session, "--target", target)
+    assert (code, "UNKNOWN_SESSION" in err) == (1, True)
+
+
+def test_newest_turns_are_shown_in_their_order(ask, session):
+    """The end of a long history, read downwards."""
+    for text in ("one", "two", "three"):
+        route(ask, session, text)
+    turns = json.loads(ask("history", session, "--newest", "2", "--json"))["turns"]
+    assert [turn["user_text"] for turn in turns] == ["two", "three"]
+
+
+def test_history_of_an_agent_has_its_turns_alone(ask, session):
+    """What a specialist may see."""
+    route(ask, session, "hello")
+    assert "no turns" in ask("history", session, "--agent", "vat")
+
+
+def test_agents_are_listed_with_what_sets_them_apart(ask):
+    """Home agent, system agents, and whom users may pick."""
+    out = ask("agents", "--locale", "en")
+    lines = {line.split(" (")[0]: line for line in out.splitlines()}
+    assert "supervisor, home" in lines["Coordinator"]
+    assert "users may pick it" in lines["VAT specialist"]
+    assert "system" in next(line for line in lines.values() if "audit_log" in line)
+    assert "7 agents, registry 1" in out
+
+
+def test_agents_of_a_session_are_those_its_user_may_reach(ask, session):
+    """Payroll is for subscribers."""
+    route(ask, session, "hello")
+    listed = json.loads(ask("agents", "--session", session, "--json"))["agents"]
+    assert "payroll" not in [agent["agent_id"] for agent in listed]
+    listed = json.loads(ask("agents", "--from", "filing", "--json"))["agents"]
+    assert {"income_tax", "vat"} <= {agent["agent_id"] for agent in listed}
+    assert "invoices" not in [agent["agent_id"] for agent in listed]
+
+
+# Handoffs
+
+
+def test_handoff_decides_who_gets_the_next_message(ask, session):
+    """In whose name it is done is told."""
+    route(ask, session, "hello")
+    out = ask(
+        "handoff", session, "vat", "--initiator", "operator", "--reason", "asked on the phone"
+    )
+    assert "→" in out
+    assert "by operator" in out
+    answer = route(ask, session, "and now?")
+    assert answer["dispatch"]["agent"]["agent_id"] == "vat"
+
+
+def test_handoff_moves_an_open_turn(ask, session):
+    """--turn: the target then completes it under the same request."""
+    request = route(ask, session, "hello")["request_id"]
+    ask("handoff", session, "vat", "--turn", request)
+    answer = json.loads(
+        ask("complete", session, request, "vat", "--outcome", "proceed", "--text", "hi", "--json")
+    )
+    assert answer["outcome_status"] == "OUTCOME_STATUS_APPLIED"
+
+
+def test_refused_handoff_names_every_rule(ask, run, session, target):
+    """One line, with the reason that programs go by."""
+    route(ask, session, "hello")
+    code, out, err = run("handoff", session, "audit_log", "--target", target)
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ")
+    assert "not_system" in err
+    assert err.endswith("[HANDOFF_REFUSED]\n")
+    assert err.count("\n") == 1
+
+
+def test_refusal_as_json_has_the_rules_apart(ask, run, session, target):
+    """On stderr: stdout has answers alone."""
+    route(ask, session, "hello")
+    code, out, err = run("handoff", session, "payroll", "--json", "--target", target)
+    error = json.loads(err)["error"]
+    assert (code, out) == (1, "")
+    assert error["reason"] == "HANDOFF_REFUSED"
+    assert [each["name"] for each in error["violations"]] == ["entitled"]
+
+
+def test_trial_handoff_shows_what_each_rule_says(ask, run, session, target):
+    """Exit 1 where one refuses, so that a script can ask before it does."""
+    route(ask, session, "hello")
+    code, out, _ = run("handoff", session, "payroll", "--validate-only", "--target", target)
+    assert code == 1
+    assert "requires plan:premium" in out
+    assert "refused by entitled" in out
+    code, out, _ = run("handoff", session, "vat", "--validate-only", "--target", target)
+    assert code == 0
+    assert "allowed; nothing was changed" in out
+    assert "active agent  none" in ask("status", session)
+
+
+def test_stale_expectation_is_refused_with_both_revisions(ask, run, session, target):
+    """Somebody else was faster: read and decide again."""
+    route(ask, session, "hello")
+    code, _, err = run("clear", session, "--expected-revision", "9", "--target", target)
+    assert code == 1
+    assert "revision 1" in err
+    assert "9" in err
+    assert "REVISION_MISMATCH" in err
+
+
+def test_repeated_request_id_is_handled_once(ask, session):
+    """A command that was interrupted can be typed again."""
+    request_id = "0198a6c0-6d02-7c3b-8f64-77d0c1a9be05"
+    first = route(ask, session, "hello", "--request-id", request_id)
+    assert route(ask, session, "hello", "--request-id", request_id) == first
+
+
+# Answers of agents
+
+
+@pytest.mark.parametrize(
+    ("argv", "status"),
+    [
+        (("proceed",), "TURN_OUTCOME_PROCEED"),
+        (("follow-up", "--wait", "60"), "TURN_OUTCOME_FOLLOW_UP"),
+        (("complete", "--reason", "all done"), "TURN_OUTCOME_COMPLETE"),
+        (("failure", "--reason", "no idea"), "TURN_OUTCOME_FAILURE"),
+        (("handoff:vat",), "TURN_OUTCOME_HANDOFF"),
+    ],
+)
+def test_outcome_is_what_was_asked_for(ask, session, argv, status):
+    """Each way to end a turn has its word."""
+    request = route(ask, session, "hello")["request_id"]
+    ask("complete", session, request, "coordinator", "--outcome", *argv)
+    turns = json.loads(ask("history", session, "--json"))["turns"]
+    assert turns[0]["outcome"] == status
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (("done",), '"done" is none; use proceed, follow-up, complete'),
+        (("handoff",), '"handoff" is none'),
+        (("proceed:vat",), '"proceed:vat" is none'),
+        (("proceed", "--wait", "5"), "--wait goes with follow-up, not with proceed"),
+        (("failure", "--message", "oh"), "--message goes with complete or handoff"),
+    ],
+)
+def test_wrong_outcome_is_refused_before_any_call(run, argv, complaint):
+    """Exit 2, and no server is needed to say so."""
+    code, _, err = run("complete", "s", "r", "a", "--outcome", *argv, "--target", "127.0.0.1:1")
+    assert code == 2
+    assert complaint in " ".join(err.replace("│", " ").split())
+
+
+# Failures
+
+
+def test_unknown_session_is_told_in_one_line(run, target):
+    """What, which value, and what to do."""
+    code, out, err = run("status", "nobody", "--target", target)
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+    assert '"nobody"' in err
+    assert err.endswith("[UNKNOWN_SESSION]\n")
+
+
+def test_another_users_session_is_refused(ask, run, session, target):
+    """As the service has it; the command adds nothing of its own."""
+    route(ask, session, "hello")
+    code, _, err = run("status", session, "--user", "bob", "--target", target)
+    assert code == 1
+    assert "OWNER_MISMATCH" in err
+
+
+def test_absent_server_is_told_with_how_to_start_one(run):
+    """The commonest failure of all has its remedy in the line."""
+    code, _, err = run("status", "s", "--target", "127.0.0.1:1")
+    assert code == 1
+    assert err.startswith("error: no server answers at 127.0.0.1:1; start one with: agent-routing ")
+
+
+def test_target_comes_from_the_environment(monkeypatch, run, target, session):
+    """Whoever works with one server types its address once."""
+    monkeypatch.setenv("AGENT_ROUTING_TARGET", target)
+    assert run("route", session, "hello", "--user", "ana")[0] == 0
+
+
+def test_tenants_are_apart(ask, run, session, target):
+    """--tenant is the one whose sessions are meant."""
+    route(ask, session, "hello")
+    code, _, err = run("status", session, "--tenant", "other", "--target", target)
+    assert (code, "UNKNOWN_SESSION" in err) == (1, True)
+
+
+def test_text_that_is_not_utf8_is_a_wrong_command(run, target, session):
+    """What a terminal in another encoding sends reaches Python as surrogates."""
+    code, _, err = run("route", session, "caf\udce9", "--target", target)
+    assert code == 2
+    assert err.startswith("error: ")
+    assert "UTF-8" in err
+
+
+# The command itself
+
+
+def test_help_lists_every_command(run):
+    """Whole lines: a summary that is cut says nothing."""
+    code, out, _ = run("--help")
+    assert code == 0
+    listed = out[out.index("Commands:") :]
+    names = [line.split()[0] for line in listed.splitlines() if line.startswith("  ")]
+    assert tuple(names[: len(COMMANDS)]) == COMMANDS
+    needed = {"serve", "check", "chat", "replay", "status", "history", "agents", "handoff", "clear"}
+    assert needed | {"complete", "route"} <= set(COMMANDS)
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(run, command):
+    """What people copy."""
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert f"  agent-routing {command}" in out
+    assert "\b" not in out
+
+
+def test_version_is_the_distributions(run):
+    """As packages and logs have it."""
+    assert run("--version")[:2] == (0, f"agent-routing {__version__}\n")
+
+
+def test_help_imports_neither_grpc_nor_tables():
+    """They cost more than the rest of the command together, and help needs none of them."""
+    heavy = ("grpc", "google.protobuf", "rich", "aiosqlite", "ruamel", "jsonschema")
+    code = f"import sys, routing_service.cli.app; print(*(set({heavy!r}) & set(sys.modules)))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert loaded.stdout.split() == []
+
+
+def test_serve_has_a_flag_for_every_setting(run):
+    """A setting that is added is there at once."""
+    _, out, _ = run("serve", "--help")
+    assert [setting.flag for setting in SETTINGS.values() if setting.flag not in out] == []
+
+
+def test_serve_explains_where_a_setting_comes_from(monkeypatch, run, tmp_path):
+    """Flag before environment before file."""
+    file = tmp_path / "routing.toml"
+    file.write_text('drain_s = 3\nlog_level = "debug"\n', encoding="utf-8")
+    monkeypatch.setenv("AGENT_ROUTING_LOG_LEVEL", "warning")
+    monkeypatch.setenv("AGENT_ROUTING_DRIAN_S", "9")
+    code, out, err = run("serve", "--config", str(file), "--listen", "127.0.0.1:0", "--explain")
+    assert code == 0
+    assert "listen = '127.0.0.1:0'  (flag --listen)" in out
+    assert "log_level = 'warning'  (environment AGENT_ROUTING_LOG_LEVEL)" in out
+    assert f"drain_s = 3.0  (file {file})" in out
+    assert "AGENT_ROUTING_DRIAN_S" in err
+
+
+def test_serve_refuses_all_bad_settings_at_once(run):
+    """Exit 2 for what it was told; each problem a line."""
+    code, out, err = run("serve", "--drain-s", "soon", "--log-level", "loud", "--listen", "here")
+    assert (code, out) == (2, "")
+    lines = err.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("error: ") for line in lines)
+
+
+def test_serve_without_a_registry_says_how_to_name_one(run):
+    """The first thing that a newcomer forgets."""
+    code, _, err = run("serve", "--listen", "127.0.0.1:0", "--store", "memory:")
+    assert code == 2
+    assert "--agents" in err
+
+
+def test_served_process_announces_itself_and_stops_when_told(tmp_path):
+    """The whole way: started, asked, ended."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-c", "from routing_service.cli import main; main()", "serve"),
+            *("--listen", "127.0.0.1:0", "--store", f"sqlite:///{tmp_path}/s.db"),
+            *("--agents", str(EXAMPLES["budget"].registry_path)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("serving on 127.0.0.1:")
+        with Client(line.split()[-1]) as client:
+            assert client.list_agents().home_agent_id == "orchestrator"
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("agent-routing stat", ["status", "stats"]),
+        ("agent-routing complete s r a --outcome ha", ["handoff:"]),
+        ("agent-routing chat --example t", ["tax", "tutor"]),
+        ("agent-routing replay x --policy s", ["sticky", "supervisor"]),
+    ],
+)
+def test_shell_completes_commands_and_choices(words, completed):
+    """As bash asks for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from routing_service.cli import main; main()"],
+        env=os.environ
+        | {
+            "_AGENT_ROUTING_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        },
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == completed
+
+
+def test_reader_that_closes_the_pipe_causes_no_traceback():
+    """agent-routing check … | head -1."""
+    files = [str(example.registry_path) for example in EXAMPLES.values()]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from routing_service.cli import main; main()", "check", *files],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.close()
+    _, err = process.communicate()
+    assert "Traceback" not in err
+    assert process.returncode == 1
+
+
+def test_entry_point_is_main():
+    """What the installed command calls."""
+    assert importlib.import_module("routing_service.cli").main is main

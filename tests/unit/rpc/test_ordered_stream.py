@@ -1,0 +1,270 @@
+"""What of a stream is under way: bounded, in order, and ended where nobody reads."""
+
+import asyncio
+
+import pytest
+
+from agent_routing.v1 import routing_service_pb2 as pb
+from routing_service.core.errors import Reason, RoutingError
+from routing_service.rpc.ordered_stream import (
+    IN_FLIGHT_MAX,
+    LINES_KEPT_MAX,
+    AnswersInOrder,
+)
+
+LONG_S = 60
+WAIT_S = 30
+
+
+def message(number, session_id="", task_id=""):
+    """Return the bytes of a message."""
+    route = pb.RouteRequest(session_id=session_id, task_id=task_id, text=str(number))
+    return pb.RouteStreamRequest(route=route).SerializeToString()
+
+
+def number_of(message):
+    """Return the number of a message."""
+    return int(message.route.text)
+
+
+class Requests:
+    """Messages of a caller, counted as they are taken."""
+
+    def __init__(self, messages):
+        self.messages = messages
+        self.taken = 0
+
+    async def __aiter__(self):
+        for each in self.messages:
+            self.taken += 1
+            yield each
+
+
+async def settled():
+    """Let everything that can go on go on."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def echo(message):
+    """Answer with the message."""
+    return message
+
+
+async def test_no_more_is_read_than_may_be_under_way():
+    """A caller that sends and sends gets pushed back, not the server pulled down."""
+    go_on = asyncio.Event()
+    written = []
+
+    async def answer(data):
+        await go_on.wait()
+        return data
+
+    async def write(body):
+        written.append(number_of(body))
+
+    requests = Requests([message(n, f"chat-{n}") for n in range(3 * IN_FLIGHT_MAX)])
+    running = asyncio.create_task(
+        AnswersInOrder(answer, write, write_s_max=LONG_S).run(requests.__aiter__())
+    )
+    await settled()
+    # One more has been read, and waits for a place.
+    assert requests.taken == IN_FLIGHT_MAX + 1
+    go_on.set()
+    await asyncio.wait_for(running, WAIT_S)
+    assert sorted(written) == list(range(3 * IN_FLIGHT_MAX))
+
+
+async def test_stream_that_is_not_read_is_not_read_from():
+    """Answers that nobody takes hold their places; once they are taken, all goes on."""
+    go_on = asyncio.Event()
+    decided, written = [], []
+
+    async def answer(data):
+        decided.append(number_of(data))
+        return data
+
+    async def write(body):
+        await go_on.wait()
+        written.append(number_of(body))
+
+    requests = Requests([message(n, f"chat-{n}") for n in range(3 * IN_FLIGHT_MAX)])
+    running = asyncio.create_task(
+        AnswersInOrder(answer, write, write_s_max=LONG_S).run(requests.__aiter__())
+    )
+    await settled()
+    assert requests.taken == IN_FLIGHT_MAX + 1
+    assert len(decided) == IN_FLIGHT_MAX
+    go_on.set()
+    await asyncio.wait_for(running, WAIT_S)
+    assert sorted(written) == list(range(3 * IN_FLIGHT_MAX))
+
+
+async def test_caller_who_reads_nothing_for_long_is_let_go():
+    """With a reason, so that it knows why, and nothing of it stays behind."""
+    before = asyncio.all_tasks()
+    ended = asyncio.Event()
+
+    reads_again = asyncio.Event()
+
+    async def write(_body):
+        await reads_again.wait()
+
+    async def endless():
+        try:
+            number = 0
+            while True:
+                number += 1
+                yield message(number, f"chat-{number}")
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    with pytest.raises(RoutingError, match="was read for") as told:
+        await asyncio.wait_for(AnswersInOrder(echo, write, write_s_max=0.05).run(endless()), WAIT_S)
+    assert told.value.reason is Reason.OVERLOADED
+    assert told.value.metadata == {"limit": "unread_answers"}
+    # But the one message that it was given: a call can only be ended behind it.
+    assert len(asyncio.all_tasks() - before) == 1
+    told_then = asyncio.create_task(told.value.can_be_told())
+    await asyncio.sleep(0)
+    assert not told_then.done()
+    reads_again.set()
+    await asyncio.wait_for(told_then, WAIT_S)
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("place", [{"session_id": "chat"}, {"task_id": "a-task"}])
+async def test_messages_of_one_conversation_are_begun_in_order(place):
+    """Named by its session, or by its task alone; however long one of them takes."""
+    begun, written, under_way = [], [], 0
+
+    async def answer(data):
+        nonlocal under_way
+        assert under_way == 0
+        under_way += 1
+        begun.append(number_of(data))
+        await asyncio.sleep(0.01 if number_of(data) % 3 == 0 else 0)
+        under_way -= 1
+        return data
+
+    async def write(body):
+        written.append(number_of(body))
+
+    requests = Requests([message(n, **place) for n in range(40)])
+    await asyncio.wait_for(
+        AnswersInOrder(answer, write, write_s_max=LONG_S).run(requests.__aiter__()), WAIT_S
+    )
+    assert begun == written == list(range(40))
+
+
+async def test_stream_remembers_no_more_sessions_than_it_has_use_for():
+    """However many it brings; and one that is under way keeps its order among them."""
+    go_on = asyncio.Event()
+    written = []
+
+    async def answer(message):
+        if number_of(message) == 0:
+            await go_on.wait()
+        return message
+
+    async def write(body):
+        written.append(number_of(body))
+
+    count = 3 * LINES_KEPT_MAX
+
+    async def requests():
+        yield message(0, "slow")
+        for number in range(1, count):
+            yield message(number, f"chat-{number}")
+            await asyncio.sleep(0)
+        yield message(count, "slow")
+
+    stream = AnswersInOrder(answer, write, write_s_max=LONG_S)
+    running = asyncio.create_task(stream.run(requests()))
+    for _ in range(20 * count):
+        await asyncio.sleep(0)
+        if len(written) == count - 1:
+            break
+    assert len(written) == count - 1
+    assert len(stream._latest) <= LINES_KEPT_MAX + 1
+    go_on.set()
+    await asyncio.wait_for(running, WAIT_S)
+    assert written[-2:] == [0, count]
+
+
+async def test_slow_session_does_not_hold_up_the_others():
+    """Their answers come as they are ready."""
+    go_on = asyncio.Event()
+    written = []
+
+    async def answer(data):
+        if number_of(data) == 0:
+            await go_on.wait()
+        return data
+
+    async def write(body):
+        written.append(number_of(body))
+
+    messages = [message(0, "slow"), message(1, "slow"), *(message(n, "quick") for n in (2, 3))]
+    running = asyncio.create_task(
+        AnswersInOrder(answer, write, write_s_max=LONG_S).run(Requests(messages).__aiter__())
+    )
+    await settled()
+    assert written == [2, 3]
+    go_on.set()
+    await asyncio.wait_for(running, WAIT_S)
+    assert written == [2, 3, 0, 1]
+
+
+async def test_what_was_taken_is_answered_when_reading_stops():
+    """A server that stops finishes what it has begun, and takes nothing more."""
+    go_on = asyncio.Event()
+    written = []
+
+    async def answer(data):
+        await go_on.wait()
+        return data
+
+    async def write(body):
+        written.append(number_of(body))
+
+    async def requests():
+        for number in range(5):
+            yield message(number, f"chat-{number}")
+        await asyncio.Event().wait()
+
+    stream = AnswersInOrder(answer, write, write_s_max=LONG_S)
+    running = asyncio.create_task(stream.run(requests()))
+    await settled()
+    stream.stop_reading()
+    go_on.set()
+    await asyncio.wait_for(running, WAIT_S)
+    assert sorted(written) == list(range(5))
+
+
+async def test_caller_who_reads_again_too_late_is_told_so_and_not_that_all_was_answered():
+    """It may begin to read while the last answers are still decided: some were never written."""
+    reads_again = asyncio.Event()
+    decides_on = asyncio.Event()
+    written = []
+
+    async def answer(data):
+        if number_of(data) == 2:
+            await decides_on.wait()
+        return data
+
+    async def write(body):
+        await reads_again.wait()
+        written.append(number_of(body))
+
+    requests = Requests([message(n, f"chat-{n}") for n in range(3)])
+    stream = AnswersInOrder(answer, write, write_s_max=0.01)
+    running = asyncio.create_task(stream.run(requests.__aiter__()))
+    await asyncio.wait_for(stream._is_slow.wait(), WAIT_S)
+    reads_again.set()
+    await settled()
+    decides_on.set()
+    with pytest.raises(RoutingError, match="was read for"):
+        await asyncio.wait_for(running, WAIT_S)
+    assert written == [0]
