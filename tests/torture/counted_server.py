@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from routing_service.cli import main
-from routing_service.server.server import server
+from routing_service.server import server
 
 _serve = server.serve
 

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from routing_service.rpc import routing_servicer
-from routing_service.server.server import server
+from routing_service.server import server
 from routing_service.sessions import event_feed
 from routing_service.storage.sqlite import connection as sqlite_connection
 from routing_service.storage.sqlite import writer as sqlite_writer

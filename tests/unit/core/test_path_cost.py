@@ -17,7 +17,7 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from benchmarks.service import REGISTRY
 from benchmarks.story import SPECIALIST, SUPERVISOR, USER_TEXT
 from routing_service.ids import new_uuid7
-from routing_service.server.server import server as server_module
+from routing_service.server import server as server_module
 from routing_service.settings.settings import Settings
 from routing_service.telemetry.call_log import CallLog, configure_logging
 from routing_service.telemetry.metrics import Metrics
