@@ -38,7 +38,8 @@ def _with_profile(argv: list[str]) -> list[str]:
         return argv
     words, name = taken_from(argv)
     if name:
-        from routing_service.settings.settings import OTHER_VARIABLES, SETTINGS  # noqa: PLC0415 - as above
+        from routing_service.settings.resolve import OTHER_VARIABLES  # noqa: PLC0415 - as above
+        from routing_service.settings.settings import SETTINGS  # noqa: PLC0415 - as above
 
         known = OTHER_VARIABLES.union(setting.variable for setting in SETTINGS.values())
         apply_profile(name, os.environ, known, Path.home())

@@ -47,7 +47,7 @@ from routing_service.examples.story import Story, StoryItem, StoryTurn
 from routing_service.ids import new_uuid7
 from routing_service.registry.file import RegistryFileError
 from routing_service.settings.listen_address import ListenFailed
-from routing_service.settings.settings import SettingsInvalid
+from routing_service.settings.rules import SettingsInvalid
 from routing_service.storage.store import StoreError
 
 EXAMPLE_DEFAULT: Final = "tax"

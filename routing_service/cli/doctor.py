@@ -72,7 +72,8 @@ def _doctor(
 
     from routing_service.cli.doctor_checks import Finding  # noqa: PLC0415 - as above
     from routing_service.cli.failure import EXIT_FAILED  # noqa: PLC0415 - as above
-    from routing_service.settings.settings import SettingsInvalid, resolve_settings  # noqa: PLC0415 - as above
+    from routing_service.settings.resolve import resolve_settings  # noqa: PLC0415 - as above
+    from routing_service.settings.rules import SettingsInvalid  # noqa: PLC0415 - as above
     from routing_service.telemetry.call_log import configure_logging  # noqa: PLC0415 - as above
 
     # What a driver says of a fault is in the finding; its log lines would come in between.

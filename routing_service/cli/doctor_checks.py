@@ -29,7 +29,8 @@ from routing_service.registry.file import RegistryFileError, check_registry_file
 from routing_service.rpc.health import READINESS
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.settings.listen_address import ListenFailed, check_is_free
-from routing_service.settings.settings import Settings, without_secrets
+from routing_service.settings.rules import without_secrets
+from routing_service.settings.settings import Settings
 from routing_service.storage.open_store import open_store_to_read, sqlite_path
 from routing_service.storage.store import StoreError
 

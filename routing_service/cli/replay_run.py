@@ -59,7 +59,7 @@ from routing_service.replay.play import Stage
 from routing_service.replay.run import Order, ReplayStopped, Side, replay, replay_sides
 from routing_service.replay.server_calls import CHANNEL_OPTIONS, PatientServer
 from routing_service.settings.listen_address import ListenFailed
-from routing_service.settings.settings import SettingsInvalid
+from routing_service.settings.rules import SettingsInvalid
 from routing_service.storage.store import StoreError
 
 COMPLAINTS_MAX: Final = 20

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from routing_service.settings.setting_forms import Switch
-from routing_service.settings.settings import CONFIG_VARIABLE, SETTINGS, Setting
+from routing_service.settings.resolve import CONFIG_VARIABLE
+from routing_service.settings.setting_forms import Setting, Switch
+from routing_service.settings.settings import SETTINGS
 
 _HELP: Final = """Serve a registry's agents over gRPC until SIGTERM or Ctrl-C.
 
@@ -100,7 +101,8 @@ def _annotation(setting: Setting) -> Any:
 
 def _serve(config: str | None, flags: dict[str, object], *, explain: bool) -> None:
     from routing_service.cli.failure import EXIT_USAGE  # noqa: PLC0415 - when it runs
-    from routing_service.settings.settings import SettingsInvalid, resolve_settings  # noqa: PLC0415 - as above
+    from routing_service.settings.resolve import resolve_settings  # noqa: PLC0415 - as above
+    from routing_service.settings.rules import SettingsInvalid  # noqa: PLC0415 - as above
 
     try:
         resolved = resolve_settings(flags, os.environ, config)

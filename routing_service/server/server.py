@@ -46,13 +46,9 @@ from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
 from routing_service.sessions.stickiness_switch import StickinessSwitch
 from routing_service.settings.listen_address import ListenAddress, ListenFailed
-from routing_service.settings.settings import (
-    SettingProblem,
-    Settings,
-    SettingsInvalid,
-    missing_agents,
-    without_secrets,
-)
+from routing_service.settings.resolve import missing_agents
+from routing_service.settings.rules import SettingProblem, SettingsInvalid, without_secrets
+from routing_service.settings.settings import Settings
 from routing_service.settings.web_origins import parse_origins
 from routing_service.storage.open_store import StoreUrlInvalid, open_store
 from routing_service.storage.store import Store, StoreError

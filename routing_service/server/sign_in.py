@@ -25,7 +25,9 @@ from routing_service.auth.jwks_source import JwksSource
 from routing_service.auth.key_set import KeySet
 from routing_service.auth.no_sign_in import OpenDoor
 from routing_service.auth.oidc import OidcRules, OidcTokens
-from routing_service.settings.settings import SettingProblem, Settings, SettingsInvalid, separated
+from routing_service.settings.rules import SettingProblem, SettingsInvalid
+from routing_service.settings.setting_forms import separated
+from routing_service.settings.settings import Settings
 
 _log = structlog.get_logger(__name__)
 

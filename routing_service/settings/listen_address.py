@@ -1,8 +1,7 @@
-"""Where a server listens: HOST:PORT, or a unix socket.
+"""The form of a listening address, HOST:PORT or a unix socket, and the checks made on it.
 
-Owns how an address is written and read, who can reach it, and whether it is free. It must not know
-what is served there. Its rule: an address that only this machine can reach is recognised by what
-is written, never by asking a name server, which could answer otherwise tomorrow.
+Rule: the text alone decides whether only this machine can reach an address. A name server is never
+asked, because its answer may change.
 """
 
 from __future__ import annotations
@@ -21,6 +20,12 @@ PORT_MAX: Final = 65_535
 
 UNIX_PATH_BYTES_MAX: Final = 103
 """The longest path of a unix socket on every system: 108 on Linux, 104 on macOS, with a NUL."""
+
+ADMIN_LISTEN_DEFAULT: Final = "127.0.0.1:50052"
+"""Where AdminService listens with admin_listen auto, if the main address is not on loopback."""
+
+ADMIN_PLACES: Final = frozenset({"auto", "main", "off"})
+"""The values of admin_listen that are not addresses."""
 
 _UNIX: Final = "unix:"
 _HOST_PORT: Final = re.compile(

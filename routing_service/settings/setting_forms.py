@@ -1,8 +1,8 @@
-"""The forms that a setting's value can have, and how each is read.
+"""The forms that a setting's value can have, and how one value is read.
 
-Owns the reading of one value, whether it is text (a flag, a variable) or already has a type (a TOML
-file, code). It must not know which settings there are. Its rule: ``read`` returns a value of the
-form's type or raises ValueError with what to write, as the end of a sentence that names the value.
+A value is text (from a flag or a variable) or already has a type (from TOML or code). ``read``
+returns a value of the form's type, or raises ValueError. The error says what to write; it completes
+a sentence that names the value.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+VARIABLE_PREFIX: Final = "AGENT_ROUTING_"
+
 Value = str | int | float | bool
-"""What a setting can be."""
+"""The types of settings."""
 
 _TRUE: Final = frozenset({"1", "on", "true", "yes"})
 _FALSE: Final = frozenset({"0", "off", "false", "no"})
 
 
 class Form(Protocol):
-    """How the values of one setting are written."""
+    """The form of one setting's values."""
 
     def read(self, value: object) -> Value:
         """Return the value in its type. Raises ValueError with what to write."""
@@ -89,7 +91,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some words, in any case."""
+    """One of several words, in any case."""
 
     words: tuple[str, ...]
 
@@ -104,7 +106,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Text of one line; ``check`` raises ValueError for what is not of its form."""
+    """One line of text; ``check`` raises ValueError if it is not valid."""
 
     what: str
     check: Callable[[str], object] = str
@@ -115,3 +117,28 @@ class Words:
             raise ValueError(f"give {self.what}")
         self.check(value)
         return value
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting with its flag and its variable."""
+
+    name: str
+    form: Form
+    default: Value
+    help: str
+
+    @property
+    def flag(self) -> str:
+        """Its option on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return f"{VARIABLE_PREFIX}{self.name.upper()}"
+
+
+def separated(text: str) -> tuple[str, ...]:
+    """Return the parts of a comma-separated setting."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from routing_service.settings.settings import SETTINGS, resolve_settings
+from routing_service.settings.resolve import resolve_settings
+from routing_service.settings.settings import SETTINGS
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "agent-routing.service"
 PROGRAM = "/opt/agent-routing/bin/agent-routing"

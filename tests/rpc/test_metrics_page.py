@@ -8,7 +8,8 @@ import pytest
 from agent_routing.v1 import routing_service_pb2
 from routing_service.server.server import Counts, RoutingServer
 from routing_service.settings.listen_address import ListenFailed
-from routing_service.settings.settings import Settings, SettingsInvalid
+from routing_service.settings.rules import SettingsInvalid
+from routing_service.settings.settings import Settings
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import LATENCY_BOUNDS_S, Metrics

@@ -19,7 +19,8 @@ from routing_service.registry.file import RegistryFileError
 from routing_service.rpc.health import READINESS
 from routing_service.server.server import RoutingServer
 from routing_service.settings.listen_address import ListenFailed
-from routing_service.settings.settings import Settings, SettingsInvalid
+from routing_service.settings.rules import SettingsInvalid
+from routing_service.settings.settings import Settings
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import StoreError, StoreUnavailable
 from routing_service.telemetry.log_privacy import IdHashes, read_key

@@ -15,7 +15,7 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.examples import EXAMPLES
 from routing_service.server.server import RoutingServer, Settings
 from routing_service.settings.listen_address import ListenFailed
-from routing_service.settings.settings import SettingsInvalid
+from routing_service.settings.rules import SettingsInvalid
 from tests.rpc.live_service import fresh_id, read_refusal, refusal
 from tests.rpc.signed_in import bearer, token, write_key
 from tests.rpc.tls_files import Authority
@@ -317,9 +317,9 @@ def test_where_operators_are_by_default():
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"listen": "0.0.0.0:1"}, "nobody signs in"),
+        ({"listen": "0.0.0.0:1"}, "callers do not sign in"),
         ({"listen": "0.0.0.0:1", "sign_in": "development"}, "development key"),
-        ({"admin_listen": "0.0.0.0:1"}, "nobody signs in"),
+        ({"admin_listen": "0.0.0.0:1"}, "callers do not sign in"),
         ({"sign_in": "oidc"}, "oidc_issuer is missing"),
         ({"sign_in": "mtls"}, "callers_file is missing"),
         ({"tls_key_file": "x"}, "tls_certificate_file is missing"),

@@ -17,7 +17,7 @@ from routing_service.core.registry import Registry
 from routing_service.examples import EXAMPLES
 from routing_service.registry.file import load_registry
 from routing_service.server.server import Counts, server
-from routing_service.settings.settings import SettingsInvalid
+from routing_service.settings.rules import SettingsInvalid
 from routing_service.topics import detection, detector_pool
 from routing_service.topics.detection import TopicJudge
 from routing_service.topics.model import load_topic_model

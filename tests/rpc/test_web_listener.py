@@ -32,7 +32,8 @@ from google.rpc import status_pb2
 
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.rpc import request_checks
-from routing_service.settings.settings import SettingsInvalid, resolve_settings
+from routing_service.settings.resolve import resolve_settings
+from routing_service.settings.rules import SettingsInvalid
 from routing_service.settings.web_origins import parse_origins
 from routing_service.web import origin_check, web_listener
 from tests.rpc.live_service import (

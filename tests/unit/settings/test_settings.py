@@ -2,13 +2,9 @@ import dataclasses
 
 import pytest
 
-from routing_service.settings.settings import (
-    CONFIG_BYTES_MAX,
-    SETTINGS,
-    Settings,
-    SettingsInvalid,
-    resolve_settings,
-)
+from routing_service.settings.resolve import CONFIG_BYTES_MAX, resolve_settings
+from routing_service.settings.rules import SettingsInvalid
+from routing_service.settings.settings import SETTINGS, Settings
 
 # For each setting a value of its own at every place where it can be given, and how it is read.
 GIVEN = {
@@ -209,7 +205,7 @@ def test_a_file_that_is_no_toml_is_refused_with_the_reason(tmp_path, text, reaso
     path = tmp_path / "routing.toml"
     path.write_bytes(text)
     found = problems(config_file=path)
-    assert found[""].startswith(f'configuration file "{path}" is not taken: ')
+    assert found[""].startswith(f'configuration file "{path}" is not valid TOML: ')
     assert reason in found[""]
 
 
