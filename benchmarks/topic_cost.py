@@ -28,7 +28,7 @@ from typing import Any, Final
 from benchmarks import service, talk, wire
 from benchmarks.figure import FULL, QUICK, Figure, Scale, percentile, ratio
 from routing_service.core.registry import Agent, AgentKind, Registry
-from routing_service.server.server import GC_THRESHOLDS
+from routing_service.server.process import GC_THRESHOLDS
 from routing_service.topics.model import load_topic_model
 from routing_service.topics.topic_detector import RecentTurn, TopicDetector, TopicQuestion
 

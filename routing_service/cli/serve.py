@@ -116,6 +116,6 @@ def _serve(config: str | None, flags: dict[str, object], *, explain: bool) -> No
         for setting in resolved.explain():
             typer.echo(f"{setting.name} = {setting.value!r}  ({setting.source})")
         return
-    from routing_service.server import server  # noqa: PLC0415 - gRPC is not needed to refuse
+    from routing_service.server import process  # noqa: PLC0415 - gRPC is not needed to refuse
 
-    sys.exit(server.run(resolved.settings))
+    sys.exit(process.run(resolved.settings))

@@ -1,8 +1,4 @@
-"""The ports of a server: which services are where, and in what they are wrapped.
-
-Owns: the gRPC servers, one for each address. Must not know: what a service does.
-Rule: what is for operators has an address of its own where strangers may reach the other one.
-"""
+"""The gRPC servers of a process, one for each address, and the services that each offers."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from routing_service.server.tls_files import TlsFiles
 from routing_service.settings.listen_address import ListenAddress, ListenFailed, check_is_free
 from routing_service.settings.settings import Settings
 
-# The reasons of errors, which no message mentions.
+# The enum of error reasons: no message refers to it.
 _ALSO_REFLECTED: Sequence[FileDescriptor] = (error_reason_pb2.DESCRIPTOR,)
 
 
@@ -41,7 +37,7 @@ class Listeners:
     ) -> ListenAddress:
         """Serve at an address; return it with its real port. Raises ListenFailed.
 
-        services: what reflection tells of.
+        services: listed by reflection.
         """
         server = grpc.aio.server(options=channel_options(self._settings))
         self._servers.append(server)
@@ -53,12 +49,12 @@ class Listeners:
         return address
 
     def drain(self) -> None:
-        """End what would not end by itself."""
+        """End the reflection streams, which would not end by themselves."""
         for reflection in self._reflections:
             reflection.drain()
 
     async def stop(self, grace_s: float | None = None) -> None:
-        """Let calls in flight finish. grace_s: what takes longer is cancelled; None = at once."""
+        """Let calls in flight finish. grace_s: then they are cancelled; None = at once."""
         await asyncio.gather(*(server.stop(grace_s) for server in self._servers))
 
 

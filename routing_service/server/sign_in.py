@@ -1,8 +1,7 @@
-"""The way of signing in that the settings name, made and kept up to date.
+"""The sign-in that the settings name, made at start and kept up to date.
 
-Owns: what of auth/ is put together for which setting. Must not know: gRPC, RPCs.
-Rule: what cannot work is refused at the start, with its remedy; what changes afterwards (keys,
-callers) is taken over without a restart, and a bad change is logged and changes nothing.
+Rule: a sign-in that cannot work is refused at start, with the remedy. Keys and callers that change
+later are read again without a restart; a bad change is logged and ignored.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ from routing_service.settings.settings import Settings
 _log = structlog.get_logger(__name__)
 
 LOOK_EVERY_S: Final = 5.0
-"""How often the callers file is looked at for a change."""
+"""Interval of checks for a changed callers file."""
 
 
 async def _nothing() -> None:
-    """Do what is to be done where nothing is."""
+    """Do nothing."""
 
 
 @dataclass(slots=True)
 class MadeSignIn:
-    """A way of signing in with what keeps it up to date.
+    """A sign-in and its background work.
 
-    running: to be run beside the server, by name. reload: reads files again, at once. close: lets
-    go of what is under way.
+    running: background tasks by name. reload: reads files again at once. close: ends work under
+    way.
     """
 
     sign_in: SignIn
@@ -54,7 +53,7 @@ class MadeSignIn:
 
 
 def make_sign_in(settings: Settings) -> MadeSignIn:
-    """Return what ``sign_in`` names. Raises SettingsInvalid for files that cannot be read."""
+    """Make the sign-in that the settings name. Raises SettingsInvalid for unreadable files."""
     kinds = settings.sign_in.split("+")
     if "none" in kinds:
         return MadeSignIn(OpenDoor())
@@ -105,20 +104,20 @@ def _rules(settings: Settings) -> OidcRules:
     )
 
 
-def say_who_signs_in(settings: Settings) -> None:
-    """Say loudly what an operator must not overlook."""
+def log_sign_in(settings: Settings) -> None:
+    """Log the sign-in mode; warn if callers are not authenticated."""
     if settings.sign_in == "none":
         _log.warning(
             "nobody_signs_in",
             listen=settings.listen,
-            meaning="whoever reaches this address may do everything, as anybody",
+            meaning="anyone who reaches this address may do everything, as any user",
             remedy="fine on a machine of your own; otherwise set sign_in",
         )
     elif "development" in settings.sign_in:
         _log.warning(
             "development_sign_in",
             key_file=settings.development_key_file,
-            meaning="whoever reads that file can be anybody",
+            meaning="anyone who can read that file can act as any user",
             remedy="for first steps and tests; otherwise set sign_in to oidc or mtls",
         )
     else:
@@ -126,7 +125,7 @@ def say_who_signs_in(settings: Settings) -> None:
 
 
 class _CallersFile:
-    """The callers of certificates, followed as their file changes."""
+    """The callers of client certificates, read again when their file changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -144,7 +143,7 @@ class _CallersFile:
                 await self.reload()
 
     async def reload(self) -> None:
-        # Before it is read: what is written meanwhile is seen the next time.
+        # Taken before reading: a change made meanwhile is seen at the next check.
         self._seen = await asyncio.to_thread(_stamp, self._path)
         try:
             callers = await asyncio.to_thread(read_callers, self._path)
@@ -156,7 +155,7 @@ class _CallersFile:
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    """Return what changes with a file; of one that is away, that it is."""
+    """Return values that change when the file does; zeros if it is missing."""
     try:
         found = path.stat()
     except OSError:

@@ -33,7 +33,8 @@ from agent_routing.v1 import (
 from routing_service.core import events as ev
 from routing_service.examples import EXAMPLES
 from routing_service.ids import new_uuid7
-from routing_service.server.server import Counts, RoutingServer
+from routing_service.server.parts import Counts
+from routing_service.server.server import RoutingServer
 from routing_service.settings.settings import Settings
 from routing_service.storage.event_codec import decode_events
 from routing_service.storage.open_store import open_store

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from agent_routing.v1 import routing_service_pb2
-from routing_service.server.server import Counts, RoutingServer
+from routing_service.server.parts import Counts
+from routing_service.server.server import RoutingServer
 from routing_service.settings.listen_address import ListenFailed
 from routing_service.settings.rules import SettingsInvalid
 from routing_service.settings.settings import Settings

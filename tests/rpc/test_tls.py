@@ -13,9 +13,10 @@ from agent_routing import tls_credentials
 from agent_routing.v1 import admin_service_pb2, admin_service_pb2_grpc, routing_service_pb2_grpc
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.examples import EXAMPLES
-from routing_service.server.server import RoutingServer, Settings
+from routing_service.server.server import RoutingServer
 from routing_service.settings.listen_address import ListenFailed
 from routing_service.settings.rules import SettingsInvalid
+from routing_service.settings.settings import Settings
 from tests.rpc.live_service import fresh_id, read_refusal, refusal
 from tests.rpc.signed_in import bearer, token, write_key
 from tests.rpc.tls_files import Authority

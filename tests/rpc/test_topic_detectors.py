@@ -16,7 +16,8 @@ from structlog.testing import capture_logs
 from routing_service.core.registry import Registry
 from routing_service.examples import EXAMPLES
 from routing_service.registry.file import load_registry
-from routing_service.server.server import Counts, server
+from routing_service.server import parts
+from routing_service.server.parts import Counts
 from routing_service.settings.rules import SettingsInvalid
 from routing_service.topics import detection, detector_pool
 from routing_service.topics.detection import TopicJudge
@@ -227,7 +228,7 @@ async def test_detector_that_cannot_take_the_registry_in_is_tried_again(
 async def test_each_cause_is_logged_with_its_own_error(tmp_path, scene, log_lines, monkeypatch):
     """A registry that has no detector says why each time; other causes are not hidden by it."""
     now_s = 1_000.0
-    monkeypatch.setattr(server, "TopicJudge", partial(TopicJudge, clock_s=lambda: now_s))
+    monkeypatch.setattr(parts, "TopicJudge", partial(TopicJudge, clock_s=lambda: now_s))
     attempts: list[str] = []
 
     def make(_: Registry) -> None:
@@ -314,7 +315,7 @@ async def test_trying_a_registry_out_takes_no_detector_away(tmp_path, scene):
     made: list[str] = []
     scene.make = lambda registry: made.append(registry.version)
     async with named(tmp_path) as service:
-        source = service.server._source
+        source = service.server._parts.source
         for _ in range(6):
             await source.reload(validate_only=True)
         assert len(made) == 7
@@ -344,7 +345,7 @@ async def test_detector_that_keeps_its_registry_goes_with_it(tmp_path, monkeypat
 
     monkeypatch.setattr(Model, "for_registry", for_registry)
     async with named(tmp_path) as service:
-        source, file = service.server._source, tmp_path / "agents.yaml"
+        source, file = service.server._parts.source, tmp_path / "agents.yaml"
 
         async def kept(*versions: str) -> None:
             # The thread that loaded a registry lets go of it a moment later.

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from routing_service.cli import main
-from routing_service.server import server
+from routing_service.server import process
 
-_serve = server.serve
+_serve = process.serve
 
 
 async def serve_and_count(*given: Any) -> None:
@@ -35,5 +35,5 @@ async def serve_and_count(*given: Any) -> None:
 
 
 if __name__ == "__main__":
-    server.serve = serve_and_count
+    process.serve = serve_and_count
     main()

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from routing_service.rpc import routing_servicer
-from routing_service.server import server
+from routing_service.server import process
 from routing_service.sessions import event_feed
 from routing_service.storage.sqlite import connection as sqlite_connection
 from routing_service.storage.sqlite import writer as sqlite_writer
@@ -128,13 +128,13 @@ def install(planned: tuple[Failpoint, ...]) -> Failpoints:
     points = Failpoints(planned)
     for owner, name, replacement in _wrappers(points):
         setattr(owner, name, replacement)
-    announce = server._announce
+    announce = process._announce
 
     def armed_announce(*addresses: str) -> None:
         points.armed = True
         announce(*addresses)
 
-    server._announce = armed_announce
+    process._announce = armed_announce
     return points
 
 

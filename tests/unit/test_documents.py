@@ -14,7 +14,7 @@ from routing_service.rpc import (
     routing_servicer,
     status_errors,
 )
-from routing_service.server.server import channel_options
+from routing_service.server import channel_options
 from routing_service.sessions import event_feed
 from routing_service.settings.settings import SETTINGS
 

@@ -1,0 +1,225 @@
+"""The parts that a server is made of, each made from its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import grpc
+import structlog
+
+from agent_routing.v1 import admin_service_pb2, routing_service_pb2
+from routing_service import __version__
+from routing_service.analytics.keeper import StatsKeeper
+from routing_service.core.registry import Registry
+from routing_service.registry.file import check_registry_file
+from routing_service.registry.live_registry import RegistrySource
+from routing_service.rpc.channelz import DESCRIPTOR as CHANNELZ_DESCRIPTOR
+from routing_service.rpc.health import HEALTH_DESCRIPTOR, HealthService
+from routing_service.server.channel_options import RECEIVE_BYTES_MAX
+from routing_service.server.listeners import Listeners
+from routing_service.server.tls_files import TlsFiles, TlsFilesInvalid
+from routing_service.sessions.event_feed import EventFeed
+from routing_service.sessions.expiry_sweeper import ExpirySweeper
+from routing_service.settings.listen_address import ListenAddress, ListenFailed
+from routing_service.settings.resolve import missing_agents
+from routing_service.settings.rules import SettingProblem, SettingsInvalid
+from routing_service.settings.settings import Settings
+from routing_service.settings.web_origins import parse_origins
+from routing_service.storage.store import Store
+from routing_service.telemetry.call_log import log_failure
+from routing_service.telemetry.call_record import CallRecord
+from routing_service.telemetry.metrics import Metrics
+from routing_service.telemetry.prometheus_text import ServerFigures, metrics_page
+from routing_service.topics.detection import TopicJudge
+from routing_service.topics.detector_plugin import DetectorUnavailable, load_named
+from routing_service.topics.model import load_topic_model
+from routing_service.topics.topic_detector import TopicModel
+
+if TYPE_CHECKING:
+    from routing_service.web.web_listener import WebListener
+
+_log = structlog.get_logger(__name__)
+
+
+def shipped_model() -> TopicModel:
+    """Load the topic model that ships. It yields to the event loop while it prepares a registry."""
+    return load_topic_model(give_way=partial(time.sleep, 0))
+
+
+def make_topic_judge(settings: Settings, load_model: Callable[[], TopicModel]) -> TopicJudge:
+    """Return the topic judge. A detector named by a setting is loaded at once.
+
+    load_model: used if no detector is named. Raises SettingsInvalid.
+    """
+    if not settings.topic_detector:
+        return TopicJudge(load_model)
+    try:
+        named = load_named(settings.topic_detector)
+    except DetectorUnavailable as error:
+        raise SettingsInvalid((SettingProblem("topic_detector", str(error)),)) from error
+    return TopicJudge(lambda: named, limit_s=settings.topic_detector_limit_s)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts kept outside the server and shown on its metrics page."""
+
+    metrics: Metrics = dataclasses.field(default_factory=Metrics)
+    lines_lost: Callable[[], int] = lambda: 0
+
+
+class BugsOnly:
+    """The CallObserver of a server that is given none: it logs bugs alone."""
+
+    def finished(self, record: CallRecord) -> None:
+        """See CallObserver.finished."""
+
+    def failed(self, record: CallRecord, error: BaseException) -> str:
+        """Log a bug."""
+        return log_failure(record, error)
+
+
+def figures_page(
+    *,
+    counts: Counts,
+    health: HealthService,
+    feed: EventFeed,
+    source: RegistrySource,
+    sweeper: ExpirySweeper,
+    stats: StatsKeeper,
+    store: Store,
+) -> str:
+    """Return the metrics page as it is now."""
+    return metrics_page(
+        counts.metrics.snapshot(),
+        ServerFigures(
+            is_ready=health.is_ready,
+            watches=feed.watches,
+            registry_version=str(source.registry.version),
+            agents=len(source.registry.agents),
+            registry_reloads=source.reloads,
+            registry_reload_failures=source.failures,
+            stickiness_enabled=source.registry.stickiness_enabled,
+            sessions_expired=sweeper.sessions_swept,
+            expiry_failures=sweeper.failures,
+            stuck=stats.stuck,
+            log_lines_lost=counts.lines_lost(),
+            # The memory engine, and stores of tests, keep no count.
+            writes=getattr(store, "write_figures", None),
+        ),
+        __version__,
+    )
+
+
+async def start_web(
+    settings: Settings,
+    routing: grpc.GenericRpcHandler,
+    health: HealthService,
+    tls: TlsFiles | None,
+) -> WebListener | None:
+    """Start the web listener if its address is set. Raises SettingsInvalid, ListenFailed."""
+    address = settings.web_address
+    if address is None:
+        return None
+    try:
+        from routing_service.web.web_listener import WebListener  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise SettingsInvalid(
+            (
+                SettingProblem(
+                    "web_listen",
+                    f'web_listen is "{address}", and the web listener is not installed '
+                    f"({error.name}); install agent-routing-service[web]",
+                ),
+            )
+        ) from error
+    return await WebListener.start(
+        address,
+        routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"],
+        (routing,),
+        tls=None if tls is None else tls.context(),
+        origins=parse_origins(settings.web_origins),
+        is_ready=lambda: health.is_ready,
+        calls_max=settings.pending_requests_max,
+        connections_max=settings.connections_max,
+        receive_bytes_max=RECEIVE_BYTES_MAX,
+    )
+
+
+def _read_registry(settings: Settings) -> Registry:
+    if not settings.agents:
+        raise SettingsInvalid((missing_agents(),))
+    checked = check_registry_file(settings.agents)
+    for warning in checked.warnings:
+        _log.warning("registry_warning", file=settings.agents, warning=str(warning))
+    if settings.stickiness == "registry":
+        return checked.registry
+    return dataclasses.replace(
+        checked.registry, stickiness_enabled=settings.stickiness == "enabled"
+    )
+
+
+def load_registry(settings: Settings, topics: TopicJudge) -> Registry:
+    """Read the registry, and prepare its topics. Raises SettingsInvalid, RegistryFileError."""
+    loaded = _read_registry(settings)
+    topics.prepare(loaded)
+    return loaded
+
+
+def open_tls_files(settings: Settings) -> TlsFiles | None:
+    """Open the TLS files, or return None without TLS. Raises SettingsInvalid."""
+    if not settings.tls_certificate_file:
+        return None
+    try:
+        return TlsFiles(
+            settings.tls_certificate_file,
+            settings.tls_key_file,
+            settings.tls_client_authority_file,
+        )
+    except TlsFilesInvalid as error:
+        raise SettingsInvalid((SettingProblem("tls_certificate_file", str(error)),)) from error
+
+
+async def open_listeners(
+    listeners: Listeners,
+    settings: Settings,
+    handlers: Sequence[grpc.GenericRpcHandler],
+    for_operators: Sequence[grpc.GenericRpcHandler],
+) -> tuple[ListenAddress, ListenAddress | None]:
+    """Open the ports. Return the main address and the admin address, None if admin shares the main.
+
+    for_operators: AdminService, then channelz. Raises ListenFailed.
+    """
+    services = [*routing_service_pb2.DESCRIPTOR.services_by_name.values(), HEALTH_DESCRIPTOR]
+    admin_services = [*services, *admin_service_pb2.DESCRIPTOR.services_by_name.values()]
+    if settings.has_admin_on_main:
+        # channelz is left out: it shows every caller's address.
+        all_handlers = (*handlers, for_operators[0])
+        address = await listeners.listen(settings.listen_address, admin_services, all_handlers)
+    else:
+        address = await listeners.listen(settings.listen_address, services, handlers)
+    if settings.admin_address is None:
+        return address, None
+    try:
+        admin_address = await listeners.listen(
+            settings.admin_address,
+            [*admin_services, CHANNELZ_DESCRIPTOR],
+            (*handlers, *for_operators),
+        )
+    except ListenFailed as error:
+        # The address may be the default, so the message names its setting.
+        raise ListenFailed(f"{error} (admin_listen)") from error
+    return address, admin_address
+
+
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for its end."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

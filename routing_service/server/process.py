@@ -1,0 +1,213 @@
+"""The process of a server: signals, limits of the system, logging, and exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import ModuleType
+from typing import Final
+
+import structlog
+
+from routing_service import __version__
+from routing_service.registry.file import RegistryFileError
+from routing_service.server.parts import Counts, end_task
+from routing_service.server.server import RoutingServer
+from routing_service.server.sign_in import log_sign_in
+from routing_service.settings.listen_address import ListenFailed
+from routing_service.settings.rules import SettingsInvalid
+from routing_service.settings.settings import Settings
+from routing_service.storage.open_store import StoreUrlInvalid
+from routing_service.storage.store import StoreError
+from routing_service.telemetry.call_log import CallLog, configure_logging
+from routing_service.telemetry.call_record import CallObserver
+from routing_service.telemetry.log_privacy import IdHashes, LogKeyInvalid, read_key
+from routing_service.telemetry.metrics import Metrics
+from routing_service.telemetry.tracing import TracesUnavailable, Tracing, open_exporter
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows.
+    resource = None
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+"""The machine refused: the store cannot be opened, or the address is taken."""
+EXIT_USAGE: Final = 2
+"""The settings, the registry or the store URL are wrong."""
+EXIT_INTERRUPTED: Final = 130
+"""Stopped at once by a second SIGINT: 128 plus the signal's number, the shells' convention."""
+
+GC_THRESHOLDS: Final = (20_000, 20, 50)
+"""Thresholds of the garbage collector's generations. A call leaves no cycles, and with the
+default of 700 the collector took an eighth of a busy server's time."""
+
+DESCRIPTORS_BESIDE: Final = 256
+"""Descriptors not used by callers: the store's files and connections, logs, gRPC's own."""
+
+_log = structlog.get_logger(__name__)
+
+
+async def serve(
+    settings: Settings,
+    observer: CallObserver | None = None,
+    counts: Counts | None = None,
+    tracing: Tracing | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then stop in order. Raises what RoutingServer.start does.
+
+    A SIGINT while it stops ends the process at once; nothing that was answered is lost.
+    """
+    stop_asked = asyncio.Event()
+    reload_asked = asyncio.Event()
+    _on_signals(stop_asked, reload_asked)
+    server = await RoutingServer.start(settings, observer=observer, counts=counts, tracing=tracing)
+    reloading = asyncio.create_task(_reload_when_asked(server, reload_asked), name="reload")
+    try:
+        if not stop_asked.is_set():
+            log_sign_in(settings)
+            _freeze_startup_heap()
+            _announce(server.address, server.web_url)
+        await stop_asked.wait()
+    finally:
+        await end_task(reloading)
+        await server.stop()
+
+
+def run(settings: Settings) -> int:
+    """Serve in this process until told to stop; print errors to stderr; return the exit code."""
+    try:
+        key = read_key(settings.log_ids_key_file)
+    except LogKeyInvalid as error:
+        return _refused(error, EXIT_USAGE)
+    configured = configure_logging(
+        settings.log_level,
+        settings.log_format,
+        hashes=IdHashes(key) if settings.log_ids == "hashed" else None,
+        error_words=settings.log_error_words,
+    )
+    _allow_descriptors(settings.connections_max)
+    counts = Counts(Metrics(), lambda: configured.writer.lines_lost)
+    observer: CallObserver = CallLog(configured, counts.metrics)
+    try:
+        tracing = _tracing(settings, configured.hashes)
+    except TracesUnavailable as error:
+        return _refused(error, EXIT_USAGE)
+    if tracing is not None:
+        observer = tracing.observing(observer)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(serve(settings, observer, counts, tracing))
+    except (SettingsInvalid, RegistryFileError, StoreUrlInvalid) as error:
+        return _refused(error, EXIT_USAGE)
+    except (StoreError, ListenFailed) as error:
+        return _refused(error, EXIT_FAILED)
+    finally:
+        configured.writer.flush()
+    return EXIT_OK
+
+
+def _tracing(settings: Settings, hashes: IdHashes | None) -> Tracing | None:
+    """Return the tracing that the settings ask for, or None. Raises TracesUnavailable."""
+    if settings.traces == "off":
+        return None
+    return Tracing(
+        open_exporter(settings.traces),
+        new_percent=settings.traces_new_percent,
+        version=__version__,
+        hashes=hashes,
+    )
+
+
+def _refused(error: Exception, exit_code: int) -> int:
+    for line in str(error).splitlines():
+        print(f"error: {line}", file=sys.stderr)  # noqa: T201 - the operator reads it
+    return exit_code
+
+
+def _allow_descriptors(connections_max: int) -> None:
+    """Raise the limit of open files to what the connections need; warn if the system refuses.
+
+    Many systems give a process 1,024 unless it asks for more. A process that runs out can neither
+    accept a connection nor open its store.
+    """
+    if resource is None:  # Windows has no such limit.
+        return
+    wanted = connections_max + DESCRIPTORS_BESIDE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return
+    given = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (given, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        _log.warning(
+            "descriptors_few",
+            descriptors=soft,
+            wanted=wanted,
+            remedy="raise the limit of open files (ulimit -n, LimitNOFILE), or lower "
+            "connections_max",
+        )
+
+
+def _freeze_startup_heap() -> None:
+    """Exempt the objects made at start from collection: they live as long as the process."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _announce(address: str, web_url: str) -> None:
+    # A closed pipe is no reason to stop serving.
+    with suppress(OSError):
+        print(f"serving on {address}", flush=True)  # noqa: T201 - what programs wait for
+        if web_url:
+            print(f"serving browsers on {web_url}", flush=True)  # noqa: T201 - the same
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return uvloop's loop, about a fifth faster, if the platform has it."""
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+async def _reload_when_asked(server: RoutingServer, asked: asyncio.Event) -> None:
+    while True:
+        await asked.wait()
+        asked.clear()
+        await server.reload()
+
+
+def _on_signals(stop_asked: asyncio.Event, reload_asked: asyncio.Event) -> None:
+    def stop(number: signal.Signals) -> None:
+        if not stop_asked.is_set():
+            _log.info("stop_asked", signal=number.name)
+            stop_asked.set()
+        elif number is signal.SIGINT:
+            _log.warning("stopped_at_once", signal=number.name)
+            os._exit(EXIT_INTERRUPTED)
+
+    def reload(number: signal.Signals) -> None:
+        _log.info("reload_asked", signal=number.name)
+        reload_asked.set()
+
+    loop = asyncio.get_running_loop()
+    handled = {"SIGTERM": stop, "SIGINT": stop, "SIGHUP": reload}
+    for name, react in handled.items():
+        number = getattr(signal, name, None)  # Windows has no SIGHUP.
+        if number is None:
+            continue
+        try:
+            loop.add_signal_handler(number, react, number)
+        except NotImplementedError:  # Windows.
+            signal.signal(number, lambda *_, r=react, n=number: loop.call_soon_threadsafe(r, n))
