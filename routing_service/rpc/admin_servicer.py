@@ -39,8 +39,9 @@ from routing_service.rpc.request_checks import (
 from routing_service.rpc.routing_servicer import PAGE_BYTES_MAX, Answered
 from routing_service.rpc.stats_mapping import stats_out
 from routing_service.rpc.tenant_audit import fill_page, read_place
-from routing_service.sessions.command_handler import HANDOFF_REFUSED, CommandHandler
+from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
+from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention
 from routing_service.sessions.stickiness_switch import ALL_TENANTS, StickinessSwitch
 from routing_service.storage.event_codec import decode_change, decode_state
@@ -513,7 +514,7 @@ class AdminServicer:
         state = decode_state(head.state)
         yield pb.ExportUserResponse(session=_summary(key, state, cards))
         after = TASKS_START
-        while tasks := await self._handler.list_tasks(key, after, READ_MAX):
+        while tasks := await self._handler.reads.list_tasks(key, after, READ_MAX):
             for row, metadata in tasks:
                 after = row.cursor
                 task = Task(

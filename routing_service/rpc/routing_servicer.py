@@ -59,14 +59,8 @@ from routing_service.rpc.request_checks import (
     FieldChecks,
     parse,
 )
-from routing_service.sessions.command_handler import (
-    Answer,
-    Call,
-    CommandHandler,
-    Handled,
-    Made,
-    SessionView,
-)
+from routing_service.sessions.calls import Answer, Call, Handled, Made, SessionView
+from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.storage.event_codec import ERASE_USER
 from routing_service.storage.store import TASKS_START, SessionKey, TaskCursor
@@ -275,7 +269,9 @@ class RoutingServicer:
     ) -> tuple[str, bool]:
         """Find the session of a message that names none, and say whether it begins here."""
         if command.task_id:
-            found = await self._handler.session_of_task(caller.tenant, command.task_id, access)
+            found = await self._handler.reads.session_of_task(
+                caller.tenant, command.task_id, access
+            )
             return found, False
         if request.request_id:
             # A repeat of the call has to find the same one.
@@ -478,7 +474,7 @@ class RoutingServicer:
         checks.text("comment", request.comment, MESSAGE_BYTES_MAX)
         checks.done()
         access = rights.on_session(caller, "ResumeTask", request.user_id)
-        session_id = request.session_id or await self._handler.session_of_task(
+        session_id = request.session_id or await self._handler.reads.session_of_task(
             caller.tenant, task_id, access
         )
         call = Call(
@@ -543,10 +539,10 @@ class RoutingServicer:
         if active is not None and active.locked and active.lock_expire_us is not None:
             response.lock_expire_time.CopyFrom(pm.timestamp(active.lock_expire_us))
         if state.task is not None:
-            metadata = await self._handler.task_metadata(key.tenant, state.task.task_id)
+            metadata = await self._handler.tasks.metadata(key.tenant, state.task.task_id)
             response.task.CopyFrom(pm.task_out(state.task, metadata, key.session_id, state.owner))
         if state.paused is not None:
-            paused = await self._handler.pending_approval(key, state.paused)
+            paused = await self._handler.reads.pending_approval(key, state.paused)
             response.pending_approval.CopyFrom(
                 routing_service_pb2.PendingApproval(
                     task_id=state.paused.task_id,
@@ -578,7 +574,7 @@ class RoutingServicer:
         self, key: SessionKey, turn: OpenTurn, cards: pm.AgentCards, locale: str
     ) -> dispatch_pb2.Dispatch:
         """Rebuild the dispatch that an open request came with, so that nobody has to keep it."""
-        plan, message = await self._handler.open_dispatch(key, turn)
+        plan, message = await self._handler.reads.open_dispatch(key, turn)
         return pm.dispatch_out(
             plan,
             message.text if message else "",
@@ -606,7 +602,7 @@ class RoutingServicer:
         response = routing_service_pb2.ListTasksResponse()
         room_bytes = PAGE_BYTES_MAX
         while len(response.tasks) < count and room_bytes > 0:
-            rows = await self._handler.list_tasks(key, after, count)
+            rows = await self._handler.reads.list_tasks(key, after, count)
             for row, metadata in rows:
                 status = TaskStatus(row.status)
                 after = row.cursor

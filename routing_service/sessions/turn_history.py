@@ -171,6 +171,11 @@ class TurnHistory:
                 return event
         return None
 
+    async def question(self, key: SessionKey, request_id: str) -> str:
+        """Return what the agent of a consult was asked. request_id: the consulted agent's."""
+        event = await self.dispatch_event(key, revision_of_child(request_id))
+        return event.message or event.reason if isinstance(event, ev.AgentHandedOff) else ""
+
     async def selection(self, key: SessionKey, revision: int) -> ev.AgentHandedOff | None:
         """Return the handoff by which a message opened its turn with another agent."""
         for event in await self._events(key, revision):

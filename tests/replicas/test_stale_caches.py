@@ -7,7 +7,7 @@ import pytest
 
 from agent_routing.v1 import admin_service_pb2, routing_service_pb2
 from routing_service.registry.file import parse_registry
-from routing_service.sessions.command_handler import CommandHandler
+from routing_service.sessions.session_cache import SessionCache
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import SessionKey, StoreUnavailable
@@ -106,7 +106,7 @@ async def test_replica_that_trusts_its_memory_is_found_out(monkeypatch):
     async def trust(*_):
         """Believe what is remembered."""
 
-    monkeypatch.setattr(CommandHandler, "_confirm", trust)
+    monkeypatch.setattr(SessionCache, "confirm", trust)
     pairs = StalePairs(SharedStore, parse_registry(DESK, "desk"), 4)
     counted_ids(monkeypatch, pairs)
     await play(pairs, 500, pairs.compare_with_copy)

@@ -4,7 +4,7 @@ import pytest
 
 from agent_routing.v1 import routing_service_pb2, turn_pb2
 from routing_service.core.history import HistoryFold
-from routing_service.sessions import command_handler
+from routing_service.sessions import session_cache
 from routing_service.storage.event_codec import decode_events
 from tests.rpc.live_service import (
     ask,
@@ -365,7 +365,7 @@ async def test_turn_says_at_which_revision_it_last_changed(service):
 
 async def test_turns_that_were_let_go_of_come_back(service, monkeypatch):
     """Memory holds the recent turns of some sessions; what a dispatch brings is the same."""
-    monkeypatch.setattr(command_handler, "FOLDS_MAX", 1)
+    monkeypatch.setattr(session_cache, "FOLDS_MAX", 1)
     chats = [await talked(service) for _ in range(3)]
     seen = []
     for _ in range(2):

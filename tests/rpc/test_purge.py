@@ -9,7 +9,7 @@ from google.protobuf import timestamp_pb2
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc
-from routing_service.sessions import command_handler, expiry_sweeper
+from routing_service.sessions import expiry_sweeper, session_cache
 from routing_service.sessions.retention import SESSION_PURGED
 from routing_service.storage.memory_store import MemoryStore
 from tests.rpc.live_service import Clock, ask, finish, refusal, serving
@@ -206,7 +206,7 @@ class SharedStore(MemoryStore):
 
 async def test_another_server_does_not_take_a_new_session_for_the_purged_one(tmp_path, monkeypatch):
     """Though the new one is at the same revision as the one that it remembers."""
-    monkeypatch.setattr(command_handler, "HOT_TRUST_S", -1.0)
+    monkeypatch.setattr(session_cache, "HOT_TRUST_S", -1.0)
     clock, store = Clock(), SharedStore()
     async with AsyncExitStack() as opened:
         first, second = [

@@ -34,7 +34,14 @@ from routing_service.core import events as ev
 from routing_service.core import handoff_rules, ownership, session, topic_switch
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.vocabulary import HandoffMode
-from routing_service.sessions import command_handler, event_feed
+from routing_service.sessions import (
+    calls,
+    command_handler,
+    dispatch_history,
+    event_feed,
+    refusals,
+    session_cache,
+)
 from routing_service.storage import memory_store
 from routing_service.storage.sqlite import connection as sqlite_connection
 from routing_service.storage.sqlite import file_lock
@@ -43,6 +50,7 @@ from routing_service.storage.sqlite import writer as sqlite_writer
 from routing_service.storage.store import RevisionConflict
 
 CommandHandler: Final = command_handler.CommandHandler
+SessionCache: Final = session_cache.SessionCache
 GroupWriter: Final = sqlite_writer.GroupWriter
 SqliteStore: Final = sqlite_store.SqliteStore
 
@@ -235,7 +243,7 @@ def refusal_uses_the_id_up() -> None:
         async def once(self: Any, hot: Any, call: Any, *rest: Any) -> Any:
             request = (call.key, call.method, call.request_id, call.actor)
             if request in refused:
-                raise command_handler._reused(call)
+                raise refusals.reused(call)
             try:
                 return await attempt(self, hot, call, *rest)
             except HandoffRefused:
@@ -254,7 +262,7 @@ def answer_made_anew() -> None:
     def made(replay: Any) -> Any:
         async def anew(self: Any, *args: Any) -> Any:
             handled = await replay(self, *args)
-            return replace(handled, answer=command_handler.Answer(b""))
+            return replace(handled, answer=calls.Answer(b""))
 
         return anew
 
@@ -271,7 +279,7 @@ def stale_cache_trusted() -> None:
     async def trusting(_self: Any, _key: Any, _state: Any) -> None:
         return
 
-    put(CommandHandler, "_confirm", lambda _: trusting)
+    put(SessionCache, "confirm", lambda _: trusting)
 
 
 @bug("tests/rpc/test_sticky_agents.py::test_active_agent_is_the_same_from_every_instance")
@@ -280,11 +288,11 @@ def status_from_memory() -> None:
 
     def made(_current: Any) -> Any:
         async def remembered(self: Any, key: Any, hot: Any) -> Any:
-            return await self._loaded(key, hot)
+            return await self.loaded(key, hot)
 
         return remembered
 
-    put(CommandHandler, "_current", made)
+    put(SessionCache, "current", made)
 
 
 @bug("tests/rpc/test_sticky_agents.py::test_active_agent_is_the_same_from_every_instance")
@@ -297,7 +305,7 @@ def conflict_not_retried() -> None:
             try:
                 return await attempt(self, hot, call, *rest)
             except RevisionConflict as conflict:
-                raise command_handler._revision_mismatch(
+                raise refusals.revision_mismatch(
                     call.key.session_id, conflict.base_revision, conflict.actual_revision
                 ) from conflict
 
@@ -332,7 +340,7 @@ def revision_not_compared() -> None:
 )
 def cache_kept_after_a_failed_append() -> None:
     """A write that was not answered for is taken for undone."""
-    put(command_handler._Hot, "forget", lambda _: lambda _self: None)
+    put(session_cache.HotSession, "forget", lambda _: lambda _self: None)
 
 
 @bug(
@@ -340,7 +348,7 @@ def cache_kept_after_a_failed_append() -> None:
 )
 def expected_revision_ignored() -> None:
     """A caller's own expectation is not compared."""
-    put(command_handler, "_check_revision", lambda _: lambda _call, _state: None)
+    put(command_handler, "check_revision", lambda _: lambda _call, _state: None)
 
 
 @bug("tests/rpc/test_session_owner.py::test_one_session_id_in_two_tenants_is_two_sessions")
@@ -371,8 +379,8 @@ def lock_lost_on_restart() -> None:
 def history_off_by_one() -> None:
     """One past turn less than was asked for goes along with a message."""
     put(
-        command_handler,
-        "_history_count",
+        dispatch_history,
+        "history_count",
         lambda count: lambda call, *, locked: max(count(call, locked=locked) - 1, 0),
     )
 

@@ -15,7 +15,8 @@ from routing_service.core.access import Access
 from routing_service.core.commands import RouteMessage
 from routing_service.ids import new_uuid7
 from routing_service.registry.file import check_registry_file
-from routing_service.sessions.command_handler import Answer, Call, CommandHandler
+from routing_service.sessions.calls import Answer, Call
+from routing_service.sessions.command_handler import CommandHandler
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import SessionKey, StoreUnavailable
 from tests.rpc.live_service import START_US, refusal, serving

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from routing_service.sessions import expiry_sweeper
-from routing_service.sessions.command_handler import Expiry
+from routing_service.sessions.calls import Expiry
 from routing_service.sessions.expiry_sweeper import (
     LEASE_S,
     POSTPONE_S,

@@ -1,0 +1,156 @@
+"""What is sent along with a dispatch: the user's message and the agent's recent turns.
+
+Rule: the home agent sees every turn of the session, another agent only its own. A repeat gets the
+turns that its first answer had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Final
+
+from routing_service.core import events as ev
+from routing_service.core.commands import Decision, DispatchPlan
+from routing_service.core.history import TurnRecord
+from routing_service.core.identifiers import (
+    HISTORY_BYTES_MAX,
+    HISTORY_TURNS_DEFAULT,
+    HISTORY_TURNS_MAX,
+)
+from routing_service.core.registry import Registry
+from routing_service.sessions.calls import Call
+from routing_service.sessions.session_cache import HotSession
+from routing_service.sessions.turn_history import SCAN_CHANGES_MAX, TurnHistory
+from routing_service.storage.store import SessionKey
+
+_SIZE_BYTES: Final = attrgetter("size_bytes")
+
+Sent = tuple[ev.MessageRouted | None, tuple[TurnRecord, ...]]
+"""The user's message, and the turns before it, oldest first."""
+
+
+class DispatchHistory:
+    """Finds them in memory, or else in the log."""
+
+    def __init__(self, turns: TurnHistory, registry: Callable[[], Registry]) -> None:
+        """Read the log through turns. registry: returns the present one."""
+        self._turns = turns
+        self._registry = registry
+
+    async def past_turns(
+        self, hot: HotSession, call: Call, dispatch: DispatchPlan, revision: int, home_id: str
+    ) -> tuple[TurnRecord, ...]:
+        """Return the turns that a new dispatch is sent with, oldest first. Raises StoreError."""
+        count = history_count(call, locked=dispatch.locked)
+        if not count:
+            return ()
+        fold = hot.fold
+        if fold is not None:
+            # Look no further back than a read of the log does: a repeat, or a server that does not
+            # have the session in memory, must send the same turns.
+            is_home = dispatch.agent_id == home_id
+            found = fold.latest(
+                count,
+                "" if is_home else dispatch.agent_id,
+                but=dispatch.request_id,
+                after=revision - SCAN_CHANGES_MAX,
+            )
+            complete = fold.have_messages(found)
+            enough = len(found) == count or not fold.is_cut
+            if complete and enough and (found or not dispatch.locked):
+                return _within_bytes(found)
+        return await self._as_of(
+            call.key,
+            revision,
+            count,
+            dispatch.agent_id,
+            dispatch.request_id,
+            locked=dispatch.locked,
+        )
+
+    async def of_repeat(self, call: Call, revision: int, events: list[ev.Event]) -> Sent:
+        """Return what the first answer to a repeated call was sent with. Raises StoreError.
+
+        revision, events: of the change that the first call made.
+        """
+        history: tuple[TurnRecord, ...] = ()
+        message: ev.MessageRouted | None = None
+        for event in events:
+            match event:
+                case ev.MessageRouted():
+                    message = event
+                    plan = (event.agent_id, event.request_id, event.locked)
+                case ev.TaskResumed():
+                    message = await self._turns.message(call.key, event.message_revision)
+                    plan = (event.agent_id, event.child_request_id, False)
+                case ev.AgentHandedOff() if event.dispatches and event.child_request_id:
+                    message = await self._turns.message(call.key, event.message_revision)
+                    plan = (event.to_agent, event.child_request_id, event.locked)
+                case _:
+                    continue
+            agent_id, request_id, locked = plan
+            count = history_count(call, locked=locked)
+            if count:
+                history = await self._as_of(
+                    call.key, revision, count, agent_id, request_id, locked=locked
+                )
+        return message, history
+
+    async def message(
+        self, key: SessionKey, hot: HotSession, decision: Decision
+    ) -> ev.MessageRouted | None:
+        """Return the message that a dispatch is about: a new one, or the one it goes on with."""
+        for event in decision.events:
+            if isinstance(event, ev.MessageRouted):
+                return event
+        dispatch = decision.dispatch
+        if dispatch is None or not dispatch.message_revision:
+            return None
+        return await self.message_at(key, hot, dispatch.message_revision)
+
+    async def message_at(
+        self, key: SessionKey, hot: HotSession, revision: int
+    ) -> ev.MessageRouted | None:
+        """Return the user's message that a change holds, from memory if it is there."""
+        known = hot.fold.message(revision) if hot.fold else None
+        return known or await self._turns.message(key, revision)
+
+    async def _as_of(
+        self,
+        key: SessionKey,
+        revision: int,
+        count: int,
+        agent_id: str,
+        request_id: str,
+        *,
+        locked: bool,
+    ) -> tuple[TurnRecord, ...]:
+        is_home = agent_id == self._registry().home_agent_id
+
+        def is_shown(record: TurnRecord) -> bool:
+            return record.request_id != request_id and (is_home or record.agent_id == agent_id)
+
+        return _within_bytes(
+            await self._turns.as_of(key, revision, count, is_shown, must_find=locked)
+        )
+
+
+def history_count(call: Call, *, locked: bool) -> int:
+    """Return how many past turns are sent along: a locked agent always gets its history."""
+    asked = call.history_turns
+    if asked < 0:
+        return HISTORY_TURNS_DEFAULT if locked else 0
+    return min(asked or HISTORY_TURNS_DEFAULT, HISTORY_TURNS_MAX)
+
+
+def _within_bytes(records: list[TurnRecord]) -> tuple[TurnRecord, ...]:
+    """Leave out the oldest turns if all of them would exceed HISTORY_BYTES_MAX."""
+    if sum(map(_SIZE_BYTES, records)) <= HISTORY_BYTES_MAX:
+        return tuple(records)
+    total = 0
+    for place in range(len(records) - 1, -1, -1):
+        total += records[place].size_bytes
+        if total > HISTORY_BYTES_MAX:
+            return tuple(records[place + 1 :])
+    return tuple(records)

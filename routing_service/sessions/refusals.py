@@ -1,0 +1,104 @@
+"""Errors that only a stored session can cause, and the audit entry of a refused handoff."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from routing_service.core.access import owner_mismatch
+from routing_service.core.commands import Command, SetActiveAgent
+from routing_service.core.errors import Reason, RoutingError, invalid_field
+from routing_service.core.refusals import HandoffRefused
+from routing_service.core.session import SessionState
+from routing_service.sessions.calls import Call
+from routing_service.sessions.turn_history import COMPLETE_TURN
+from routing_service.storage.store import AuditEntry, TaskRow
+
+HANDOFF_REFUSED: Final = "handoff_refused"
+"""The kind of the audit entries of refused handoffs."""
+
+
+def audit_entry(
+    call: Call, command: Command, state: SessionState | None, error: HandoffRefused, now_us: int
+) -> AuditEntry:
+    """Return the record of a refused handoff, which takes no revision of the session."""
+    turn_id = command.turn_request_id if isinstance(command, SetActiveAgent) else ""
+    data = {
+        "method": call.method,
+        "metadata": error.metadata,
+        "verdicts": [[v.rule, v.allowed, v.detail] for v in error.verdicts],
+        **({"actor": call.subject} if call.subject else {}),
+    }
+    return AuditEntry(
+        time_us=now_us,
+        tenant=call.key.tenant,
+        session_id=call.key.session_id,
+        revision=state.revision if state else 0,
+        kind=HANDOFF_REFUSED,
+        request_id=turn_id or call.request_id,
+        user_id=state.owner if state else call.access.user_id,
+        data=msgspec.json.encode(data),
+    )
+
+
+def task_of_another(call: Call, task_id: str, session_id: str, row: TaskRow | None) -> RoutingError:
+    """Refuse a task of another session; that session's id is shown to the task's own user only."""
+    if row is None or row.user_id not in ("", call.access.user_id):
+        return owner_mismatch("task", task_id)
+    return invalid_field(
+        "task_id",
+        f'task "{task_id}" belongs to session "{session_id}"; name that session, '
+        "or leave session_id out",
+    )
+
+
+def check_revision(call: Call, state: SessionState | None) -> None:
+    """Raise REVISION_MISMATCH if the session is not at the revision that the caller expects."""
+    actual = state.revision if state else 0
+    expected = call.expected_revision
+    assert expected is not None
+    if expected != actual:
+        raise revision_mismatch(call.key.session_id, expected, actual)
+
+
+def revision_mismatch(session_id: str, expected: int, actual: int) -> RoutingError:
+    """Say that a session has changed since the revision that was expected."""
+    return RoutingError(
+        Reason.REVISION_MISMATCH,
+        f'session "{session_id}" is at revision {actual}, the request expected {expected}; '
+        "read the session and retry",
+        metadata={
+            "session_id": session_id,
+            "expected_revision": str(expected),
+            "revision": str(actual),
+        },
+    )
+
+
+def reused(call: Call) -> RoutingError:
+    """Say that a request id was used before, for something else."""
+    metadata = {
+        "session_id": call.key.session_id,
+        "request_id": call.request_id,
+        "method": call.method,
+    }
+    if call.method == "ResumeTask":
+        return RoutingError(
+            Reason.REQUEST_NOT_OPEN,
+            f'request "{call.request_id}" was decided otherwise already; the first decision stands',
+            metadata=metadata,
+        )
+    if call.method == COMPLETE_TURN:
+        return RoutingError(
+            Reason.REQUEST_NOT_OPEN,
+            f'agent "{call.actor}" has answered request "{call.request_id}" already, with '
+            "something else; its first answer stands",
+            metadata={**metadata, "agent_id": call.actor},
+        )
+    return RoutingError(
+        Reason.REQUEST_ID_REUSED,
+        f'request id "{call.request_id}" was used in this session for a {call.method} with other '
+        "content; make a new id for a new request",
+        metadata=metadata,
+    )

@@ -1,0 +1,134 @@
+"""What readers of a session learn from the store beyond its state: open requests, tasks, approvals.
+
+Nothing here changes a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from routing_service.core import events as ev
+from routing_service.core.access import Access, owner_mismatch
+from routing_service.core.commands import ConsultPlan, DispatchPlan, HandoffPlan, ResumePlan
+from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.session import OpenTurn
+from routing_service.core.vocabulary import HandoffMode, OutcomeKind, RouteReason
+from routing_service.sessions.calls import PendingApproval
+from routing_service.sessions.task_rows import decode_metadata
+from routing_service.sessions.turn_history import COMPLETE_TURN, TurnHistory
+from routing_service.storage.event_codec import decode_events
+from routing_service.storage.store import SessionKey, Store, TaskCursor, TaskRow
+
+_CHOSEN: Final = frozenset({RouteReason.USER_SELECTED, RouteReason.TOPIC_SWITCH})
+"""Reasons of a message whose change also holds the handoff to the agent that got it."""
+
+
+class SessionReads:
+    """Reads of one store."""
+
+    def __init__(self, store: Store, turns: TurnHistory) -> None:
+        """Read from store. turns: its history."""
+        self._store = store
+        self._turns = turns
+
+    async def session_of_task(self, tenant: str, task_id: str, access: Access) -> str:
+        """Return the session of a task that is named alone.
+
+        Raises UNKNOWN_TASK; OWNER_MISMATCH without the session's id, so that a caller without
+        access learns nothing; StoreError.
+        """
+        row = await self._store.find_task(tenant, task_id)
+        if row is None:
+            raise RoutingError(
+                Reason.UNKNOWN_TASK,
+                f'task "{task_id}" is not known; name its session_id, or leave task_id out',
+                metadata={"task_id": task_id},
+            )
+        is_owner = row.user_id in ("", access.user_id)
+        if not is_owner and (access.user_id or access.must_be_owner):
+            raise owner_mismatch("task", task_id)
+        return row.session_id
+
+    async def open_dispatch(
+        self, key: SessionKey, turn: OpenTurn
+    ) -> tuple[DispatchPlan, ev.MessageRouted | None]:
+        """Return what an open request was dispatched with, and the user's message."""
+        message = await self._turns.message(key, turn.message_revision)
+        event = await self._turns.dispatch_event(key, turn.dispatch_revision)
+        plan = DispatchPlan(
+            request_id=turn.request_id,
+            task_id=turn.task_id,
+            agent_id=turn.holder,
+            reason=turn.reason,
+            message_revision=turn.message_revision,
+        )
+        match event:
+            case ev.MessageRouted():
+                plan = replace(plan, previous_agent=event.previous_agent, locked=event.locked)
+                if turn.reason in _CHOSEN:
+                    chosen = await self._turns.selection(key, turn.dispatch_revision)
+                    plan = replace(plan, handoff=_plan_of(chosen) if chosen else None)
+            case ev.TaskResumed():
+                resume = ResumePlan(event.decision, event.comment)
+                previous_agent = event.previous_agent or event.agent_id
+                plan = replace(plan, previous_agent=previous_agent, resume=resume)
+            case ev.AgentHandedOff():
+                handoff = _plan_of(event)
+                plan = replace(
+                    plan,
+                    previous_agent=event.from_agent,
+                    locked=event.locked,
+                    reason_detail=event.reason,
+                    handoff=handoff,
+                    consult=await self._consult(key, event, turn),
+                )
+            case None:
+                pass
+        return plan, message
+
+    async def pending_approval(self, key: SessionKey, turn: OpenTurn) -> PendingApproval:
+        """Return what a paused turn waits for."""
+        change = await self._store.find_request(key, COMPLETE_TURN, turn.request_id, turn.holder)
+        for event in decode_events(change.events) if change else ():
+            if isinstance(event, ev.TaskPaused):
+                assert change is not None
+                return PendingApproval(event.prompt, change.time_us)
+        return PendingApproval("", turn.dispatched_us)
+
+    async def list_tasks(
+        self, key: SessionKey, after: TaskCursor, count: int
+    ) -> list[tuple[TaskRow, Mapping[str, str]]]:
+        """Return up to count tasks of a session after a cursor, with their metadata."""
+        rows = await self._store.list_tasks(key, after=after, limit=count)
+        return [(row, decode_metadata(row.data)) for row in rows]
+
+    async def _consult(
+        self, key: SessionKey, event: ev.AgentHandedOff, turn: OpenTurn
+    ) -> ConsultPlan | None:
+        """Return the question, or the answer, that a request was dispatched with."""
+        if event.mode is HandoffMode.CONSULT:
+            return ConsultPlan(event.from_agent, event.message or event.reason)
+        if event.mode is not HandoffMode.ANSWER:
+            return None
+        answer = await self._turns.answer(key, event.turn_request_id, event.from_agent)
+        question = await self._turns.question(key, event.turn_request_id)
+        is_failure = answer is None or answer.outcome is OutcomeKind.FAILURE
+        return ConsultPlan(
+            turn.holder, question, "" if answer is None or is_failure else answer.text
+        )
+
+
+def _plan_of(event: ev.AgentHandedOff) -> HandoffPlan:
+    """Return a handoff as it was reported when it happened."""
+    return HandoffPlan(
+        from_agent=event.from_agent,
+        to_agent=event.to_agent,
+        initiator=event.initiator,
+        mode=event.mode,
+        reason=event.reason,
+        context=event.context,
+        message=event.message,
+    )
