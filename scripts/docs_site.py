@@ -18,7 +18,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import typer.main
 from google.protobuf import descriptor_pb2
 from mkdocs.structure.files import File
 from typer.testing import CliRunner
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from routing_service.cli.app import app  # noqa: E402 - the tree's own, wherever mkdocs runs
+from routing_service.cli.app import COMMANDS, app, load_command  # noqa: E402 - the tree's own, wherever mkdocs runs
 from routing_service.settings.settings import SETTINGS  # noqa: E402
 
 log: Final = logging.getLogger("mkdocs.hooks.docs_site")
@@ -410,12 +409,11 @@ def settings_page() -> str:
 def cli_page() -> str:
     """Return the page of the command, as its own help says it."""
     runner = CliRunner(env={"COLUMNS": str(HELP_COLUMNS), "NO_COLOR": "1", "TERM": "dumb"})
-    group = typer.main.get_command(app)
-    commands = list(getattr(group, "commands", {}))
     lines = ["# The command agent-routing\n", f"```text\n{helped(runner, [])}```\n"]
-    for name in commands:
+    for row in COMMANDS:
+        name = row.name
         lines.append(f"## {name}\n\n```text\n{helped(runner, [name])}```\n")
-        inner = getattr(group.commands[name], "commands", {})  # type: ignore[attr-defined]
+        inner = getattr(load_command(name), "commands", {})
         lines += [
             f"### {name} {inside}\n\n```text\n{helped(runner, [name, inside])}```\n"
             for inside in inner

@@ -1,11 +1,7 @@
-"""The command ``agent-routing``.
+"""The command ``agent-routing``: what people type and what it prints.
 
-Owns what people type and what they see of it. It must not know how anything is done: each command
-asks the server, the registry's reader or the replay. Its rule: a failure is one line on stderr that
-says what to do, with an exit code that scripts can tell apart, and never a traceback.
-
-A command's module holds its options alone at the top; what it needs to run is imported when it
-runs, so that help and completion cost no more than they must.
+Its rule: a failure is one line on stderr that says what to do, with an exit code for scripts, and
+never a traceback. A command's module is imported when the command is called; ``app`` has the table.
 """
 
 from __future__ import annotations
@@ -18,29 +14,29 @@ from routing_service.cli.failure import CommandFailed
 
 
 def main() -> None:
-    """Run the command line. Exits with 0, 1 (it failed), or 2 (it was asked wrongly)."""
-    from routing_service.cli.app import app  # noqa: PLC0415 - failures to import it are told below
+    """Run the command line. Exits with 0, 1 (it failed), or 2 (the command line is wrong)."""
+    from routing_service.cli.app import app  # noqa: PLC0415 - importing a command imports this file
 
     try:
-        words = _with_profile(sys.argv[1:])
-        # However it was started: completion and usage go by the name.
-        app(words, prog_name="agent-routing")
+        arguments = _with_profile(sys.argv[1:])
+        # However it was started, completion and usage show this name.
+        app(arguments, prog_name="agent-routing")
     except CommandFailed as failed:
         failed.show()
         sys.exit(failed.exit_code)
 
 
 def _with_profile(argv: list[str]) -> list[str]:
-    """Return the words without --profile, whose values are in the environment from here on."""
-    from routing_service.cli.profiles import FLAG, apply_profile, taken_from  # noqa: PLC0415 - cheap
+    """Return the arguments without --profile, after setting its values in the environment."""
+    from routing_service.cli.profiles import FLAG, apply_profile, taken_from  # noqa: PLC0415 - as above
 
-    if not any(word.startswith(FLAG) for word in argv):
+    if not any(argument.startswith(FLAG) for argument in argv):
         return argv
-    words, name = taken_from(argv)
+    arguments, name = taken_from(argv)
     if name:
-        from routing_service.settings.resolve import OTHER_VARIABLES  # noqa: PLC0415 - as above
+        from routing_service.settings.resolve import OTHER_VARIABLES  # noqa: PLC0415 - for profiles alone
         from routing_service.settings.settings import SETTINGS  # noqa: PLC0415 - as above
 
         known = OTHER_VARIABLES.union(setting.variable for setting in SETTINGS.values())
         apply_profile(name, os.environ, known, Path.home())
-    return words
+    return arguments

@@ -14,14 +14,14 @@ import typer
 from routing_service.cli.failure import CommandFailed
 from routing_service.cli.server_call import Place, calling
 from routing_service.core.errors import unknown_agent
+from routing_service.registry.file import RegistryFileError, load_registry
 from routing_service.telemetry.terminal_text import seen, seen_json
+from routing_service.texts.agent_instructions import agent_instructions
 
 
 def print_instructions_of_file(path: str, agent: str, locale: str, *, as_json: bool) -> None:
     """Print them from a registry file. agent: an id or alias. Raises CommandFailed."""
     # Where a server is asked, nothing of these is needed.
-    from routing_service.registry.file import RegistryFileError, load_registry  # noqa: PLC0415
-    from routing_service.texts.agent_instructions import agent_instructions  # noqa: PLC0415
 
     try:
         registry = load_registry(path)

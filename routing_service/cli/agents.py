@@ -6,6 +6,11 @@ from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.agent_prompt import (
+    print_instructions_of_file,
+    print_instructions_of_server,
+)
+from routing_service.cli.answers import print_agents
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -16,6 +21,8 @@ from routing_service.cli.options import (
     TimeoutOption,
     UserOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 EPILOG: Final = """\b
 Examples:
@@ -71,7 +78,7 @@ def agents(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """List a server's agents, or print what one's prompt is told."""
+    """List a server's agents, or print an agent's instructions."""
     if agents_file and not instructions:
         raise typer.BadParameter(
             "--agents goes with --instructions ID; to list a file's agents: agent-routing check "
@@ -80,20 +87,11 @@ def agents(
     if agents_file and (session or from_agent):
         raise typer.BadParameter("--session and --from are a server's affair; leave out --agents")
     if agents_file:
-        from routing_service.cli.agent_prompt import (  # noqa: PLC0415 - when it runs
-            print_instructions_of_file,
-        )
-
         print_instructions_of_file(agents_file, instructions, locale, as_json=as_json)
         return
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - when it runs
 
     place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     if instructions:
-        from routing_service.cli.agent_prompt import (  # noqa: PLC0415 - as above
-            print_instructions_of_server,
-        )
-
         print_instructions_of_server(
             place,
             instructions,
@@ -103,8 +101,6 @@ def agents(
             locale=locale,
         )
         return
-    from routing_service.cli.answers import print_agents  # noqa: PLC0415 - as above
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
 
     with calling(place) as client:
         answer = client.list_agents(

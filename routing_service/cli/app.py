@@ -1,51 +1,19 @@
-"""The table of commands.
+"""The table of commands: the name, module and summary of each, in the order of the help.
 
-Owns the order in which they are listed. It must not know what any of them does.
+A command's module is imported when the command runs or shows its own help. The list of commands
+and their completion need the table alone, so they import neither gRPC nor tables of rich.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Final
+import importlib
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from routing_service import __version__
-from routing_service.cli import (
-    agents,
-    backup,
-    chat,
-    check,
-    clear,
-    compact,
-    complete,
-    copy,
-    doctor,
-    erase_user,
-    events,
-    export_user,
-    handoff,
-    health,
-    history,
-    log_id,
-    migrate,
-    purge,
-    reload,
-    replay,
-    resume,
-    route,
-    serve,
-    sessions,
-    stats,
-    status,
-    stickiness,
-    tasks,
-    token,
-    top,
-    topics,
-    verify,
-    watch,
-)
 from routing_service.cli.credentials import (
     Credentials,
     TlsCaOption,
@@ -62,68 +30,135 @@ A first conversation:
   agent-routing chat                               talk to the example agents
   agent-routing serve --agents FILE                serve your own
   agent-routing route chat-1 "hello" --user ana    send a message
-  agent-routing status chat-1                      see who has it now
+  agent-routing status chat-1                      see which agent has it now
 
 \b
-Of another server, by a name in ~/.config/agent-routing/profiles.toml:
+To use another server, name it in ~/.config/agent-routing/profiles.toml:
   agent-routing status chat-1 --profile staging
 """
 
-app: Final = typer.Typer(
-    name="agent-routing",
-    help="Route conversations between agents: which agent has the conversation, and why.",
-    epilog=_EPILOG,
-    no_args_is_help=True,
-    # Plain help: it is read in pipes and pagers too, and costs a tenth of a second less.
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A row of the table.
+
+    place: the module in routing_service.cli and, after a colon, its function or group of commands.
+    summary: the first sentence of the command's help. epilog: the constant with the end of its
+    help, unused for a group.
+    """
+
+    name: str
+    place: str
+    summary: str
+    epilog: str = "EPILOG"
+
+
+COMMANDS: Final = (
+    Command("serve", "serve:serve", "Serve a registry's agents over gRPC until SIGTERM or Ctrl-C."),
+    Command("check", "check:check", "Check registry files: each problem, its place, its remedy."),
+    Command("chat", "chat:chat", "Talk to agents in the terminal, and see who answers and why."),
+    Command("route", "route:route", "Send a user's message; see which agent gets it and why."),
+    Command(
+        "complete", "complete:complete", "Report what an agent answered, and see what comes next."
+    ),
+    Command("handoff", "handoff:handoff", "Hand a session to an agent, if the rules allow it."),
+    Command("clear", "clear:clear", "Give a session back to the supervisor or default agent."),
+    Command("status", "status:status", "Show a session: which agent has it, and what is pending."),
+    Command("history", "history:history", "Show a session's turns: who said what, and why."),
+    Command("tasks", "tasks:tasks", "List a session's tasks and their status."),
+    Command("approve", "resume:approve", "Approve what a paused task waits for.", "APPROVE_EPILOG"),
+    Command("reject", "resume:reject", "Reject what a paused task waits for.", "REJECT_EPILOG"),
+    Command("resume", "resume:resume", "Decide what a paused task waits for.", "RESUME_EPILOG"),
+    Command("agents", "agents:agents", "List a server's agents, or print an agent's instructions."),
+    Command("sessions", "sessions:sessions", "List sessions and the agent that has each."),
+    Command("events", "events:events", "List events and refused handoffs."),
+    Command("watch", "watch:watch", "Print changes as they happen, until Ctrl-C."),
+    Command("top", "top:top", "Show live activity: messages, agents, refusals, events."),
+    Command("stats", "stats:stats", "Show routing figures: handoffs, refusals, stuck users."),
+    Command("stickiness", "stickiness:stickiness", "Switch stickiness on or off."),
+    Command("reload", "reload:reload", "Make a server read its registry file again."),
+    Command("export-user", "export_user:export_user", "Export all data stored about a user."),
+    Command("token", "token:token", "Print a signed token, for --sign-in development."),
+    Command("replay", "replay:replay", "Replay recorded dialogues and count what routing did."),
+    Command("doctor", "doctor:doctor", "Check everything a server needs, and report problems."),
+    Command("health", "health:health", "Ask a server whether it is ready, as probes do."),
+    Command(
+        "erase-user", "erase_user:erase_user", "Erase the content of all of a user's sessions."
+    ),
+    Command("purge", "purge:purge", "Remove sessions that have not been used for long."),
+    Command("migrate", "migrate:migrate", "Bring a store's schema up to date."),
+    Command("verify", "verify:verify", "Verify a store's data, and print hashes to compare."),
+    Command(
+        "backup",
+        "backup:backup",
+        "Back up a SQLite store to one file while its server runs.",
+        "BACKUP_EPILOG",
+    ),
+    Command(
+        "restore",
+        "backup:restore",
+        "Replace a SQLite store that is not in use with a backup.",
+        "RESTORE_EPILOG",
+    ),
+    Command("copy", "copy:copy", "Copy one store into another; run it again to resume."),
+    Command("compact", "compact:compact", "Rewrite a SQLite store's file without erased data."),
+    Command("log-id", "log_id:log_id", "Print the hash that stands for an id in a log."),
+    Command("topics", "topics:topics", "Measure topic detection, and choose its threshold."),
 )
 
-_COMMANDS: Final[tuple[tuple[str, Callable[..., None], str], ...]] = (
-    ("serve", serve.make_serve(), serve.EPILOG),
-    ("check", check.check, check.EPILOG),
-    ("chat", chat.chat, chat.EPILOG),
-    ("route", route.route, route.EPILOG),
-    ("complete", complete.complete, complete.EPILOG),
-    ("handoff", handoff.handoff, handoff.EPILOG),
-    ("clear", clear.clear, clear.EPILOG),
-    ("status", status.status, status.EPILOG),
-    ("history", history.history, history.EPILOG),
-    ("tasks", tasks.tasks, tasks.EPILOG),
-    ("approve", resume.approve, resume.APPROVE_EPILOG),
-    ("reject", resume.reject, resume.REJECT_EPILOG),
-    ("resume", resume.resume, resume.RESUME_EPILOG),
-    ("agents", agents.agents, agents.EPILOG),
-    ("sessions", sessions.sessions, sessions.EPILOG),
-    ("events", events.events, events.EPILOG),
-    ("watch", watch.watch, watch.EPILOG),
-    ("top", top.top, top.EPILOG),
-    ("stats", stats.stats, stats.EPILOG),
-    ("stickiness", stickiness.stickiness, stickiness.EPILOG),
-    ("reload", reload.reload, reload.EPILOG),
-    ("export-user", export_user.export_user, export_user.EPILOG),
-    ("token", token.token, token.EPILOG),
-    ("replay", replay.replay, replay.EPILOG),
-    ("doctor", doctor.make_doctor(), doctor.EPILOG),
-    ("health", health.health, health.EPILOG),
-    ("erase-user", erase_user.erase_user, erase_user.EPILOG),
-    ("purge", purge.purge, purge.EPILOG),
-    ("migrate", migrate.migrate, migrate.EPILOG),
-    ("verify", verify.verify, verify.EPILOG),
-    ("backup", backup.backup, backup.BACKUP_EPILOG),
-    ("restore", backup.restore, backup.RESTORE_EPILOG),
-    ("copy", copy.copy, copy.EPILOG),
-    ("compact", compact.compact, compact.EPILOG),
-    ("log-id", log_id.log_id, log_id.EPILOG),
-)
-"""Name, function, and what its help ends with."""
+
+class LazyCommands(TyperGroup):
+    """The commands of the table, each imported when it is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        # Enough for the help and for completion, which show a name and a summary.
+        self.commands = {row.name: TyperCommand(row.name, help=row.summary) for row in COMMANDS}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name, with its options, and what is left."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name else None, rest
+
+
+def load_command(name: str) -> Any:
+    """Import a command and return it with its options. Raises KeyError for an unknown name."""
+    row = {row.name: row for row in COMMANDS}[name]
+    module_name, _, attribute = row.place.partition(":")
+    module = importlib.import_module(f"routing_service.cli.{module_name}")
+    found = getattr(module, attribute)
+    if not isinstance(found, typer.Typer):
+        # typer makes commands of an application's functions, so each gets an application.
+        alone = typer.Typer(
+            add_completion=False,
+            rich_markup_mode=None,
+            pretty_exceptions_enable=False,
+            context_settings=_CONTEXT,
+        )
+        alone.command(row.name, epilog=getattr(module, row.epilog))(found)
+        found = alone
+    return typer.main.get_command(found)
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - as the parser calls it
     if value:
         typer.echo(f"agent-routing {__version__}")
         raise typer.Exit
+
+
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
+
+app: Final = typer.Typer(
+    name="agent-routing",
+    cls=LazyCommands,
+    help="Route conversations between agents: which agent has the conversation, and why.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    # Plain help: it is read in pipes and pagers too, and costs a tenth of a second less.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=_CONTEXT,
+)
 
 
 @app.callback()
@@ -144,8 +179,3 @@ def _options(
 ) -> None:
     del version
     use(Credentials(token_file, tls, tls_ca, tls_cert, tls_key, tls_name))
-
-
-for _name, _function, _ending in _COMMANDS:
-    app.command(_name, epilog=_ending)(_function)
-app.add_typer(topics.topics)

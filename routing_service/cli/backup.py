@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from routing_service.cli.options import PlainJsonOption, StoreOption
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from routing_service.storage.sqlite.backup import BackedUp
+from routing_service.cli.store_call import call_store
+from routing_service.storage.open_store import StoreUrlInvalid, sqlite_path, without_secrets
+from routing_service.storage.sqlite.backup import BackedUp, backup_sqlite, restore_sqlite
 
 BACKUP_EPILOG: Final = """\b
 The server may go on: the backup is one moment of the store, and holds all that
@@ -54,12 +55,7 @@ def backup(
     overwrite: OverwriteOption = False,
     as_json: PlainJsonOption = False,
 ) -> None:
-    """Write a SQLite store to one file, while its server goes on."""
-    from pathlib import Path  # noqa: PLC0415 - when it runs
-
-    from routing_service.cli.store_call import call_store  # noqa: PLC0415 - as above
-    from routing_service.storage.sqlite.backup import backup_sqlite  # noqa: PLC0415 - as above
-
+    """Back up a SQLite store to one file while its server runs."""
     made = call_store(lambda: backup_sqlite(_file_of(store), Path(to), overwrite=overwrite))
     _tell(made, as_json=as_json)
 
@@ -73,26 +69,13 @@ def restore(
     overwrite: OverwriteOption = False,
     as_json: PlainJsonOption = False,
 ) -> None:
-    """Put a backup in the place of a SQLite store not in use."""
-    from pathlib import Path  # noqa: PLC0415 - when it runs
-
-    from routing_service.cli.store_call import call_store  # noqa: PLC0415 - as above
-    from routing_service.storage.sqlite.backup import restore_sqlite  # noqa: PLC0415 - as above
-
+    """Replace a SQLite store that is not in use with a backup."""
     made = call_store(lambda: restore_sqlite(Path(from_file), _file_of(store), overwrite=overwrite))
     _tell(made, as_json=as_json)
 
 
 def _file_of(url: str) -> Path:
     """Return a SQLite store's file. Raises StoreUrlInvalid."""
-    from pathlib import Path  # noqa: PLC0415 - when it runs
-
-    from routing_service.storage.open_store import (  # noqa: PLC0415 - as above
-        StoreUrlInvalid,
-        sqlite_path,
-        without_secrets,
-    )
-
     engine, _, rest = url.partition(":")
     if engine.lower() != "sqlite":
         raise StoreUrlInvalid(
@@ -104,8 +87,6 @@ def _file_of(url: str) -> Path:
 
 
 def _tell(made: BackedUp, *, as_json: bool) -> None:
-    import dataclasses  # noqa: PLC0415 - when it runs
-    import json  # noqa: PLC0415 - as above
 
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(made), ensure_ascii=False))

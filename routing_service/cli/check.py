@@ -6,7 +6,14 @@ from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.failure import EXIT_FAILED
 from routing_service.cli.options import PlainJsonOption
+from routing_service.cli.registry_report import (
+    check_files,
+    print_reports,
+    print_reports_as_json,
+    print_schema,
+)
 
 EPILOG: Final = """\b
 Examples:
@@ -33,14 +40,6 @@ def check(
 
     Exits with 0 if all are taken (warnings do not count), with 1 if not.
     """
-    from routing_service.cli.failure import EXIT_FAILED  # noqa: PLC0415 - when it runs
-    from routing_service.cli.registry_report import (  # noqa: PLC0415 - as above
-        check_files,
-        print_reports,
-        print_reports_as_json,
-        print_schema,
-    )
-
     if schema:
         print_schema()
         return

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.answers import print_cleared
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -20,6 +21,8 @@ from routing_service.cli.options import (
     TimeoutOption,
     UserOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 
 class ClearScope(enum.StrEnum):
@@ -57,10 +60,6 @@ def clear(
     as_json: JsonOption = False,
 ) -> None:
     """Give a session back to the supervisor or default agent."""
-    from routing_service.cli.answers import print_cleared  # noqa: PLC0415 - when it runs
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
     with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
         answer = client.clear_active_agent(
             session,

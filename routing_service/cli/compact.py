@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.failure import EXIT_USAGE, CommandFailed
 from routing_service.cli.options import PlainJsonOption
+from routing_service.storage.open_store import StoreUrlInvalid
+from routing_service.storage.sqlite.compact import compact_store
+from routing_service.storage.store import StoreError
+from routing_service.telemetry.call_log import configure_logging
 
 EPILOG: Final = """\b
 After users were erased, with the server stopped:
@@ -36,16 +43,7 @@ def compact(
     ],
     as_json: PlainJsonOption = False,
 ) -> None:
-    """Write a SQLite store's file anew, free of what was erased."""
-    import asyncio  # noqa: PLC0415 - when it runs
-    import json  # noqa: PLC0415 - as above
-
-    from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415 - as above
-    from routing_service.storage.open_store import StoreUrlInvalid  # noqa: PLC0415 - as above
-    from routing_service.storage.sqlite.compact import compact_store  # noqa: PLC0415 - as above
-    from routing_service.storage.store import StoreError  # noqa: PLC0415 - as above
-    from routing_service.telemetry.call_log import configure_logging  # noqa: PLC0415 - as above
-
+    """Rewrite a SQLite store's file without erased data."""
     configure_logging("error", "auto")
     try:
         compacted = asyncio.run(compact_store(store))

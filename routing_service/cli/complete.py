@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from agent_routing import outcomes
+from agent_routing.outcomes import Outcome
+from routing_service.cli.answers import print_completed
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -17,9 +20,8 @@ from routing_service.cli.options import (
     TimeoutOption,
     UserOption,
 )
-
-if TYPE_CHECKING:
-    from agent_routing.outcomes import Outcome
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 OUTCOMES: Final = (
     "proceed",
@@ -102,11 +104,7 @@ def complete(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Report what an agent answered; see what comes next."""
-    from routing_service.cli.answers import print_completed  # noqa: PLC0415 - when it runs
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
+    """Report what an agent answered, and see what comes next."""
     chosen = _read_outcome(outcome, reason=reason, message=message, wait_s=wait)
     with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
         answer = client.complete_turn(
@@ -120,8 +118,6 @@ def complete(
 
 def _read_outcome(name: str, *, reason: str, message: str, wait_s: float | None) -> Outcome:
     """Return the outcome that an option names; what does not belong to it is refused."""
-    from agent_routing import outcomes  # noqa: PLC0415 - when it runs
-
     kind, _, agent_id = name.partition(":")
     if bool(agent_id) is not (kind == "handoff"):
         kind = ""  # handoff without an agent, or an agent without handoff.

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from contextlib import AsyncExitStack
+from typing import Annotated, Final
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from routing_service.cli.failure import EXIT_USAGE, CommandFailed
 from routing_service.cli.options import PlainJsonOption
-
-if TYPE_CHECKING:
-    from routing_service.stored_data.store_copy import Copied
+from routing_service.cli.store_call import run_on_store
+from routing_service.storage.open_store import open_store, open_store_to_read, without_secrets
+from routing_service.stored_data.store_copy import Copied, copy_store, count_sessions
 
 EPILOG: Final = """\b
 Sessions with all their changes, request ids and answers, tasks, the audit and
@@ -53,15 +58,7 @@ def copy(
     ] = False,
     as_json: PlainJsonOption = False,
 ) -> None:
-    """Bring all that one store has to another, or go on."""
-    import json  # noqa: PLC0415 - when it runs
-
-    from routing_service.cli.failure import (  # noqa: PLC0415 - as above
-        EXIT_USAGE,
-        CommandFailed,
-    )
-    from routing_service.cli.store_call import run_on_store  # noqa: PLC0415 - as above
-
+    """Copy one store into another; run it again to resume."""
     if source == target:
         raise CommandFailed("--from and --to name one store; name two", exit_code=EXIT_USAGE)
     if target.partition(":")[0].lower() == "memory":
@@ -94,17 +91,6 @@ _COUNTS: Final = ("sessions", "written", "changes", "tasks", "blanked", "audit",
 
 
 async def _copy(source_url: str, target_url: str, *, again: bool) -> Copied:
-    from contextlib import AsyncExitStack  # noqa: PLC0415 - when it runs
-
-    from routing_service.storage.open_store import (  # noqa: PLC0415 - as above
-        open_store,
-        open_store_to_read,
-        without_secrets,
-    )
-    from routing_service.stored_data.store_copy import (  # noqa: PLC0415 - as above
-        copy_store,
-        count_sessions,
-    )
 
     async with AsyncExitStack() as opened:
         source = await open_store_to_read(source_url)
@@ -114,14 +100,6 @@ async def _copy(source_url: str, target_url: str, *, again: bool) -> Copied:
         name = without_secrets(source_url)
         if not sys.stderr.isatty():
             return await copy_store(source, target, source_name=name, again=again)
-        from rich.console import Console  # noqa: PLC0415 - on a terminal alone
-        from rich.progress import (  # noqa: PLC0415 - as above
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
 
         columns = (
             TextColumn("sessions"),

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from routing_service.cli.failure import EXIT_USAGE, CommandFailed
+
 if TYPE_CHECKING:
     import grpc
 
@@ -96,8 +98,6 @@ class Credentials:
         """Return the token to sign in with, "" for none. Raises CommandFailed."""
         if not self.token_file:
             return os.environ.get(TOKEN_VARIABLE, "")
-        from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415 - when used
-
         try:
             with Path(self.token_file).open(encoding="ascii") as file:
                 token = file.read(TOKEN_BYTES_MAX).strip()
@@ -114,8 +114,7 @@ class Credentials:
         """Return the credentials of a channel, None for one in the clear. Raises CommandFailed."""
         if not self.is_encrypted:
             return None
-        from agent_routing import tls_credentials  # noqa: PLC0415 - when used
-        from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415 - as above
+        from agent_routing import tls_credentials  # noqa: PLC0415 - the list of commands needs no gRPC
 
         try:
             return tls_credentials(
@@ -136,7 +135,7 @@ class Credentials:
 
     def channel(self, target: str) -> grpc.Channel:
         """Return a channel, for calls that no client makes. Raises CommandFailed."""
-        import grpc  # noqa: PLC0415 - when used
+        import grpc  # noqa: PLC0415 - as above
 
         credentials = self.channel_credentials()
         if credentials is None:

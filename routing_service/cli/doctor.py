@@ -1,33 +1,36 @@
-"""``agent-routing doctor``: look at everything that a server needs, and say what to do.
-
-Owns the command's options and how findings look. It must not know how anything is looked at.
-"""
+"""``agent-routing doctor``: the options of the command and how its findings are shown."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Final
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
+from routing_service.cli import doctor_checks as checks
+from routing_service.cli.doctor_checks import Finding
+from routing_service.cli.failure import EXIT_FAILED
 from routing_service.cli.options import TARGET_DEFAULT, PlainJsonOption, TargetOption, TimeoutOption
+from routing_service.cli.screen import console
 from routing_service.cli.serve import setting_parameters
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from routing_service.cli.doctor_checks import Finding
-    from routing_service.settings.settings import Settings
+from routing_service.settings.resolve import resolve_settings
+from routing_service.settings.rules import SettingsInvalid
+from routing_service.settings.settings import Settings
+from routing_service.telemetry.call_log import configure_logging
 
 DOCTOR_TIMEOUT_S: Final = 5.0
 
-_HELP: Final = """Look at all that a server needs, and say what is wrong.
+_HELP: Final = """Check everything a server needs, and report problems.
 
-Settings, registry, disk, store, clocks, certificate, addresses, and the server that runs, if one
-does: with the same flags, variables and file as agent-routing serve. Nothing is changed; it may be
-run beside a server at its busiest hour.
+It checks settings, registry, disk, store, clocks, certificate, addresses and the running server, if
+there is one. It takes the same flags, variables and file as agent-routing serve. It changes nothing
+and is safe to run next to a busy server.
 """
 
 EPILOG: Final = """\b
@@ -37,12 +40,12 @@ Examples:
   agent-routing --token-file token doctor --target 127.0.0.1:50052
 
 \b
-Exit codes: 0 no problem (warnings do not count); 1 a problem; 2 what it was
-told is wrong.
+Exit codes: 0 no problem (warnings do not count); 1 a problem; 2 the command line
+is wrong.
 """
 
 
-def make_doctor() -> Callable[..., None]:
+def _make_doctor() -> Callable[..., None]:
     """Return the command, with an option for each setting of a server."""
 
     def doctor(
@@ -64,17 +67,12 @@ def make_doctor() -> Callable[..., None]:
     return doctor
 
 
+doctor: Final = _make_doctor()
+
+
 def _doctor(
     config: str | None, flags: dict[str, object], *, target: str, timeout_s: float, as_json: bool
 ) -> None:
-    import json  # noqa: PLC0415 - see cli
-    from dataclasses import asdict  # noqa: PLC0415 - as above
-
-    from routing_service.cli.doctor_checks import Finding  # noqa: PLC0415 - as above
-    from routing_service.cli.failure import EXIT_FAILED  # noqa: PLC0415 - as above
-    from routing_service.settings.resolve import resolve_settings  # noqa: PLC0415 - as above
-    from routing_service.settings.rules import SettingsInvalid  # noqa: PLC0415 - as above
-    from routing_service.telemetry.call_log import configure_logging  # noqa: PLC0415 - as above
 
     # What a driver says of a fault is in the finding; its log lines would come in between.
     configure_logging("error", "auto")
@@ -110,8 +108,6 @@ def _doctor(
 
 def _looked_at(settings: Settings | None, target: str, timeout_s: float) -> Iterator[Finding]:
     """Make every check; one that fails in a way nobody thought of does not hide the others."""
-    from routing_service.cli import doctor_checks as checks  # noqa: PLC0415 - see cli
-
     made: list[Callable[[], Iterator[Finding]]] = [checks.machine]
     if settings is not None:
         known = settings
@@ -137,10 +133,6 @@ def _looked_at(settings: Settings | None, target: str, timeout_s: float) -> Iter
 
 
 def _print(found: list[Finding], problems: int) -> None:
-    from rich.table import Table  # noqa: PLC0415 - see cli
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    from routing_service.cli.screen import console  # noqa: PLC0415 - as above
 
     out = console()
     table = Table.grid(padding=(0, 2))

@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from agent_routing.v1 import admin_service_pb2 as admin_pb
 from agent_routing.v1.admin_service_pb2_grpc import AdminServiceStub
 from routing_service import __version__
+from routing_service.cli.credentials import given
 from routing_service.cli.screen import count_of
 from routing_service.registry.file import RegistryFileError, check_registry_file
 from routing_service.rpc.health import READINESS
@@ -298,10 +300,6 @@ def ports(settings: Settings) -> Iterator[Finding]:
 
 def server(target: str, timeout_s: float) -> Iterator[Finding]:
     """Ask the server that runs: whether it can serve, and whether it is what is installed here."""
-    from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415 - slow to import
-
-    from routing_service.cli.credentials import given  # noqa: PLC0415 - as above
-
     with given().channel(target) as channel:
         stub = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
         try:
@@ -330,8 +328,6 @@ def server(target: str, timeout_s: float) -> Iterator[Finding]:
 
 def _operators_view(channel: grpc.Channel, target: str, timeout_s: float) -> Iterator[Finding]:
     """Look at what only operators are told: release, registry, clock."""
-    from routing_service.cli.credentials import given  # noqa: PLC0415 - as above
-
     stub = AdminServiceStub(channel)
     metadata = given().metadata()
     try:

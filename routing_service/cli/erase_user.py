@@ -6,6 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
+from agent_routing.v1 import admin_service_pb2 as pb
+from routing_service.cli.operator_call import confirm, operating
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     JsonOption,
@@ -13,6 +15,8 @@ from routing_service.cli.options import (
     TargetOption,
     TenantOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place
 
 TIMEOUT_DEFAULT_S: Final = 60.0
 """What a server gives a call at the most, by its default: many sessions take their time."""
@@ -56,11 +60,6 @@ def erase_user(
     as_json: JsonOption = False,
 ) -> None:
     """Erase the content of all of a user's sessions."""
-    from agent_routing.v1 import admin_service_pb2 as pb  # noqa: PLC0415 - when it runs
-    from routing_service.cli.operator_call import confirm, operating  # noqa: PLC0415 - as above
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place  # noqa: PLC0415 - as above
-
     place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     with operating(place) as client:
         answer = None
@@ -79,8 +78,6 @@ def erase_user(
 
 def _told(answer: object) -> str:
     """Say how much it is."""
-    from agent_routing.v1 import admin_service_pb2 as pb  # noqa: PLC0415 - when it runs
-
     assert isinstance(answer, pb.EraseUserResponse)
     return (
         f"sessions: {answer.sessions_erased}, turns: {answer.turns_erased}, "

@@ -6,6 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
+from agent_routing.v1.admin_service_pb2 import ListEventsResponse
+from routing_service.cli.admin_answers import print_records
 from routing_service.cli.admin_options import (
     AgentOption,
     KindOption,
@@ -23,6 +25,8 @@ from routing_service.cli.options import (
     TenantOption,
     TimeoutOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 EVENTS_MAX_DEFAULT: Final = 200
 
@@ -68,15 +72,10 @@ def events(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """List what happened, and what was refused.
+    """List events and refused handoffs.
 
     The oldest first: events, and handoffs that the rules refused.
     """
-    from agent_routing.v1.admin_service_pb2 import ListEventsResponse  # noqa: PLC0415 - see cli
-    from routing_service.cli.admin_answers import print_records  # noqa: PLC0415 - as above
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
     if newest_first and not session:
         raise typer.BadParameter("--newest-first goes with a session; leave one of them")
     happened_from, happened_before = read_time("--since", since), read_time("--until", until)

@@ -7,11 +7,13 @@ from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.export_file import write_export
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TargetOption,
     TenantOption,
 )
+from routing_service.cli.server_call import Place, calling
 
 EXPORT_S_DEFAULT: Final = 600.0
 
@@ -44,13 +46,10 @@ def export_user(
         bool, typer.Option("--json", help="Tell errors as JSON, too; the lines always are.")
     ] = False,
 ) -> None:
-    """Export all that is kept about a user.
+    """Export all data stored about a user.
 
     Sessions, tasks, turns and audit: a line of JSON for each.
     """
-    from routing_service.cli.export_file import write_export  # noqa: PLC0415 - see cli
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
     place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     with calling(place) as client:
         write_export(client.export_user(user, timeout=timeout), output)

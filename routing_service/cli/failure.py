@@ -49,7 +49,7 @@ class CommandFailed(Exception):
 
 def call_failed(error: RoutingError, target: str, *, as_json: bool) -> CommandFailed:
     """Return a failed call as a failed command."""
-    from agent_routing.errors import Unauthenticated, Unavailable, Unimplemented  # noqa: PLC0415 - see the module's docstring
+    from agent_routing.errors import Unauthenticated, Unavailable, Unimplemented  # noqa: PLC0415 - it imports gRPC
 
     message = error.message
     if isinstance(error, Unavailable) and not error.reason:

@@ -7,6 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.answers import print_handoff, refused_rules
+from routing_service.cli.failure import EXIT_FAILED
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -20,6 +22,8 @@ from routing_service.cli.options import (
     TimeoutOption,
     UserOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 
 class HandoffMode(enum.StrEnum):
@@ -105,12 +109,7 @@ def handoff(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a session to an agent, if the rules allow it."""
-    from routing_service.cli.answers import print_handoff, refused_rules  # noqa: PLC0415 - when it runs
-    from routing_service.cli.failure import EXIT_FAILED  # noqa: PLC0415 - as above
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
+    """Hand a session to an agent, if the rules allow it."""
     with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
         answer = client.set_active_agent(
             session,

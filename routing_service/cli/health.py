@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+import grpc
 import typer
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from routing_service.cli.credentials import given
+from routing_service.cli.failure import CommandFailed
 from routing_service.cli.options import TARGET_DEFAULT, TargetOption, TimeoutOption
 
 EPILOG: Final = """\b
@@ -39,13 +43,7 @@ def health(
     target: TargetOption = TARGET_DEFAULT,
     timeout_s: TimeoutOption = HEALTH_TIMEOUT_S,
 ) -> None:
-    """Ask a server whether it can serve, as probes and scripts do."""
-    import grpc  # noqa: PLC0415 - when it runs
-    from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415 - as above
-
-    from routing_service.cli.credentials import given  # noqa: PLC0415 - as above
-    from routing_service.cli.failure import CommandFailed  # noqa: PLC0415 - as above
-
+    """Ask a server whether it is ready, as probes do."""
     service = "" if live else "agent_routing.v1.RoutingService"
     with given().channel(target) as channel:
         try:

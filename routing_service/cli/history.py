@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Final
 
 import typer
 
+from agent_routing.v1.routing_service_pb2 import ListTurnsResponse
+from routing_service.cli.answers import print_turns
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -16,6 +19,8 @@ from routing_service.cli.options import (
     TimeoutOption,
     UserOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 EPILOG: Final = """\b
 Examples:
@@ -51,13 +56,6 @@ def history(
     as_json: JsonOption = False,
 ) -> None:
     """Show a session's turns: who said what, and why."""
-    from itertools import islice  # noqa: PLC0415 - when it runs
-
-    from agent_routing.v1.routing_service_pb2 import ListTurnsResponse  # noqa: PLC0415 - as above
-    from routing_service.cli.answers import print_turns  # noqa: PLC0415 - as above
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
     with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
         turns = client.list_turns(
             session,

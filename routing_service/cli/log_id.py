@@ -7,6 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.failure import EXIT_USAGE, CommandFailed
+from routing_service.telemetry.log_privacy import IdHashes, LogKeyInvalid, read_key
+
 EPILOG: Final = """\b
 Examples:
   agent-routing log-id chat-42 --key-file log-ids.key
@@ -24,14 +27,7 @@ def log_id(
     *,
     key_file: Annotated[Path, typer.Option("--key-file", help="The servers' key file.")],
 ) -> None:
-    """Tell what ids are called in a log whose ids are hashed."""
-    from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415 - when it runs
-    from routing_service.telemetry.log_privacy import (  # noqa: PLC0415 - as above
-        IdHashes,
-        LogKeyInvalid,
-        read_key,
-    )
-
+    """Print the hash that stands for an id in a log."""
     try:
         hashes = IdHashes(read_key(str(key_file)))
     except LogKeyInvalid as error:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.failure import EXIT_USAGE, CommandFailed
 from routing_service.cli.options import PlainJsonOption
+from routing_service.storage.migrate_store import migrate_store
+from routing_service.storage.open_store import StoreUrlInvalid
+from routing_service.storage.store import StoreError
+from routing_service.telemetry.call_log import configure_logging
 
 EPILOG: Final = """\b
 A server brings the tables up to date as it starts, if its user may. Where it
@@ -42,16 +49,7 @@ def migrate(
     ] = "",
     as_json: PlainJsonOption = False,
 ) -> None:
-    """Bring a store's tables up to date. Safe to repeat, and beside servers that run."""
-    import asyncio  # noqa: PLC0415 - when it runs
-    import json  # noqa: PLC0415 - as above
-
-    from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415 - as above
-    from routing_service.storage.migrate_store import migrate_store  # noqa: PLC0415 - as above
-    from routing_service.storage.open_store import StoreUrlInvalid  # noqa: PLC0415 - as above
-    from routing_service.storage.store import StoreError  # noqa: PLC0415 - as above
-    from routing_service.telemetry.call_log import configure_logging  # noqa: PLC0415 - as above
-
+    """Bring a store's schema up to date. Safe to repeat, and beside servers that run."""
     # The driver's own words for what went wrong; what goes well is told below.
     configure_logging("error", "auto")
     try:

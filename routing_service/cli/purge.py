@@ -8,12 +8,14 @@ from typing import Annotated, Final
 
 import typer
 
+from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.cli.erase_user import (
     TIMEOUT_DEFAULT_S,
     DryRunOption,
     LongTimeoutOption,
     YesOption,
 )
+from routing_service.cli.operator_call import confirm, operating
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     JsonOption,
@@ -21,6 +23,8 @@ from routing_service.cli.options import (
     TargetOption,
     TenantOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place
 
 _AGE: Final = re.compile(r"(?P<count>\d{1,6})(?P<unit>[hdw])\Z")
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
@@ -76,12 +80,7 @@ def purge(
     timeout: LongTimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove sessions that nobody has used for long."""
-    from agent_routing.v1 import admin_service_pb2 as pb  # noqa: PLC0415 - when it runs
-    from routing_service.cli.operator_call import confirm, operating  # noqa: PLC0415 - as above
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place  # noqa: PLC0415 - as above
-
+    """Remove sessions that have not been used for long."""
     until = _time(older_than, before)
     if tenant and all_tenants:
         raise typer.BadParameter("--tenant and --all-tenants say different things; use one")
@@ -124,8 +123,6 @@ SESSIONS_PER_CALL: Final = 1_000
 
 def _told(answer: object) -> str:
     """Say how many."""
-    from agent_routing.v1 import admin_service_pb2 as pb  # noqa: PLC0415 - when it runs
-
     assert isinstance(answer, pb.PurgeSessionsResponse)
     return f"sessions: {answer.sessions_purged}{', and there are more' if answer.more else ''}"
 

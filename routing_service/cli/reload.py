@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.admin_answers import print_reloaded
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -13,6 +14,8 @@ from routing_service.cli.options import (
     TargetOption,
     TimeoutOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 EPILOG: Final = """\b
 Examples:
@@ -30,11 +33,7 @@ def reload(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a server read its registry file again."""
-    from routing_service.cli.admin_answers import print_reloaded  # noqa: PLC0415 - see cli
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
+    """Make a server read its registry file again."""
     with calling(Place(target=target, tenant="", timeout_s=timeout, as_json=as_json)) as client:
         answer = client.reload_agents(validate_only=validate_only)
     if as_json:

@@ -13,6 +13,7 @@ from routing_service.cli.options import (
     PlainJsonOption,
     TenantOption,
 )
+from routing_service.cli.replay_run import Asked, run_replay
 from routing_service.replay.choices import (
     CONCURRENCY_DEFAULT,
     CONCURRENCY_MAX,
@@ -205,15 +206,13 @@ def replay(
     tenant: TenantOption = "",
     as_json: PlainJsonOption = False,
 ) -> None:
-    """Play recorded dialogues; count what routing did.
+    """Replay recorded dialogues and count what routing did.
 
     Every user turn is a Route, every agent turn a CompleteTurn with its
     outcome. --policy and --switch say how the registry of a corpus is made;
     with --agents or --target the registry is as it is, and they say how wrong
     dispatches are mended and counted.
     """
-    from routing_service.cli.replay_run import Asked, run_replay  # noqa: PLC0415 - when it runs
-
     run_replay(
         Asked(
             files=tuple(files),

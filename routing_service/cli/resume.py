@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.admin_answers import print_resumed
+from routing_service.cli.failure import CommandFailed
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -17,9 +19,8 @@ from routing_service.cli.options import (
     TimeoutOption,
     UserOption,
 )
-
-if TYPE_CHECKING:
-    from routing_service.cli.server_call import Place
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 
 class Decision(enum.StrEnum):
@@ -84,8 +85,6 @@ def resume(
 
     Its agent goes on, either way, and is told what was decided.
     """
-    from routing_service.cli.server_call import Place  # noqa: PLC0415 - see cli
-
     place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     _decide(place, session, decision, request=request, task=task, comment=comment, user=user)
 
@@ -103,8 +102,6 @@ def approve(
     as_json: JsonOption = False,
 ) -> None:
     """Approve what a paused task waits for."""
-    from routing_service.cli.server_call import Place  # noqa: PLC0415 - see cli
-
     place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     chosen = Decision.APPROVE
     _decide(place, session, chosen, request=request, task=task, comment=comment, user=user)
@@ -123,8 +120,6 @@ def reject(
     as_json: JsonOption = False,
 ) -> None:
     """Reject what a paused task waits for."""
-    from routing_service.cli.server_call import Place  # noqa: PLC0415 - see cli
-
     place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     chosen = Decision.REJECT
     _decide(place, session, chosen, request=request, task=task, comment=comment, user=user)
@@ -140,10 +135,6 @@ def _decide(
     comment: str,
     user: str,
 ) -> None:
-    from routing_service.cli.admin_answers import print_resumed  # noqa: PLC0415 - see cli
-    from routing_service.cli.failure import CommandFailed  # noqa: PLC0415 - as above
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import calling  # noqa: PLC0415 - as above
 
     with calling(place) as client:
         if not (request and task):

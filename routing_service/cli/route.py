@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.answers import print_routed
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -20,6 +21,8 @@ from routing_service.cli.options import (
     TimeoutOption,
     UserOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 NEW_SESSION = "-"
 
@@ -63,11 +66,7 @@ def route(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Send a user's message, and see which agent it is for and why."""
-    from routing_service.cli.answers import print_routed  # noqa: PLC0415 - when it runs
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
+    """Send a user's message; see which agent gets it and why."""
     with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
         result = client.route(
             text,

@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from datetime import UTC
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import typer
 from google.protobuf import json_format
+from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -23,9 +24,6 @@ from rich.text import Text
 
 from agent_routing.v1.agent_pb2 import Agent
 from routing_service.telemetry.terminal_text import seen, seen_json
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import EnumDescriptor
 
 PIPE_COLUMNS: Final = 100
 """The width of tables where there is no terminal to ask."""

@@ -13,7 +13,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from routing_service.settings.resolve import CONFIG_VARIABLE
+from routing_service.cli.failure import EXIT_USAGE
+from routing_service.settings.resolve import CONFIG_VARIABLE, resolve_settings
+from routing_service.settings.rules import SettingsInvalid
 from routing_service.settings.setting_forms import Setting, Switch
 from routing_service.settings.settings import SETTINGS
 
@@ -36,7 +38,7 @@ Examples:
 """
 
 
-def make_serve() -> Callable[..., None]:
+def _make_serve() -> Callable[..., None]:
     """Return the command, with an option for each setting."""
 
     def serve(config: str | None, *, explain: bool, **flags: object) -> None:
@@ -100,10 +102,6 @@ def _annotation(setting: Setting) -> Any:
 
 
 def _serve(config: str | None, flags: dict[str, object], *, explain: bool) -> None:
-    from routing_service.cli.failure import EXIT_USAGE  # noqa: PLC0415 - when it runs
-    from routing_service.settings.resolve import resolve_settings  # noqa: PLC0415 - as above
-    from routing_service.settings.rules import SettingsInvalid  # noqa: PLC0415 - as above
-
     try:
         resolved = resolve_settings(flags, os.environ, config)
     except SettingsInvalid as error:
@@ -116,6 +114,9 @@ def _serve(config: str | None, flags: dict[str, object], *, explain: bool) -> No
         for setting in resolved.explain():
             typer.echo(f"{setting.name} = {setting.value!r}  ({setting.source})")
         return
-    from routing_service.server import process  # noqa: PLC0415 - gRPC is not needed to refuse
+    from routing_service.server import process  # noqa: PLC0415 - refusing settings needs no gRPC
 
     sys.exit(process.run(resolved.settings))
+
+
+serve: Final = _make_serve()

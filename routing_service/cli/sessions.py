@@ -7,6 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
+from agent_routing.v1.admin_service_pb2 import ListSessionsResponse
+from agent_routing.v1.task_pb2 import TaskStatus
+from routing_service.cli.admin_answers import print_sessions
 from routing_service.cli.admin_options import (
     MaxOption,
     OnlyChannelOption,
@@ -23,6 +26,8 @@ from routing_service.cli.options import (
     TenantOption,
     TimeoutOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 SESSIONS_MAX_DEFAULT: Final = 100
 
@@ -78,16 +83,10 @@ def sessions(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """List sessions: who has each.
+    """List sessions and the agent that has each.
 
     --since and --until go by the time when a session last changed.
     """
-    from agent_routing.v1.admin_service_pb2 import ListSessionsResponse  # noqa: PLC0415 - see cli
-    from agent_routing.v1.task_pb2 import TaskStatus  # noqa: PLC0415 - as above
-    from routing_service.cli.admin_answers import print_sessions  # noqa: PLC0415 - as above
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
     changed_from, changed_before = read_time("--since", since), read_time("--until", until)
     answer = ListSessionsResponse()
     with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:

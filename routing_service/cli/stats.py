@@ -13,6 +13,8 @@ from routing_service.cli.admin_options import (
     UntilOption,
     read_time,
 )
+from routing_service.cli.failure import CommandFailed
+from routing_service.cli.handoff_drawing import draw_handoffs
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     JsonOption,
@@ -20,6 +22,9 @@ from routing_service.cli.options import (
     TenantOption,
     TimeoutOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
+from routing_service.cli.stats_report import print_stats
 
 STATS_S_DEFAULT: Final = 30.0
 """A year is read in days, and what is due is counted first: longer than other calls may take."""
@@ -54,16 +59,11 @@ def stats(
     timeout: TimeoutOption = STATS_S_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how routing does: who hands to whom.
+    """Show routing figures: handoffs, refusals, stuck users.
 
     Calls saved, handoffs, refusals, stuck users, and each agent's figures. Times are rounded to
     whole hours. docs/analytics.md says what each figure counts.
     """
-    from routing_service.cli.failure import CommandFailed  # noqa: PLC0415 - see cli
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-    from routing_service.cli.stats_report import print_stats  # noqa: PLC0415 - as above
-
     if all_tenants and tenant:
         raise typer.BadParameter("--tenant and --all-tenants say different things; use one")
     if svg is not None and as_json:
@@ -77,8 +77,6 @@ def stats(
             {} if svg is None else {agent.agent_id: agent for agent in client.list_agents().agents}
         )
     if svg is not None:
-        from routing_service.cli.handoff_drawing import draw_handoffs  # noqa: PLC0415 - as above
-
         try:
             svg.write_text(draw_handoffs(answer, names), encoding="utf-8")
         except OSError as error:

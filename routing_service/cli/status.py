@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from routing_service.cli.answers import print_status
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -14,6 +15,8 @@ from routing_service.cli.options import (
     TimeoutOption,
     UserOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 EPILOG: Final = """\b
 Examples:
@@ -31,11 +34,7 @@ def status(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a session stands: who has it, who waits for what."""
-    from routing_service.cli.answers import print_status  # noqa: PLC0415 - when it runs
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
+    """Show a session: which agent has it, and what is pending."""
     with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
         answer = client.status(session, user_id=user)
     if as_json:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.admin_answers import print_switched
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -16,6 +17,8 @@ from routing_service.cli.options import (
     TenantOption,
     TimeoutOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 
 
 class OnOff(enum.StrEnum):
@@ -50,10 +53,6 @@ def stickiness(
 
     On all replicas, within a second; no session loses its state.
     """
-    from routing_service.cli.admin_answers import print_switched  # noqa: PLC0415 - see cli
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
     if all_tenants and tenant:
         raise typer.BadParameter("--tenant and --all-tenants say different things; use one")
     with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:

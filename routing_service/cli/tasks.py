@@ -6,6 +6,9 @@ from typing import Annotated, Final
 
 import typer
 
+from agent_routing.v1.routing_service_pb2 import ListTasksResponse
+from agent_routing.v1.task_pb2 import TaskStatus
+from routing_service.cli.admin_answers import print_tasks
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -16,6 +19,8 @@ from routing_service.cli.options import (
     TimeoutOption,
     UserOption,
 )
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import Place, calling
 from routing_service.cli.sessions import TaskStatusWord
 
 EPILOG: Final = """\b
@@ -40,13 +45,7 @@ def tasks(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """List a session's tasks, and how each stands."""
-    from agent_routing.v1.routing_service_pb2 import ListTasksResponse  # noqa: PLC0415 - see cli
-    from agent_routing.v1.task_pb2 import TaskStatus  # noqa: PLC0415 - as above
-    from routing_service.cli.admin_answers import print_tasks  # noqa: PLC0415 - as above
-    from routing_service.cli.screen import print_json  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
+    """List a session's tasks and their status."""
     statuses = [TaskStatus.Value(f"TASK_STATUS_{each.name}") for each in status or ()]
     with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
         found = list(client.list_tasks(session, user_id=user, statuses=statuses))

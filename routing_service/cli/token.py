@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+
+from routing_service.auth import claims
+from routing_service.auth.caller import SCOPES, SignInRefused, is_tenant
+from routing_service.auth.development import KeyUnusable, make_token, read_or_make_key
+from routing_service.cli.failure import EXIT_USAGE, CommandFailed
 
 DEFAULT_KEY: Final = "var/development.key"
 LASTS_DEFAULT: Final = "12h"
@@ -85,17 +91,6 @@ def token(
     ] = DEFAULT_KEY,
 ) -> None:
     """Print a signed token, for --sign-in development."""
-    from pathlib import Path  # noqa: PLC0415 - when it runs
-
-    from routing_service.auth import claims  # noqa: PLC0415 - as above
-    from routing_service.auth.caller import SCOPES, SignInRefused, is_tenant  # noqa: PLC0415
-    from routing_service.auth.development import (  # noqa: PLC0415
-        KeyUnusable,
-        make_token,
-        read_or_make_key,
-    )
-    from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415
-
     found = _LASTS.fullmatch(lasts)
     if found is None:
         raise typer.BadParameter(f'--lasts "{lasts}" is no time; write 90s, 30m, 12h or 30d')

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+import threading
+import time
+from contextlib import ExitStack
+from typing import Annotated, Final
 
 import typer
+from rich.live import Live
 
+from agent_routing import Admin, errors
+from routing_service.cli.failure import EXIT_INTERRUPTED
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -13,12 +19,9 @@ from routing_service.cli.options import (
     TenantOption,
     TimeoutOption,
 )
-
-if TYPE_CHECKING:
-    import threading
-
-    from agent_routing import Admin
-    from routing_service.cli.top_screen import TopState
+from routing_service.cli.screen import console
+from routing_service.cli.server_call import Place, calling
+from routing_service.cli.top_screen import TopState
 
 FRAMES_A_SECOND: Final = 2
 STATS_EVERY_S: Final = 5.0
@@ -50,21 +53,10 @@ def top(
     target: TargetOption = TARGET_DEFAULT,
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
 ) -> None:
-    """Show what goes on now: messages, agents, refusals, events.
+    """Show live activity: messages, agents, refusals, events.
 
     Until Ctrl-C, or for --seconds. It needs the right to watch all sessions.
     """
-    import threading  # noqa: PLC0415 - see cli
-    import time  # noqa: PLC0415 - as above
-    from contextlib import ExitStack  # noqa: PLC0415 - as above
-
-    from rich.live import Live  # noqa: PLC0415 - as above
-
-    from routing_service.cli.failure import EXIT_INTERRUPTED  # noqa: PLC0415 - as above
-    from routing_service.cli.screen import console  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-    from routing_service.cli.top_screen import TopState  # noqa: PLC0415 - as above
-
     state = TopState(target)
     ended = threading.Event()
     threads: list[threading.Thread] = []
@@ -107,10 +99,6 @@ def top(
 
 def _watch(client: Admin, state: TopState, ended: threading.Event) -> None:
     """Tell the screen of every change, for as long as it is there."""
-    import time  # noqa: PLC0415 - see cli
-
-    from agent_routing import errors  # noqa: PLC0415 - as above
-
     try:
         for message in client.watch_events(away_timeout=AWAY_S_MAX):
             state.changed(message.change, message.tenant, time.time())
@@ -124,10 +112,6 @@ def _watch(client: Admin, state: TopState, ended: threading.Event) -> None:
 
 def _count(client: Admin, state: TopState, ended: threading.Event, timeout_s: float) -> None:
     """Bring the totals up to date now and then, and say whether the server answers."""
-    import time  # noqa: PLC0415 - see cli
-
-    from agent_routing import errors  # noqa: PLC0415 - as above
-
     gone_since = 0.0
     while not ended.wait(STATS_EVERY_S):
         try:

@@ -7,15 +7,16 @@ from typing import Annotated, Final
 import typer
 
 from routing_service.cli.options import CorpusAgentsOption, PlainJsonOption, StoreOption
+from routing_service.cli.topics_run import Evaluation, run_calibrate, run_evaluate
 from routing_service.replay.choices import TOPIC_THRESHOLD_DEFAULT
 
 EVALUATE_EPILOG: Final = """\b
 Plays dialogues against the model that ships, with no server; for their form see
 agent-routing replay --help. Each figure is of the messages whose owner the
 record shows; ranges are 95 % intervals that know that turns of one dialogue are
-alike. Wrong dispatches are mended at once, as by an agent that hands over; stuck
-is what becomes of users where nobody does. Seen are the agents that the model
-was trained on.
+alike. Wrong dispatches are corrected at once, as if the agent had handed over;
+stuck counts the users left with the wrong agent without that. "Seen" are the
+agents that the model was trained on.
 
 \b
 Examples:
@@ -25,10 +26,10 @@ Examples:
 """
 
 CALIBRATE_EPILOG: Final = """\b
-Reads what a service has stored: a message is for whoever had it in the end, by
-a handoff or by answering it, or as the user said who answered a suggestion.
-Nothing is written and nothing is trained. The table says for each threshold
-what it would have done with these messages; > marks the registry's own.
+Reads a service's stored conversations. A message belongs to the agent that had
+it in the end, by a handoff, by answering it, or because the user accepted or
+declined a suggestion. Nothing is written or trained. The table shows for each
+threshold what it would have done with these messages; > marks the registry's.
 
 \b
 Examples:
@@ -36,10 +37,18 @@ Examples:
   agent-routing topics calibrate --store postgres://db/chat --agents new.yaml --days 30
 """
 
+EPILOG: Final = """\b
+Examples:
+  agent-routing topics evaluate mine.jsonl --agents agents.yaml
+  agent-routing topics calibrate --store sqlite:///var/routing.db --agents agents.yaml
+"""
+
 topics: Final = typer.Typer(
     name="topics",
-    help="See how well topics are noticed, and by which threshold.",
+    help="Measure topic detection, and choose its threshold.",
+    epilog=EPILOG,
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 
@@ -101,12 +110,7 @@ def evaluate(
     ] = None,
     as_json: PlainJsonOption = False,
 ) -> None:
-    """Hold topic detection against recorded dialogues."""
-    from routing_service.cli.topics_run import (  # noqa: PLC0415 - when it runs
-        Evaluation,
-        run_evaluate,
-    )
-
+    """Evaluate topic detection on recorded dialogues."""
     run_evaluate(
         Evaluation(
             files=tuple(files),
@@ -148,7 +152,5 @@ def calibrate(
     ] = None,
     as_json: PlainJsonOption = False,
 ) -> None:
-    """Say what other thresholds would have done with a service's own conversations."""
-    from routing_service.cli.topics_run import run_calibrate  # noqa: PLC0415 - when it runs
-
+    """Show what other thresholds would have done with stored conversations."""
     run_calibrate(store, agents, detector, tenant, days, as_json=as_json)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+import dataclasses
+import json
+from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.failure import CommandFailed
 from routing_service.cli.options import StoreOption
-
-if TYPE_CHECKING:
-    from routing_service.stored_data.verification import Report, StoreReport
+from routing_service.cli.store_call import run_on_store
+from routing_service.storage.open_store import open_store_to_read
+from routing_service.stored_data.verification import (
+    Report,
+    SessionReport,
+    StoreReport,
+    verify_store,
+)
 
 EPILOG: Final = """\b
 Of each session: its revisions have no gaps, every request id leads to the
@@ -39,10 +47,7 @@ def verify(
         bool, typer.Option("--json", help="Print a line of JSON for each session and tenant.")
     ] = False,
 ) -> None:
-    """Check all that a store holds; print hashes to compare by."""
-    from routing_service.cli.failure import CommandFailed  # noqa: PLC0415 - when it runs
-    from routing_service.cli.store_call import run_on_store  # noqa: PLC0415 - as above
-
+    """Verify a store's data, and print hashes to compare."""
     total = run_on_store(_verify(store, quiet=quiet, as_json=as_json))
     if total.damaged:
         raise CommandFailed(
@@ -52,11 +57,6 @@ def verify(
 
 
 async def _verify(store: str, *, quiet: bool, as_json: bool) -> StoreReport:
-    from routing_service.storage.open_store import open_store_to_read  # noqa: PLC0415 - as above
-    from routing_service.stored_data.verification import (  # noqa: PLC0415 - as above
-        StoreReport,
-        verify_store,
-    )
 
     opened = await open_store_to_read(store)
     try:
@@ -72,8 +72,6 @@ async def _verify(store: str, *, quiet: bool, as_json: bool) -> StoreReport:
 
 
 def _as_json(report: Report) -> str:
-    import dataclasses  # noqa: PLC0415 - when it runs
-    import json  # noqa: PLC0415 - as above
 
     fields = dataclasses.asdict(report)
     key = fields.pop("key", None)
@@ -83,10 +81,6 @@ def _as_json(report: Report) -> str:
 
 
 def _as_text(report: Report) -> str:
-    from routing_service.stored_data.verification import (  # noqa: PLC0415 - when it runs
-        SessionReport,
-        StoreReport,
-    )
 
     if isinstance(report, StoreReport):
         return (

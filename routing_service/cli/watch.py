@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.admin_answers import known_kinds, print_change
 from routing_service.cli.admin_options import KindOption
+from routing_service.cli.failure import EXIT_INTERRUPTED
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
@@ -15,6 +18,8 @@ from routing_service.cli.options import (
     TimeoutOption,
     UserOption,
 )
+from routing_service.cli.screen import json_line
+from routing_service.cli.server_call import Place, calling
 
 EPILOG: Final = """\b
 Examples:
@@ -64,13 +69,6 @@ def watch(
 
     --timeout says how long the server may be away before it gives up.
     """
-    from itertools import islice  # noqa: PLC0415 - see cli
-
-    from routing_service.cli.admin_answers import known_kinds, print_change  # noqa: PLC0415 - as above
-    from routing_service.cli.failure import EXIT_INTERRUPTED  # noqa: PLC0415 - as above
-    from routing_service.cli.screen import json_line  # noqa: PLC0415 - as above
-    from routing_service.cli.server_call import Place, calling  # noqa: PLC0415 - as above
-
     if not session and (after is not None or user):
         raise typer.BadParameter("--after and --user go with a session; name one")
     if session and from_beginning and after is not None:

@@ -12,12 +12,13 @@ import pytest
 from agent_routing import Client
 from routing_service import __version__
 from routing_service.cli import main
-from routing_service.cli.app import app
+from routing_service.cli.app import COMMANDS as TABLE
+from routing_service.cli.app import load_command
 from routing_service.cli.embedded_server import server_in_thread
 from routing_service.examples import EXAMPLES
 from routing_service.settings.settings import SETTINGS
 
-COMMANDS = tuple(command.name for command in app.registered_commands)
+COMMANDS = tuple(row.name for row in TABLE)
 
 
 @pytest.fixture(scope="module")
@@ -374,14 +375,49 @@ def test_version_is_the_distributions(run):
 def test_help_imports_neither_grpc_nor_tables():
     """They cost more than the rest of the command together, and help needs none of them."""
     heavy = ("grpc", "google.protobuf", "rich", "aiosqlite", "ruamel", "jsonschema")
-    code = f"import sys, routing_service.cli.app; print(*(set({heavy!r}) & set(sys.modules)))"
-    loaded = subprocess.run(
+    code = f"""
+import atexit, sys
+from routing_service.cli import main
+atexit.register(lambda: print("loaded:", *(set({heavy!r}) & set(sys.modules))))
+main()
+"""
+    for asked in (["--help"], ["serve", "--help"], ["serve", "--explain", "--agents", "x.yaml"]):
+        shown = subprocess.run(
+            [sys.executable, "-c", code, *asked], check=True, capture_output=True, text=True
+        )
+        assert len(shown.stdout.splitlines()) > 10
+        assert shown.stdout.splitlines()[-1] == "loaded:", asked
+
+
+def test_completion_of_a_command_imports_no_command(tmp_path):
+    """A person waits for it, key by key."""
+    code = """
+import sys
+from routing_service.cli import main
+try:
+    main()
+finally:
+    print("imported:", *(name for name in sys.modules if name == "routing_service.cli.stats"))
+"""
+    completing = {
+        "_AGENT_ROUTING_COMPLETE": "complete_bash",
+        "COMP_WORDS": "agent-routing sta",
+        "COMP_CWORD": "1",
+    }
+    shown = subprocess.run(
         [sys.executable, "-c", code],
+        env=os.environ | completing,
         check=True,
         capture_output=True,
         text=True,
     )
-    assert loaded.stdout.split() == []
+    assert shown.stdout.split() == ["status", "stats", "imported:"]
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_list_of_commands_says_what_each_command_says_of_itself(row):
+    """The list is shown without importing the commands, so it has their first sentences again."""
+    assert load_command(row.name).get_short_help_str(limit=100) == row.summary
 
 
 def test_serve_has_a_flag_for_every_setting(run):
