@@ -86,12 +86,14 @@ format: $(INSTALLED) ## format, and mend what ruff can mend by itself
 	$(BIN)/ruff format .
 
 .PHONY: protos
-protos: $(INSTALLED) ## generate clients/python/agent_routing/v1 from protos/
+protos: $(INSTALLED) ## generate from protos/: messages and stubs, and the clients' error classes
 	@$(BIN)/python scripts/make_protos.py
+	@$(BIN)/python scripts/make_errors.py
 
 .PHONY: protos-check
 protos-check: $(INSTALLED) ## check that the generated code is what protos/ generates
 	@$(BIN)/python scripts/make_protos.py --check
+	@$(BIN)/python scripts/make_errors.py --check
 
 .PHONY: stubs
 stubs: $(INSTALLED) ## generate the contract's code for the other clients; needs their toolchains

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf import descriptor_pb2
+from google.rpc import code_pb2
 from mkdocs.structure.files import File
 from typer.testing import CliRunner
 
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from routing_service.cli.app import COMMANDS, app, load_command  # noqa: E402 - the tree's own, wherever mkdocs runs
+# The tree's own, wherever mkdocs runs.
+from agent_routing.v1.error_reason_options_pb2 import error_reason  # noqa: E402
+from routing_service.cli.app import COMMANDS, app, load_command  # noqa: E402
 from routing_service.settings.settings import SETTINGS  # noqa: E402
 
 log: Final = logging.getLogger("mkdocs.hooks.docs_site")
@@ -332,6 +335,18 @@ def messages_page() -> str:
     return "\n".join(lines)
 
 
+def reason_options(value: descriptor_pb2.EnumValueDescriptorProto) -> str:
+    """Return what the options of an error reason say; empty for the value that has none."""
+    options = value.options.Extensions[error_reason]
+    if not options.remedy:
+        return ""
+    repeat = "yes" if options.retryable else "no"
+    code = code_pb2.Code.Name(options.code)
+    return (
+        f"\n\n**Code:** {code}\n\n**Retryable:** {repeat}\n\n**Remedy:** {escaped(options.remedy)}"
+    )
+
+
 def errors_page() -> str:
     """Return the page of the error reasons, a heading each, so that they can be linked."""
     lines = ["# Errors\n"]
@@ -343,8 +358,9 @@ def errors_page() -> str:
             lines.append(f"{escaped(comments[5, number])}\n\n## ErrorReason\n")
             for index, value in enumerate(enum.value):
                 text = escaped(comments[5, number, 2, index])
-                for word in ("Metadata:", "Remedy:", "Example:"):
-                    text = text.replace(f" {word}", f"\n\n**{word}**")
+                for word in ("Metadata:", "Example:"):
+                    text = re.sub(rf"\s+{word}", f"\n\n**{word}**", text)
+                text += reason_options(value)
                 lines.append(f"### {value.name.removeprefix('ERROR_REASON_')}\n\n{text}\n")
     return "\n".join(lines)
 

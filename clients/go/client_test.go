@@ -450,7 +450,7 @@ func TestAWatchGivesUpWhenTheServiceStaysAway(t *testing.T) {
 }
 
 func TestEveryReasonOfTheContractHasAName(t *testing.T) {
-	source, err := os.ReadFile("errors.go")
+	source, err := os.ReadFile("reasons.go")
 	if err != nil {
 		t.Fatal(err)
 	}

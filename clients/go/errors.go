@@ -24,43 +24,6 @@ type Reason string
 // Error returns the reason's name.
 func (r Reason) Error() string { return string(r) }
 
-// The reasons of the contract.
-const (
-	MalformedRequest  Reason = "MALFORMED_REQUEST"
-	InvalidField      Reason = "INVALID_FIELD"
-	UnknownSession    Reason = "UNKNOWN_SESSION"
-	UnknownAgent      Reason = "UNKNOWN_AGENT"
-	UnknownTask       Reason = "UNKNOWN_TASK"
-	UnknownRequest    Reason = "UNKNOWN_REQUEST"
-	UnknownSuggestion Reason = "UNKNOWN_SUGGESTION"
-	HandoffRefused    Reason = "HANDOFF_REFUSED"
-	RequestNotOpen    Reason = "REQUEST_NOT_OPEN"
-	TaskNotPaused     Reason = "TASK_NOT_PAUSED"
-	TaskClosed        Reason = "TASK_CLOSED"
-	TaskOpen          Reason = "TASK_OPEN"
-	TurnOpen          Reason = "TURN_OPEN"
-	AgentUnavailable  Reason = "AGENT_UNAVAILABLE"
-	SessionErased     Reason = "SESSION_ERASED"
-	RevisionMismatch  Reason = "REVISION_MISMATCH"
-	RequestIDReused   Reason = "REQUEST_ID_REUSED"
-	DeadlinePassed    Reason = "DEADLINE"
-	Unauthenticated   Reason = "UNAUTHENTICATED"
-	OwnerMismatch     Reason = "OWNER_MISMATCH"
-	ScopeMissing      Reason = "SCOPE_MISSING"
-	Overloaded        Reason = "OVERLOADED"
-	TooLarge          Reason = "TOO_LARGE"
-	WatchTooSlow      Reason = "WATCH_TOO_SLOW"
-	RevisionCompacted Reason = "REVISION_COMPACTED"
-	StoreUnavailable  Reason = "STORE_UNAVAILABLE"
-	SchemaTooNew      Reason = "SCHEMA_TOO_NEW"
-	StateCorrupt      Reason = "STATE_CORRUPT"
-	Internal          Reason = "INTERNAL"
-	NotImplemented    Reason = "NOT_IMPLEMENTED"
-	ShuttingDown      Reason = "SHUTTING_DOWN"
-	RegistryInvalid   Reason = "REGISTRY_INVALID"
-	SignInUnavailable Reason = "SIGN_IN_UNAVAILABLE"
-)
-
 // Violation is one field that is bad, or one rule that refused.
 type Violation struct {
 	// Name is the field's path ("items[2].uri") or the rule's name ("entitled").
@@ -118,27 +81,6 @@ func (e *RoutingError) Is(target error) bool {
 	return ok && reason == e.Reason
 }
 
-// As gives the error as the type of its reason.
-func (e *RoutingError) As(target any) bool {
-	switch wanted := target.(type) {
-	case **InvalidFieldError:
-		return as(e, InvalidField, func() { *wanted = &InvalidFieldError{e} })
-	case **HandoffRefusedError:
-		return as(e, HandoffRefused, func() { *wanted = &HandoffRefusedError{e} })
-	case **RevisionMismatchError:
-		return as(e, RevisionMismatch, func() { *wanted = &RevisionMismatchError{e} })
-	case **TaskOpenError:
-		return as(e, TaskOpen, func() { *wanted = &TaskOpenError{e} })
-	case **TurnOpenError:
-		return as(e, TurnOpen, func() { *wanted = &TurnOpenError{e} })
-	case **RevisionCompactedError:
-		return as(e, RevisionCompacted, func() { *wanted = &RevisionCompactedError{e} })
-	case **ScopeMissingError:
-		return as(e, ScopeMissing, func() { *wanted = &ScopeMissingError{e} })
-	}
-	return false
-}
-
 func as(e *RoutingError, reason Reason, set func()) bool {
 	if e.Reason != reason {
 		return false
@@ -156,54 +98,6 @@ func (e *RoutingError) number(key string) (int64, bool) {
 	value, err := strconv.ParseInt(e.Metadata[key], 10, 64)
 	return value, err == nil
 }
-
-// InvalidFieldError is a RoutingError with the reason InvalidField.
-type InvalidFieldError struct{ *RoutingError }
-
-// Fields returns the paths of the bad fields, such as "task_id" or "items[2].uri".
-func (e *InvalidFieldError) Fields() []string { return names(e.Violations) }
-
-// HandoffRefusedError is a RoutingError with the reason HandoffRefused.
-type HandoffRefusedError struct{ *RoutingError }
-
-// Rules returns the names of the rules that refused, in the order in which they are evaluated.
-func (e *HandoffRefusedError) Rules() []string { return names(e.Violations) }
-
-// AgentID returns the target of the handoff.
-func (e *HandoffRefusedError) AgentID() string { return e.Metadata["agent_id"] }
-
-// RevisionMismatchError is a RoutingError with the reason RevisionMismatch.
-type RevisionMismatchError struct{ *RoutingError }
-
-// Actual returns the session's revision; false where the answer does not say.
-func (e *RevisionMismatchError) Actual() (int64, bool) { return e.number("revision") }
-
-// Expected returns the revision that the request expected; false where it expected none.
-func (e *RevisionMismatchError) Expected() (int64, bool) { return e.number("expected_revision") }
-
-// TaskOpenError is a RoutingError with the reason TaskOpen.
-type TaskOpenError struct{ *RoutingError }
-
-// OpenTaskID returns the task that is open.
-func (e *TaskOpenError) OpenTaskID() string { return e.Metadata["open_task_id"] }
-
-// TurnOpenError is a RoutingError with the reason TurnOpen.
-type TurnOpenError struct{ *RoutingError }
-
-// OpenRequestID returns the request that waits for its answer.
-func (e *TurnOpenError) OpenRequestID() string { return e.Metadata["request_id"] }
-
-// RevisionCompactedError is a RoutingError with the reason RevisionCompacted.
-type RevisionCompactedError struct{ *RoutingError }
-
-// OldestRevision returns the oldest revision that is kept; false where the answer does not say.
-func (e *RevisionCompactedError) OldestRevision() (int64, bool) { return e.number("oldest_revision") }
-
-// ScopeMissingError is a RoutingError with the reason ScopeMissing.
-type ScopeMissingError struct{ *RoutingError }
-
-// Scope returns the scope that the credential lacks.
-func (e *ScopeMissingError) Scope() string { return e.Metadata["scope"] }
 
 func names(violations []Violation) []string {
 	made := make([]string, len(violations))

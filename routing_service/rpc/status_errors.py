@@ -13,6 +13,8 @@ import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
+from agent_routing.v1.error_reason_options_pb2 import error_reason
+from agent_routing.v1.error_reason_pb2 import ErrorReason
 from routing_service.core.errors import Reason, RoutingError, Violation, invalid_field
 from routing_service.storage.store import (
     CursorInvalid,
@@ -37,41 +39,17 @@ RETRY_AFTER_S: Final = 0.25
 """What a caller waits when the store is away. A user waits as well: after a few tries the client
 falls back, so this is short."""
 
-CODES: Final[dict[Reason, grpc.StatusCode]] = {
-    Reason.MALFORMED_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
-    Reason.INVALID_FIELD: grpc.StatusCode.INVALID_ARGUMENT,
-    Reason.UNKNOWN_SESSION: grpc.StatusCode.NOT_FOUND,
-    Reason.UNKNOWN_AGENT: grpc.StatusCode.NOT_FOUND,
-    Reason.UNKNOWN_TASK: grpc.StatusCode.NOT_FOUND,
-    Reason.UNKNOWN_REQUEST: grpc.StatusCode.NOT_FOUND,
-    Reason.UNKNOWN_SUGGESTION: grpc.StatusCode.NOT_FOUND,
-    Reason.HANDOFF_REFUSED: grpc.StatusCode.FAILED_PRECONDITION,
-    Reason.REQUEST_NOT_OPEN: grpc.StatusCode.FAILED_PRECONDITION,
-    Reason.TASK_NOT_PAUSED: grpc.StatusCode.FAILED_PRECONDITION,
-    Reason.TASK_CLOSED: grpc.StatusCode.FAILED_PRECONDITION,
-    Reason.TASK_OPEN: grpc.StatusCode.FAILED_PRECONDITION,
-    Reason.TURN_OPEN: grpc.StatusCode.FAILED_PRECONDITION,
-    Reason.AGENT_UNAVAILABLE: grpc.StatusCode.FAILED_PRECONDITION,
-    Reason.SESSION_ERASED: grpc.StatusCode.FAILED_PRECONDITION,
-    Reason.REGISTRY_INVALID: grpc.StatusCode.FAILED_PRECONDITION,
-    Reason.REVISION_MISMATCH: grpc.StatusCode.ABORTED,
-    Reason.REQUEST_ID_REUSED: grpc.StatusCode.ALREADY_EXISTS,
-    Reason.DEADLINE: grpc.StatusCode.DEADLINE_EXCEEDED,
-    Reason.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
-    Reason.OWNER_MISMATCH: grpc.StatusCode.PERMISSION_DENIED,
-    Reason.SCOPE_MISSING: grpc.StatusCode.PERMISSION_DENIED,
-    Reason.OVERLOADED: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Reason.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Reason.WATCH_TOO_SLOW: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Reason.REVISION_COMPACTED: grpc.StatusCode.OUT_OF_RANGE,
-    Reason.STORE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
-    Reason.SCHEMA_TOO_NEW: grpc.StatusCode.UNAVAILABLE,
-    Reason.SHUTTING_DOWN: grpc.StatusCode.UNAVAILABLE,
-    Reason.SIGN_IN_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
-    Reason.STATE_CORRUPT: grpc.StatusCode.DATA_LOSS,
-    Reason.NOT_IMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
-    Reason.INTERNAL: grpc.StatusCode.INTERNAL,
-}
+_CODES_BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def _code(reason: Reason) -> grpc.StatusCode:
+    """Return the status code that the contract gives a reason."""
+    value = ErrorReason.DESCRIPTOR.values_by_name[f"ERROR_REASON_{reason.value}"]
+    return _CODES_BY_NUMBER[value.GetOptions().Extensions[error_reason].code]
+
+
+CODES: Final[dict[Reason, grpc.StatusCode]] = {reason: _code(reason) for reason in Reason}
+"""The status code of each reason, read from the contract once."""
 
 
 def code_of(error: RoutingError) -> grpc.StatusCode:

@@ -13,7 +13,12 @@ import pytest
 from google.protobuf import descriptor_pb2
 from google.rpc import status_pb2
 
-from agent_routing.v1 import admin_service_pb2, error_reason_pb2, routing_service_pb2
+from agent_routing.v1 import (
+    admin_service_pb2,
+    error_reason_options_pb2,
+    error_reason_pb2,
+    routing_service_pb2,
+)
 from routing_service.core.errors import Reason
 from routing_service.core.handoff_rules import HANDOFF_RULES
 
@@ -334,19 +339,32 @@ def test_the_contract_says_how_deep_a_context_may_be(message, sources):
     assert f"at most {CONTEXT_LEVELS_MAX} levels deep" in said
 
 
-STATUS_CODES = {code.name for code in grpc.StatusCode}
+STATUS_CODES = {code.value[0] for code in grpc.StatusCode}
 
 
 @pytest.mark.parametrize("name", error_reason_pb2.ErrorReason.keys()[1:])
 def test_an_error_reason_says_code_metadata_remedy_and_example(name, sources):
-    """Who meets an error at night looks here first."""
+    """An operator who meets an error looks here first."""
     said = comments(sources["agent_routing/v1/error_reason.proto"])[f"ErrorReason.{name}"]
     said = " ".join(said.split())
-    code = said.split(maxsplit=1)[0].rstrip(".,")
-    assert code in STATUS_CODES
-    assert re.search(r"[Mm]etadata: \w", said)
-    assert re.search(r"Remedy: \w", said)
+    assert re.search(r"\. Metadata: \w", said)
     assert re.search(r'Example: "[^"].*"\.$', said)
+    value = error_reason_pb2.ErrorReason.DESCRIPTOR.values_by_name[name]
+    options = value.GetOptions().Extensions[error_reason_options_pb2.error_reason]
+    assert options.code in STATUS_CODES - {grpc.StatusCode.OK.value[0]}
+    assert re.search(r"^\w.*\.$", options.remedy)
+
+
+def test_what_clients_repeat_by_themselves_is_retryable():
+    """Clients repeat UNAVAILABLE, whatever its reason."""
+    options = {
+        value.name: value.GetOptions().Extensions[error_reason_options_pb2.error_reason]
+        for value in error_reason_pb2.ErrorReason.DESCRIPTOR.values
+    }
+    unavailable = grpc.StatusCode.UNAVAILABLE.value[0]
+    repeated = {name for name, option in options.items() if option.code == unavailable}
+    assert repeated
+    assert repeated <= {name for name, option in options.items() if option.retryable}
 
 
 def test_the_service_and_the_contract_know_the_same_error_reasons():
@@ -383,6 +401,8 @@ def test_generated_code_is_that_of_the_contract(sources):
 
 def forget_json_names(file):
     """Drop what one compiler writes down and the other leaves to be derived."""
+    for extension in file.extension:
+        extension.ClearField("json_name")
     for message in file.message_type:
         for part in (message, *message.nested_type):
             for field in part.field:

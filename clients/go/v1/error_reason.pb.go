@@ -24,207 +24,235 @@ const (
 // Why a call failed: ErrorInfo.reason, with ErrorInfo.domain "agent_routing".
 //
 // On the wire the reason is the name of the value without the prefix ERROR_REASON_, such as
-// "HANDOFF_REFUSED". Each value says: the status code; when; the keys in ErrorInfo.metadata (long
-// values are cut, so that all details stay below 4 KB); what to do; and an example of the message.
-// Codes and reasons are the contract, the wording of messages is not. Clients must cope with
-// reasons they do not know: go by the code then.
+// "HANDOFF_REFUSED". The comment of each value says when it happens, which keys ErrorInfo.metadata
+// has (long values are cut, so that all details stay below 4 KB), and gives an example of the
+// message. Its options say the status code, whether a repeat can succeed, and what to do.
+// Codes and reasons are the contract; the wording of messages is not. Clients must cope with
+// reasons that they do not know, and go by the code then.
 type ErrorReason int32
 
 const (
 	// Not set.
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// INVALID_ARGUMENT. The bytes of the request are no such message, or a text in it is not UTF-8.
-	// Metadata: method. Remedy: generate the client from this contract, and send text as UTF-8.
-	// Example: "the request is no agent_routing.v1.RouteRequest; check that client and server use
-	// the same contract, and that text is UTF-8".
+	// The bytes are not a valid message of the request's type, or a text in it is not UTF-8.
+	//
+	// Metadata: method.
+	// Example: "the request is not a valid agent_routing.v1.RouteRequest; check that client and
+	// server use the same contract, and that text is UTF-8".
 	ErrorReason_ERROR_REASON_MALFORMED_REQUEST ErrorReason = 1
-	// INVALID_ARGUMENT, with BadRequest naming every bad field. A field is missing, too long, out of
-	// range, or not of its form. Metadata: field (the first bad one), fields (how many are bad).
-	// Remedy: mend all the fields named; the same request can never succeed.
+	// A field is missing, too long, out of range, or not in its format. BadRequest names every bad
+	// field.
+	//
+	// Metadata: field (the first bad one), fields (how many are bad).
 	// Example: "task_id \"42\" is not a UUID; send one such as
 	// 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11, or leave it empty".
 	ErrorReason_ERROR_REASON_INVALID_FIELD ErrorReason = 2
-	// NOT_FOUND. The tenant has no such session, or it was purged. Metadata: session_id.
-	// Remedy: check id and tenant; a session begins with its first Route or SetActiveAgent.
+	// The tenant has no such session, or the session was purged.
+	//
+	// Metadata: session_id.
 	// Example: "session \"chat-42\" is not known; it begins with its first Route".
 	ErrorReason_ERROR_REASON_UNKNOWN_SESSION ErrorReason = 3
-	// NOT_FOUND. The registry has no such agent. Metadata: agent_id. Remedy: use an id that
-	// ListAgents names.
+	// The registry has no such agent.
+	//
+	// Metadata: agent_id.
 	// Example: "agent \"biling\" is not registered; registered agents: billing, support".
 	ErrorReason_ERROR_REASON_UNKNOWN_AGENT ErrorReason = 4
-	// NOT_FOUND. The session, or where none was given the tenant, has no such task. Metadata:
-	// task_id, session_id. Remedy: use an id that Route answered with, or ListTasks names.
+	// The session has no such task; if the request names no session, the tenant has none.
+	//
+	// Metadata: task_id, session_id.
 	// Example: "task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11 is not known in session \"chat-42\"; list
 	// its tasks".
 	ErrorReason_ERROR_REASON_UNKNOWN_TASK ErrorReason = 5
-	// NOT_FOUND. The session dispatched no such request. Metadata: request_id, session_id.
-	// Remedy: complete the request_id of a Dispatch of this session; Status lists the open ones.
+	// The session has dispatched no such request.
+	//
+	// Metadata: request_id, session_id.
 	// Example: "request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 is not known in session \"chat-42\";
 	// its open requests are in Status".
 	ErrorReason_ERROR_REASON_UNKNOWN_REQUEST ErrorReason = 6
-	// NOT_FOUND. The suggestion or quick reply is not open: never made, taken, declined, or gone
-	// with a change of the active agent. Metadata: suggestion_id, session_id.
-	// Remedy: route the message without it.
+	// The suggestion or quick reply is not open. It was never made, it was accepted or declined, or
+	// it ended when the active agent changed.
+	//
+	// Metadata: suggestion_id, session_id.
 	// Example: "suggestion 0198a6c0-7b1f-7d8e-a1c5-5c8d3e2f9a40 is not open in session \"chat-42\";
 	// send the message without it".
 	ErrorReason_ERROR_REASON_UNKNOWN_SUGGESTION ErrorReason = 7
-	// FAILED_PRECONDITION, with PreconditionFailure naming every rule that refused: type is the name
-	// of the rule, subject the target's id. Metadata: agent_id (the target), from_agent_id,
-	// initiator, rules (the names, comma-separated), session_id. Remedy: as each violation says; hand
-	// over to another agent, or to the home agent, which is always a legal target. The turn stays
-	// open and the request_id is not used up; after three refusals in a turn only the home agent is
-	// left to it.
+	// Rules refused the handoff. PreconditionFailure names every rule that refused: type is the
+	// name of the rule, subject the target's id. The turn stays open and the request_id is not used
+	// up. After three refusals in a turn, the home agent is the only target left to that turn.
 	//
 	// The rules, in the order in which they are evaluated:
 	// enabled: the target is enabled.
-	// not_system: the target is no system agent.
+	// not_system: the target is not a system agent.
 	// not_active: the target is not the active agent; inside a turn, not the turn's holder.
-	// from_agent: who hands over has the conversation: the turn's holder, or outside a turn the
-	// active agent or the home agent. Refuses stale and doubled handoffs.
-	// handoff_to: the registry lets this agent hand over to the target. Initiators SUPERVISOR, AGENT.
+	// from_agent: the agent that hands over has the conversation: the turn's holder, or outside a
+	// turn the active agent or the home agent. Refuses stale and doubled handoffs.
+	// handoff_to: the registry lets this agent hand over to the target. Initiators SUPERVISOR,
+	// AGENT.
 	// entitled: the user has every entitlement that the target requires.
 	// channel: the target serves the session's channel.
-	// user_selectable: users may pick the target. Initiator USER.
-	// owns_session: no agent that owns its session is in the middle of a task, on the return stack
-	// counted too. Initiators USER, TOPIC.
-	// hop_limit: the message has not been handed on too often already.
+	// user_selectable: users may select the target. Initiator USER.
+	// owns_session: no agent that owns its session is in the middle of a task; agents on the return
+	// stack count too. Initiators USER, TOPIC.
+	// hop_limit: the message has not been handed over too often already.
 	// ping_pong: the message does not go back and forth between two agents.
 	// return_stack: the target is not waiting on the return stack. Mode INTERLUDE, and completion.
 	// return_depth: the return stack is not full. Mode INTERLUDE.
 	// approval_pending: no approval is pending.
 	// live_turn: the turn can still move the conversation.
 	//
+	// Metadata: agent_id (the target), from_agent_id, initiator, rules (the names,
+	// comma-separated), session_id.
 	// Example: "handoff from coordinator to tax_expert refused by 2 rules: entitled: the user lacks
 	// plan:premium; channel: tax_expert serves web, the session is on whatsapp".
 	ErrorReason_ERROR_REASON_HANDOFF_REFUSED ErrorReason = 8
-	// FAILED_PRECONDITION. The request was already completed by this agent with another answer, or
-	// an approval decided otherwise. Metadata: request_id, agent_id, session_id. Remedy: none is
-	// needed, what came first stands; show that.
+	// The request was already completed with another answer, or decided the other way.
+	//
+	// Metadata: request_id, agent_id, session_id.
 	// Example: "request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 was already completed by agent
 	// \"billing\" with another answer; the first one stands".
 	ErrorReason_ERROR_REASON_REQUEST_NOT_OPEN ErrorReason = 9
-	// FAILED_PRECONDITION. The task does not wait for an approval. Metadata: task_id, status,
-	// session_id. Remedy: read Status; somebody else may have decided.
+	// The task is not waiting for an approval.
+	//
+	// Metadata: task_id, status, session_id.
 	// Example: "task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11 is running, not paused; there is nothing
 	// to approve".
 	ErrorReason_ERROR_REASON_TASK_NOT_PAUSED ErrorReason = 10
-	// FAILED_PRECONDITION. The task is completed, failed or cancelled. Metadata: task_id,
-	// status, session_id. Remedy: leave task_id empty, or send a new one.
+	// The task is completed, failed or cancelled.
+	//
+	// Metadata: task_id, status, session_id.
 	// Example: "task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11 is completed; leave task_id empty for a
 	// new task".
 	ErrorReason_ERROR_REASON_TASK_CLOSED ErrorReason = 11
-	// FAILED_PRECONDITION. Another task of the session is open. Metadata: task_id (the one asked
-	// for), open_task_id, session_id. Remedy: leave task_id empty to go on with the open task, or
-	// clear with CLEAR_SCOPE_SESSION first.
+	// Another task of the session is open.
+	//
+	// Metadata: task_id (of the request), open_task_id, session_id.
 	// Example: "session \"chat-42\" has the open task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11; leave
 	// task_id empty to go on with it, or reset the session first".
 	ErrorReason_ERROR_REASON_TASK_OPEN ErrorReason = 12
-	// FAILED_PRECONDITION. A message came while a turn is open, and the registry rejects that
-	// (double_text: reject). Metadata: request_id (of the open turn), agent_id, session_id.
-	// Remedy: send the message after that turn's answer.
-	// Example: "agent \"billing\" has not answered request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 yet;
-	// send the message after its answer".
+	// A message arrived while a turn is open. The registry rejects that (double_text: reject).
+	//
+	// Metadata: request_id (of the open turn), agent_id, session_id.
+	// Example: "agent \"billing\" has not answered request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05
+	// yet; send the message after its answer".
 	ErrorReason_ERROR_REASON_TURN_OPEN ErrorReason = 13
-	// FAILED_PRECONDITION. The agent that would have to act is missing from the registry, disabled,
-	// or not allowed to this user. Metadata: agent_id, session_id. Remedy: enable the agent, or
-	// clear the session; a paused task stays paused.
-	// Example: "agent \"billing\" paused the task and is disabled; enable it, or clear the session".
+	// The agent that must act is missing, disabled, or not allowed for this user.
+	//
+	// Metadata: agent_id, session_id.
+	// Example: "agent \"billing\" paused the task and is disabled; enable it, or clear the
+	// session".
 	ErrorReason_ERROR_REASON_AGENT_UNAVAILABLE ErrorReason = 14
-	// FAILED_PRECONDITION. The session's data were erased; its id is not used again. Metadata:
-	// session_id. Remedy: begin a session with another id.
+	// The session's data were erased; its id is not used again.
+	//
+	// Metadata: session_id.
 	// Example: "session \"chat-42\" was erased; begin a new one".
 	ErrorReason_ERROR_REASON_SESSION_ERASED ErrorReason = 15
-	// ABORTED. The session is not at expected_revision, or other writers came first so often that
-	// the server gave up. Metadata: session_id, revision (the session's), and expected_revision
-	// where one was given. Nothing was written. Remedy: read Status and decide again; without an
-	// expected_revision repeat the call with the same request_id.
+	// The session is not at expected_revision, or other writers came first too often. Nothing was
+	// written.
+	//
+	// Metadata: session_id, revision (the session's), and expected_revision if the request had one.
 	// Example: "session \"chat-42\" is at revision 18, the request expected 17; read the session
 	// and retry".
 	ErrorReason_ERROR_REASON_REVISION_MISMATCH ErrorReason = 16
-	// ALREADY_EXISTS. The request_id was used before in this session for a request with other
-	// content. Metadata: request_id, session_id, method. Remedy: send a new request_id with new
-	// content, and the old content with the old id.
+	// The request_id was already used in this session for a request with other content.
+	//
+	// Metadata: request_id, session_id, method.
 	// Example: "request_id 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 was used in session \"chat-42\" for
 	// another message; send a new request_id".
 	ErrorReason_ERROR_REASON_REQUEST_ID_REUSED ErrorReason = 17
-	// DEADLINE_EXCEEDED. The caller's deadline passed, or was too near to begin. The call happened
-	// whole or not at all. Metadata: session_id where known. Remedy: repeat with the same
-	// request_id and a longer deadline: the answer says which.
+	// The caller's deadline passed, or was too near to begin. The call happened whole or not at
+	// all.
+	//
+	// Metadata: session_id, if known.
 	// Example: "the deadline passed before the change was on disk; repeat with the same
 	// request_id".
 	ErrorReason_ERROR_REASON_DEADLINE ErrorReason = 18
-	// UNAUTHENTICATED. No credential, or one that is malformed, expired, or not for this service.
-	// Also the end of a watch or stream whose credential expires. Metadata: none; for a watch where
-	// to go on: session_id and revision, or cursor. Remedy: sign in again, and send the token as
-	// authorization: Bearer.
+	// The call has no credential, or one that is malformed, expired, or for another service. A
+	// watch or stream also ends with this when its credential expires.
+	//
+	// Metadata: none; for a watch, where to continue: session_id and revision, or cursor.
 	// Example: "the token expired at 2025-08-14T09:30:00Z; sign in again".
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 19
-	// PERMISSION_DENIED. The session or task belongs to another user of the tenant, or user_id is
-	// not the credential's. Metadata: session_id or task_id, whichever was asked for. The owner is
-	// not named. Remedy: sign in as its owner, or use a session of one's own.
+	// The session or task belongs to another user, or user_id is not the credential's. The owner is
+	// not named.
+	//
+	// Metadata: session_id or task_id, as in the request.
 	// Example: "session \"chat-42\" belongs to another user".
 	ErrorReason_ERROR_REASON_OWNER_MISMATCH ErrorReason = 20
-	// PERMISSION_DENIED. The credential lacks a scope: for an RPC, another tenant, another user, or
-	// an initiator. Metadata: scope (the one that is missing). Remedy: use a credential that has it.
+	// The credential lacks a scope: for an RPC, another tenant, another user, or an initiator.
+	//
+	// Metadata: scope (the missing one).
 	// Example: "ListSessions needs the scope \"admin\"".
 	ErrorReason_ERROR_REASON_SCOPE_MISSING ErrorReason = 21
-	// RESOURCE_EXHAUSTED, with RetryInfo. The server has more calls or streams than it can answer in
-	// time, or this caller more than its share. Nothing was done. Metadata: limit (its name, such as
-	// caller_calls_per_s), value (of that setting). Remedy: repeat after the delay, with the same
-	// request_id. Calls refused before they are read carry no details.
-	// Example: "this caller sends more than 50 calls a second; repeat after the delay, with the same
-	// request_id".
+	// The server has too many calls or streams, or this caller has more than its share. Nothing was
+	// done. RetryInfo gives the delay. A call that was refused before it was read has only a code,
+	// RESOURCE_EXHAUSTED or CANCELLED, and no details.
+	//
+	// Metadata: limit (its name, such as caller_calls_per_s), value (of that setting).
+	// Example: "this caller sends more than 50 calls a second; repeat after the delay, with the
+	// same request_id".
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 22
-	// RESOURCE_EXHAUSTED. The request, or what it would make of the session, is larger than is ever
-	// accepted, although each field is within its limits. Metadata: size_bytes, limit_bytes. Remedy:
-	// send less: move large items to a file store and send their uri; no delay helps.
+	// The request, or the change that it would make, is larger than is ever accepted. Each field
+	// may be within its limits.
+	//
+	// Metadata: size_bytes, limit_bytes.
 	// Example: "the change has 312,400 bytes, at most 300,000 are kept; send large items by uri".
 	ErrorReason_ERROR_REASON_TOO_LARGE ErrorReason = 23
-	// RESOURCE_EXHAUSTED, with RetryInfo. A watcher reads more slowly than changes come, and was
-	// disconnected. Metadata: session_id and revision (the last one sent), or cursor. Remedy: watch
-	// again from there.
+	// A watcher reads more slowly than changes arrive, and was disconnected. RetryInfo gives the
+	// delay.
+	//
+	// Metadata: session_id and revision (the last one sent), or cursor.
 	// Example: "the watcher of session \"chat-42\" fell 1,024 changes behind; watch again after
 	// revision 118".
 	ErrorReason_ERROR_REASON_WATCH_TOO_SLOW ErrorReason = 24
-	// OUT_OF_RANGE. The watch is to begin before the oldest change that is kept. Metadata:
-	// session_id, after_revision, oldest_revision. Remedy: read Status, then watch from its revision.
+	// The watch would begin before the oldest change that is kept.
+	//
+	// Metadata: session_id, after_revision, oldest_revision.
 	// Example: "changes of session \"chat-42\" are kept from revision 101, not from 17; read Status
 	// and watch after its revision".
 	ErrorReason_ERROR_REASON_REVISION_COMPACTED ErrorReason = 25
-	// UNAVAILABLE, with RetryInfo. The store cannot be reached, is busy for too long, or is full.
-	// A change may still have been kept: metadata: none. Remedy: repeat with the same request_id.
+	// The store cannot be reached, is busy for too long, or is full. The change may have been
+	// stored all the same. RetryInfo gives the delay.
+	//
+	// Metadata: none.
 	// Example: "the store did not answer within 5 s; repeat with the same request_id".
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 26
-	// UNAVAILABLE. The session was written by a newer release than this replica's. Metadata:
-	// session_id. Remedy: repeat, another replica may be newer; finish the upgrade.
+	// The session was written by a newer release than this replica's.
+	//
+	// Metadata: session_id.
 	// Example: "session \"chat-42\" has an event of a newer release; upgrade this replica".
 	ErrorReason_ERROR_REASON_SCHEMA_TOO_NEW ErrorReason = 27
-	// DATA_LOSS. What the store holds of this session cannot be read. Other sessions are not
-	// affected. Metadata: session_id, error_id (the log has more under it). Remedy: restore the
-	// session from a backup, or begin another one.
+	// What the store holds of this session cannot be read. Other sessions are not affected.
+	//
+	// Metadata: session_id, error_id (under which the log has the cause).
 	// Example: "the stored state of session \"chat-42\" cannot be read; the log has the cause under
 	// error id 7f3a9c".
 	ErrorReason_ERROR_REASON_STATE_CORRUPT ErrorReason = 28
-	// INTERNAL. A mistake in the service. Metadata: error_id (the log has the cause under it).
-	// Remedy: report it with its error id.
+	// The service made a mistake.
+	//
+	// Metadata: error_id (under which the log has the cause).
 	// Example: "internal error 7f3a9c; the server's log has the cause under this id".
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 29
-	// UNIMPLEMENTED. This server does not have the RPC, or the feature that a field asks for.
-	// Metadata: method, and field where it is one. Remedy: use a server that has it.
+	// This server does not have the RPC, or the feature that a field asks for.
+	//
+	// Metadata: method, and field if a field asked for it.
 	// Example: "this server has no ResumeTask".
 	ErrorReason_ERROR_REASON_NOT_IMPLEMENTED ErrorReason = 30
-	// UNAVAILABLE, with RetryInfo. The server is about to stop. Metadata: revision or cursor, for a
-	// watch: where to go on. Remedy: repeat on another replica, with the same request_id.
+	// The server is about to stop. RetryInfo gives the delay.
+	//
+	// Metadata: for a watch, where to continue: revision or cursor.
 	// Example: "the server is shutting down; connect again".
 	ErrorReason_ERROR_REASON_SHUTTING_DOWN ErrorReason = 31
-	// FAILED_PRECONDITION. The registry file has mistakes; the registry in force stays. Metadata:
-	// file, line, problems (how many). PreconditionFailure names every mistake. Remedy: as each says.
+	// The registry file has mistakes; the registry in force stays. PreconditionFailure names every
+	// mistake.
+	//
+	// Metadata: file, line, problems (how many).
 	// Example: "agents.yaml line 14: agent \"billing\" hands over to \"suport\", which is not
 	// registered; registered agents: billing, support".
 	ErrorReason_ERROR_REASON_REGISTRY_INVALID ErrorReason = 32
-	// UNAVAILABLE, with RetryInfo. The server has not yet had any key of its identity provider, so
-	// that it cannot tell a good credential from a bad one. Metadata: none. Remedy: repeat with the
-	// same request_id; the operator sees in the log why the keys cannot be fetched.
+	// The server has no key of its identity provider yet, and cannot check credentials. RetryInfo
+	// gives the delay.
+	//
+	// Metadata: none.
 	// Example: "the identity provider's keys could not be fetched yet, so no credential can be
 	// checked; repeat with the same request_id".
 	ErrorReason_ERROR_REASON_SIGN_IN_UNAVAILABLE ErrorReason = 33
@@ -337,43 +365,44 @@ var File_agent_routing_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1*\xe9\b\n" +
+	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\xe5\x1b\n" +
 	"\vErrorReason\x12\x1c\n" +
-	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
-	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1e\n" +
-	"\x1aERROR_REASON_INVALID_FIELD\x10\x02\x12 \n" +
-	"\x1cERROR_REASON_UNKNOWN_SESSION\x10\x03\x12\x1e\n" +
-	"\x1aERROR_REASON_UNKNOWN_AGENT\x10\x04\x12\x1d\n" +
-	"\x19ERROR_REASON_UNKNOWN_TASK\x10\x05\x12 \n" +
-	"\x1cERROR_REASON_UNKNOWN_REQUEST\x10\x06\x12#\n" +
-	"\x1fERROR_REASON_UNKNOWN_SUGGESTION\x10\a\x12 \n" +
-	"\x1cERROR_REASON_HANDOFF_REFUSED\x10\b\x12!\n" +
-	"\x1dERROR_REASON_REQUEST_NOT_OPEN\x10\t\x12 \n" +
+	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12k\n" +
+	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x1aG\xba\xbe\x18C\b\x03\x1a?Generate the client from this contract, and send text as UTF-8.\x12e\n" +
+	"\x1aERROR_REASON_INVALID_FIELD\x10\x02\x1aE\xba\xbe\x18A\b\x03\x1a=Fix all the named fields. The same request can never succeed.\x12\x7f\n" +
+	"\x1cERROR_REASON_UNKNOWN_SESSION\x10\x03\x1a]\xba\xbe\x18Y\b\x05\x1aUCheck the id and the tenant. A session begins with its first Route or SetActiveAgent.\x12J\n" +
+	"\x1aERROR_REASON_UNKNOWN_AGENT\x10\x04\x1a*\xba\xbe\x18&\b\x05\x1a\"Use an id that ListAgents returns.\x12_\n" +
+	"\x19ERROR_REASON_UNKNOWN_TASK\x10\x05\x1a@\xba\xbe\x18<\b\x05\x1a8Use a task_id from an answer of Route or from ListTasks.\x12\x82\x02\n" +
+	"\x1cERROR_REASON_UNKNOWN_REQUEST\x10\x06\x1a\xdf\x01\xba\xbe\x18\xda\x01\b\x05\x1a\xd5\x01Complete the request_id of a Dispatch of this session; Status lists the open ones. If the client routed the message by itself while the service was away, route it again under the same request_id, then complete it.\x12J\n" +
+	"\x1fERROR_REASON_UNKNOWN_SUGGESTION\x10\a\x1a%\xba\xbe\x18!\b\x05\x1a\x1dRoute the message without it.\x12\x9b\x01\n" +
+	"\x1cERROR_REASON_HANDOFF_REFUSED\x10\b\x1ay\xba\xbe\x18u\b\t\x1aqDo what each violation says; or hand over to another agent, or to the home agent, which is always a legal target.\x12l\n" +
+	"\x1dERROR_REASON_REQUEST_NOT_OPEN\x10\t\x1aI\xba\xbe\x18E\b\t\x1aANothing needs to be done: the first answer stands. Show that one.\x12_\n" +
 	"\x1cERROR_REASON_TASK_NOT_PAUSED\x10\n" +
-	"\x12\x1c\n" +
-	"\x18ERROR_REASON_TASK_CLOSED\x10\v\x12\x1a\n" +
-	"\x16ERROR_REASON_TASK_OPEN\x10\f\x12\x1a\n" +
-	"\x16ERROR_REASON_TURN_OPEN\x10\r\x12\"\n" +
-	"\x1eERROR_REASON_AGENT_UNAVAILABLE\x10\x0e\x12\x1f\n" +
-	"\x1bERROR_REASON_SESSION_ERASED\x10\x0f\x12\"\n" +
-	"\x1eERROR_REASON_REVISION_MISMATCH\x10\x10\x12\"\n" +
-	"\x1eERROR_REASON_REQUEST_ID_REUSED\x10\x11\x12\x19\n" +
-	"\x15ERROR_REASON_DEADLINE\x10\x12\x12 \n" +
-	"\x1cERROR_REASON_UNAUTHENTICATED\x10\x13\x12\x1f\n" +
-	"\x1bERROR_REASON_OWNER_MISMATCH\x10\x14\x12\x1e\n" +
-	"\x1aERROR_REASON_SCOPE_MISSING\x10\x15\x12\x1b\n" +
-	"\x17ERROR_REASON_OVERLOADED\x10\x16\x12\x1a\n" +
-	"\x16ERROR_REASON_TOO_LARGE\x10\x17\x12\x1f\n" +
-	"\x1bERROR_REASON_WATCH_TOO_SLOW\x10\x18\x12#\n" +
-	"\x1fERROR_REASON_REVISION_COMPACTED\x10\x19\x12\"\n" +
-	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10\x1a\x12\x1f\n" +
-	"\x1bERROR_REASON_SCHEMA_TOO_NEW\x10\x1b\x12\x1e\n" +
-	"\x1aERROR_REASON_STATE_CORRUPT\x10\x1c\x12\x19\n" +
-	"\x15ERROR_REASON_INTERNAL\x10\x1d\x12 \n" +
-	"\x1cERROR_REASON_NOT_IMPLEMENTED\x10\x1e\x12\x1e\n" +
-	"\x1aERROR_REASON_SHUTTING_DOWN\x10\x1f\x12!\n" +
-	"\x1dERROR_REASON_REGISTRY_INVALID\x10 \x12$\n" +
-	" ERROR_REASON_SIGN_IN_UNAVAILABLE\x10!B\xb0\x01\n" +
+	"\x1a=\xba\xbe\x189\b\t\x1a5Read Status: another caller may have decided already.\x12M\n" +
+	"\x18ERROR_REASON_TASK_CLOSED\x10\v\x1a/\xba\xbe\x18+\b\t\x1a'Leave task_id empty, or send a new one.\x12{\n" +
+	"\x16ERROR_REASON_TASK_OPEN\x10\f\x1a_\xba\xbe\x18[\b\t\x1aWLeave task_id empty to continue the open task, or clear with CLEAR_SCOPE_SESSION first.\x12S\n" +
+	"\x16ERROR_REASON_TURN_OPEN\x10\r\x1a7\xba\xbe\x183\b\t\x1a/Send the message after the answer to that turn.\x12o\n" +
+	"\x1eERROR_REASON_AGENT_UNAVAILABLE\x10\x0e\x1aK\xba\xbe\x18G\b\t\x1aCEnable the agent, or clear the session. A paused task stays paused.\x12I\n" +
+	"\x1bERROR_REASON_SESSION_ERASED\x10\x0f\x1a(\xba\xbe\x18$\b\t\x1a Begin a session with another id.\x12\x9a\x01\n" +
+	"\x1eERROR_REASON_REVISION_MISMATCH\x10\x10\x1av\xba\xbe\x18r\b\n" +
+	"\x1anRead Status and decide again. A request without an expected_revision can be repeated with the same request_id.\x12{\n" +
+	"\x1eERROR_REASON_REQUEST_ID_REUSED\x10\x11\x1aW\xba\xbe\x18S\b\x06\x1aOSend new content under a new request_id, and the old content under the old one.\x12\x86\x01\n" +
+	"\x15ERROR_REASON_DEADLINE\x10\x12\x1ak\xba\xbe\x18g\b\x04\x10\x01\x1aaRepeat with the same request_id and a longer deadline: the answer says whether the call happened.\x12e\n" +
+	"\x1cERROR_REASON_UNAUTHENTICATED\x10\x13\x1aC\xba\xbe\x18?\b\x10\x1a;Sign in again, and send the token as authorization: Bearer.\x12_\n" +
+	"\x1bERROR_REASON_OWNER_MISMATCH\x10\x14\x1a>\xba\xbe\x18:\b\a\x1a6Sign in as the owner, or use one of your own sessions.\x12L\n" +
+	"\x1aERROR_REASON_SCOPE_MISSING\x10\x15\x1a,\xba\xbe\x18(\b\a\x1a$Use a credential that has the scope.\x12X\n" +
+	"\x17ERROR_REASON_OVERLOADED\x10\x16\x1a;\xba\xbe\x187\b\b\x10\x01\x1a1Repeat after the delay, with the same request_id.\x12z\n" +
+	"\x16ERROR_REASON_TOO_LARGE\x10\x17\x1a^\xba\xbe\x18Z\b\b\x1aVSend less: move large items to a file store and send their uri. Waiting does not help.\x12B\n" +
+	"\x1bERROR_REASON_WATCH_TOO_SLOW\x10\x18\x1a!\xba\xbe\x18\x1d\b\b\x10\x01\x1a\x17Watch again from there.\x12W\n" +
+	"\x1fERROR_REASON_REVISION_COMPACTED\x10\x19\x1a2\xba\xbe\x18.\b\v\x1a*Read Status, then watch from its revision.\x12N\n" +
+	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10\x1a\x1a*\xba\xbe\x18&\b\x0e\x10\x01\x1a Repeat with the same request_id.\x12d\n" +
+	"\x1bERROR_REASON_SCHEMA_TOO_NEW\x10\x1b\x1aC\xba\xbe\x18?\b\x0e\x10\x01\x1a9Repeat: another replica may be newer. Finish the upgrade.\x12`\n" +
+	"\x1aERROR_REASON_STATE_CORRUPT\x10\x1c\x1a@\xba\xbe\x18<\b\x0f\x1a8Restore the session from a backup, or begin another one.\x12?\n" +
+	"\x15ERROR_REASON_INTERNAL\x10\x1d\x1a$\xba\xbe\x18 \b\r\x1a\x1cReport it with its error id.\x12C\n" +
+	"\x1cERROR_REASON_NOT_IMPLEMENTED\x10\x1e\x1a!\xba\xbe\x18\x1d\b\f\x1a\x19Use a server that has it.\x12^\n" +
+	"\x1aERROR_REASON_SHUTTING_DOWN\x10\x1f\x1a>\xba\xbe\x18:\b\x0e\x10\x01\x1a4Repeat on another replica, with the same request_id.\x12c\n" +
+	"\x1dERROR_REASON_REGISTRY_INVALID\x10 \x1a@\xba\xbe\x18<\b\t\x1a8Correct each mistake as its violation says, then reload.\x12\x8b\x01\n" +
+	" ERROR_REASON_SIGN_IN_UNAVAILABLE\x10!\x1ae\xba\xbe\x18a\b\x0e\x10\x01\x1a[Repeat with the same request_id. The log tells the operator why the keys cannot be fetched.B\xb0\x01\n" +
 	"\x0fagentrouting.v1B\x10ErrorReasonProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (
@@ -405,6 +434,7 @@ func file_agent_routing_v1_error_reason_proto_init() {
 	if File_agent_routing_v1_error_reason_proto != nil {
 		return
 	}
+	file_agent_routing_v1_error_reason_options_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -1,8 +1,9 @@
 """What can go wrong with a call, as exceptions.
 
-Owns: an exception for each reason of the contract, in families by status code, and the tables that
-name them. Must not know: how a reason travels (status_details.py). Rule: catch a family or a
-reason, never parse a message; a reason that this release does not know is its code's family.
+Generated from error_reason.proto by scripts/make_errors.py. Do not edit.
+
+Catch a family or a reason, and never parse a message. A reason that this release does not know is
+raised as the family of its code.
 
     RoutingError
       InvalidRequest         MalformedRequest  InvalidField
@@ -25,84 +26,58 @@ reason, never parse a message; a reason that this release does not know is its c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import grpc
 
+from agent_routing.routing_error import RoutingError, Violation
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One field that is bad, or one rule that refused.
-
-    name: the field's path ("items[2].uri") or the rule's name ("entitled").
-    subject: what the rule refused, such as the target's agent id; empty for a field.
-    detail: what is wrong, with which value, and what to do.
-    """
-
-    name: str
-    subject: str
-    detail: str
-
-
-class RoutingError(Exception):
-    """A call that failed: the base of all the errors here, and what an unknown code is.
-
-    code: the gRPC status code. reason: the reason of the contract, such as "HANDOFF_REFUSED"; empty
-    where the answer carried none, as when nobody answered. message: what, which value, what to do;
-    its wording is not part of the contract. metadata: the message's values again, for programs;
-    which keys each reason has is said in ErrorReason. violations: every bad field, or every rule
-    that refused. retry_after: how long to wait before a repeat makes sense; None where the service
-    did not say. method: such as "Route". request_id: the request's, also where the client made it;
-    empty for reads. attempts: how often the call was sent, 1 or more.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        code: grpc.StatusCode,
-        reason: str = "",
-        metadata: Mapping[str, str] | None = None,
-        violations: Sequence[Violation] = (),
-        retry_after: timedelta | None = None,
-        method: str = "",
-        request_id: str = "",
-        attempts: int = 1,
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = code
-        self.reason = reason
-        self.metadata: Mapping[str, str] = dict(metadata or {})
-        self.violations = tuple(violations)
-        self.retry_after = retry_after
-        self.method = method
-        self.request_id = request_id
-        self.attempts = attempts
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # By default only the positional arguments would be carried to another process.
-        fields = {name: value for name, value in vars(self).items() if name != "message"}
-        notes = fields.pop("__notes__", None)
-        return _rebuilt, (type(self), self.message, fields, notes)
-
-    def _number(self, key: str) -> int | None:
-        """Return a whole number of the metadata, None where it is missing."""
-        value = self.metadata.get(key, "")
-        return int(value) if value.isascii() and value.isdecimal() else None
-
-
-def _rebuilt(
-    kind: type[RoutingError], message: str, fields: dict[str, Any], notes: list[str] | None
-) -> RoutingError:
-    """Return an error as it was before it was pickled or copied."""
-    error = kind(message, **fields)
-    for note in notes or ():
-        error.add_note(note)
-    return error
+__all__ = [
+    "ERRORS_BY_CODE",
+    "ERRORS_BY_REASON",
+    "AgentUnavailable",
+    "DeadlineExceeded",
+    "HandoffRefused",
+    "InternalError",
+    "InvalidField",
+    "InvalidRequest",
+    "MalformedRequest",
+    "NotFound",
+    "Overloaded",
+    "OwnerMismatch",
+    "PermissionDenied",
+    "PreconditionFailed",
+    "RegistryInvalid",
+    "RequestIdReused",
+    "RequestNotOpen",
+    "ResourceExhausted",
+    "RevisionCompacted",
+    "RevisionMismatch",
+    "RoutingError",
+    "SchemaTooNew",
+    "ScopeMissing",
+    "SessionErased",
+    "ShuttingDown",
+    "SignInUnavailable",
+    "StateCorrupt",
+    "StoreUnavailable",
+    "TaskClosed",
+    "TaskNotPaused",
+    "TaskOpen",
+    "TooLarge",
+    "TurnOpen",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "UnknownAgent",
+    "UnknownRequest",
+    "UnknownSession",
+    "UnknownSuggestion",
+    "UnknownTask",
+    "Violation",
+    "WatchTooSlow",
+]
 
 
 class InvalidRequest(RoutingError):
@@ -110,11 +85,19 @@ class InvalidRequest(RoutingError):
 
 
 class MalformedRequest(InvalidRequest):
-    """The bytes are no such request: client and server use different contracts."""
+    """The bytes are not a valid message of the request's type, or a text in it is not UTF-8.
+
+    Code INVALID_ARGUMENT. Remedy: Generate the client from this contract, and send text as UTF-8.
+    """
 
 
 class InvalidField(InvalidRequest):
-    """Fields are missing, too long, out of range, or not of their form; violations has them all."""
+    """A field is missing, too long, out of range, or not in its format.
+
+    BadRequest names every bad field.
+
+    Code INVALID_ARGUMENT. Remedy: Fix all the named fields. The same request can never succeed.
+    """
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -123,54 +106,78 @@ class InvalidField(InvalidRequest):
 
 
 class NotFound(RoutingError):
-    """NOT_FOUND: what the request names is not there."""
+    """NOT_FOUND: something that the request names does not exist."""
 
 
 class UnknownSession(NotFound):
-    """The tenant has no such session; it begins with its first route() or set_active_agent()."""
+    """The tenant has no such session, or the session was purged.
+
+    Code NOT_FOUND. Remedy: Check the id and the tenant. A session begins with its first Route or
+    SetActiveAgent.
+    """
 
     @property
     def session_id(self) -> str:
-        """The session that was asked for."""
+        """The session of the request."""
         return self.metadata.get("session_id", "")
 
 
 class UnknownAgent(NotFound):
-    """The registry has no such agent; list_agents() names those it has."""
+    """The registry has no such agent.
+
+    Code NOT_FOUND. Remedy: Use an id that ListAgents returns.
+    """
 
     @property
     def agent_id(self) -> str:
-        """The agent that was asked for."""
+        """The agent of the request."""
         return self.metadata.get("agent_id", "")
 
 
 class UnknownTask(NotFound):
-    """The session has no such task."""
+    """The session has no such task; if the request names no session, the tenant has none.
+
+    Code NOT_FOUND. Remedy: Use a task_id from an answer of Route or from ListTasks.
+    """
 
     @property
     def task_id(self) -> str:
-        """The task that was asked for."""
+        """The task of the request."""
         return self.metadata.get("task_id", "")
 
 
 class UnknownRequest(NotFound):
-    """The session dispatched no such request: also what completing a degraded decision is.
+    """The session has dispatched no such request.
 
-    The service never saw a message that was routed while it was away: route it again under the same
-    request_id, then complete it.
+    Code NOT_FOUND. Remedy: Complete the request_id of a Dispatch of this session; Status lists the
+    open ones. If the client routed the message by itself while the service was away, route it again
+    under the same request_id, then complete it.
     """
 
 
 class UnknownSuggestion(NotFound):
-    """The suggestion or quick reply is not open any more; send the message without it."""
+    """The suggestion or quick reply is not open.
+
+    It was never made, it was accepted or declined, or it ended when the active agent changed.
+
+    Code NOT_FOUND. Remedy: Route the message without it.
+    """
 
 
 class PreconditionFailed(RoutingError):
-    """FAILED_PRECONDITION: the session does not stand so that this could be done."""
+    """FAILED_PRECONDITION: the session is in a state that does not allow the call."""
 
 
 class HandoffRefused(PreconditionFailed):
-    """Handoff rules refused; violations names them all, with remedies. The turn stays open."""
+    """Rules refused the handoff.
+
+    PreconditionFailure names every rule that refused: type is the name of the rule, subject the
+    target's id. The turn stays open and the request_id is not used up. After three refusals in a
+    turn, the home agent is the only target left to that turn.
+
+    Code FAILED_PRECONDITION. Remedy: Do what each violation says; or hand over to another agent, or
+    to the home agent, which is always a legal target.
+    """
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -179,7 +186,7 @@ class HandoffRefused(PreconditionFailed):
 
     @property
     def agent_id(self) -> str:
-        """The target that was refused."""
+        """The target of the handoff."""
         return self.metadata.get("agent_id", "")
 
     @property
@@ -189,19 +196,33 @@ class HandoffRefused(PreconditionFailed):
 
 
 class RequestNotOpen(PreconditionFailed):
-    """The request was already completed or decided otherwise; what came first stands."""
+    """The request was already completed with another answer, or decided the other way.
+
+    Code FAILED_PRECONDITION. Remedy: Nothing needs to be done: the first answer stands. Show that
+    one.
+    """
 
 
 class TaskNotPaused(PreconditionFailed):
-    """The task does not wait for an approval; somebody else may have decided."""
+    """The task is not waiting for an approval.
+
+    Code FAILED_PRECONDITION. Remedy: Read Status: another caller may have decided already.
+    """
 
 
 class TaskClosed(PreconditionFailed):
-    """The task is completed, failed or cancelled; leave task_id empty for a new one."""
+    """The task is completed, failed or cancelled.
+
+    Code FAILED_PRECONDITION. Remedy: Leave task_id empty, or send a new one.
+    """
 
 
 class TaskOpen(PreconditionFailed):
-    """Another task of the session is open; leave task_id empty to go on with it."""
+    """Another task of the session is open.
+
+    Code FAILED_PRECONDITION. Remedy: Leave task_id empty to continue the open task, or clear with
+    CLEAR_SCOPE_SESSION first.
+    """
 
     @property
     def open_task_id(self) -> str:
@@ -210,127 +231,211 @@ class TaskOpen(PreconditionFailed):
 
 
 class TurnOpen(PreconditionFailed):
-    """The message before is not answered yet, and the registry rejects a second one."""
+    """A message arrived while a turn is open.
+
+    The registry rejects that (double_text: reject).
+
+    Code FAILED_PRECONDITION. Remedy: Send the message after the answer to that turn.
+    """
 
     @property
     def open_request_id(self) -> str:
-        """The request that is not answered yet."""
+        """The request that is not answered."""
         return self.metadata.get("request_id", "")
 
 
 class AgentUnavailable(PreconditionFailed):
-    """The agent that would have to act is missing, disabled, or not allowed to this user."""
+    """The agent that must act is missing, disabled, or not allowed for this user.
+
+    Code FAILED_PRECONDITION. Remedy: Enable the agent, or clear the session. A paused task stays
+    paused.
+    """
 
 
 class SessionErased(PreconditionFailed):
-    """The session's data were erased, and its id is not used again."""
+    """The session's data were erased; its id is not used again.
+
+    Code FAILED_PRECONDITION. Remedy: Begin a session with another id.
+    """
 
 
 class RegistryInvalid(PreconditionFailed):
-    """The registry file has mistakes; the registry in force stays."""
+    """The registry file has mistakes; the registry in force stays.
+
+    PreconditionFailure names every mistake.
+
+    Code FAILED_PRECONDITION. Remedy: Correct each mistake as its violation says, then reload.
+    """
 
 
 class RevisionMismatch(RoutingError):
-    """ABORTED: other writers came first, nothing was written; read status() and decide again."""
+    """The session is not at expected_revision, or other writers came first too often.
+
+    Nothing was written.
+
+    Code ABORTED. Remedy: Read Status and decide again. A request without an expected_revision can
+    be repeated with the same request_id.
+    """
 
     @property
     def expected(self) -> int | None:
-        """The revision that the request expected; None where it expected none."""
+        """The revision that the request expected; None if the error does not say."""
         return self._number("expected_revision")
 
     @property
     def actual(self) -> int | None:
-        """The revision at which the session is."""
+        """The revision of the session; None if the error does not say."""
         return self._number("revision")
 
 
 class RequestIdReused(RoutingError):
-    """ALREADY_EXISTS: the request_id was used for a request with other content."""
+    """The request_id was already used in this session for a request with other content.
+
+    Code ALREADY_EXISTS. Remedy: Send new content under a new request_id, and the old content under
+    the old one.
+    """
 
 
 class DeadlineExceeded(RoutingError):
-    """DEADLINE_EXCEEDED: the call happened whole or not at all.
+    """The caller's deadline passed, or was too near to begin.
 
-    A repeat with the same request_id, and more time, says which.
+    The call happened whole or not at all.
+
+    Code DEADLINE_EXCEEDED, retryable. Remedy: Repeat with the same request_id and a longer
+    deadline: the answer says whether the call happened.
     """
 
 
 class Unauthenticated(RoutingError):
-    """UNAUTHENTICATED: no credential, or one that is malformed, expired, or for another service."""
+    """The call has no credential, or one that is malformed, expired, or for another service.
+
+    A watch or stream also ends with this when its credential expires.
+
+    Code UNAUTHENTICATED. Remedy: Sign in again, and send the token as authorization: Bearer.
+    """
 
 
 class PermissionDenied(RoutingError):
-    """PERMISSION_DENIED: the credential does not reach so far."""
+    """PERMISSION_DENIED: the credential does not allow the call."""
 
 
 class OwnerMismatch(PermissionDenied):
-    """The session or task belongs to another user."""
+    """The session or task belongs to another user, or user_id is not the credential's.
+
+    The owner is not named.
+
+    Code PERMISSION_DENIED. Remedy: Sign in as the owner, or use one of your own sessions.
+    """
 
 
 class ScopeMissing(PermissionDenied):
-    """The credential lacks a scope."""
+    """The credential lacks a scope: for an RPC, another tenant, another user, or an initiator.
+
+    Code PERMISSION_DENIED. Remedy: Use a credential that has the scope.
+    """
 
     @property
     def scope(self) -> str:
-        """The scope that is missing."""
+        """The scope that the credential lacks."""
         return self.metadata.get("scope", "")
 
 
 class ResourceExhausted(RoutingError):
-    """RESOURCE_EXHAUSTED: too much."""
+    """RESOURCE_EXHAUSTED: a limit was exceeded."""
 
 
 class Overloaded(ResourceExhausted):
-    """The server has more calls than it can answer, and did nothing; repeat after retry_after.
+    """The server has too many calls or streams, or this caller has more than its share.
 
-    code is CANCELLED or RESOURCE_EXHAUSTED, and reason empty, where it refused the call unread.
+    Nothing was done. RetryInfo gives the delay. A call that was refused before it was read has only
+    a code, RESOURCE_EXHAUSTED or CANCELLED, and no details.
+
+    Code RESOURCE_EXHAUSTED, retryable. Remedy: Repeat after the delay, with the same request_id.
     """
 
 
 class TooLarge(ResourceExhausted):
-    """The request, or what it would make of the session, is larger than is ever accepted."""
+    """The request, or the change that it would make, is larger than is ever accepted.
+
+    Each field may be within its limits.
+
+    Code RESOURCE_EXHAUSTED. Remedy: Send less: move large items to a file store and send their uri.
+    Waiting does not help.
+    """
 
 
 class WatchTooSlow(ResourceExhausted):
-    """A watcher read more slowly than changes came; watch again from the last revision seen."""
+    """A watcher reads more slowly than changes arrive, and was disconnected.
+
+    RetryInfo gives the delay.
+
+    Code RESOURCE_EXHAUSTED, retryable. Remedy: Watch again from there.
+    """
 
     @property
     def revision(self) -> int | None:
-        """The last revision that was sent; None where a cursor says it."""
+        """The last revision sent; None if the error does not say."""
         return self._number("revision")
 
 
 class RevisionCompacted(RoutingError):
-    """OUT_OF_RANGE: the watch was to begin before the oldest change that is kept."""
+    """The watch would begin before the oldest change that is kept.
+
+    Code OUT_OF_RANGE. Remedy: Read Status, then watch from its revision.
+    """
 
     @property
     def oldest_revision(self) -> int | None:
-        """The oldest revision that is kept."""
+        """The oldest revision kept; None if the error does not say."""
         return self._number("oldest_revision")
 
 
 class Unavailable(RoutingError):
-    """UNAVAILABLE: nobody answered, after all attempts. A change may still have been made."""
+    """UNAVAILABLE: the service did not answer. A change may still have been made."""
 
 
 class StoreUnavailable(Unavailable):
-    """The service's store cannot be reached, is busy for too long, or is full."""
+    """The store cannot be reached, is busy for too long, or is full.
+
+    The change may have been stored all the same. RetryInfo gives the delay.
+
+    Code UNAVAILABLE, retryable. Remedy: Repeat with the same request_id.
+    """
 
 
 class SchemaTooNew(Unavailable):
-    """The session was written by a newer release than this replica's."""
+    """The session was written by a newer release than this replica's.
+
+    Code UNAVAILABLE, retryable. Remedy: Repeat: another replica may be newer. Finish the upgrade.
+    """
 
 
 class ShuttingDown(Unavailable):
-    """The server is about to stop."""
+    """The server is about to stop.
+
+    RetryInfo gives the delay.
+
+    Code UNAVAILABLE, retryable. Remedy: Repeat on another replica, with the same request_id.
+    """
 
 
 class SignInUnavailable(Unavailable):
-    """The server has no key of its identity provider yet, and cannot check any credential."""
+    """The server has no key of its identity provider yet, and cannot check credentials.
+
+    RetryInfo gives the delay.
+
+    Code UNAVAILABLE, retryable. Remedy: Repeat with the same request_id. The log tells the operator
+    why the keys cannot be fetched.
+    """
 
 
 class StateCorrupt(RoutingError):
-    """DATA_LOSS: what the store holds of this session cannot be read; others are not affected."""
+    """What the store holds of this session cannot be read.
+
+    Other sessions are not affected.
+
+    Code DATA_LOSS. Remedy: Restore the session from a backup, or begin another one.
+    """
 
     @property
     def error_id(self) -> str:
@@ -339,7 +444,10 @@ class StateCorrupt(RoutingError):
 
 
 class InternalError(RoutingError):
-    """INTERNAL: a mistake in the service."""
+    """The service made a mistake.
+
+    Code INTERNAL. Remedy: Report it with its error id.
+    """
 
     @property
     def error_id(self) -> str:
@@ -348,7 +456,10 @@ class InternalError(RoutingError):
 
 
 class Unimplemented(RoutingError):
-    """UNIMPLEMENTED: this server does not have the RPC, or the feature a field asks for."""
+    """This server does not have the RPC, or the feature that a field asks for.
+
+    Code UNIMPLEMENTED. Remedy: Use a server that has it.
+    """
 
 
 ERRORS_BY_REASON: Final[Mapping[str, type[RoutingError]]] = {
@@ -389,15 +500,15 @@ ERRORS_BY_REASON: Final[Mapping[str, type[RoutingError]]] = {
 """Every reason of the contract."""
 
 ERRORS_BY_CODE: Final[Mapping[grpc.StatusCode, type[RoutingError]]] = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.FAILED_PRECONDITION: PreconditionFailed,
+    grpc.StatusCode.INTERNAL: InternalError,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
     grpc.StatusCode.NOT_FOUND: NotFound,
-    grpc.StatusCode.FAILED_PRECONDITION: PreconditionFailed,
-    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
-    grpc.StatusCode.INTERNAL: InternalError,
     grpc.StatusCode.UNIMPLEMENTED: Unimplemented,
 }
-"""The family of a reason that is not known here. Codes that are not in it are RoutingError."""
+"""The class of an unknown reason, by code; RoutingError for other codes."""

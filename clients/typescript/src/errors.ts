@@ -1,8 +1,7 @@
-// What can go wrong with a call, as classes.
+// Generated from error_reason.proto by scripts/make_errors.py. Do not edit.
 //
-// Owns: a class for each reason of the contract, in families by status code, and the tables that
-// name them. Must not know: how a reason travels (failure.ts). Rule: catch a family or a reason,
-// never parse a message; a reason that this release does not know is its code's family.
+// What can go wrong with a call. Catch a family or a reason, and never parse a message. A reason
+// that this release does not know is thrown as the family of its code.
 //
 //   RoutingError
 //     InvalidRequest         MalformedRequest  InvalidField
@@ -23,82 +22,26 @@
 //     Unimplemented
 
 import { Code } from "@connectrpc/connect";
+import { RoutingError, type RoutingErrorClass } from "./routingError.js";
 
-/** One field that is bad, or one rule that refused. */
-export interface Violation {
-  /** The field's path ("items[2].uri") or the rule's name ("entitled"). */
-  readonly name: string;
-  /** What the rule refused, such as the target's agent id; empty for a field. */
-  readonly subject: string;
-  /** What is wrong, with which value, and what to do. */
-  readonly detail: string;
-}
-
-/** What is known of a call that failed. */
-export interface FailureFacts {
-  code: Code;
-  reason?: string;
-  metadata?: Readonly<Record<string, string>>;
-  violations?: readonly Violation[];
-  retryAfterMs?: number | undefined;
-  method?: string;
-  requestId?: string;
-  attempts?: number;
-  cause?: unknown;
-}
-
-/** A call that failed: the base of all the errors here, and what an unknown code is. */
-export class RoutingError extends Error {
-  /** The gRPC status code. */
-  readonly code: Code;
-  /** The contract's reason, such as "HANDOFF_REFUSED"; empty where nobody of the service answered. */
-  readonly reason: string;
-  /** The message's values again, for programs; ErrorReason says which keys a reason has. */
-  readonly metadata: Readonly<Record<string, string>>;
-  /** Every bad field, or every rule that refused. */
-  readonly violations: readonly Violation[];
-  /** How long to wait before a repeat makes sense; undefined where the service did not say. */
-  readonly retryAfterMs: number | undefined;
-  /** Such as "Route". */
-  readonly method: string;
-  /** The request's, also where the client made it; empty for reads. */
-  readonly requestId: string;
-  /** How often the call was sent, 1 or more. */
-  readonly attempts: number;
-
-  constructor(message: string, facts: FailureFacts) {
-    super(message, facts.cause === undefined ? undefined : { cause: facts.cause });
-    this.name = new.target.name;
-    this.code = facts.code;
-    this.reason = facts.reason ?? "";
-    this.metadata = { ...facts.metadata };
-    this.violations = [...(facts.violations ?? [])];
-    this.retryAfterMs = facts.retryAfterMs;
-    this.method = facts.method ?? "";
-    this.requestId = facts.requestId ?? "";
-    this.attempts = facts.attempts ?? 1;
-  }
-
-  /** The code's name as gRPC has it, such as "FAILED_PRECONDITION". */
-  get codeName(): string {
-    return CODE_NAMES[this.code] ?? String(this.code);
-  }
-
-  protected text(key: string): string {
-    return this.metadata[key] ?? "";
-  }
-
-  protected revisionAt(key: string): bigint | undefined {
-    const value = this.text(key);
-    return /^[0-9]+$/.test(value) ? BigInt(value) : undefined;
-  }
-}
+export * from "./routingError.js";
 
 /** INVALID_ARGUMENT: the same request can never succeed. */
 export class InvalidRequest extends RoutingError {}
-/** The bytes are no such request: client and server use different contracts. */
+
+/**
+ * The bytes are not a valid message of the request's type, or a text in it is not UTF-8.
+ *
+ * Code INVALID_ARGUMENT. Remedy: Generate the client from this contract, and send text as UTF-8.
+ */
 export class MalformedRequest extends InvalidRequest {}
-/** Fields are missing, too long, out of range, or not of their form; violations has them all. */
+
+/**
+ * A field is missing, too long, out of range, or not in its format. BadRequest names every bad
+ * field.
+ *
+ * Code INVALID_ARGUMENT. Remedy: Fix all the named fields. The same request can never succeed.
+ */
 export class InvalidField extends InvalidRequest {
   /** The paths of the bad fields, such as "task_id" or "items[2].uri". */
   get fields(): string[] {
@@ -106,161 +49,336 @@ export class InvalidField extends InvalidRequest {
   }
 }
 
-/** NOT_FOUND: what the request names is not there. */
+/** NOT_FOUND: something that the request names does not exist. */
 export class NotFound extends RoutingError {}
-/** The tenant has no such session; it begins with its first route() or setActiveAgent(). */
+
+/**
+ * The tenant has no such session, or the session was purged.
+ *
+ * Code NOT_FOUND. Remedy: Check the id and the tenant. A session begins with its first Route or
+ * SetActiveAgent.
+ */
 export class UnknownSession extends NotFound {
+  /** The session of the request. */
   get sessionId(): string {
     return this.text("session_id");
   }
 }
-/** The registry has no such agent; listAgents() names those it has. */
+
+/**
+ * The registry has no such agent.
+ *
+ * Code NOT_FOUND. Remedy: Use an id that ListAgents returns.
+ */
 export class UnknownAgent extends NotFound {
+  /** The agent of the request. */
   get agentId(): string {
     return this.text("agent_id");
   }
 }
-/** The session has no such task. */
+
+/**
+ * The session has no such task; if the request names no session, the tenant has none.
+ *
+ * Code NOT_FOUND. Remedy: Use a task_id from an answer of Route or from ListTasks.
+ */
 export class UnknownTask extends NotFound {
+  /** The task of the request. */
   get taskId(): string {
     return this.text("task_id");
   }
 }
+
 /**
- * The session dispatched no such request: also what completing a degraded decision is. The service
- * never saw a message that was routed while it was away: route it again under the same request id,
- * then complete it.
+ * The session has dispatched no such request.
+ *
+ * Code NOT_FOUND. Remedy: Complete the request_id of a Dispatch of this session; Status lists the
+ * open ones. If the client routed the message by itself while the service was away, route it again
+ * under the same request_id, then complete it.
  */
 export class UnknownRequest extends NotFound {}
-/** The suggestion or quick reply is not open any more; send the message without it. */
+
+/**
+ * The suggestion or quick reply is not open. It was never made, it was accepted or declined, or it
+ * ended when the active agent changed.
+ *
+ * Code NOT_FOUND. Remedy: Route the message without it.
+ */
 export class UnknownSuggestion extends NotFound {}
 
-/** FAILED_PRECONDITION: the session does not stand so that this could be done. */
+/** FAILED_PRECONDITION: the session is in a state that does not allow the call. */
 export class PreconditionFailed extends RoutingError {}
-/** Handoff rules refused; violations names them all, with remedies. The turn stays open. */
+
+/**
+ * Rules refused the handoff. PreconditionFailure names every rule that refused: type is the name of
+ * the rule, subject the target's id. The turn stays open and the request_id is not used up. After
+ * three refusals in a turn, the home agent is the only target left to that turn.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Do what each violation says; or hand over to another agent, or
+ * to the home agent, which is always a legal target.
+ */
 export class HandoffRefused extends PreconditionFailed {
   /** The names of the rules that refused, in the order of their evaluation. */
   get rules(): string[] {
     return this.violations.map((violation) => violation.name);
   }
-  /** The target that was refused. */
+
+  /** The target of the handoff. */
   get agentId(): string {
     return this.text("agent_id");
   }
+
   /** The agent that wanted to hand over. */
   get fromAgentId(): string {
     return this.text("from_agent_id");
   }
 }
-/** The request was already completed or decided otherwise; what came first stands. */
+
+/**
+ * The request was already completed with another answer, or decided the other way.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Nothing needs to be done: the first answer stands. Show that
+ * one.
+ */
 export class RequestNotOpen extends PreconditionFailed {}
-/** The task does not wait for an approval; somebody else may have decided. */
+
+/**
+ * The task is not waiting for an approval.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Read Status: another caller may have decided already.
+ */
 export class TaskNotPaused extends PreconditionFailed {}
-/** The task is completed, failed or cancelled; leave taskId out for a new one. */
+
+/**
+ * The task is completed, failed or cancelled.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Leave task_id empty, or send a new one.
+ */
 export class TaskClosed extends PreconditionFailed {}
-/** Another task of the session is open; leave taskId out to go on with it. */
+
+/**
+ * Another task of the session is open.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Leave task_id empty to continue the open task, or clear with
+ * CLEAR_SCOPE_SESSION first.
+ */
 export class TaskOpen extends PreconditionFailed {
+  /** The task that is open. */
   get openTaskId(): string {
     return this.text("open_task_id");
   }
 }
-/** The message before is not answered yet, and the registry rejects a second one. */
+
+/**
+ * A message arrived while a turn is open. The registry rejects that (double_text: reject).
+ *
+ * Code FAILED_PRECONDITION. Remedy: Send the message after the answer to that turn.
+ */
 export class TurnOpen extends PreconditionFailed {
+  /** The request that is not answered. */
   get openRequestId(): string {
     return this.text("request_id");
   }
 }
-/** The agent that would have to act is missing, disabled, or not allowed to this user. */
+
+/**
+ * The agent that must act is missing, disabled, or not allowed for this user.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Enable the agent, or clear the session. A paused task stays
+ * paused.
+ */
 export class AgentUnavailable extends PreconditionFailed {}
-/** The session's data were erased, and its id is not used again. */
+
+/**
+ * The session's data were erased; its id is not used again.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Begin a session with another id.
+ */
 export class SessionErased extends PreconditionFailed {}
-/** The registry file has mistakes; the registry in force stays. */
+
+/**
+ * The registry file has mistakes; the registry in force stays. PreconditionFailure names every
+ * mistake.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Correct each mistake as its violation says, then reload.
+ */
 export class RegistryInvalid extends PreconditionFailed {}
 
-/** ABORTED: other writers came first, nothing was written; read status() and decide again. */
+/**
+ * The session is not at expected_revision, or other writers came first too often. Nothing was
+ * written.
+ *
+ * Code ABORTED. Remedy: Read Status and decide again. A request without an expected_revision can be
+ * repeated with the same request_id.
+ */
 export class RevisionMismatch extends RoutingError {
-  /** The revision that the request expected; undefined where it expected none. */
+  /** The revision that the request expected; undefined if the error does not say. */
   get expected(): bigint | undefined {
     return this.revisionAt("expected_revision");
   }
-  /** The revision at which the session is. */
+
+  /** The revision of the session; undefined if the error does not say. */
   get actual(): bigint | undefined {
     return this.revisionAt("revision");
   }
 }
-/** ALREADY_EXISTS: the request id was used for a request with other content. */
-export class RequestIdReused extends RoutingError {}
+
 /**
- * DEADLINE_EXCEEDED: the call happened whole or not at all. A repeat with the same request id, and
- * more time, says which.
+ * The request_id was already used in this session for a request with other content.
+ *
+ * Code ALREADY_EXISTS. Remedy: Send new content under a new request_id, and the old content under
+ * the old one.
+ */
+export class RequestIdReused extends RoutingError {}
+
+/**
+ * The caller's deadline passed, or was too near to begin. The call happened whole or not at all.
+ *
+ * Code DEADLINE_EXCEEDED, retryable. Remedy: Repeat with the same request_id and a longer deadline:
+ * the answer says whether the call happened.
  */
 export class DeadlineExceeded extends RoutingError {}
-/** UNAUTHENTICATED: no credential, or one that is malformed, expired, or for another service. */
+
+/**
+ * The call has no credential, or one that is malformed, expired, or for another service. A watch or
+ * stream also ends with this when its credential expires.
+ *
+ * Code UNAUTHENTICATED. Remedy: Sign in again, and send the token as authorization: Bearer.
+ */
 export class Unauthenticated extends RoutingError {}
 
-/** PERMISSION_DENIED: the credential does not reach so far. */
+/** PERMISSION_DENIED: the credential does not allow the call. */
 export class PermissionDenied extends RoutingError {}
-/** The session or task belongs to another user. */
+
+/**
+ * The session or task belongs to another user, or user_id is not the credential's. The owner is not
+ * named.
+ *
+ * Code PERMISSION_DENIED. Remedy: Sign in as the owner, or use one of your own sessions.
+ */
 export class OwnerMismatch extends PermissionDenied {}
-/** The credential lacks a scope. */
+
+/**
+ * The credential lacks a scope: for an RPC, another tenant, another user, or an initiator.
+ *
+ * Code PERMISSION_DENIED. Remedy: Use a credential that has the scope.
+ */
 export class ScopeMissing extends PermissionDenied {
+  /** The scope that the credential lacks. */
   get scope(): string {
     return this.text("scope");
   }
 }
 
-/** RESOURCE_EXHAUSTED: too much. */
+/** RESOURCE_EXHAUSTED: a limit was exceeded. */
 export class ResourceExhausted extends RoutingError {}
+
 /**
- * The server has more calls than it can answer, and did nothing; repeat after retryAfterMs. The code
- * is Canceled or ResourceExhausted, and the reason empty, where it refused the call unread.
+ * The server has too many calls or streams, or this caller has more than its share. Nothing was
+ * done. RetryInfo gives the delay. A call that was refused before it was read has only a code,
+ * RESOURCE_EXHAUSTED or CANCELLED, and no details.
+ *
+ * Code RESOURCE_EXHAUSTED, retryable. Remedy: Repeat after the delay, with the same request_id.
  */
 export class Overloaded extends ResourceExhausted {}
-/** The request, or what it would make of the session, is larger than is ever accepted. */
+
+/**
+ * The request, or the change that it would make, is larger than is ever accepted. Each field may be
+ * within its limits.
+ *
+ * Code RESOURCE_EXHAUSTED. Remedy: Send less: move large items to a file store and send their uri.
+ * Waiting does not help.
+ */
 export class TooLarge extends ResourceExhausted {}
-/** A watcher read more slowly than changes came; watch again from the last revision seen. */
+
+/**
+ * A watcher reads more slowly than changes arrive, and was disconnected. RetryInfo gives the delay.
+ *
+ * Code RESOURCE_EXHAUSTED, retryable. Remedy: Watch again from there.
+ */
 export class WatchTooSlow extends ResourceExhausted {
-  /** The last revision that was sent. */
+  /** The last revision sent; undefined if the error does not say. */
   get revision(): bigint | undefined {
     return this.revisionAt("revision");
   }
 }
-/** OUT_OF_RANGE: the watch was to begin before the oldest change that is kept. */
+
+/**
+ * The watch would begin before the oldest change that is kept.
+ *
+ * Code OUT_OF_RANGE. Remedy: Read Status, then watch from its revision.
+ */
 export class RevisionCompacted extends RoutingError {
+  /** The oldest revision kept; undefined if the error does not say. */
   get oldestRevision(): bigint | undefined {
     return this.revisionAt("oldest_revision");
   }
 }
 
-/** UNAVAILABLE: nobody answered, after all attempts. A change may still have been made. */
+/** UNAVAILABLE: the service did not answer. A change may still have been made. */
 export class Unavailable extends RoutingError {}
-/** The service's store cannot be reached, is busy for too long, or is full. */
+
+/**
+ * The store cannot be reached, is busy for too long, or is full. The change may have been stored
+ * all the same. RetryInfo gives the delay.
+ *
+ * Code UNAVAILABLE, retryable. Remedy: Repeat with the same request_id.
+ */
 export class StoreUnavailable extends Unavailable {}
-/** The session was written by a newer release than this replica's. */
+
+/**
+ * The session was written by a newer release than this replica's.
+ *
+ * Code UNAVAILABLE, retryable. Remedy: Repeat: another replica may be newer. Finish the upgrade.
+ */
 export class SchemaTooNew extends Unavailable {}
-/** The server is about to stop. */
+
+/**
+ * The server is about to stop. RetryInfo gives the delay.
+ *
+ * Code UNAVAILABLE, retryable. Remedy: Repeat on another replica, with the same request_id.
+ */
 export class ShuttingDown extends Unavailable {}
-/** The server has no key of its identity provider yet, and cannot check any credential. */
+
+/**
+ * The server has no key of its identity provider yet, and cannot check credentials. RetryInfo gives
+ * the delay.
+ *
+ * Code UNAVAILABLE, retryable. Remedy: Repeat with the same request_id. The log tells the operator
+ * why the keys cannot be fetched.
+ */
 export class SignInUnavailable extends Unavailable {}
 
-/** DATA_LOSS: what the store holds of this session cannot be read; others are not affected. */
+/**
+ * What the store holds of this session cannot be read. Other sessions are not affected.
+ *
+ * Code DATA_LOSS. Remedy: Restore the session from a backup, or begin another one.
+ */
 export class StateCorrupt extends RoutingError {
   /** The id under which the server's log has the cause. */
   get errorId(): string {
     return this.text("error_id");
   }
 }
-/** INTERNAL: a mistake in the service. */
+
+/**
+ * The service made a mistake.
+ *
+ * Code INTERNAL. Remedy: Report it with its error id.
+ */
 export class InternalError extends RoutingError {
   /** The id under which the server's log has the cause. */
   get errorId(): string {
     return this.text("error_id");
   }
 }
-/** UNIMPLEMENTED: this server does not have the RPC, or the feature a field asks for. */
-export class Unimplemented extends RoutingError {}
 
-export type RoutingErrorClass = new (message: string, facts: FailureFacts) => RoutingError;
+/**
+ * This server does not have the RPC, or the feature that a field asks for.
+ *
+ * Code UNIMPLEMENTED. Remedy: Use a server that has it.
+ */
+export class Unimplemented extends RoutingError {}
 
 /** Every reason of the contract. */
 export const ERRORS_BY_REASON: Readonly<Record<string, RoutingErrorClass>> = {
@@ -299,35 +417,16 @@ export const ERRORS_BY_REASON: Readonly<Record<string, RoutingErrorClass>> = {
   SIGN_IN_UNAVAILABLE: SignInUnavailable,
 };
 
-/** The family of a reason that is not known here. Codes that are not in it are RoutingError. */
+/** The class of an unknown reason, by code; RoutingError for other codes. */
 export const ERRORS_BY_CODE: Readonly<Partial<Record<Code, RoutingErrorClass>>> = {
+  [Code.DeadlineExceeded]: DeadlineExceeded,
+  [Code.FailedPrecondition]: PreconditionFailed,
+  [Code.Internal]: InternalError,
   [Code.InvalidArgument]: InvalidRequest,
   [Code.NotFound]: NotFound,
-  [Code.FailedPrecondition]: PreconditionFailed,
-  [Code.DeadlineExceeded]: DeadlineExceeded,
-  [Code.Unauthenticated]: Unauthenticated,
   [Code.PermissionDenied]: PermissionDenied,
   [Code.ResourceExhausted]: ResourceExhausted,
+  [Code.Unauthenticated]: Unauthenticated,
   [Code.Unavailable]: Unavailable,
-  [Code.Internal]: InternalError,
   [Code.Unimplemented]: Unimplemented,
-};
-
-const CODE_NAMES: Readonly<Record<Code, string>> = {
-  [Code.Canceled]: "CANCELLED",
-  [Code.Unknown]: "UNKNOWN",
-  [Code.InvalidArgument]: "INVALID_ARGUMENT",
-  [Code.DeadlineExceeded]: "DEADLINE_EXCEEDED",
-  [Code.NotFound]: "NOT_FOUND",
-  [Code.AlreadyExists]: "ALREADY_EXISTS",
-  [Code.PermissionDenied]: "PERMISSION_DENIED",
-  [Code.ResourceExhausted]: "RESOURCE_EXHAUSTED",
-  [Code.FailedPrecondition]: "FAILED_PRECONDITION",
-  [Code.Aborted]: "ABORTED",
-  [Code.OutOfRange]: "OUT_OF_RANGE",
-  [Code.Unimplemented]: "UNIMPLEMENTED",
-  [Code.Internal]: "INTERNAL",
-  [Code.Unavailable]: "UNAVAILABLE",
-  [Code.DataLoss]: "DATA_LOSS",
-  [Code.Unauthenticated]: "UNAUTHENTICATED",
 };

@@ -25,230 +25,257 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Not set."""
     ERROR_REASON_MALFORMED_REQUEST: _ErrorReason.ValueType  # 1
-    """INVALID_ARGUMENT. The bytes of the request are no such message, or a text in it is not UTF-8.
-    Metadata: method. Remedy: generate the client from this contract, and send text as UTF-8.
-    Example: "the request is no agent_routing.v1.RouteRequest; check that client and server use
-    the same contract, and that text is UTF-8".
+    """The bytes are not a valid message of the request's type, or a text in it is not UTF-8.
+
+    Metadata: method.
+    Example: "the request is not a valid agent_routing.v1.RouteRequest; check that client and
+    server use the same contract, and that text is UTF-8".
     """
     ERROR_REASON_INVALID_FIELD: _ErrorReason.ValueType  # 2
-    """INVALID_ARGUMENT, with BadRequest naming every bad field. A field is missing, too long, out of
-    range, or not of its form. Metadata: field (the first bad one), fields (how many are bad).
-    Remedy: mend all the fields named; the same request can never succeed.
+    """A field is missing, too long, out of range, or not in its format. BadRequest names every bad
+    field.
+
+    Metadata: field (the first bad one), fields (how many are bad).
     Example: "task_id \\"42\\" is not a UUID; send one such as
     0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11, or leave it empty".
     """
     ERROR_REASON_UNKNOWN_SESSION: _ErrorReason.ValueType  # 3
-    """NOT_FOUND. The tenant has no such session, or it was purged. Metadata: session_id.
-    Remedy: check id and tenant; a session begins with its first Route or SetActiveAgent.
+    """The tenant has no such session, or the session was purged.
+
+    Metadata: session_id.
     Example: "session \\"chat-42\\" is not known; it begins with its first Route".
     """
     ERROR_REASON_UNKNOWN_AGENT: _ErrorReason.ValueType  # 4
-    """NOT_FOUND. The registry has no such agent. Metadata: agent_id. Remedy: use an id that
-    ListAgents names.
+    """The registry has no such agent.
+
+    Metadata: agent_id.
     Example: "agent \\"biling\\" is not registered; registered agents: billing, support".
     """
     ERROR_REASON_UNKNOWN_TASK: _ErrorReason.ValueType  # 5
-    """NOT_FOUND. The session, or where none was given the tenant, has no such task. Metadata:
-    task_id, session_id. Remedy: use an id that Route answered with, or ListTasks names.
+    """The session has no such task; if the request names no session, the tenant has none.
+
+    Metadata: task_id, session_id.
     Example: "task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11 is not known in session \\"chat-42\\"; list
     its tasks".
     """
     ERROR_REASON_UNKNOWN_REQUEST: _ErrorReason.ValueType  # 6
-    """NOT_FOUND. The session dispatched no such request. Metadata: request_id, session_id.
-    Remedy: complete the request_id of a Dispatch of this session; Status lists the open ones.
+    """The session has dispatched no such request.
+
+    Metadata: request_id, session_id.
     Example: "request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 is not known in session \\"chat-42\\";
     its open requests are in Status".
     """
     ERROR_REASON_UNKNOWN_SUGGESTION: _ErrorReason.ValueType  # 7
-    """NOT_FOUND. The suggestion or quick reply is not open: never made, taken, declined, or gone
-    with a change of the active agent. Metadata: suggestion_id, session_id.
-    Remedy: route the message without it.
+    """The suggestion or quick reply is not open. It was never made, it was accepted or declined, or
+    it ended when the active agent changed.
+
+    Metadata: suggestion_id, session_id.
     Example: "suggestion 0198a6c0-7b1f-7d8e-a1c5-5c8d3e2f9a40 is not open in session \\"chat-42\\";
     send the message without it".
     """
     ERROR_REASON_HANDOFF_REFUSED: _ErrorReason.ValueType  # 8
-    """FAILED_PRECONDITION, with PreconditionFailure naming every rule that refused: type is the name
-    of the rule, subject the target's id. Metadata: agent_id (the target), from_agent_id,
-    initiator, rules (the names, comma-separated), session_id. Remedy: as each violation says; hand
-    over to another agent, or to the home agent, which is always a legal target. The turn stays
-    open and the request_id is not used up; after three refusals in a turn only the home agent is
-    left to it.
+    """Rules refused the handoff. PreconditionFailure names every rule that refused: type is the
+    name of the rule, subject the target's id. The turn stays open and the request_id is not used
+    up. After three refusals in a turn, the home agent is the only target left to that turn.
 
     The rules, in the order in which they are evaluated:
     enabled: the target is enabled.
-    not_system: the target is no system agent.
+    not_system: the target is not a system agent.
     not_active: the target is not the active agent; inside a turn, not the turn's holder.
-    from_agent: who hands over has the conversation: the turn's holder, or outside a turn the
-    active agent or the home agent. Refuses stale and doubled handoffs.
-    handoff_to: the registry lets this agent hand over to the target. Initiators SUPERVISOR, AGENT.
+    from_agent: the agent that hands over has the conversation: the turn's holder, or outside a
+    turn the active agent or the home agent. Refuses stale and doubled handoffs.
+    handoff_to: the registry lets this agent hand over to the target. Initiators SUPERVISOR,
+    AGENT.
     entitled: the user has every entitlement that the target requires.
     channel: the target serves the session's channel.
-    user_selectable: users may pick the target. Initiator USER.
-    owns_session: no agent that owns its session is in the middle of a task, on the return stack
-    counted too. Initiators USER, TOPIC.
-    hop_limit: the message has not been handed on too often already.
+    user_selectable: users may select the target. Initiator USER.
+    owns_session: no agent that owns its session is in the middle of a task; agents on the return
+    stack count too. Initiators USER, TOPIC.
+    hop_limit: the message has not been handed over too often already.
     ping_pong: the message does not go back and forth between two agents.
     return_stack: the target is not waiting on the return stack. Mode INTERLUDE, and completion.
     return_depth: the return stack is not full. Mode INTERLUDE.
     approval_pending: no approval is pending.
     live_turn: the turn can still move the conversation.
 
+    Metadata: agent_id (the target), from_agent_id, initiator, rules (the names,
+    comma-separated), session_id.
     Example: "handoff from coordinator to tax_expert refused by 2 rules: entitled: the user lacks
     plan:premium; channel: tax_expert serves web, the session is on whatsapp".
     """
     ERROR_REASON_REQUEST_NOT_OPEN: _ErrorReason.ValueType  # 9
-    """FAILED_PRECONDITION. The request was already completed by this agent with another answer, or
-    an approval decided otherwise. Metadata: request_id, agent_id, session_id. Remedy: none is
-    needed, what came first stands; show that.
+    """The request was already completed with another answer, or decided the other way.
+
+    Metadata: request_id, agent_id, session_id.
     Example: "request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 was already completed by agent
     \\"billing\\" with another answer; the first one stands".
     """
     ERROR_REASON_TASK_NOT_PAUSED: _ErrorReason.ValueType  # 10
-    """FAILED_PRECONDITION. The task does not wait for an approval. Metadata: task_id, status,
-    session_id. Remedy: read Status; somebody else may have decided.
+    """The task is not waiting for an approval.
+
+    Metadata: task_id, status, session_id.
     Example: "task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11 is running, not paused; there is nothing
     to approve".
     """
     ERROR_REASON_TASK_CLOSED: _ErrorReason.ValueType  # 11
-    """FAILED_PRECONDITION. The task is completed, failed or cancelled. Metadata: task_id,
-    status, session_id. Remedy: leave task_id empty, or send a new one.
+    """The task is completed, failed or cancelled.
+
+    Metadata: task_id, status, session_id.
     Example: "task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11 is completed; leave task_id empty for a
     new task".
     """
     ERROR_REASON_TASK_OPEN: _ErrorReason.ValueType  # 12
-    """FAILED_PRECONDITION. Another task of the session is open. Metadata: task_id (the one asked
-    for), open_task_id, session_id. Remedy: leave task_id empty to go on with the open task, or
-    clear with CLEAR_SCOPE_SESSION first.
+    """Another task of the session is open.
+
+    Metadata: task_id (of the request), open_task_id, session_id.
     Example: "session \\"chat-42\\" has the open task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11; leave
     task_id empty to go on with it, or reset the session first".
     """
     ERROR_REASON_TURN_OPEN: _ErrorReason.ValueType  # 13
-    """FAILED_PRECONDITION. A message came while a turn is open, and the registry rejects that
-    (double_text: reject). Metadata: request_id (of the open turn), agent_id, session_id.
-    Remedy: send the message after that turn's answer.
-    Example: "agent \\"billing\\" has not answered request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 yet;
-    send the message after its answer".
+    """A message arrived while a turn is open. The registry rejects that (double_text: reject).
+
+    Metadata: request_id (of the open turn), agent_id, session_id.
+    Example: "agent \\"billing\\" has not answered request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05
+    yet; send the message after its answer".
     """
     ERROR_REASON_AGENT_UNAVAILABLE: _ErrorReason.ValueType  # 14
-    """FAILED_PRECONDITION. The agent that would have to act is missing from the registry, disabled,
-    or not allowed to this user. Metadata: agent_id, session_id. Remedy: enable the agent, or
-    clear the session; a paused task stays paused.
-    Example: "agent \\"billing\\" paused the task and is disabled; enable it, or clear the session".
+    """The agent that must act is missing, disabled, or not allowed for this user.
+
+    Metadata: agent_id, session_id.
+    Example: "agent \\"billing\\" paused the task and is disabled; enable it, or clear the
+    session".
     """
     ERROR_REASON_SESSION_ERASED: _ErrorReason.ValueType  # 15
-    """FAILED_PRECONDITION. The session's data were erased; its id is not used again. Metadata:
-    session_id. Remedy: begin a session with another id.
+    """The session's data were erased; its id is not used again.
+
+    Metadata: session_id.
     Example: "session \\"chat-42\\" was erased; begin a new one".
     """
     ERROR_REASON_REVISION_MISMATCH: _ErrorReason.ValueType  # 16
-    """ABORTED. The session is not at expected_revision, or other writers came first so often that
-    the server gave up. Metadata: session_id, revision (the session's), and expected_revision
-    where one was given. Nothing was written. Remedy: read Status and decide again; without an
-    expected_revision repeat the call with the same request_id.
+    """The session is not at expected_revision, or other writers came first too often. Nothing was
+    written.
+
+    Metadata: session_id, revision (the session's), and expected_revision if the request had one.
     Example: "session \\"chat-42\\" is at revision 18, the request expected 17; read the session
     and retry".
     """
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 17
-    """ALREADY_EXISTS. The request_id was used before in this session for a request with other
-    content. Metadata: request_id, session_id, method. Remedy: send a new request_id with new
-    content, and the old content with the old id.
+    """The request_id was already used in this session for a request with other content.
+
+    Metadata: request_id, session_id, method.
     Example: "request_id 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 was used in session \\"chat-42\\" for
     another message; send a new request_id".
     """
     ERROR_REASON_DEADLINE: _ErrorReason.ValueType  # 18
-    """DEADLINE_EXCEEDED. The caller's deadline passed, or was too near to begin. The call happened
-    whole or not at all. Metadata: session_id where known. Remedy: repeat with the same
-    request_id and a longer deadline: the answer says which.
+    """The caller's deadline passed, or was too near to begin. The call happened whole or not at
+    all.
+
+    Metadata: session_id, if known.
     Example: "the deadline passed before the change was on disk; repeat with the same
     request_id".
     """
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 19
-    """UNAUTHENTICATED. No credential, or one that is malformed, expired, or not for this service.
-    Also the end of a watch or stream whose credential expires. Metadata: none; for a watch where
-    to go on: session_id and revision, or cursor. Remedy: sign in again, and send the token as
-    authorization: Bearer.
+    """The call has no credential, or one that is malformed, expired, or for another service. A
+    watch or stream also ends with this when its credential expires.
+
+    Metadata: none; for a watch, where to continue: session_id and revision, or cursor.
     Example: "the token expired at 2025-08-14T09:30:00Z; sign in again".
     """
     ERROR_REASON_OWNER_MISMATCH: _ErrorReason.ValueType  # 20
-    """PERMISSION_DENIED. The session or task belongs to another user of the tenant, or user_id is
-    not the credential's. Metadata: session_id or task_id, whichever was asked for. The owner is
-    not named. Remedy: sign in as its owner, or use a session of one's own.
+    """The session or task belongs to another user, or user_id is not the credential's. The owner is
+    not named.
+
+    Metadata: session_id or task_id, as in the request.
     Example: "session \\"chat-42\\" belongs to another user".
     """
     ERROR_REASON_SCOPE_MISSING: _ErrorReason.ValueType  # 21
-    """PERMISSION_DENIED. The credential lacks a scope: for an RPC, another tenant, another user, or
-    an initiator. Metadata: scope (the one that is missing). Remedy: use a credential that has it.
+    """The credential lacks a scope: for an RPC, another tenant, another user, or an initiator.
+
+    Metadata: scope (the missing one).
     Example: "ListSessions needs the scope \\"admin\\"".
     """
     ERROR_REASON_OVERLOADED: _ErrorReason.ValueType  # 22
-    """RESOURCE_EXHAUSTED, with RetryInfo. The server has more calls or streams than it can answer in
-    time, or this caller more than its share. Nothing was done. Metadata: limit (its name, such as
-    caller_calls_per_s), value (of that setting). Remedy: repeat after the delay, with the same
-    request_id. Calls refused before they are read carry no details.
-    Example: "this caller sends more than 50 calls a second; repeat after the delay, with the same
-    request_id".
+    """The server has too many calls or streams, or this caller has more than its share. Nothing was
+    done. RetryInfo gives the delay. A call that was refused before it was read has only a code,
+    RESOURCE_EXHAUSTED or CANCELLED, and no details.
+
+    Metadata: limit (its name, such as caller_calls_per_s), value (of that setting).
+    Example: "this caller sends more than 50 calls a second; repeat after the delay, with the
+    same request_id".
     """
     ERROR_REASON_TOO_LARGE: _ErrorReason.ValueType  # 23
-    """RESOURCE_EXHAUSTED. The request, or what it would make of the session, is larger than is ever
-    accepted, although each field is within its limits. Metadata: size_bytes, limit_bytes. Remedy:
-    send less: move large items to a file store and send their uri; no delay helps.
+    """The request, or the change that it would make, is larger than is ever accepted. Each field
+    may be within its limits.
+
+    Metadata: size_bytes, limit_bytes.
     Example: "the change has 312,400 bytes, at most 300,000 are kept; send large items by uri".
     """
     ERROR_REASON_WATCH_TOO_SLOW: _ErrorReason.ValueType  # 24
-    """RESOURCE_EXHAUSTED, with RetryInfo. A watcher reads more slowly than changes come, and was
-    disconnected. Metadata: session_id and revision (the last one sent), or cursor. Remedy: watch
-    again from there.
+    """A watcher reads more slowly than changes arrive, and was disconnected. RetryInfo gives the
+    delay.
+
+    Metadata: session_id and revision (the last one sent), or cursor.
     Example: "the watcher of session \\"chat-42\\" fell 1,024 changes behind; watch again after
     revision 118".
     """
     ERROR_REASON_REVISION_COMPACTED: _ErrorReason.ValueType  # 25
-    """OUT_OF_RANGE. The watch is to begin before the oldest change that is kept. Metadata:
-    session_id, after_revision, oldest_revision. Remedy: read Status, then watch from its revision.
+    """The watch would begin before the oldest change that is kept.
+
+    Metadata: session_id, after_revision, oldest_revision.
     Example: "changes of session \\"chat-42\\" are kept from revision 101, not from 17; read Status
     and watch after its revision".
     """
     ERROR_REASON_STORE_UNAVAILABLE: _ErrorReason.ValueType  # 26
-    """UNAVAILABLE, with RetryInfo. The store cannot be reached, is busy for too long, or is full.
-    A change may still have been kept: metadata: none. Remedy: repeat with the same request_id.
+    """The store cannot be reached, is busy for too long, or is full. The change may have been
+    stored all the same. RetryInfo gives the delay.
+
+    Metadata: none.
     Example: "the store did not answer within 5 s; repeat with the same request_id".
     """
     ERROR_REASON_SCHEMA_TOO_NEW: _ErrorReason.ValueType  # 27
-    """UNAVAILABLE. The session was written by a newer release than this replica's. Metadata:
-    session_id. Remedy: repeat, another replica may be newer; finish the upgrade.
+    """The session was written by a newer release than this replica's.
+
+    Metadata: session_id.
     Example: "session \\"chat-42\\" has an event of a newer release; upgrade this replica".
     """
     ERROR_REASON_STATE_CORRUPT: _ErrorReason.ValueType  # 28
-    """DATA_LOSS. What the store holds of this session cannot be read. Other sessions are not
-    affected. Metadata: session_id, error_id (the log has more under it). Remedy: restore the
-    session from a backup, or begin another one.
+    """What the store holds of this session cannot be read. Other sessions are not affected.
+
+    Metadata: session_id, error_id (under which the log has the cause).
     Example: "the stored state of session \\"chat-42\\" cannot be read; the log has the cause under
     error id 7f3a9c".
     """
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 29
-    """INTERNAL. A mistake in the service. Metadata: error_id (the log has the cause under it).
-    Remedy: report it with its error id.
+    """The service made a mistake.
+
+    Metadata: error_id (under which the log has the cause).
     Example: "internal error 7f3a9c; the server's log has the cause under this id".
     """
     ERROR_REASON_NOT_IMPLEMENTED: _ErrorReason.ValueType  # 30
-    """UNIMPLEMENTED. This server does not have the RPC, or the feature that a field asks for.
-    Metadata: method, and field where it is one. Remedy: use a server that has it.
+    """This server does not have the RPC, or the feature that a field asks for.
+
+    Metadata: method, and field if a field asked for it.
     Example: "this server has no ResumeTask".
     """
     ERROR_REASON_SHUTTING_DOWN: _ErrorReason.ValueType  # 31
-    """UNAVAILABLE, with RetryInfo. The server is about to stop. Metadata: revision or cursor, for a
-    watch: where to go on. Remedy: repeat on another replica, with the same request_id.
+    """The server is about to stop. RetryInfo gives the delay.
+
+    Metadata: for a watch, where to continue: revision or cursor.
     Example: "the server is shutting down; connect again".
     """
     ERROR_REASON_REGISTRY_INVALID: _ErrorReason.ValueType  # 32
-    """FAILED_PRECONDITION. The registry file has mistakes; the registry in force stays. Metadata:
-    file, line, problems (how many). PreconditionFailure names every mistake. Remedy: as each says.
+    """The registry file has mistakes; the registry in force stays. PreconditionFailure names every
+    mistake.
+
+    Metadata: file, line, problems (how many).
     Example: "agents.yaml line 14: agent \\"billing\\" hands over to \\"suport\\", which is not
     registered; registered agents: billing, support".
     """
     ERROR_REASON_SIGN_IN_UNAVAILABLE: _ErrorReason.ValueType  # 33
-    """UNAVAILABLE, with RetryInfo. The server has not yet had any key of its identity provider, so
-    that it cannot tell a good credential from a bad one. Metadata: none. Remedy: repeat with the
-    same request_id; the operator sees in the log why the keys cannot be fetched.
+    """The server has no key of its identity provider yet, and cannot check credentials. RetryInfo
+    gives the delay.
+
+    Metadata: none.
     Example: "the identity provider's keys could not be fetched yet, so no credential can be
     checked; repeat with the same request_id".
     """
@@ -257,239 +284,267 @@ class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: ErrorInfo.reason, with ErrorInfo.domain "agent_routing".
 
     On the wire the reason is the name of the value without the prefix ERROR_REASON_, such as
-    "HANDOFF_REFUSED". Each value says: the status code; when; the keys in ErrorInfo.metadata (long
-    values are cut, so that all details stay below 4 KB); what to do; and an example of the message.
-    Codes and reasons are the contract, the wording of messages is not. Clients must cope with
-    reasons they do not know: go by the code then.
+    "HANDOFF_REFUSED". The comment of each value says when it happens, which keys ErrorInfo.metadata
+    has (long values are cut, so that all details stay below 4 KB), and gives an example of the
+    message. Its options say the status code, whether a repeat can succeed, and what to do.
+    Codes and reasons are the contract; the wording of messages is not. Clients must cope with
+    reasons that they do not know, and go by the code then.
     """
 
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Not set."""
 ERROR_REASON_MALFORMED_REQUEST: ErrorReason.ValueType  # 1
-"""INVALID_ARGUMENT. The bytes of the request are no such message, or a text in it is not UTF-8.
-Metadata: method. Remedy: generate the client from this contract, and send text as UTF-8.
-Example: "the request is no agent_routing.v1.RouteRequest; check that client and server use
-the same contract, and that text is UTF-8".
+"""The bytes are not a valid message of the request's type, or a text in it is not UTF-8.
+
+Metadata: method.
+Example: "the request is not a valid agent_routing.v1.RouteRequest; check that client and
+server use the same contract, and that text is UTF-8".
 """
 ERROR_REASON_INVALID_FIELD: ErrorReason.ValueType  # 2
-"""INVALID_ARGUMENT, with BadRequest naming every bad field. A field is missing, too long, out of
-range, or not of its form. Metadata: field (the first bad one), fields (how many are bad).
-Remedy: mend all the fields named; the same request can never succeed.
+"""A field is missing, too long, out of range, or not in its format. BadRequest names every bad
+field.
+
+Metadata: field (the first bad one), fields (how many are bad).
 Example: "task_id \\"42\\" is not a UUID; send one such as
 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11, or leave it empty".
 """
 ERROR_REASON_UNKNOWN_SESSION: ErrorReason.ValueType  # 3
-"""NOT_FOUND. The tenant has no such session, or it was purged. Metadata: session_id.
-Remedy: check id and tenant; a session begins with its first Route or SetActiveAgent.
+"""The tenant has no such session, or the session was purged.
+
+Metadata: session_id.
 Example: "session \\"chat-42\\" is not known; it begins with its first Route".
 """
 ERROR_REASON_UNKNOWN_AGENT: ErrorReason.ValueType  # 4
-"""NOT_FOUND. The registry has no such agent. Metadata: agent_id. Remedy: use an id that
-ListAgents names.
+"""The registry has no such agent.
+
+Metadata: agent_id.
 Example: "agent \\"biling\\" is not registered; registered agents: billing, support".
 """
 ERROR_REASON_UNKNOWN_TASK: ErrorReason.ValueType  # 5
-"""NOT_FOUND. The session, or where none was given the tenant, has no such task. Metadata:
-task_id, session_id. Remedy: use an id that Route answered with, or ListTasks names.
+"""The session has no such task; if the request names no session, the tenant has none.
+
+Metadata: task_id, session_id.
 Example: "task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11 is not known in session \\"chat-42\\"; list
 its tasks".
 """
 ERROR_REASON_UNKNOWN_REQUEST: ErrorReason.ValueType  # 6
-"""NOT_FOUND. The session dispatched no such request. Metadata: request_id, session_id.
-Remedy: complete the request_id of a Dispatch of this session; Status lists the open ones.
+"""The session has dispatched no such request.
+
+Metadata: request_id, session_id.
 Example: "request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 is not known in session \\"chat-42\\";
 its open requests are in Status".
 """
 ERROR_REASON_UNKNOWN_SUGGESTION: ErrorReason.ValueType  # 7
-"""NOT_FOUND. The suggestion or quick reply is not open: never made, taken, declined, or gone
-with a change of the active agent. Metadata: suggestion_id, session_id.
-Remedy: route the message without it.
+"""The suggestion or quick reply is not open. It was never made, it was accepted or declined, or
+it ended when the active agent changed.
+
+Metadata: suggestion_id, session_id.
 Example: "suggestion 0198a6c0-7b1f-7d8e-a1c5-5c8d3e2f9a40 is not open in session \\"chat-42\\";
 send the message without it".
 """
 ERROR_REASON_HANDOFF_REFUSED: ErrorReason.ValueType  # 8
-"""FAILED_PRECONDITION, with PreconditionFailure naming every rule that refused: type is the name
-of the rule, subject the target's id. Metadata: agent_id (the target), from_agent_id,
-initiator, rules (the names, comma-separated), session_id. Remedy: as each violation says; hand
-over to another agent, or to the home agent, which is always a legal target. The turn stays
-open and the request_id is not used up; after three refusals in a turn only the home agent is
-left to it.
+"""Rules refused the handoff. PreconditionFailure names every rule that refused: type is the
+name of the rule, subject the target's id. The turn stays open and the request_id is not used
+up. After three refusals in a turn, the home agent is the only target left to that turn.
 
 The rules, in the order in which they are evaluated:
 enabled: the target is enabled.
-not_system: the target is no system agent.
+not_system: the target is not a system agent.
 not_active: the target is not the active agent; inside a turn, not the turn's holder.
-from_agent: who hands over has the conversation: the turn's holder, or outside a turn the
-active agent or the home agent. Refuses stale and doubled handoffs.
-handoff_to: the registry lets this agent hand over to the target. Initiators SUPERVISOR, AGENT.
+from_agent: the agent that hands over has the conversation: the turn's holder, or outside a
+turn the active agent or the home agent. Refuses stale and doubled handoffs.
+handoff_to: the registry lets this agent hand over to the target. Initiators SUPERVISOR,
+AGENT.
 entitled: the user has every entitlement that the target requires.
 channel: the target serves the session's channel.
-user_selectable: users may pick the target. Initiator USER.
-owns_session: no agent that owns its session is in the middle of a task, on the return stack
-counted too. Initiators USER, TOPIC.
-hop_limit: the message has not been handed on too often already.
+user_selectable: users may select the target. Initiator USER.
+owns_session: no agent that owns its session is in the middle of a task; agents on the return
+stack count too. Initiators USER, TOPIC.
+hop_limit: the message has not been handed over too often already.
 ping_pong: the message does not go back and forth between two agents.
 return_stack: the target is not waiting on the return stack. Mode INTERLUDE, and completion.
 return_depth: the return stack is not full. Mode INTERLUDE.
 approval_pending: no approval is pending.
 live_turn: the turn can still move the conversation.
 
+Metadata: agent_id (the target), from_agent_id, initiator, rules (the names,
+comma-separated), session_id.
 Example: "handoff from coordinator to tax_expert refused by 2 rules: entitled: the user lacks
 plan:premium; channel: tax_expert serves web, the session is on whatsapp".
 """
 ERROR_REASON_REQUEST_NOT_OPEN: ErrorReason.ValueType  # 9
-"""FAILED_PRECONDITION. The request was already completed by this agent with another answer, or
-an approval decided otherwise. Metadata: request_id, agent_id, session_id. Remedy: none is
-needed, what came first stands; show that.
+"""The request was already completed with another answer, or decided the other way.
+
+Metadata: request_id, agent_id, session_id.
 Example: "request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 was already completed by agent
 \\"billing\\" with another answer; the first one stands".
 """
 ERROR_REASON_TASK_NOT_PAUSED: ErrorReason.ValueType  # 10
-"""FAILED_PRECONDITION. The task does not wait for an approval. Metadata: task_id, status,
-session_id. Remedy: read Status; somebody else may have decided.
+"""The task is not waiting for an approval.
+
+Metadata: task_id, status, session_id.
 Example: "task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11 is running, not paused; there is nothing
 to approve".
 """
 ERROR_REASON_TASK_CLOSED: ErrorReason.ValueType  # 11
-"""FAILED_PRECONDITION. The task is completed, failed or cancelled. Metadata: task_id,
-status, session_id. Remedy: leave task_id empty, or send a new one.
+"""The task is completed, failed or cancelled.
+
+Metadata: task_id, status, session_id.
 Example: "task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11 is completed; leave task_id empty for a
 new task".
 """
 ERROR_REASON_TASK_OPEN: ErrorReason.ValueType  # 12
-"""FAILED_PRECONDITION. Another task of the session is open. Metadata: task_id (the one asked
-for), open_task_id, session_id. Remedy: leave task_id empty to go on with the open task, or
-clear with CLEAR_SCOPE_SESSION first.
+"""Another task of the session is open.
+
+Metadata: task_id (of the request), open_task_id, session_id.
 Example: "session \\"chat-42\\" has the open task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11; leave
 task_id empty to go on with it, or reset the session first".
 """
 ERROR_REASON_TURN_OPEN: ErrorReason.ValueType  # 13
-"""FAILED_PRECONDITION. A message came while a turn is open, and the registry rejects that
-(double_text: reject). Metadata: request_id (of the open turn), agent_id, session_id.
-Remedy: send the message after that turn's answer.
-Example: "agent \\"billing\\" has not answered request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 yet;
-send the message after its answer".
+"""A message arrived while a turn is open. The registry rejects that (double_text: reject).
+
+Metadata: request_id (of the open turn), agent_id, session_id.
+Example: "agent \\"billing\\" has not answered request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05
+yet; send the message after its answer".
 """
 ERROR_REASON_AGENT_UNAVAILABLE: ErrorReason.ValueType  # 14
-"""FAILED_PRECONDITION. The agent that would have to act is missing from the registry, disabled,
-or not allowed to this user. Metadata: agent_id, session_id. Remedy: enable the agent, or
-clear the session; a paused task stays paused.
-Example: "agent \\"billing\\" paused the task and is disabled; enable it, or clear the session".
+"""The agent that must act is missing, disabled, or not allowed for this user.
+
+Metadata: agent_id, session_id.
+Example: "agent \\"billing\\" paused the task and is disabled; enable it, or clear the
+session".
 """
 ERROR_REASON_SESSION_ERASED: ErrorReason.ValueType  # 15
-"""FAILED_PRECONDITION. The session's data were erased; its id is not used again. Metadata:
-session_id. Remedy: begin a session with another id.
+"""The session's data were erased; its id is not used again.
+
+Metadata: session_id.
 Example: "session \\"chat-42\\" was erased; begin a new one".
 """
 ERROR_REASON_REVISION_MISMATCH: ErrorReason.ValueType  # 16
-"""ABORTED. The session is not at expected_revision, or other writers came first so often that
-the server gave up. Metadata: session_id, revision (the session's), and expected_revision
-where one was given. Nothing was written. Remedy: read Status and decide again; without an
-expected_revision repeat the call with the same request_id.
+"""The session is not at expected_revision, or other writers came first too often. Nothing was
+written.
+
+Metadata: session_id, revision (the session's), and expected_revision if the request had one.
 Example: "session \\"chat-42\\" is at revision 18, the request expected 17; read the session
 and retry".
 """
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 17
-"""ALREADY_EXISTS. The request_id was used before in this session for a request with other
-content. Metadata: request_id, session_id, method. Remedy: send a new request_id with new
-content, and the old content with the old id.
+"""The request_id was already used in this session for a request with other content.
+
+Metadata: request_id, session_id, method.
 Example: "request_id 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 was used in session \\"chat-42\\" for
 another message; send a new request_id".
 """
 ERROR_REASON_DEADLINE: ErrorReason.ValueType  # 18
-"""DEADLINE_EXCEEDED. The caller's deadline passed, or was too near to begin. The call happened
-whole or not at all. Metadata: session_id where known. Remedy: repeat with the same
-request_id and a longer deadline: the answer says which.
+"""The caller's deadline passed, or was too near to begin. The call happened whole or not at
+all.
+
+Metadata: session_id, if known.
 Example: "the deadline passed before the change was on disk; repeat with the same
 request_id".
 """
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 19
-"""UNAUTHENTICATED. No credential, or one that is malformed, expired, or not for this service.
-Also the end of a watch or stream whose credential expires. Metadata: none; for a watch where
-to go on: session_id and revision, or cursor. Remedy: sign in again, and send the token as
-authorization: Bearer.
+"""The call has no credential, or one that is malformed, expired, or for another service. A
+watch or stream also ends with this when its credential expires.
+
+Metadata: none; for a watch, where to continue: session_id and revision, or cursor.
 Example: "the token expired at 2025-08-14T09:30:00Z; sign in again".
 """
 ERROR_REASON_OWNER_MISMATCH: ErrorReason.ValueType  # 20
-"""PERMISSION_DENIED. The session or task belongs to another user of the tenant, or user_id is
-not the credential's. Metadata: session_id or task_id, whichever was asked for. The owner is
-not named. Remedy: sign in as its owner, or use a session of one's own.
+"""The session or task belongs to another user, or user_id is not the credential's. The owner is
+not named.
+
+Metadata: session_id or task_id, as in the request.
 Example: "session \\"chat-42\\" belongs to another user".
 """
 ERROR_REASON_SCOPE_MISSING: ErrorReason.ValueType  # 21
-"""PERMISSION_DENIED. The credential lacks a scope: for an RPC, another tenant, another user, or
-an initiator. Metadata: scope (the one that is missing). Remedy: use a credential that has it.
+"""The credential lacks a scope: for an RPC, another tenant, another user, or an initiator.
+
+Metadata: scope (the missing one).
 Example: "ListSessions needs the scope \\"admin\\"".
 """
 ERROR_REASON_OVERLOADED: ErrorReason.ValueType  # 22
-"""RESOURCE_EXHAUSTED, with RetryInfo. The server has more calls or streams than it can answer in
-time, or this caller more than its share. Nothing was done. Metadata: limit (its name, such as
-caller_calls_per_s), value (of that setting). Remedy: repeat after the delay, with the same
-request_id. Calls refused before they are read carry no details.
-Example: "this caller sends more than 50 calls a second; repeat after the delay, with the same
-request_id".
+"""The server has too many calls or streams, or this caller has more than its share. Nothing was
+done. RetryInfo gives the delay. A call that was refused before it was read has only a code,
+RESOURCE_EXHAUSTED or CANCELLED, and no details.
+
+Metadata: limit (its name, such as caller_calls_per_s), value (of that setting).
+Example: "this caller sends more than 50 calls a second; repeat after the delay, with the
+same request_id".
 """
 ERROR_REASON_TOO_LARGE: ErrorReason.ValueType  # 23
-"""RESOURCE_EXHAUSTED. The request, or what it would make of the session, is larger than is ever
-accepted, although each field is within its limits. Metadata: size_bytes, limit_bytes. Remedy:
-send less: move large items to a file store and send their uri; no delay helps.
+"""The request, or the change that it would make, is larger than is ever accepted. Each field
+may be within its limits.
+
+Metadata: size_bytes, limit_bytes.
 Example: "the change has 312,400 bytes, at most 300,000 are kept; send large items by uri".
 """
 ERROR_REASON_WATCH_TOO_SLOW: ErrorReason.ValueType  # 24
-"""RESOURCE_EXHAUSTED, with RetryInfo. A watcher reads more slowly than changes come, and was
-disconnected. Metadata: session_id and revision (the last one sent), or cursor. Remedy: watch
-again from there.
+"""A watcher reads more slowly than changes arrive, and was disconnected. RetryInfo gives the
+delay.
+
+Metadata: session_id and revision (the last one sent), or cursor.
 Example: "the watcher of session \\"chat-42\\" fell 1,024 changes behind; watch again after
 revision 118".
 """
 ERROR_REASON_REVISION_COMPACTED: ErrorReason.ValueType  # 25
-"""OUT_OF_RANGE. The watch is to begin before the oldest change that is kept. Metadata:
-session_id, after_revision, oldest_revision. Remedy: read Status, then watch from its revision.
+"""The watch would begin before the oldest change that is kept.
+
+Metadata: session_id, after_revision, oldest_revision.
 Example: "changes of session \\"chat-42\\" are kept from revision 101, not from 17; read Status
 and watch after its revision".
 """
 ERROR_REASON_STORE_UNAVAILABLE: ErrorReason.ValueType  # 26
-"""UNAVAILABLE, with RetryInfo. The store cannot be reached, is busy for too long, or is full.
-A change may still have been kept: metadata: none. Remedy: repeat with the same request_id.
+"""The store cannot be reached, is busy for too long, or is full. The change may have been
+stored all the same. RetryInfo gives the delay.
+
+Metadata: none.
 Example: "the store did not answer within 5 s; repeat with the same request_id".
 """
 ERROR_REASON_SCHEMA_TOO_NEW: ErrorReason.ValueType  # 27
-"""UNAVAILABLE. The session was written by a newer release than this replica's. Metadata:
-session_id. Remedy: repeat, another replica may be newer; finish the upgrade.
+"""The session was written by a newer release than this replica's.
+
+Metadata: session_id.
 Example: "session \\"chat-42\\" has an event of a newer release; upgrade this replica".
 """
 ERROR_REASON_STATE_CORRUPT: ErrorReason.ValueType  # 28
-"""DATA_LOSS. What the store holds of this session cannot be read. Other sessions are not
-affected. Metadata: session_id, error_id (the log has more under it). Remedy: restore the
-session from a backup, or begin another one.
+"""What the store holds of this session cannot be read. Other sessions are not affected.
+
+Metadata: session_id, error_id (under which the log has the cause).
 Example: "the stored state of session \\"chat-42\\" cannot be read; the log has the cause under
 error id 7f3a9c".
 """
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 29
-"""INTERNAL. A mistake in the service. Metadata: error_id (the log has the cause under it).
-Remedy: report it with its error id.
+"""The service made a mistake.
+
+Metadata: error_id (under which the log has the cause).
 Example: "internal error 7f3a9c; the server's log has the cause under this id".
 """
 ERROR_REASON_NOT_IMPLEMENTED: ErrorReason.ValueType  # 30
-"""UNIMPLEMENTED. This server does not have the RPC, or the feature that a field asks for.
-Metadata: method, and field where it is one. Remedy: use a server that has it.
+"""This server does not have the RPC, or the feature that a field asks for.
+
+Metadata: method, and field if a field asked for it.
 Example: "this server has no ResumeTask".
 """
 ERROR_REASON_SHUTTING_DOWN: ErrorReason.ValueType  # 31
-"""UNAVAILABLE, with RetryInfo. The server is about to stop. Metadata: revision or cursor, for a
-watch: where to go on. Remedy: repeat on another replica, with the same request_id.
+"""The server is about to stop. RetryInfo gives the delay.
+
+Metadata: for a watch, where to continue: revision or cursor.
 Example: "the server is shutting down; connect again".
 """
 ERROR_REASON_REGISTRY_INVALID: ErrorReason.ValueType  # 32
-"""FAILED_PRECONDITION. The registry file has mistakes; the registry in force stays. Metadata:
-file, line, problems (how many). PreconditionFailure names every mistake. Remedy: as each says.
+"""The registry file has mistakes; the registry in force stays. PreconditionFailure names every
+mistake.
+
+Metadata: file, line, problems (how many).
 Example: "agents.yaml line 14: agent \\"billing\\" hands over to \\"suport\\", which is not
 registered; registered agents: billing, support".
 """
 ERROR_REASON_SIGN_IN_UNAVAILABLE: ErrorReason.ValueType  # 33
-"""UNAVAILABLE, with RetryInfo. The server has not yet had any key of its identity provider, so
-that it cannot tell a good credential from a bad one. Metadata: none. Remedy: repeat with the
-same request_id; the operator sees in the log why the keys cannot be fetched.
+"""The server has no key of its identity provider yet, and cannot check credentials. RetryInfo
+gives the delay.
+
+Metadata: none.
 Example: "the identity provider's keys could not be fetched yet, so no credential can be
 checked; repeat with the same request_id".
 """

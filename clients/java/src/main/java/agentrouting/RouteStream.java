@@ -207,7 +207,7 @@ public final class RouteStream implements AutoCloseable {
       status = refused.getStatus();
       trailers = refused.getTrailers();
     }
-    RoutingException error = RoutingException.of(status, trailers, found.call);
+    RoutingException error = Failure.exception(status, trailers, found.call);
     // What the service could not take for the moment is sent again, behind others.
     long waitNanos = client.waitAfter(found.call, error);
     if (waitNanos < 0) {
@@ -247,7 +247,7 @@ public final class RouteStream implements AutoCloseable {
       boolean isCalm = onTheWay.isEmpty() || client.throttle.mayRetry();
       long waitNanos = client.retry.backoffNanos(breaks);
       for (Waiting waiting : List.copyOf(onTheWay.values())) {
-        RoutingException error = RoutingException.of(status, trailers, waiting.call);
+        RoutingException error = Failure.exception(status, trailers, waiting.call);
         waitNanos =
             Math.max(waitNanos, error.retryAfter().map(Duration::toNanos).orElse(0L));
         boolean isSentAgain =
@@ -282,7 +282,7 @@ public final class RouteStream implements AutoCloseable {
     }
     fail(
         waiting,
-        RoutingException.of(Status.DEADLINE_EXCEEDED, new Metadata(), waiting.call));
+        Failure.exception(Status.DEADLINE_EXCEEDED, new Metadata(), waiting.call));
   }
 
   private void fail(Waiting waiting, RoutingException error) {

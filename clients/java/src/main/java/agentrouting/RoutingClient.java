@@ -488,7 +488,7 @@ public final class RoutingClient implements AutoCloseable {
         info.set(call.attempts, false);
         throwIfClosed();
         RoutingException error =
-            RoutingException.of(failure.getStatus(), failure.getTrailers(), call);
+            Failure.exception(failure.getStatus(), failure.getTrailers(), call);
         long waitNanos = waitAfter(call, error);
         if (waitNanos < 0) {
           throw error;

@@ -1,205 +1,44 @@
+// Generated from error_reason.proto by scripts/make_errors.py. Do not edit.
 package agentrouting;
 
-import com.google.protobuf.Any;
-import com.google.protobuf.InvalidProtocolBufferException;
-import com.google.rpc.BadRequest;
-import com.google.rpc.ErrorInfo;
-import com.google.rpc.PreconditionFailure;
-import com.google.rpc.RetryInfo;
-import io.grpc.Metadata;
 import io.grpc.Status;
-import io.grpc.protobuf.StatusProto;
-import java.io.IOException;
-import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
-import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.function.Function;
 
 /**
- * A call that failed. Catch the class of a reason ({@link HandoffRefused}), of a family ({@link
- * NotFound}), or this one; never parse a message. A reason that this release does not know is of the
- * class of its code.
+ * A call that failed. Catch a family or a reason, and never parse a message. A reason that this
+ * release does not know is thrown as the family of its code.
+ *
+ * <pre>
+ * RoutingException
+ *   InvalidRequest         MalformedRequest  InvalidField
+ *   NotFound               UnknownSession  UnknownAgent  UnknownTask  UnknownRequest
+ *                          UnknownSuggestion
+ *   PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
+ *                          TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
+ *   RevisionMismatch
+ *   RequestIdReused
+ *   DeadlineExceeded
+ *   Unauthenticated
+ *   PermissionDenied       OwnerMismatch  ScopeMissing
+ *   ResourceExhausted      Overloaded  TooLarge  WatchTooSlow
+ *   RevisionCompacted
+ *   Unavailable            StoreUnavailable  SchemaTooNew  ShuttingDown  SignInUnavailable
+ *   StateCorrupt
+ *   InternalError
+ *   Unimplemented
+ * </pre>
  */
-public class RoutingException extends RuntimeException {
+public class RoutingException extends CallException {
   private static final long serialVersionUID = 1L;
 
-  /** Of ErrorInfo: reasons of other domains are a proxy's, and not ours to name. */
-  private static final String DOMAIN = "agent_routing";
-
-  private final transient Failure failure;
-
   RoutingException(Failure failure) {
-    super(failure.message, failure.cause);
-    this.failure = failure;
+    super(failure);
   }
 
-  /** Returns the gRPC status code. */
-  public Status.Code code() {
-    return failure.code;
-  }
-
-  /** Returns the reason of the contract, such as "HANDOFF_REFUSED"; empty where nobody answered. */
-  public String reason() {
-    return failure.reason;
-  }
-
-  /** Returns the message's values again, for programs; error_reason.proto says which. */
-  public Map<String, String> metadata() {
-    return failure.metadata;
-  }
-
-  /** Returns every bad field, or every rule that refused. */
-  public List<Violation> violations() {
-    return failure.violations;
-  }
-
-  /** Returns how long to wait before a repeat makes sense; empty where the service did not say. */
-  public Optional<Duration> retryAfter() {
-    return Optional.ofNullable(failure.retryAfter);
-  }
-
-  /** Returns the RPC, such as "Route". */
-  public String method() {
-    return failure.method;
-  }
-
-  /** Returns the request's id, also where the client made it; empty for reads. */
-  public String requestId() {
-    return failure.requestId;
-  }
-
-  /** Returns how often the call was sent. */
-  public int attempts() {
-    return failure.attempts;
-  }
-
-  /** Returns a whole number of the metadata; empty where it is missing. */
-  OptionalLong number(String key) {
-    String value = metadata().getOrDefault(key, "");
-    return value.matches("\\d{1,18}") ? OptionalLong.of(Long.parseLong(value)) : OptionalLong.empty();
-  }
-
-  /**
-   * Tells whether nobody decided about the call, so that it may be sent again. An OVERLOADED with its
-   * reason is an answer: when to come back is for the caller to decide.
-   */
-  boolean wasUnanswered() {
-    return this instanceof Unavailable || failure.isRefusedUnread && code() == Status.Code.CANCELLED;
-  }
-
-  /** Tells whether a message that failed so is the client's to decide about. */
-  boolean mayFallBack() {
-    return this instanceof Unavailable
-        || this instanceof DeadlineExceeded
-        || this instanceof Overloaded;
-  }
-
-  /** What is known of a failure. */
-  static final class Failure {
-    Status.Code code;
-    String reason = "";
-    String message = "";
-    Map<String, String> metadata = Map.of();
-    List<Violation> violations = new ArrayList<>();
-    Duration retryAfter;
-    String method = "";
-    String requestId = "";
-    int attempts = 1;
-    Throwable cause;
-    boolean isRefusedUnread;
-  }
-
-  /** Returns a failed call as the exception of its reason, else of its code. */
-  static RoutingException of(Status status, Metadata trailers, Call call) {
-    Failure failure = new Failure();
-    failure.code = status.getCode();
-    failure.message = status.getDescription() == null ? "" : status.getDescription();
-    failure.method = call.method;
-    failure.requestId = call.requestId;
-    failure.attempts = Math.max(1, call.attempts);
-    failure.cause = status.getCause();
-    readDetails(failure, StatusProto.fromStatusAndTrailers(status, trailers).getDetailsList());
-    boolean isOurs = !failure.reason.isEmpty();
-    if (!isOurs) {
-      describe(failure, call.target);
-    }
-    Function<Failure, RoutingException> make = byReason(failure.reason);
-    if (make == null) {
-      make = failure.isRefusedUnread ? Overloaded::new : byCode(failure.code);
-    }
-    failure.violations = List.copyOf(failure.violations);
-    return make.apply(failure);
-  }
-
-  /** Details that cannot be read are left out: they never hide the failure itself. */
-  private static void readDetails(Failure failure, List<Any> details) {
-    for (Any detail : details) {
-      try {
-        if (detail.is(ErrorInfo.class)) {
-          ErrorInfo info = detail.unpack(ErrorInfo.class);
-          if (info.getDomain().equals(DOMAIN)) {
-            failure.reason = info.getReason();
-            failure.metadata = Map.copyOf(info.getMetadataMap());
-          }
-        } else if (detail.is(BadRequest.class)) {
-          for (var each : detail.unpack(BadRequest.class).getFieldViolationsList()) {
-            failure.violations.add(new Violation(each.getField(), "", each.getDescription()));
-          }
-        } else if (detail.is(PreconditionFailure.class)) {
-          for (var each : detail.unpack(PreconditionFailure.class).getViolationsList()) {
-            failure.violations.add(
-                new Violation(each.getType(), each.getSubject(), each.getDescription()));
-          }
-        } else if (detail.is(RetryInfo.class)) {
-          var delay = detail.unpack(RetryInfo.class).getRetryDelay();
-          failure.retryAfter = Duration.ofSeconds(delay.getSeconds(), delay.getNanos());
-        }
-      } catch (InvalidProtocolBufferException | ArithmeticException unreadable) {
-        continue;
-      }
-    }
-  }
-
-  /** Gives words to a failure of which the service itself said nothing. */
-  private static void describe(Failure failure, String target) {
-    String tried = failure.attempts > 1 ? ", after " + failure.attempts + " attempts" : "";
-    String words = failure.message;
-    if (failure.code == Status.Code.UNKNOWN && failure.cause instanceof IOException) {
-      // What gRPC says where a connection went away while it was handing over a message: the service
-      // said nothing, and the call is repeated as after any connection that is lost.
-      failure.code = Status.Code.UNAVAILABLE;
-    }
-    boolean isByCaller = failure.cause instanceof InterruptedException;
-    switch (failure.code) {
-      case UNAVAILABLE ->
-          failure.message =
-              "\"%s\" cannot be reached%s; is it running there? (%s)".formatted(target, tried, words);
-      case DEADLINE_EXCEEDED ->
-          failure.message =
-              "no answer from \"%s\" in time%s; a repeat with the same request_id says whether it happened"
-                  .formatted(target, tried);
-      case RESOURCE_EXHAUSTED, CANCELLED -> {
-        if (words.contains("larger than max") || words.contains("exceeds maximum")) {
-          // Said by gRPC itself, on either side, of a message above the limit of its channel.
-          failure.reason = "TOO_LARGE";
-          failure.message = words + "; send large items by uri";
-        } else if (!isByCaller) {
-          // A server over its limits refuses calls before it reads them: it resets the stream, which
-          // arrives as CANCELLED, or says RESOURCE_EXHAUSTED and no more.
-          failure.isRefusedUnread = true;
-          failure.message =
-              "\"%s\" has more calls than it can answer and refused this one%s; repeat it later with the same request_id"
-                  .formatted(target, tried);
-        }
-      }
-      default -> {}
-    }
-  }
-
-  private static Function<Failure, RoutingException> byReason(String reason) {
+  /** Returns the constructor for a reason; null for a reason that is not known here. */
+  static Function<Failure, RoutingException> byReason(String reason) {
     return switch (reason) {
       case "MALFORMED_REQUEST" -> MalformedRequest::new;
       case "INVALID_FIELD" -> InvalidField::new;
@@ -216,7 +55,6 @@ public class RoutingException extends RuntimeException {
       case "TURN_OPEN" -> TurnOpen::new;
       case "AGENT_UNAVAILABLE" -> AgentUnavailable::new;
       case "SESSION_ERASED" -> SessionErased::new;
-      case "REGISTRY_INVALID" -> RegistryInvalid::new;
       case "REVISION_MISMATCH" -> RevisionMismatch::new;
       case "REQUEST_ID_REUSED" -> RequestIdReused::new;
       case "DEADLINE" -> DeadlineExceeded::new;
@@ -229,26 +67,28 @@ public class RoutingException extends RuntimeException {
       case "REVISION_COMPACTED" -> RevisionCompacted::new;
       case "STORE_UNAVAILABLE" -> StoreUnavailable::new;
       case "SCHEMA_TOO_NEW" -> SchemaTooNew::new;
-      case "SHUTTING_DOWN" -> ShuttingDown::new;
-      case "SIGN_IN_UNAVAILABLE" -> SignInUnavailable::new;
       case "STATE_CORRUPT" -> StateCorrupt::new;
       case "INTERNAL" -> InternalError::new;
       case "NOT_IMPLEMENTED" -> Unimplemented::new;
+      case "SHUTTING_DOWN" -> ShuttingDown::new;
+      case "REGISTRY_INVALID" -> RegistryInvalid::new;
+      case "SIGN_IN_UNAVAILABLE" -> SignInUnavailable::new;
       default -> null;
     };
   }
 
-  private static Function<Failure, RoutingException> byCode(Status.Code code) {
+  /** Returns the constructor for a code. */
+  static Function<Failure, RoutingException> byCode(Status.Code code) {
     return switch (code) {
+      case DEADLINE_EXCEEDED -> DeadlineExceeded::new;
+      case FAILED_PRECONDITION -> PreconditionFailed::new;
+      case INTERNAL -> InternalError::new;
       case INVALID_ARGUMENT -> InvalidRequest::new;
       case NOT_FOUND -> NotFound::new;
-      case FAILED_PRECONDITION -> PreconditionFailed::new;
-      case DEADLINE_EXCEEDED -> DeadlineExceeded::new;
-      case UNAUTHENTICATED -> Unauthenticated::new;
       case PERMISSION_DENIED -> PermissionDenied::new;
       case RESOURCE_EXHAUSTED -> ResourceExhausted::new;
+      case UNAUTHENTICATED -> Unauthenticated::new;
       case UNAVAILABLE -> Unavailable::new;
-      case INTERNAL -> InternalError::new;
       case UNIMPLEMENTED -> Unimplemented::new;
       default -> RoutingException::new;
     };
@@ -261,79 +101,137 @@ public class RoutingException extends RuntimeException {
     }
   }
 
-  /** The bytes are no such request: client and server use different contracts. */
+  /**
+   * The bytes are not a valid message of the request's type, or a text in it is not UTF-8.
+   *
+   * <p>Code INVALID_ARGUMENT. Remedy: Generate the client from this contract, and send text as
+   * UTF-8.
+   */
   public static final class MalformedRequest extends InvalidRequest {
     MalformedRequest(Failure failure) {
       super(failure);
     }
   }
 
-  /** Fields are bad; violations has them all. */
+  /**
+   * A field is missing, too long, out of range, or not in its format. BadRequest names every bad
+   * field.
+   *
+   * <p>Code INVALID_ARGUMENT. Remedy: Fix all the named fields. The same request can never succeed.
+   */
   public static final class InvalidField extends InvalidRequest {
     InvalidField(Failure failure) {
       super(failure);
     }
+
     /** Returns the paths of the bad fields, such as "task_id" or "items[2].uri". */
     public List<String> fields() {
       return violations().stream().map(Violation::name).toList();
     }
   }
 
-  /** NOT_FOUND: what the request names is not there. */
+  /** NOT_FOUND: something that the request names does not exist. */
   public static class NotFound extends RoutingException {
     NotFound(Failure failure) {
       super(failure);
     }
   }
 
-  /** The tenant has no such session. */
+  /**
+   * The tenant has no such session, or the session was purged.
+   *
+   * <p>Code NOT_FOUND. Remedy: Check the id and the tenant. A session begins with its first Route
+   * or SetActiveAgent.
+   */
   public static final class UnknownSession extends NotFound {
     UnknownSession(Failure failure) {
       super(failure);
     }
+
+    /** Returns the session of the request. */
+    public String sessionId() {
+      return metadata().getOrDefault("session_id", "");
+    }
   }
 
-  /** The registry has no such agent. */
+  /**
+   * The registry has no such agent.
+   *
+   * <p>Code NOT_FOUND. Remedy: Use an id that ListAgents returns.
+   */
   public static final class UnknownAgent extends NotFound {
     UnknownAgent(Failure failure) {
       super(failure);
     }
+
+    /** Returns the agent of the request. */
+    public String agentId() {
+      return metadata().getOrDefault("agent_id", "");
+    }
   }
 
-  /** There is no such task. */
+  /**
+   * The session has no such task; if the request names no session, the tenant has none.
+   *
+   * <p>Code NOT_FOUND. Remedy: Use a task_id from an answer of Route or from ListTasks.
+   */
   public static final class UnknownTask extends NotFound {
     UnknownTask(Failure failure) {
       super(failure);
     }
+
+    /** Returns the task of the request. */
+    public String taskId() {
+      return metadata().getOrDefault("task_id", "");
+    }
   }
 
-  /** The session dispatched no such request; also a degraded decision's. */
+  /**
+   * The session has dispatched no such request.
+   *
+   * <p>Code NOT_FOUND. Remedy: Complete the request_id of a Dispatch of this session; Status lists
+   * the open ones. If the client routed the message by itself while the service was away, route it
+   * again under the same request_id, then complete it.
+   */
   public static final class UnknownRequest extends NotFound {
     UnknownRequest(Failure failure) {
       super(failure);
     }
   }
 
-  /** The suggestion is not open. */
+  /**
+   * The suggestion or quick reply is not open. It was never made, it was accepted or declined, or
+   * it ended when the active agent changed.
+   *
+   * <p>Code NOT_FOUND. Remedy: Route the message without it.
+   */
   public static final class UnknownSuggestion extends NotFound {
     UnknownSuggestion(Failure failure) {
       super(failure);
     }
   }
 
-  /** FAILED_PRECONDITION: not as things stand. */
+  /** FAILED_PRECONDITION: the session is in a state that does not allow the call. */
   public static class PreconditionFailed extends RoutingException {
     PreconditionFailed(Failure failure) {
       super(failure);
     }
   }
 
-  /** Rules refused the handoff; violations has them all. */
+  /**
+   * Rules refused the handoff. PreconditionFailure names every rule that refused: type is the name
+   * of the rule, subject the target's id. The turn stays open and the request_id is not used up.
+   * After three refusals in a turn, the home agent is the only target left to that turn.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Do what each violation says; or hand over to another
+   * agent, or to the home agent, which is always a legal target.
+   */
   public static final class HandoffRefused extends PreconditionFailed {
     HandoffRefused(Failure failure) {
       super(failure);
     }
-    /** Returns the names of the rules that refused, in the order in which they are evaluated. */
+
+    /** Returns the names of the rules that refused, in the order of their evaluation. */
     public List<String> rules() {
       return violations().stream().map(Violation::name).toList();
     }
@@ -342,223 +240,368 @@ public class RoutingException extends RuntimeException {
     public String agentId() {
       return metadata().getOrDefault("agent_id", "");
     }
+
+    /** Returns the agent that wanted to hand over. */
+    public String fromAgentId() {
+      return metadata().getOrDefault("from_agent_id", "");
+    }
   }
 
-  /** It was answered otherwise; what came first stands. */
+  /**
+   * The request was already completed with another answer, or decided the other way.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Nothing needs to be done: the first answer stands. Show
+   * that one.
+   */
   public static final class RequestNotOpen extends PreconditionFailed {
     RequestNotOpen(Failure failure) {
       super(failure);
     }
   }
 
-  /** The task does not wait for an approval. */
+  /**
+   * The task is not waiting for an approval.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Read Status: another caller may have decided already.
+   */
   public static final class TaskNotPaused extends PreconditionFailed {
     TaskNotPaused(Failure failure) {
       super(failure);
     }
   }
 
-  /** The task is completed, failed or cancelled. */
+  /**
+   * The task is completed, failed or cancelled.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Leave task_id empty, or send a new one.
+   */
   public static final class TaskClosed extends PreconditionFailed {
     TaskClosed(Failure failure) {
       super(failure);
     }
   }
 
-  /** Another task of the session is open. */
+  /**
+   * Another task of the session is open.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Leave task_id empty to continue the open task, or clear
+   * with CLEAR_SCOPE_SESSION first.
+   */
   public static final class TaskOpen extends PreconditionFailed {
     TaskOpen(Failure failure) {
       super(failure);
     }
+
     /** Returns the task that is open. */
     public String openTaskId() {
       return metadata().getOrDefault("open_task_id", "");
     }
   }
 
-  /** A turn is open, and the registry wants one message at a time. */
+  /**
+   * A message arrived while a turn is open. The registry rejects that (double_text: reject).
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Send the message after the answer to that turn.
+   */
   public static final class TurnOpen extends PreconditionFailed {
     TurnOpen(Failure failure) {
       super(failure);
     }
-    /** Returns the request that waits for its answer. */
+
+    /** Returns the request that is not answered. */
     public String openRequestId() {
       return metadata().getOrDefault("request_id", "");
     }
   }
 
-  /** The agent that would have to act is away. */
+  /**
+   * The agent that must act is missing, disabled, or not allowed for this user.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Enable the agent, or clear the session. A paused task
+   * stays paused.
+   */
   public static final class AgentUnavailable extends PreconditionFailed {
     AgentUnavailable(Failure failure) {
       super(failure);
     }
   }
 
-  /** The session's data were erased. */
+  /**
+   * The session's data were erased; its id is not used again.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Begin a session with another id.
+   */
   public static final class SessionErased extends PreconditionFailed {
     SessionErased(Failure failure) {
       super(failure);
     }
   }
 
-  /** The registry file has mistakes; the one in force stays. */
+  /**
+   * The registry file has mistakes; the registry in force stays. PreconditionFailure names every
+   * mistake.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Correct each mistake as its violation says, then reload.
+   */
   public static final class RegistryInvalid extends PreconditionFailed {
     RegistryInvalid(Failure failure) {
       super(failure);
     }
   }
 
-  /** ABORTED: the session is not at the expected revision. */
+  /**
+   * The session is not at expected_revision, or other writers came first too often. Nothing was
+   * written.
+   *
+   * <p>Code ABORTED. Remedy: Read Status and decide again. A request without an expected_revision
+   * can be repeated with the same request_id.
+   */
   public static final class RevisionMismatch extends RoutingException {
     RevisionMismatch(Failure failure) {
       super(failure);
     }
-    /** Returns the session's revision; empty where the answer does not say. */
-    public OptionalLong actual() {
-      return number("revision");
-    }
 
-    /** Returns the revision that the request expected; empty where it expected none. */
+    /** Returns the revision that the request expected; empty if the error does not say. */
     public OptionalLong expected() {
       return number("expected_revision");
     }
+
+    /** Returns the revision of the session; empty if the error does not say. */
+    public OptionalLong actual() {
+      return number("revision");
+    }
   }
 
-  /** ALREADY_EXISTS: the request id was used for another content. */
+  /**
+   * The request_id was already used in this session for a request with other content.
+   *
+   * <p>Code ALREADY_EXISTS. Remedy: Send new content under a new request_id, and the old content
+   * under the old one.
+   */
   public static final class RequestIdReused extends RoutingException {
     RequestIdReused(Failure failure) {
       super(failure);
     }
   }
 
-  /** DEADLINE_EXCEEDED: the call happened whole or not at all; a repeat with the same request_id says which. */
+  /**
+   * The caller's deadline passed, or was too near to begin. The call happened whole or not at all.
+   *
+   * <p>Code DEADLINE_EXCEEDED, retryable. Remedy: Repeat with the same request_id and a longer
+   * deadline: the answer says whether the call happened.
+   */
   public static final class DeadlineExceeded extends RoutingException {
     DeadlineExceeded(Failure failure) {
       super(failure);
     }
   }
 
-  /** UNAUTHENTICATED: no credential, or a bad or expired one. */
+  /**
+   * The call has no credential, or one that is malformed, expired, or for another service. A watch
+   * or stream also ends with this when its credential expires.
+   *
+   * <p>Code UNAUTHENTICATED. Remedy: Sign in again, and send the token as authorization: Bearer.
+   */
   public static final class Unauthenticated extends RoutingException {
     Unauthenticated(Failure failure) {
       super(failure);
     }
   }
 
-  /** PERMISSION_DENIED: not with this credential. */
+  /** PERMISSION_DENIED: the credential does not allow the call. */
   public static class PermissionDenied extends RoutingException {
     PermissionDenied(Failure failure) {
       super(failure);
     }
   }
 
-  /** It belongs to another user. */
+  /**
+   * The session or task belongs to another user, or user_id is not the credential's. The owner is
+   * not named.
+   *
+   * <p>Code PERMISSION_DENIED. Remedy: Sign in as the owner, or use one of your own sessions.
+   */
   public static final class OwnerMismatch extends PermissionDenied {
     OwnerMismatch(Failure failure) {
       super(failure);
     }
   }
 
-  /** The credential lacks a scope. */
+  /**
+   * The credential lacks a scope: for an RPC, another tenant, another user, or an initiator.
+   *
+   * <p>Code PERMISSION_DENIED. Remedy: Use a credential that has the scope.
+   */
   public static final class ScopeMissing extends PermissionDenied {
     ScopeMissing(Failure failure) {
       super(failure);
     }
+
     /** Returns the scope that the credential lacks. */
     public String scope() {
       return metadata().getOrDefault("scope", "");
     }
   }
 
-  /** RESOURCE_EXHAUSTED: too much. */
+  /** RESOURCE_EXHAUSTED: a limit was exceeded. */
   public static class ResourceExhausted extends RoutingException {
     ResourceExhausted(Failure failure) {
       super(failure);
     }
   }
 
-  /** More calls than can be answered; nothing was done. */
+  /**
+   * The server has too many calls or streams, or this caller has more than its share. Nothing was
+   * done. RetryInfo gives the delay. A call that was refused before it was read has only a code,
+   * RESOURCE_EXHAUSTED or CANCELLED, and no details.
+   *
+   * <p>Code RESOURCE_EXHAUSTED, retryable. Remedy: Repeat after the delay, with the same
+   * request_id.
+   */
   public static final class Overloaded extends ResourceExhausted {
     Overloaded(Failure failure) {
       super(failure);
     }
   }
 
-  /** Larger than is ever accepted. */
+  /**
+   * The request, or the change that it would make, is larger than is ever accepted. Each field may
+   * be within its limits.
+   *
+   * <p>Code RESOURCE_EXHAUSTED. Remedy: Send less: move large items to a file store and send their
+   * uri. Waiting does not help.
+   */
   public static final class TooLarge extends ResourceExhausted {
     TooLarge(Failure failure) {
       super(failure);
     }
   }
 
-  /** The watcher read more slowly than changes came. */
+  /**
+   * A watcher reads more slowly than changes arrive, and was disconnected. RetryInfo gives the
+   * delay.
+   *
+   * <p>Code RESOURCE_EXHAUSTED, retryable. Remedy: Watch again from there.
+   */
   public static final class WatchTooSlow extends ResourceExhausted {
     WatchTooSlow(Failure failure) {
       super(failure);
     }
+
+    /** Returns the last revision sent; empty if the error does not say. */
+    public OptionalLong revision() {
+      return number("revision");
+    }
   }
 
-  /** OUT_OF_RANGE: changes of this revision are not kept any more. */
+  /**
+   * The watch would begin before the oldest change that is kept.
+   *
+   * <p>Code OUT_OF_RANGE. Remedy: Read Status, then watch from its revision.
+   */
   public static final class RevisionCompacted extends RoutingException {
     RevisionCompacted(Failure failure) {
       super(failure);
     }
-    /** Returns the oldest revision that is kept; empty where the answer does not say. */
+
+    /** Returns the oldest revision kept; empty if the error does not say. */
     public OptionalLong oldestRevision() {
       return number("oldest_revision");
     }
   }
 
-  /** UNAVAILABLE: nobody answered, or could not at the moment. */
+  /** UNAVAILABLE: the service did not answer. A change may still have been made. */
   public static class Unavailable extends RoutingException {
     Unavailable(Failure failure) {
       super(failure);
     }
   }
 
-  /** The store is away or busy. */
+  /**
+   * The store cannot be reached, is busy for too long, or is full. The change may have been stored
+   * all the same. RetryInfo gives the delay.
+   *
+   * <p>Code UNAVAILABLE, retryable. Remedy: Repeat with the same request_id.
+   */
   public static final class StoreUnavailable extends Unavailable {
     StoreUnavailable(Failure failure) {
       super(failure);
     }
   }
 
-  /** A newer release wrote the session. */
+  /**
+   * The session was written by a newer release than this replica's.
+   *
+   * <p>Code UNAVAILABLE, retryable. Remedy: Repeat: another replica may be newer. Finish the
+   * upgrade.
+   */
   public static final class SchemaTooNew extends Unavailable {
     SchemaTooNew(Failure failure) {
       super(failure);
     }
   }
 
-  /** The server is about to stop. */
+  /**
+   * The server is about to stop. RetryInfo gives the delay.
+   *
+   * <p>Code UNAVAILABLE, retryable. Remedy: Repeat on another replica, with the same request_id.
+   */
   public static final class ShuttingDown extends Unavailable {
     ShuttingDown(Failure failure) {
       super(failure);
     }
   }
 
-  /** The server has no key of its identity provider yet, and cannot check credentials. */
+  /**
+   * The server has no key of its identity provider yet, and cannot check credentials. RetryInfo
+   * gives the delay.
+   *
+   * <p>Code UNAVAILABLE, retryable. Remedy: Repeat with the same request_id. The log tells the
+   * operator why the keys cannot be fetched.
+   */
   public static final class SignInUnavailable extends Unavailable {
     SignInUnavailable(Failure failure) {
       super(failure);
     }
   }
 
-  /** DATA_LOSS: what is stored of the session cannot be read. */
+  /**
+   * What the store holds of this session cannot be read. Other sessions are not affected.
+   *
+   * <p>Code DATA_LOSS. Remedy: Restore the session from a backup, or begin another one.
+   */
   public static final class StateCorrupt extends RoutingException {
     StateCorrupt(Failure failure) {
       super(failure);
     }
+
+    /** Returns the id under which the server's log has the cause. */
+    public String errorId() {
+      return metadata().getOrDefault("error_id", "");
+    }
   }
 
-  /** INTERNAL: a mistake in the service; metadata has the error_id under which its log has the cause. */
+  /**
+   * The service made a mistake.
+   *
+   * <p>Code INTERNAL. Remedy: Report it with its error id.
+   */
   public static final class InternalError extends RoutingException {
     InternalError(Failure failure) {
       super(failure);
     }
+
+    /** Returns the id under which the server's log has the cause. */
+    public String errorId() {
+      return metadata().getOrDefault("error_id", "");
+    }
   }
 
-  /** UNIMPLEMENTED: this server does not have it. */
+  /**
+   * This server does not have the RPC, or the feature that a field asks for.
+   *
+   * <p>Code UNIMPLEMENTED. Remedy: Use a server that has it.
+   */
   public static final class Unimplemented extends RoutingException {
     Unimplemented(Failure failure) {
       super(failure);

@@ -172,7 +172,7 @@ public final class Watch implements Iterator<Change>, Iterable<Change>, AutoClos
             // Such as by a proxy that limits how long a connection may last.
             ? Status.UNAVAILABLE.withDescription("the service ended the watch; is there a proxy?")
             : ended.status;
-    RoutingException error = RoutingException.of(status, ended.trailers, call);
+    RoutingException error = Failure.exception(status, ended.trailers, call);
     long waitNanos =
         client.retry.backoffNanos(call.attempts)
             + error.retryAfter().map(Duration::toNanos).orElse(0L);

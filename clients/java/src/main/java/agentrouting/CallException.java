@@ -1,0 +1,84 @@
+package agentrouting;
+
+import io.grpc.Status;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalLong;
+
+/**
+ * What every exception of a call offers. {@link RoutingException}, its only subclass, is generated
+ * from the contract.
+ */
+abstract class CallException extends RuntimeException {
+  private static final long serialVersionUID = 1L;
+
+  private final transient Failure failure;
+
+  CallException(Failure failure) {
+    super(failure.message, failure.cause);
+    this.failure = failure;
+  }
+
+  /** Returns the gRPC status code. */
+  public Status.Code code() {
+    return failure.code;
+  }
+
+  /** Returns the reason of the contract, such as "HANDOFF_REFUSED"; empty where nobody answered. */
+  public String reason() {
+    return failure.reason;
+  }
+
+  /** Returns the message's values again, for programs; error_reason.proto says which. */
+  public Map<String, String> metadata() {
+    return failure.metadata;
+  }
+
+  /** Returns every bad field, or every rule that refused. */
+  public List<Violation> violations() {
+    return failure.violations;
+  }
+
+  /** Returns how long to wait before a repeat makes sense; empty where the service did not say. */
+  public Optional<Duration> retryAfter() {
+    return Optional.ofNullable(failure.retryAfter);
+  }
+
+  /** Returns the RPC, such as "Route". */
+  public String method() {
+    return failure.method;
+  }
+
+  /** Returns the request's id, also where the client made it; empty for reads. */
+  public String requestId() {
+    return failure.requestId;
+  }
+
+  /** Returns how often the call was sent. */
+  public int attempts() {
+    return failure.attempts;
+  }
+
+  /** Returns a whole number of the metadata; empty where it is missing. */
+  OptionalLong number(String key) {
+    String value = metadata().getOrDefault(key, "");
+    return value.matches("\\d{1,18}") ? OptionalLong.of(Long.parseLong(value)) : OptionalLong.empty();
+  }
+
+  /**
+   * Tells whether nobody decided about the call, so that it may be sent again. An OVERLOADED with its
+   * reason is an answer: when to come back is for the caller to decide.
+   */
+  boolean wasUnanswered() {
+    return this instanceof RoutingException.Unavailable || failure.isRefusedUnread && code() == Status.Code.CANCELLED;
+  }
+
+  /** Tells whether a message that failed so is the client's to decide about. */
+  boolean mayFallBack() {
+    return this instanceof RoutingException.Unavailable
+        || this instanceof RoutingException.DeadlineExceeded
+        || this instanceof RoutingException.Overloaded;
+  }
+}

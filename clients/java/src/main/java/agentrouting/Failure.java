@@ -1,0 +1,122 @@
+package agentrouting;
+
+import com.google.protobuf.Any;
+import com.google.protobuf.InvalidProtocolBufferException;
+import com.google.rpc.BadRequest;
+import com.google.rpc.ErrorInfo;
+import com.google.rpc.PreconditionFailure;
+import com.google.rpc.RetryInfo;
+import io.grpc.Metadata;
+import io.grpc.Status;
+import io.grpc.protobuf.StatusProto;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Function;
+
+/** A failed call as read from its status and details, and the exception that it becomes. */
+final class Failure {
+  /** Of ErrorInfo. A reason of another domain is a proxy's, and is not reported as ours. */
+  private static final String DOMAIN = "agent_routing";
+
+  Status.Code code;
+  String reason = "";
+  String message = "";
+  Map<String, String> metadata = Map.of();
+  List<Violation> violations = new ArrayList<>();
+  Duration retryAfter;
+  String method = "";
+  String requestId = "";
+  int attempts = 1;
+  Throwable cause;
+  boolean isRefusedUnread;
+
+  /** Returns a failed call as the exception of its reason, else of its code. */
+  static RoutingException exception(Status status, Metadata trailers, Call call) {
+    Failure failure = new Failure();
+    failure.code = status.getCode();
+    failure.message = status.getDescription() == null ? "" : status.getDescription();
+    failure.method = call.method;
+    failure.requestId = call.requestId;
+    failure.attempts = Math.max(1, call.attempts);
+    failure.cause = status.getCause();
+    readDetails(failure, StatusProto.fromStatusAndTrailers(status, trailers).getDetailsList());
+    boolean isOurs = !failure.reason.isEmpty();
+    if (!isOurs) {
+      describe(failure, call.target);
+    }
+    Function<Failure, RoutingException> make = RoutingException.byReason(failure.reason);
+    if (make == null) {
+      make = failure.isRefusedUnread ? RoutingException.Overloaded::new : RoutingException.byCode(failure.code);
+    }
+    failure.violations = List.copyOf(failure.violations);
+    return make.apply(failure);
+  }
+
+  /** Details that cannot be read are left out: they never hide the failure itself. */
+  private static void readDetails(Failure failure, List<Any> details) {
+    for (Any detail : details) {
+      try {
+        if (detail.is(ErrorInfo.class)) {
+          ErrorInfo info = detail.unpack(ErrorInfo.class);
+          if (info.getDomain().equals(DOMAIN)) {
+            failure.reason = info.getReason();
+            failure.metadata = Map.copyOf(info.getMetadataMap());
+          }
+        } else if (detail.is(BadRequest.class)) {
+          for (var each : detail.unpack(BadRequest.class).getFieldViolationsList()) {
+            failure.violations.add(new Violation(each.getField(), "", each.getDescription()));
+          }
+        } else if (detail.is(PreconditionFailure.class)) {
+          for (var each : detail.unpack(PreconditionFailure.class).getViolationsList()) {
+            failure.violations.add(
+                new Violation(each.getType(), each.getSubject(), each.getDescription()));
+          }
+        } else if (detail.is(RetryInfo.class)) {
+          var delay = detail.unpack(RetryInfo.class).getRetryDelay();
+          failure.retryAfter = Duration.ofSeconds(delay.getSeconds(), delay.getNanos());
+        }
+      } catch (InvalidProtocolBufferException | ArithmeticException unreadable) {
+        continue;
+      }
+    }
+  }
+
+  /** Gives words to a failure of which the service itself said nothing. */
+  private static void describe(Failure failure, String target) {
+    String tried = failure.attempts > 1 ? ", after " + failure.attempts + " attempts" : "";
+    String words = failure.message;
+    if (failure.code == Status.Code.UNKNOWN && failure.cause instanceof IOException) {
+      // What gRPC says where a connection went away while it was handing over a message: the service
+      // said nothing, and the call is repeated as after any connection that is lost.
+      failure.code = Status.Code.UNAVAILABLE;
+    }
+    boolean isByCaller = failure.cause instanceof InterruptedException;
+    switch (failure.code) {
+      case UNAVAILABLE ->
+          failure.message =
+              "\"%s\" cannot be reached%s; is it running there? (%s)".formatted(target, tried, words);
+      case DEADLINE_EXCEEDED ->
+          failure.message =
+              "no answer from \"%s\" in time%s; a repeat with the same request_id says whether it happened"
+                  .formatted(target, tried);
+      case RESOURCE_EXHAUSTED, CANCELLED -> {
+        if (words.contains("larger than max") || words.contains("exceeds maximum")) {
+          // Said by gRPC itself, on either side, of a message above the limit of its channel.
+          failure.reason = "TOO_LARGE";
+          failure.message = words + "; send large items by uri";
+        } else if (!isByCaller) {
+          // A server over its limits refuses calls before it reads them: it resets the stream, which
+          // arrives as CANCELLED, or says RESOURCE_EXHAUSTED and no more.
+          failure.isRefusedUnread = true;
+          failure.message =
+              "\"%s\" has more calls than it can answer and refused this one%s; repeat it later with the same request_id"
+                  .formatted(target, tried);
+        }
+      }
+      default -> {}
+    }
+  }
+}
