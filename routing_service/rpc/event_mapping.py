@@ -16,6 +16,7 @@ from routing_service.core import events as ev
 from routing_service.core.commands import HandoffPlan, SuggestionPlan
 from routing_service.core.vocabulary import Initiator, RouteReason
 from routing_service.rpc import proto_mapping as pm
+from routing_service.rpc.agent_cards import AgentCards
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     ERASE_USER,
@@ -67,7 +68,7 @@ class ChangeMapper:
         # The time is that of the change: a session may be purged, and its id begun anew.
         self._bytes: OrderedDict[tuple[SessionKey, int, int], bytes] = OrderedDict()
 
-    def change_bytes(self, key: SessionKey, change: Change, cards: pm.AgentCards) -> bytes:
+    def change_bytes(self, key: SessionKey, change: Change, cards: AgentCards) -> bytes:
         """Return a change serialised; empty where it has nothing that watchers are told."""
         if change.events == BLANK_EVENTS:
             return b""
@@ -89,7 +90,7 @@ class ChangeMapper:
             del self._bytes[entry]
 
 
-def change_out(key: SessionKey, change: Change, cards: pm.AgentCards) -> session_event_pb2.Change:
+def change_out(key: SessionKey, change: Change, cards: AgentCards) -> session_event_pb2.Change:
     """Return a stored change. Raises SchemaTooNew, StoreCorrupt."""
     stored = decode_change(change.events)
     made = session_event_pb2.Change(session_id=key.session_id, revision=change.revision)
@@ -101,7 +102,7 @@ def change_out(key: SessionKey, change: Change, cards: pm.AgentCards) -> session
 
 
 def event_out(
-    key: SessionKey, change: Change, stored: StoredEvents, place: int, cards: pm.AgentCards
+    key: SessionKey, change: Change, stored: StoredEvents, place: int, cards: AgentCards
 ) -> session_event_pb2.SessionEvent | None:
     """Return one event of a change; None for what is the service's own."""
     made = session_event_pb2.SessionEvent(
@@ -123,7 +124,7 @@ def _fill(
     stored: StoredEvents,
     place: int,
     time_us: int,
-    cards: pm.AgentCards,
+    cards: AgentCards,
 ) -> bool:
     """Set the event's kind; False where there is none on the wire."""
     event = stored.events[place]
@@ -166,7 +167,7 @@ def _fill(
 def _fill_begun_or_done(
     made: session_event_pb2.SessionEvent,
     event: ev.SessionStarted | ev.TaskCreated | ev.TaskCompleted,
-    cards: pm.AgentCards,
+    cards: AgentCards,
 ) -> None:
     match event:
         case ev.SessionStarted(profile=profile):
@@ -187,7 +188,7 @@ def _fill_begun_or_done(
 def _fill_given_up(
     made: session_event_pb2.SessionEvent,
     event: ev.TaskFailed | ev.TaskCancelled,
-    cards: pm.AgentCards,
+    cards: AgentCards,
 ) -> None:
     match event:
         case ev.TaskFailed():
@@ -202,7 +203,7 @@ def _fill_given_up(
 def _fill_approval(
     made: session_event_pb2.SessionEvent,
     event: ev.TaskPaused | ev.TaskResumed,
-    cards: pm.AgentCards,
+    cards: AgentCards,
 ) -> None:
     match event:
         case ev.TaskPaused():
@@ -221,7 +222,7 @@ def _fill_approval(
 def _fill_cleared(
     made: session_event_pb2.SessionEvent,
     event: ev.AgentCleared | ev.StickinessExpired,
-    cards: pm.AgentCards,
+    cards: AgentCards,
 ) -> None:
     match event:
         case ev.AgentCleared():
@@ -237,7 +238,7 @@ def _fill_cleared(
 def _fill_lock(
     made: session_event_pb2.SessionEvent,
     event: ev.LockEngaged | ev.LockReleased,
-    cards: pm.AgentCards,
+    cards: AgentCards,
 ) -> None:
     match event:
         case ev.LockEngaged():
@@ -252,7 +253,7 @@ def _fill_lock(
 def _fill_switch(
     made: session_event_pb2.SessionEvent,
     event: ev.SwitchSuggested | ev.SwitchAnswered,
-    cards: pm.AgentCards,
+    cards: AgentCards,
 ) -> None:
     match event:
         case ev.SwitchSuggested():
@@ -270,7 +271,7 @@ def _fill_switch(
 
 
 def _fill_routed(
-    made: session_event_pb2.MessageRouted, event: ev.MessageRouted, cards: pm.AgentCards
+    made: session_event_pb2.MessageRouted, event: ev.MessageRouted, cards: AgentCards
 ) -> None:
     made.request_id = event.request_id
     made.task_id = event.task_id
@@ -288,7 +289,7 @@ def _fill_completed(
     event: ev.TurnCompleted,
     stored: StoredEvents,
     time_us: int,
-    cards: pm.AgentCards,
+    cards: AgentCards,
 ) -> None:
     made.request_id = event.request_id
     made.task_id = event.task_id
@@ -303,7 +304,7 @@ def _fill_completed(
 
 
 def _fill_handoff(
-    made: session_event_pb2.AgentHandoff, event: ev.AgentHandedOff, cards: pm.AgentCards
+    made: session_event_pb2.AgentHandoff, event: ev.AgentHandedOff, cards: AgentCards
 ) -> None:
     plan = HandoffPlan(
         from_agent=event.from_agent,
@@ -324,7 +325,7 @@ def _fill_handoff(
 
 
 def refusal_out(
-    key: SessionKey, entry: AuditEntry, cards: pm.AgentCards
+    key: SessionKey, entry: AuditEntry, cards: AgentCards
 ) -> tuple[session_event_pb2.SessionEvent, str]:
     """Return a refused handoff as an event, and the method that asked for it."""
     # Blank, where the session was erased since.

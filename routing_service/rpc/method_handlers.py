@@ -13,7 +13,9 @@ from contextlib import aclosing
 from typing import Any, Final, NoReturn, cast
 
 import grpc
+from google.protobuf.descriptor import ServiceDescriptor
 
+from agent_routing.v1 import admin_service_pb2, routing_service_pb2
 from routing_service import __version__
 from routing_service.auth.bearer import check_expiry, expired
 from routing_service.auth.caller import Caller, Metadata, SignIn, SignInRefused
@@ -21,11 +23,16 @@ from routing_service.auth.rights import check_entry
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.admin_servicer import AdminServicer
 from routing_service.rpc.caller_limits import CallerLimits
-from routing_service.rpc.ordered_stream import AnswersInOrder, Message
-from routing_service.rpc.routing_servicer import (
-    Answered,
-    RoutingServicer,
-    stream_error,
+from routing_service.rpc.ordered_stream import OrderedStream
+from routing_service.rpc.routing.route import stream_error
+from routing_service.rpc.routing_servicer import RoutingServicer
+from routing_service.rpc.rpc_method import (
+    MessageMethod,
+    Methods,
+    RpcAnswer,
+    StreamMessage,
+    StreamMethod,
+    UnaryMethod,
 )
 from routing_service.rpc.status_errors import (
     DETAILS_KEY,
@@ -38,8 +45,8 @@ from routing_service.rpc.time_limit import TimeLimit
 from routing_service.storage.store import StoreError, StoreUnavailable
 from routing_service.telemetry.call_record import CallObserver, CallRecord, CallTracer
 
-ROUTING_SERVICE: Final = "agent_routing.v1.RoutingService"
-ADMIN_SERVICE: Final = "agent_routing.v1.AdminService"
+ROUTING_SERVICE: Final = routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"]
+ADMIN_SERVICE: Final = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
 
 REPLAYED_KEY: Final = "agent-routing-replayed"
 RELEASE_KEY: Final = "agent-routing-release"
@@ -61,10 +68,6 @@ _KEPT_OUT: Final = frozenset(
 )
 """Refusals whose log line says where the call came from."""
 
-UnaryMethod = Callable[[Caller, bytes, CallRecord], Awaitable[Answered]]
-MessageMethod = Callable[[Caller, Message, CallRecord], Awaitable[Answered]]
-StreamMethod = Callable[[Caller, bytes, CallRecord], AsyncGenerator[tuple[bytes, dict[str, str]]]]
-"""Yields messages, each with the place from which a reader goes on: metadata of its errors."""
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -88,17 +91,6 @@ def service_handlers(
     stops: streams of messages end then. tracer: gives calls their place in
     a trace; None = none does.
     """
-    unary: dict[str, UnaryMethod] = {
-        "Route": routing.route,
-        "SetActiveAgent": routing.set_active_agent,
-        "ClearActiveAgent": routing.clear_active_agent,
-        "Status": routing.status,
-        "CompleteTurn": routing.complete_turn,
-        "ResumeTask": routing.resume_task,
-        "ListTasks": routing.list_tasks,
-        "ListTurns": routing.list_turns,
-        "ListAgents": routing.list_agents,
-    }
     calls = _Calls(
         observer,
         sign_in,
@@ -108,43 +100,31 @@ def service_handlers(
         draining=draining,
         tracer=tracer,
     )
-    routing_methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        name: grpc.unary_unary_rpc_method_handler(calls.unary(name, method))
-        for name, method in unary.items()
-    }
-    routing_methods["WatchSession"] = grpc.unary_stream_rpc_method_handler(
-        calls.server_stream("WatchSession", routing.watch_session)
-    )
-    routing_methods["RouteStream"] = grpc.stream_stream_rpc_method_handler(
-        calls.route_stream("RouteStream", routing.route_on_stream)
-    )
-    admin_unary: dict[str, UnaryMethod] = {
-        "ListSessions": admin.list_sessions,
-        "ListEvents": admin.list_events,
-        "GetRoutingStats": admin.get_routing_stats,
-        "ReloadAgents": admin.reload_agents,
-        "SetStickiness": admin.set_stickiness,
-        "EraseUser": admin.erase_user,
-        "PurgeSessions": admin.purge_sessions,
-    }
-    admin_streams: dict[str, StreamMethod] = {
-        "WatchEvents": admin.watch_events,
-        "ExportUser": admin.export_user,
-    }
-    admin_methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        name: grpc.unary_unary_rpc_method_handler(
-            calls.unary(name, method, trailing=((RELEASE_KEY, __version__),))
-        )
-        for name, method in admin_unary.items()
-    }
-    admin_methods |= {
-        name: grpc.unary_stream_rpc_method_handler(calls.server_stream(name, method))
-        for name, method in admin_streams.items()
-    }
     return (
-        grpc.method_handlers_generic_handler(ROUTING_SERVICE, routing_methods),
-        grpc.method_handlers_generic_handler(ADMIN_SERVICE, admin_methods),
+        _service_handler(ROUTING_SERVICE, routing.methods, calls),
+        _service_handler(ADMIN_SERVICE, admin.methods, calls, ((RELEASE_KEY, __version__),)),
     )
+
+
+def _service_handler(
+    service: ServiceDescriptor,
+    methods: Methods,
+    calls: _Calls,
+    trailing: tuple[tuple[str, str], ...] = (),
+) -> grpc.GenericRpcHandler:
+    """Return the handler of a service's RPCs. The contract says which of them stream."""
+    assert set(methods) == set(service.methods_by_name), service.full_name
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+    for described in service.methods:
+        name, method = described.name, methods[described.name]
+        if described.client_streaming:
+            handlers[name] = grpc.stream_stream_rpc_method_handler(calls.route_stream(name, method))
+        elif described.server_streaming:
+            handlers[name] = grpc.unary_stream_rpc_method_handler(calls.server_stream(name, method))
+        else:
+            unary = calls.unary(name, method, trailing=trailing)
+            handlers[name] = grpc.unary_unary_rpc_method_handler(unary)
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
 class _Calls:
@@ -243,7 +223,7 @@ class _Calls:
         """Return the handler of RouteStream: many messages, each with an answer of its own."""
         limit = self._default_limit
 
-        async def answer(caller: Caller, message: Message, context: Context) -> bytes:
+        async def answer(caller: Caller, message: StreamMessage, context: Context) -> bytes:
             """Answer one message; what is wrong with it is in its answer."""
             record = CallRecord(name)
             start = time.perf_counter()
@@ -269,7 +249,7 @@ class _Calls:
             start = time.perf_counter()
             try:
                 caller = await self._caller(name, context, record)
-                stream = AnswersInOrder(
+                stream = OrderedStream(
                     lambda message: answer(caller, message, context),
                     context.write,
                     write_s_max=WRITE_S_MAX,
@@ -367,7 +347,7 @@ class _Calls:
         self._observer.finished(record)
 
 
-async def _within(limit: TimeLimit, name: str, answering: Awaitable[Answered]) -> Answered:
+async def _within(limit: TimeLimit, name: str, answering: Awaitable[RpcAnswer]) -> RpcAnswer:
     """Answer within a limit of our own. Raises DEADLINE."""
     try:
         return await limit.run(answering)

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from agent_routing.v1 import routing_service_pb2
 from routing_service.core.errors import Reason, RoutingError
+from routing_service.rpc.rpc_method import StreamMessage
 from routing_service.rpc.stream_writes import ReaderRefused, ReaderTooSlow
 
 _log = structlog.get_logger(__name__)
@@ -28,16 +29,13 @@ LINES_KEPT_MAX: Final = 8 * IN_FLIGHT_MAX
 """Sessions whose latest message is remembered, done or not; then the done ones are let go of at
 once, which costs less than each by itself. No more than IN_FLIGHT_MAX are not."""
 
-Message = routing_service_pb2.RouteStreamRequest | bytes
-"""A message of a stream, read once; bytes that are none stay as they came."""
 
-
-class AnswersInOrder:
+class OrderedStream:
     """One stream of messages."""
 
     def __init__(
         self,
-        answer: Callable[[Message], Awaitable[bytes]],
+        answer: Callable[[StreamMessage], Awaitable[bytes]],
         write: Callable[[bytes], Coroutine[Any, Any, None]],
         *,
         write_s_max: float,
@@ -119,7 +117,7 @@ class AnswersInOrder:
                         line: latest for line, latest in self._latest.items() if not latest.done()
                     }
 
-    async def _one(self, message: Message, before: asyncio.Task[None] | None) -> None:
+    async def _one(self, message: StreamMessage, before: asyncio.Task[None] | None) -> None:
         try:
             if before is not None:
                 await asyncio.wait((before,))
@@ -174,14 +172,14 @@ class AnswersInOrder:
         self.stop_reading()
 
 
-def _read(data: bytes) -> Message:
+def _read(data: bytes) -> StreamMessage:
     try:
         return routing_service_pb2.RouteStreamRequest.FromString(data)
     except (DecodeError, UnicodeDecodeError):
         return data
 
 
-def _line_of(message: Message) -> str:
+def _line_of(message: StreamMessage) -> str:
     """Return what a message waits in line for: its session, or the task that it names alone.
 
     "" for a message that begins a session, or bytes that are no message.

@@ -12,7 +12,6 @@ from typing import Final
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 
 from agent_routing.v1 import (
-    agent_pb2,
     clear_scope_pb2,
     dispatch_pb2,
     handoff_pb2,
@@ -25,7 +24,6 @@ from agent_routing.v1 import (
 from routing_service.core import commands as cmd
 from routing_service.core import events as ev
 from routing_service.core.history import TurnRecord
-from routing_service.core.registry import Agent, AgentKind, Registry
 from routing_service.core.session import SessionState, Task, Tenure
 from routing_service.core.suggestions import stay_option_id
 from routing_service.core.vocabulary import (
@@ -39,6 +37,7 @@ from routing_service.core.vocabulary import (
     TaskStatus,
     TopicOutcome,
 )
+from routing_service.rpc.agent_cards import AgentCards
 from routing_service.texts.suggestions import render_suggestion
 
 US_PER_S: Final = 1_000_000
@@ -86,9 +85,6 @@ OUTCOMES: Final = {
 TASK_STATUSES: Final = {
     status: task_pb2.TaskStatus.Value(f"TASK_STATUS_{status.name}") for status in TaskStatus
 }
-AGENT_KINDS: Final = {
-    kind: agent_pb2.AgentKind.Value(f"AGENT_KIND_{kind.name}") for kind in AgentKind
-}
 TOPIC_OUTCOMES: Final = {
     outcome: routing_service_pb2.TopicOutcome.Value(f"TOPIC_OUTCOME_{outcome.name}")
     for outcome in TopicOutcome
@@ -98,54 +94,6 @@ CLEAR_SCOPES: Final = {
     clear_scope_pb2.CLEAR_SCOPE_ACTIVE_AGENT: ClearScope.ACTIVE_AGENT,
     clear_scope_pb2.CLEAR_SCOPE_SESSION: ClearScope.SESSION,
 }
-
-
-class AgentCards:
-    """Agents as frontends see them: made once per registry, agent and locale."""
-
-    def __init__(self, registry: Registry) -> None:
-        """Serve one registry."""
-        self.registry = registry
-        self._cards: dict[tuple[str, str], agent_pb2.Agent] = {}
-        self._bytes: dict[tuple[str, str], bytes] = {}
-
-    # Locales come from callers: without a bound they could fill the memory.
-    _CARDS_MAX: Final = 10_000
-
-    def card(self, agent_id: str, locale: str) -> agent_pb2.Agent:
-        """Return an agent in a locale. One that is not registered has its id only."""
-        card = self._cards.get((agent_id, locale))
-        if card is None:
-            if len(self._cards) >= self._CARDS_MAX:
-                self._cards.clear()
-            card = self._cards[agent_id, locale] = self._make(agent_id, locale)
-        return card
-
-    def card_bytes(self, agent_id: str, locale: str) -> bytes:
-        """Return the same, serialised."""
-        data = self._bytes.get((agent_id, locale))
-        if data is None:
-            if len(self._bytes) >= self._CARDS_MAX:
-                self._bytes.clear()
-            data = self.card(agent_id, locale).SerializeToString()
-            self._bytes[agent_id, locale] = data
-        return data
-
-    def _make(self, agent_id: str, locale: str) -> agent_pb2.Agent:
-        agent: Agent | None = self.registry.agent(agent_id)
-        if agent is None:
-            return agent_pb2.Agent(agent_id=agent_id, display_name=agent_id, enabled=False)
-        default_locale = self.registry.default_locale
-        return agent_pb2.Agent(
-            agent_id=agent_id,
-            display_name=agent.display_name(locale or default_locale, default_locale),
-            description=agent.display_description(locale or default_locale, default_locale),
-            icon=agent.icon,
-            color=agent.color,
-            kind=AGENT_KINDS[agent.kind],
-            user_selectable=agent.user_selectable,
-            enabled=agent.enabled,
-        )
 
 
 def timestamp(time_us: int) -> timestamp_pb2.Timestamp:
@@ -460,3 +408,12 @@ def frame_out(frame: Tenure, cards: AgentCards, locale: str) -> routing_service_
 def locale_of(state: SessionState | None, asked: str = "") -> str:
     """Return the locale in which a session's user reads; "" for the registry's default."""
     return asked or (state.locale if state else "")
+
+
+def expected_revision(
+    request: routing_service_pb2.RouteRequest
+    | routing_service_pb2.SetActiveAgentRequest
+    | routing_service_pb2.ClearActiveAgentRequest,
+) -> int | None:
+    """Return the revision that a request is conditional on; None if it has no condition."""
+    return request.expected_revision if request.HasField("expected_revision") else None

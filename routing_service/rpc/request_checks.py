@@ -50,6 +50,8 @@ JSON_VALUES_MAX: Final = 5_000
 the limits above has fewer: a context of 16 KB holds 4,096 of the smallest."""
 LOCK_TIMEOUT_S_MAX: Final = 366 * 24 * 3600
 PAGE_SIZE_MAX: Final = 1000
+HISTORY_TURNS_MIN: Final = -1
+HISTORY_TURNS_MAX: Final = 100
 HEARTBEAT_S_MIN: Final = 1
 HEARTBEAT_S_MAX: Final = 300
 HEARTBEAT_S_DEFAULT: Final = 15.0
@@ -287,6 +289,11 @@ class FieldChecks:
         """Check a number's range."""
         if not minimum <= value <= maximum:
             self.refuse(field, f"is {value}; use {minimum} to {maximum}")
+
+    def revision(self, field: str, value: int) -> None:
+        """Check a session's revision."""
+        if value < 0:
+            self.refuse(field, f"is {value}; use 0 or more")
 
     def word(self, field: str, value: int, allowed: Iterable[int], names: str) -> None:
         """Check an enum's value. names: the allowed ones, for people."""

@@ -280,7 +280,7 @@ async def _listen(
     """Open the main, admin, metrics and web listeners. Raises SettingsInvalid, ListenFailed."""
     settings = parts.settings
     routing_handler, admin_handler = service_handlers(
-        RoutingServicer(parts.handler, parts.feed, parts.clock_us),
+        RoutingServicer(parts.handler, parts.feed),
         AdminServicer(
             parts.store,
             parts.handler,

@@ -22,7 +22,6 @@ from routing_service.auth.no_sign_in import anybody
 from routing_service.core.errors import RoutingError
 from routing_service.core.registry import Registry
 from routing_service.ids import new_uuid7
-from routing_service.rpc import routing_servicer
 from routing_service.rpc.routing_servicer import RoutingServicer
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
@@ -37,18 +36,6 @@ START_US = 1_750_000_000_000_000
 
 CHANGE_ATTEMPTS_MAX = 8
 """Calls at random until one has changed the session; the last is one that always does."""
-
-METHODS = {
-    "Route": "route",
-    "SetActiveAgent": "set_active_agent",
-    "ClearActiveAgent": "clear_active_agent",
-    "CompleteTurn": "complete_turn",
-    "ResumeTask": "resume_task",
-    "Status": "status",
-    "ListTasks": "list_tasks",
-    "ListTurns": "list_turns",
-    "ListAgents": "list_agents",
-}
 
 
 class SharedStore(MemoryStore):
@@ -92,7 +79,7 @@ class Outcome:
 class Replica:
     """One replica's handler and RPCs, with nothing remembered yet."""
 
-    def __init__(self, store: Store, registry: Registry, clock: Any) -> None:
+    def __init__(self, store: Store, registry: Registry, clock: Any, ids: CountedIds) -> None:
         # The switch may be half a second old by design; here it is asked each time.
         self._asked = 0
         self.switch = StickinessSwitch(
@@ -105,7 +92,7 @@ class Replica:
             stickiness_enabled=self.switch.is_enabled,
             cache_sessions_max=100,
         )
-        self.servicer = RoutingServicer(self.handler, EventFeed(store), clock)
+        self.servicer = RoutingServicer(self.handler, EventFeed(store), ids)
 
     def _later(self) -> float:
         self._asked += 1
@@ -113,7 +100,7 @@ class Replica:
 
     async def call(self, rpc: str, request: Message) -> Outcome:
         """Make a call as the server would pass it on."""
-        method = getattr(self.servicer, METHODS[rpc])
+        method = self.servicer.methods[rpc]
         try:
             answered = await method(anybody(TENANT), request.SerializeToString(), CallRecord(rpc))
         except RoutingError as error:
@@ -170,7 +157,7 @@ class StalePairs:
 
     def replica(self, store: Store) -> Replica:
         """Return a replica that remembers nothing."""
-        return Replica(store, self.registry, lambda: self.now_us)
+        return Replica(store, self.registry, lambda: self.now_us, self.ids)
 
     async def head(self) -> int:
         """Return the session's revision."""
@@ -418,11 +405,6 @@ class StalePairs:
         elif how < 0.45 and rpc == "Route":
             again.text = "something else"
         return rpc, again
-
-
-def counted_ids(monkeypatch: Any, pairs: StalePairs) -> None:
-    """Have the servers make the pair's ids rather than random ones."""
-    monkeypatch.setattr(routing_servicer, "new_uuid7", pairs.ids)
 
 
 def fresh_id() -> str:

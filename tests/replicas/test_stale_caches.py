@@ -11,7 +11,7 @@ from routing_service.sessions.session_cache import SessionCache
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import SessionKey, StoreUnavailable
-from tests.replicas.stale_pairs import SharedStore, StalePairs, counted_ids
+from tests.replicas.stale_pairs import SharedStore, StalePairs
 from tests.rpc.live_service import finish, fresh_id, hand_to, is_replayed, refusal, serving, went
 from tests.rpc.registries import DESK
 
@@ -67,13 +67,12 @@ def told(pairs):
         pytest.param(2, 10_000, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(900)]),
     ],
 )
-async def test_stale_replica_answers_every_kind_of_call_as_a_fresh_one(monkeypatch, seed, steps):
+async def test_stale_replica_answers_every_kind_of_call_as_a_fresh_one(seed, steps):
     """Each call finds its replica behind; a fresh one on a copy of the store says what is right.
 
     Answer, error and all that is stored afterwards are the same, to the byte.
     """
     pairs = StalePairs(SharedStore, parse_registry(DESK, "desk"), seed)
-    counted_ids(monkeypatch, pairs)
     await play(pairs, steps, pairs.compare_with_copy)
     assert not pairs.wrong, told(pairs)
     assert pairs.stale == steps
@@ -87,11 +86,10 @@ async def test_stale_replica_answers_every_kind_of_call_as_a_fresh_one(monkeypat
         pytest.param(2_000, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(900)]),
     ],
 )
-async def test_stale_replica_on_a_database_answers_as_a_fresh_one(monkeypatch, shared_store, steps):
+async def test_stale_replica_on_a_database_answers_as_a_fresh_one(shared_store, steps):
     """The same on an engine: what was carried out comes back as a repeat, the rest as it was."""
     store = await open_store(shared_store.url)
     pairs = StalePairs(lambda: store, parse_registry(DESK, "desk"), 3)
-    counted_ids(monkeypatch, pairs)
     try:
         await play(pairs, steps, pairs.compare_in_place)
     finally:
@@ -108,7 +106,6 @@ async def test_replica_that_trusts_its_memory_is_found_out(monkeypatch):
 
     monkeypatch.setattr(SessionCache, "confirm", trust)
     pairs = StalePairs(SharedStore, parse_registry(DESK, "desk"), 4)
-    counted_ids(monkeypatch, pairs)
     await play(pairs, 500, pairs.compare_with_copy)
     assert pairs.wrong
 

@@ -34,7 +34,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from routing_service.rpc import routing_servicer
+from routing_service.rpc.routing.complete_turn import CompleteTurnCalls
+from routing_service.rpc.routing.handoffs import HandoffCalls
+from routing_service.rpc.routing.route import RouteCalls
 from routing_service.server import process
 from routing_service.sessions import event_feed
 from routing_service.storage.sqlite import connection as sqlite_connection
@@ -54,7 +56,12 @@ POINTS: Final = (
 
 ACTIONS: Final = ("crash", "error", "delay")
 
-WRITING_RPCS: Final = ("route", "set_active_agent", "clear_active_agent", "complete_turn")
+WRITING_RPCS: Final = (
+    (RouteCalls, "route"),
+    (HandoffCalls, "set_active_agent"),
+    (HandoffCalls, "clear_active_agent"),
+    (CompleteTurnCalls, "complete_turn"),
+)
 
 _SPEC: Final = re.compile(
     r"(?P<point>[a-z.]+)=(?P<action>[a-z]+)(:(?P<delay_s>[0-9.]+))?(@(?P<nth>[0-9]+))?"
@@ -173,10 +180,7 @@ def _wrappers(points: Failpoints) -> list[tuple[Any, str, Any]]:
         *_around_transactions(points),
         (sqlite_writer, "_settle", _around_settle(points)),
         (event_feed.EventFeed, "publish", _around_publish(points)),
-        *(
-            (routing_servicer.RoutingServicer, name, _around_answer(points, name))
-            for name in WRITING_RPCS
-        ),
+        *((calls, name, _around_answer(points, calls, name)) for calls, name in WRITING_RPCS),
     ]
 
 
@@ -248,8 +252,8 @@ def _around_publish(points: Failpoints) -> Any:
     return watched_publish
 
 
-def _around_answer(points: Failpoints, name: str) -> Any:
-    method = getattr(routing_servicer.RoutingServicer, name)
+def _around_answer(points: Failpoints, calls: type, name: str) -> Any:
+    method = getattr(calls, name)
 
     async def watched_method(*args: Any) -> Any:
         answered = await method(*args)

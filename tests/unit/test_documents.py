@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from routing_service.rpc import (
-    admin_servicer,
     health,
     method_handlers,
     ordered_stream,
+    page_tokens,
     request_checks,
-    routing_servicer,
     status_errors,
 )
+from routing_service.rpc.admin import audit
 from routing_service.server import channel_options
 from routing_service.sessions import event_feed
 from routing_service.settings.settings import SETTINGS
@@ -31,14 +31,14 @@ DOCUMENTS = [
 LIMITS = {
     module.__name__.rpartition(".")[2]: module
     for module in (
-        admin_servicer,
+        audit,
         ordered_stream,
         channel_options,
         event_feed,
         health,
         method_handlers,
         request_checks,
-        routing_servicer,
+        page_tokens,
         status_errors,
     )
 }

@@ -9,7 +9,7 @@ from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.ordered_stream import (
     IN_FLIGHT_MAX,
     LINES_KEPT_MAX,
-    AnswersInOrder,
+    OrderedStream,
 )
 
 LONG_S = 60
@@ -65,7 +65,7 @@ async def test_no_more_is_read_than_may_be_under_way():
 
     requests = Requests([message(n, f"chat-{n}") for n in range(3 * IN_FLIGHT_MAX)])
     running = asyncio.create_task(
-        AnswersInOrder(answer, write, write_s_max=LONG_S).run(requests.__aiter__())
+        OrderedStream(answer, write, write_s_max=LONG_S).run(requests.__aiter__())
     )
     await settled()
     # One more has been read, and waits for a place.
@@ -90,7 +90,7 @@ async def test_stream_that_is_not_read_is_not_read_from():
 
     requests = Requests([message(n, f"chat-{n}") for n in range(3 * IN_FLIGHT_MAX)])
     running = asyncio.create_task(
-        AnswersInOrder(answer, write, write_s_max=LONG_S).run(requests.__aiter__())
+        OrderedStream(answer, write, write_s_max=LONG_S).run(requests.__aiter__())
     )
     await settled()
     assert requests.taken == IN_FLIGHT_MAX + 1
@@ -121,7 +121,7 @@ async def test_caller_who_reads_nothing_for_long_is_let_go():
             ended.set()
 
     with pytest.raises(RoutingError, match="was read for") as told:
-        await asyncio.wait_for(AnswersInOrder(echo, write, write_s_max=0.05).run(endless()), WAIT_S)
+        await asyncio.wait_for(OrderedStream(echo, write, write_s_max=0.05).run(endless()), WAIT_S)
     assert told.value.reason is Reason.OVERLOADED
     assert told.value.metadata == {"limit": "unread_answers"}
     # But the one message that it was given: a call can only be ended behind it.
@@ -153,7 +153,7 @@ async def test_messages_of_one_conversation_are_begun_in_order(place):
 
     requests = Requests([message(n, **place) for n in range(40)])
     await asyncio.wait_for(
-        AnswersInOrder(answer, write, write_s_max=LONG_S).run(requests.__aiter__()), WAIT_S
+        OrderedStream(answer, write, write_s_max=LONG_S).run(requests.__aiter__()), WAIT_S
     )
     assert begun == written == list(range(40))
 
@@ -180,7 +180,7 @@ async def test_stream_remembers_no_more_sessions_than_it_has_use_for():
             await asyncio.sleep(0)
         yield message(count, "slow")
 
-    stream = AnswersInOrder(answer, write, write_s_max=LONG_S)
+    stream = OrderedStream(answer, write, write_s_max=LONG_S)
     running = asyncio.create_task(stream.run(requests()))
     for _ in range(20 * count):
         await asyncio.sleep(0)
@@ -208,7 +208,7 @@ async def test_slow_session_does_not_hold_up_the_others():
 
     messages = [message(0, "slow"), message(1, "slow"), *(message(n, "quick") for n in (2, 3))]
     running = asyncio.create_task(
-        AnswersInOrder(answer, write, write_s_max=LONG_S).run(Requests(messages).__aiter__())
+        OrderedStream(answer, write, write_s_max=LONG_S).run(Requests(messages).__aiter__())
     )
     await settled()
     assert written == [2, 3]
@@ -234,7 +234,7 @@ async def test_what_was_taken_is_answered_when_reading_stops():
             yield message(number, f"chat-{number}")
         await asyncio.Event().wait()
 
-    stream = AnswersInOrder(answer, write, write_s_max=LONG_S)
+    stream = OrderedStream(answer, write, write_s_max=LONG_S)
     running = asyncio.create_task(stream.run(requests()))
     await settled()
     stream.stop_reading()
@@ -259,7 +259,7 @@ async def test_caller_who_reads_again_too_late_is_told_so_and_not_that_all_was_a
         written.append(number_of(body))
 
     requests = Requests([message(n, f"chat-{n}") for n in range(3)])
-    stream = AnswersInOrder(answer, write, write_s_max=0.01)
+    stream = OrderedStream(answer, write, write_s_max=0.01)
     running = asyncio.create_task(stream.run(requests.__aiter__()))
     await asyncio.wait_for(stream._is_slow.wait(), WAIT_S)
     reads_again.set()

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from agent_routing.v1 import item_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
-from routing_service.rpc import routing_servicer as servicer
+from routing_service.rpc.routing.complete_turn import COMPLETE_FINGERPRINT
+from routing_service.rpc.routing.route import ROUTE_FINGERPRINT
 
 ID = "0198A6C0-5f3e-7a51-9c1d-2f6f0a4b7e11"
 UNKNOWN = b"\xfa\x3e\x05later"  # A field of a later contract.
@@ -68,35 +69,35 @@ answers = st.builds(
 )
 
 
-def fingerprint(request, fields):
-    """As a servicer makes it."""
-    return servicer._fingerprint(request, dict(request.ListFields()), fields)
+def digest_of(request, fingerprint):
+    """Return a request's fingerprint as an RPC makes it."""
+    return fingerprint.of(request, dict(request.ListFields()))
 
 
 @given(routes, unknown)
 def test_message_is_compared_as_protobuf_writes_it(request, more):
     """However it is put together; what this release does not know is compared as well."""
     request = pb.RouteRequest.FromString(request.SerializeToString() + more)
-    written = servicer._compared_bytes(request, servicer.ROUTE_FINGERPRINT)
+    written = ROUTE_FINGERPRINT.serialised(request)
     expected = hashlib.blake2b(written, digest_size=16).digest()
-    assert fingerprint(request, servicer.ROUTE_FINGERPRINT) == expected
+    assert digest_of(request, ROUTE_FINGERPRINT) == expected
 
 
 @given(answers, unknown)
 def test_answer_is_compared_as_protobuf_writes_it(request, more):
     """The same of what agents say."""
     request = pb.CompleteTurnRequest.FromString(request.SerializeToString() + more)
-    written = servicer._compared_bytes(request, servicer.COMPLETE_FINGERPRINT)
+    written = COMPLETE_FINGERPRINT.serialised(request)
     expected = hashlib.blake2b(written, digest_size=16).digest()
-    assert fingerprint(request, servicer.COMPLETE_FINGERPRINT) == expected
+    assert digest_of(request, COMPLETE_FINGERPRINT) == expected
 
 
 @pytest.mark.parametrize(
-    ("request_", "fields", "digest"),
+    ("request_", "fingerprint", "digest"),
     [
         (
             pb.RouteRequest(text="Hola"),
-            servicer.ROUTE_FINGERPRINT,
+            ROUTE_FINGERPRINT,
             "b7e101df420613e39fd94ae705d46112",
         ),
         (
@@ -108,21 +109,21 @@ def test_answer_is_compared_as_protobuf_writes_it(request, more):
                 entitlements=["b", "a"],
                 metadata={"k": "v", "a": "b"},
             ),
-            servicer.ROUTE_FINGERPRINT,
+            ROUTE_FINGERPRINT,
             "7dfc3e8ba05e8f3d68c4799d0ace521a",
         ),
         (
             completed({"proceed": {}}, "It is so.", []),
-            servicer.COMPLETE_FINGERPRINT,
+            COMPLETE_FINGERPRINT,
             "ae5a03faa30792096f572c1b3d7b4f92",
         ),
         (
             completed({"handoff": {"agent_id": "billing"}}, "", ["look"], parse_markers=True),
-            servicer.COMPLETE_FINGERPRINT,
+            COMPLETE_FINGERPRINT,
             "b89966a36815875c5a5e6ce9d929ce1e",
         ),
     ],
 )
-def test_fingerprint_is_what_earlier_releases_stored(request_, fields, digest):
+def test_fingerprint_is_what_earlier_releases_stored(request_, fingerprint, digest):
     """Otherwise a repeat over an upgrade would be refused as another request."""
-    assert fingerprint(request_, fields).hex() == digest
+    assert digest_of(request_, fingerprint).hex() == digest

@@ -1,0 +1,1 @@
+"""The RPCs of AdminService: what operators can read and do."""

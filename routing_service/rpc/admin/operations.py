@@ -1,0 +1,127 @@
+"""GetRoutingStats, ReloadAgents and SetStickiness: how routing does, and its two switches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent_routing.v1 import admin_service_pb2 as pb
+from routing_service.analytics.keeper import StatsKeeper
+from routing_service.analytics.report import read_report
+from routing_service.auth.caller import Caller
+from routing_service.core.errors import Reason, RoutingError, Violation
+from routing_service.registry.file import RegistryFileError
+from routing_service.registry.live_registry import RegistrySource
+from routing_service.rpc import proto_mapping as pm
+from routing_service.rpc.admin.request_fields import check_times, tenant_of, time_bound_us
+from routing_service.rpc.request_checks import REASON_BYTES_MAX, FieldChecks, parse
+from routing_service.rpc.rpc_method import Methods, RpcAnswer
+from routing_service.rpc.stats_mapping import stats_out
+from routing_service.sessions.stickiness_switch import StickinessSwitch
+from routing_service.storage.store import Store
+from routing_service.telemetry.call_record import CallRecord
+
+
+class OperationsCalls:
+    """The RPCs that observe and steer the running service."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        source: RegistrySource,
+        switch: StickinessSwitch,
+        stats: StatsKeeper,
+        clock_us: Callable[[], int],
+    ) -> None:
+        """Operate the given parts. clock_us: microseconds since 1970."""
+        self._store = store
+        self._source = source
+        self._switch = switch
+        self._stats = stats
+        self._clock_us = clock_us
+
+    @property
+    def methods(self) -> Methods:
+        """These RPCs by name."""
+        return {
+            "GetRoutingStats": self.get_routing_stats,
+            "ReloadAgents": self.reload_agents,
+            "SetStickiness": self.set_stickiness,
+        }
+
+    async def get_routing_stats(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        """Return the figures of routing."""
+        request = parse(pb.GetRoutingStatsRequest, data)
+        checks = FieldChecks()
+        tenant = tenant_of(checks, caller, request.tenant, record)
+        checks.channel("channel", request.channel)
+        check_times(checks, request, ("start_time", "end_time"))
+        start_us = time_bound_us(request, "start_time")
+        end_us = time_bound_us(request, "end_time")
+        if start_us is not None and end_us is not None and end_us < start_us:
+            checks.refuse("end_time", "is before start_time; swap them")
+        checks.done()
+        report = await read_report(
+            self._store,
+            self._stats,
+            tenant=tenant,
+            start_us=start_us,
+            end_us=end_us,
+            channel=request.channel,
+        )
+        stickiness_enabled = await self._switch.read(tenant)
+        response = stats_out(report, stickiness_enabled=stickiness_enabled)
+        return RpcAnswer(response.SerializeToString())
+
+    async def reload_agents(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        """Read the registry file again."""
+        request = parse(pb.ReloadAgentsRequest, data)
+        record.tenant = caller.tenant
+        try:
+            made = await self._source.reload(validate_only=request.validate_only)
+        except RegistryFileError as error:
+            raise _registry_invalid(error) from error
+        response = pb.ReloadAgentsResponse(
+            registry_version=made.registry.version,
+            previous_registry_version=made.previous.version,
+            added_agent_ids=made.added,
+            removed_agent_ids=made.removed,
+            changed_agent_ids=made.changed,
+        )
+        return RpcAnswer(response.SerializeToString())
+
+    async def set_stickiness(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        """Switch stickiness for a tenant, or for all."""
+        request = parse(pb.SetStickinessRequest, data)
+        checks = FieldChecks()
+        tenant = tenant_of(checks, caller, request.tenant, record)
+        checks.text("reason", request.reason, REASON_BYTES_MAX)
+        if not request.HasField("enabled"):
+            checks.refuse("enabled", "is required; send true or false")
+        checks.done()
+        before = await self._switch.read(tenant)
+        now_us = self._clock_us()
+        changed = await self._switch.switch(
+            tenant, enabled=request.enabled, now_us=now_us, reason=request.reason
+        )
+        response = pb.SetStickinessResponse(enabled=request.enabled, previously_enabled=before)
+        if changed:
+            response.update_time.CopyFrom(pm.timestamp(now_us))
+        return RpcAnswer(response.SerializeToString())
+
+
+def _registry_invalid(error: RegistryFileError) -> RoutingError:
+    first = error.problems[0]
+    return RoutingError(
+        Reason.REGISTRY_INVALID,
+        f"the registry in force stays: {first}",
+        metadata={
+            "file": error.source,
+            "line": str(first.line),
+            "problems": str(len(error.problems)),
+        },
+        violations=tuple(
+            Violation(f"{problem.line}:{problem.column}", f"{problem.message}; {problem.remedy}")
+            for problem in error.problems
+        ),
+    )

@@ -1,0 +1,167 @@
+"""ExportUser, EraseUser and PurgeSessions: what is kept about users, and its removal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Final
+
+from agent_routing.v1 import admin_service_pb2 as pb
+from routing_service.auth.caller import Caller
+from routing_service.core.errors import invalid_field
+from routing_service.core.session import Task
+from routing_service.core.vocabulary import TaskStatus
+from routing_service.rpc import proto_mapping as pm
+from routing_service.rpc.admin.audit import read_refusals, records_of
+from routing_service.rpc.admin.request_fields import check_user, tenant_of
+from routing_service.rpc.admin.sessions import READ_MAX, summary
+from routing_service.rpc.agent_cards import AgentCards
+from routing_service.rpc.request_checks import REASON_BYTES_MAX, FieldChecks, parse
+from routing_service.rpc.rpc_method import Methods, RpcAnswer
+from routing_service.sessions.command_handler import CommandHandler
+from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention
+from routing_service.storage.event_codec import decode_state
+from routing_service.storage.store import CURSOR_START, TASKS_START, SessionKey, Store
+from routing_service.telemetry.call_record import CallRecord
+
+PURGE_SESSIONS_DEFAULT: Final = 1_000
+
+EXPORT_TURNS: Final = 50
+"""Turns read at once for an export: with their texts they may be large."""
+
+
+class UserDataCalls:
+    """The RPCs that export and remove what is kept about users."""
+
+    def __init__(
+        self,
+        store: Store,
+        handler: CommandHandler,
+        retention: Retention,
+        cards_in_force: Callable[[], AgentCards],
+        clock_us: Callable[[], int],
+    ) -> None:
+        """Read a store, remove through retention.
+
+        cards_in_force: returns the cards of the registry in force. clock_us: microseconds since
+        1970.
+        """
+        self._store = store
+        self._handler = handler
+        self._retention = retention
+        self._cards = cards_in_force
+        self._clock_us = clock_us
+
+    @property
+    def methods(self) -> Methods:
+        """These RPCs by name."""
+        return {
+            "ExportUser": self.export_user,
+            "EraseUser": self.erase_user,
+            "PurgeSessions": self.purge_sessions,
+        }
+
+    async def export_user(
+        self, caller: Caller, data: bytes, record: CallRecord
+    ) -> AsyncGenerator[tuple[bytes, dict[str, str]]]:
+        """Send all that is kept about a user, session by session."""
+        request = parse(pb.ExportUserRequest, data)
+        checks = FieldChecks()
+        tenant = tenant_of(checks, caller, request.tenant, record)
+        check_user(checks, request, tenant)
+        checks.done()
+        cursor = CURSOR_START
+        while True:
+            rows, cursor = await self._store.list_sessions(tenant, cursor, READ_MAX)
+            for row in rows:
+                if row.user_id == request.user_id:
+                    record.session_id = row.key.session_id
+                    async for part in self._export(row.key):
+                        part.session_id = row.key.session_id
+                        yield part.SerializeToString(), {"session_id": row.key.session_id}
+            if len(rows) < READ_MAX:
+                return
+
+    async def erase_user(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        """Erase the content of all sessions of a user."""
+        request = parse(pb.EraseUserRequest, data)
+        checks = FieldChecks()
+        tenant = tenant_of(checks, caller, request.tenant, record)
+        check_user(checks, request, tenant)
+        checks.text("reason", request.reason, REASON_BYTES_MAX)
+        checks.done()
+        erased = await self._retention.erase_user(
+            tenant,
+            request.user_id,
+            reason=request.reason,
+            validate_only=request.validate_only,
+        )
+        response = pb.EraseUserResponse(
+            sessions_erased=erased.sessions,
+            turns_erased=erased.turns,
+            records_stripped=erased.records,
+        )
+        if not request.validate_only:
+            response.erase_time.CopyFrom(pm.timestamp(self._clock_us()))
+        return RpcAnswer(response.SerializeToString())
+
+    async def purge_sessions(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        """Remove sessions that have not changed since a time."""
+        request = parse(pb.PurgeSessionsRequest, data)
+        checks = FieldChecks()
+        tenant = tenant_of(checks, caller, request.tenant, record)
+        checks.number("sessions_max", request.sessions_max, 0, PURGE_SESSIONS_MAX)
+        checks.text("reason", request.reason, REASON_BYTES_MAX)
+        if not request.HasField("update_time_before"):
+            checks.refuse(
+                "update_time_before", "is required; say up to which time sessions are removed"
+            )
+        else:
+            checks.timestamp("update_time_before", request.update_time_before)
+        checks.done()
+        before_us = pm.time_us(request.update_time_before)
+        if before_us > self._clock_us():
+            raise invalid_field("update_time_before", "is in the future; give a time in the past")
+        purged = await self._retention.purge(
+            tenant,
+            before_us,
+            sessions_max=request.sessions_max or PURGE_SESSIONS_DEFAULT,
+            reason=request.reason,
+            validate_only=request.validate_only,
+        )
+        response = pb.PurgeSessionsResponse(sessions_purged=purged.sessions, more=purged.more)
+        return RpcAnswer(response.SerializeToString())
+
+    async def _export(self, key: SessionKey) -> AsyncGenerator[pb.ExportUserResponse]:
+        """Make the parts of one session: its summary, its tasks, turns and audit."""
+        head = await self._store.load(key)
+        if head is None:
+            return
+        cards = self._cards()
+        yield pb.ExportUserResponse(session=summary(key, decode_state(head.state), cards))
+        after = TASKS_START
+        while tasks := await self._handler.reads.list_tasks(key, after, READ_MAX):
+            for row, metadata in tasks:
+                after = row.cursor
+                task = Task(
+                    row.task_id,
+                    TaskStatus(row.status),
+                    row.create_us,
+                    row.update_us,
+                    row.expire_us,
+                )
+                made = pm.task_out(task, metadata, key.session_id, row.user_id)
+                yield pb.ExportUserResponse(task=made)
+        position = (0, -1)
+        while turns := await self._handler.turns.oldest_first(
+            key, position, EXPORT_TURNS, lambda _: True
+        ):
+            for turn in turns:
+                position = turn.position
+                yield pb.ExportUserResponse(turn=pm.turn_out(turn))
+        refused = await read_refusals(self._store, key)
+        revision = 0
+        while changes := await self._store.read_changes(key, after=revision, limit=READ_MAX):
+            for change in changes:
+                revision = change.revision
+                for made_record in records_of(key, change, refused, cards):
+                    yield pb.ExportUserResponse(record=made_record)

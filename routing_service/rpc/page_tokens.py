@@ -1,0 +1,82 @@
+"""Page tokens and cursors as callers see them: opaque text, URL-safe base64 without padding."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+from routing_service.core.errors import RoutingError, invalid_field
+from routing_service.storage.store import CURSOR_START, TASKS_START, TaskCursor
+
+PAGE_BYTES_MAX: Final = 1024 * 1024
+"""The size at which a page ends. It is well below the 4 MiB that clients accept by default."""
+
+
+def token_of(data: bytes) -> str:
+    """Return bytes as a token."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def token_of_parts(*parts: int | str) -> str:
+    """Return numbers and ids, joined by colons, as a token."""
+    return token_of(":".join(map(str, parts)).encode())
+
+
+def cursor_in(token: str, field: str = "page_token") -> bytes:
+    """Return the bytes of a token; no token = the start of the log. Raises INVALID_FIELD."""
+    if not token:
+        return bytes(CURSOR_START)
+    try:
+        return _decoded(token)
+    except (ValueError, binascii.Error) as error:
+        raise bad_token(field) from error
+
+
+def revision_in(token: str) -> int | None:
+    """Return the revision of a token; None without one. Raises INVALID_FIELD."""
+    if not token:
+        return None
+    try:
+        return int(cursor_in(token))
+    except ValueError as error:
+        raise bad_token() from error
+
+
+def turn_position_in(token: str) -> tuple[int, int] | None:
+    """Return a turn's position: its revision and place in it; None without a token.
+
+    Raises INVALID_FIELD.
+    """
+    if not token:
+        return None
+    try:
+        revision, place = map(int, _parts(token))
+    except (ValueError, binascii.Error) as error:
+        raise bad_token() from error
+    return revision, place
+
+
+def task_cursor_in(token: str) -> TaskCursor:
+    """Return the cursor of a token; no token = the first task. Raises INVALID_FIELD."""
+    if not token:
+        return TASKS_START
+    try:
+        create_us, task_id = _parts(token)
+        return TaskCursor(int(create_us), task_id)
+    except (ValueError, binascii.Error) as error:
+        raise bad_token() from error
+
+
+def bad_token(field: str = "page_token") -> RoutingError:
+    """Return the refusal of a token that this list did not make. field: the one it came in."""
+    return invalid_field(field, "was not made by this list; send the token unchanged")
+
+
+def _parts(token: str) -> list[str]:
+    return _decoded(token).decode("ascii").split(":")
+
+
+def _decoded(token: str) -> bytes:
+    padded = token + "=" * (-len(token) % 4)
+    return base64.b64decode(padded, altchars=b"-_", validate=True)

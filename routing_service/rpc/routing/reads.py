@@ -1,0 +1,379 @@
+"""Status, the lists and WatchSession: what callers read of a session and of the registry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from typing import Final
+
+from agent_routing.v1 import dispatch_pb2
+from agent_routing.v1 import routing_service_pb2 as pb
+from routing_service.auth import rights
+from routing_service.auth.caller import Caller
+from routing_service.core import commands as cmd
+from routing_service.core.access import Access
+from routing_service.core.errors import RoutingError, invalid_field, session_erased, unknown_agent
+from routing_service.core.handoff_rules import agent_is_reachable
+from routing_service.core.history import TurnRecord
+from routing_service.core.registry import Agent, Registry
+from routing_service.core.session import OpenTurn, SessionState, Task
+from routing_service.core.vocabulary import TaskStatus
+from routing_service.rpc import proto_mapping as pm
+from routing_service.rpc.agent_cards import AgentCards, CardCache
+from routing_service.rpc.event_mapping import ChangeMapper
+from routing_service.rpc.page_tokens import (
+    PAGE_BYTES_MAX,
+    task_cursor_in,
+    token_of_parts,
+    turn_position_in,
+)
+from routing_service.rpc.request_checks import (
+    HEARTBEAT_S_DEFAULT,
+    PAGE_SIZE_MAX,
+    FieldChecks,
+    parse,
+)
+from routing_service.rpc.rpc_method import Methods, RpcAnswer
+from routing_service.rpc.wire_format import framed, tag_of
+from routing_service.sessions.calls import SessionView
+from routing_service.sessions.command_handler import CommandHandler
+from routing_service.sessions.event_feed import EventFeed
+from routing_service.storage.event_codec import ERASE_USER
+from routing_service.storage.store import SessionKey
+from routing_service.telemetry.call_record import CallRecord
+from routing_service.texts.agent_instructions import InstructionWriter, handoff_targets
+
+TURNS_PAGE_DEFAULT: Final = 50
+TASKS_PAGE_DEFAULT: Final = 100
+
+_WATCH_CHANGE: Final = tag_of(pb.WatchSessionResponse, "change")
+
+SessionReadRequest = (
+    pb.StatusRequest | pb.ListTurnsRequest | pb.ListTasksRequest | pb.WatchSessionRequest
+)
+
+
+class SessionReads:
+    """The RPCs that read."""
+
+    def __init__(self, handler: CommandHandler, feed: EventFeed, cards: CardCache) -> None:
+        """Read through one handler, watch one feed."""
+        self._handler = handler
+        self._feed = feed
+        self._changes = ChangeMapper()
+        self._cards = cards
+
+    @property
+    def methods(self) -> Methods:
+        """These RPCs by name."""
+        return {
+            "Status": self.status,
+            "ListTasks": self.list_tasks,
+            "ListTurns": self.list_turns,
+            "ListAgents": self.list_agents,
+            "WatchSession": self.watch_session,
+        }
+
+    def _cards_in_force(self) -> AgentCards:
+        return self._cards.of(self._handler.registry)
+
+    async def status(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        """Return the state of a session."""
+        request = parse(pb.StatusRequest, data)
+        key, access = _reader(caller, request, record)
+        view = await self._handler.read(key, access)
+        state = view.effective
+        record.revision = state.revision
+        cards = self._cards_in_force()
+        registry = cards.registry
+        locale = pm.locale_of(state)
+        next_id = await self._next_agent(view, key.tenant)
+        active = state.active
+        response = pb.StatusResponse(
+            session_id=key.session_id,
+            revision=state.revision,
+            active_agent=cards.card(active.agent_id, locale) if active else None,
+            next_agent=cards.card(next_id, locale),
+            locked=active is not None and active.locked,
+            return_stack=[pm.frame_out(frame, cards, locale) for frame in state.stack],
+            registry_version=registry.version,
+            locale=state.locale,
+            channel=state.channel,
+            owner=state.owner,
+            create_time=pm.timestamp(state.create_us),
+            update_time=pm.timestamp(state.update_us),
+            turns_by_agent=state.turns_by_agent,
+        )
+        if active is not None and active.locked and active.lock_expire_us is not None:
+            response.lock_expire_time.CopyFrom(pm.timestamp(active.lock_expire_us))
+        await self._fill_tasks(response, key, state, cards)
+        if state.suggestion is not None:
+            offer = state.suggestion
+            plan = cmd.SuggestionPlan(offer.suggestion_id, offer.agent_id, offer.confidence)
+            present = state.active_id or registry.home_agent_id
+            response.suggestion.CopyFrom(pm.suggestion_out(plan, present, cards, locale))
+        for turn in state.open_turns:
+            if _may_see(turn, access, registry):
+                response.open_requests.append(await self._open_request(key, turn, cards, locale))
+        return RpcAnswer(response.SerializeToString())
+
+    async def _fill_tasks(
+        self,
+        response: pb.StatusResponse,
+        key: SessionKey,
+        state: SessionState,
+        cards: AgentCards,
+    ) -> None:
+        """Add the current task, and the approval that a paused one waits for."""
+        if state.task is not None:
+            metadata = await self._handler.tasks.metadata(key.tenant, state.task.task_id)
+            response.task.CopyFrom(pm.task_out(state.task, metadata, key.session_id, state.owner))
+        if state.paused is not None:
+            paused = await self._handler.reads.pending_approval(key, state.paused)
+            response.pending_approval.CopyFrom(
+                pb.PendingApproval(
+                    task_id=state.paused.task_id,
+                    request_id=state.paused.request_id,
+                    agent=cards.card(state.paused.holder, pm.locale_of(state)),
+                    prompt=paused.prompt,
+                    pause_time=pm.timestamp(paused.pause_us),
+                )
+            )
+
+    async def _next_agent(self, view: SessionView, tenant: str) -> str:
+        """Return the agent that gets the next ordinary message."""
+        registry = self._handler.registry
+        if view.reachable(registry) and await self._handler.stickiness_enabled(tenant):
+            return view.effective.active_id
+        return registry.home_agent_id
+
+    async def _open_request(
+        self, key: SessionKey, turn: OpenTurn, cards: AgentCards, locale: str
+    ) -> dispatch_pb2.Dispatch:
+        """Return the dispatch of an open request, rebuilt: it is not stored as such."""
+        plan, message = await self._handler.reads.open_dispatch(key, turn)
+        return pm.dispatch_out(
+            plan,
+            message.text if message else "",
+            message.items if message else (),
+            cards,
+            locale,
+        )
+
+    async def list_tasks(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        """List a session's tasks, oldest first."""
+        request = parse(pb.ListTasksRequest, data)
+        checks = FieldChecks()
+        checks.number("page_size", request.page_size, 0, PAGE_SIZE_MAX)
+        wanted = {
+            status for status, number in pm.TASK_STATUSES.items() if number in request.statuses
+        }
+        for number in request.statuses:
+            checks.word(
+                "statuses", number, pm.TASK_STATUSES.values(), "a TaskStatus other than UNSPECIFIED"
+            )
+        key, access = _reader(caller, request, record, checks)
+        after = task_cursor_in(request.page_token)
+        view = await self._handler.read(key, access)
+        count = request.page_size or TASKS_PAGE_DEFAULT
+        response = pb.ListTasksResponse()
+        room_bytes = PAGE_BYTES_MAX
+        while len(response.tasks) < count and room_bytes > 0:
+            rows = await self._handler.reads.list_tasks(key, after, count)
+            for row, metadata in rows:
+                status = TaskStatus(row.status)
+                after = row.cursor
+                if wanted and status not in wanted:
+                    continue
+                task = Task(row.task_id, status, row.create_us, row.update_us, row.expire_us)
+                # The row is written when its status changes; the state has the latest message.
+                if view.stored.task and view.stored.task.task_id == row.task_id:
+                    task = view.stored.task
+                made = pm.task_out(task, metadata, key.session_id, row.user_id)
+                response.tasks.append(made)
+                room_bytes -= made.ByteSize()
+                if len(response.tasks) == count or room_bytes <= 0:
+                    break
+            if len(rows) < count:
+                break
+        if len(response.tasks) == count or room_bytes <= 0:
+            response.next_page_token = token_of_parts(after.create_us, after.task_id)
+        return RpcAnswer(response.SerializeToString())
+
+    async def list_turns(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        """List a session's history."""
+        request = parse(pb.ListTurnsRequest, data)
+        checks = FieldChecks()
+        checks.agent("agent_id", request.agent_id, self._handler.registry)
+        task_id = checks.uuid("task_id", request.task_id)
+        checks.number("page_size", request.page_size, 0, PAGE_SIZE_MAX)
+        checks.word(
+            "order",
+            request.order,
+            pb.TurnOrder.values(),
+            "TURN_ORDER_OLDEST_FIRST or _NEWEST_FIRST",
+        )
+        key, access = _reader(caller, request, record, checks)
+        start = turn_position_in(request.page_token)
+        registry = self._handler.registry
+        agent_id = registry.resolve(request.agent_id) or request.agent_id
+        rights.check_turns_of(access, registry, agent_id)
+        await self._handler.read(key, access)
+        sees_all = not agent_id or agent_id == registry.home_agent_id
+
+        def wanted(turn: TurnRecord) -> bool:
+            return (sees_all or turn.agent_id == agent_id) and (
+                not task_id or turn.task_id == task_id
+            )
+
+        count = request.page_size or TURNS_PAGE_DEFAULT
+        turns = self._handler.turns
+        if request.order == pb.TURN_ORDER_NEWEST_FIRST:
+            found = await turns.newest_first(key, start, count + 1, wanted)
+        else:
+            found = await turns.oldest_first(key, start or (0, -1), count + 1, wanted)
+        return RpcAnswer(_turns_page(found, count).SerializeToString())
+
+    async def list_agents(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        """List the registry's agents."""
+        request = parse(pb.ListAgentsRequest, data)
+        checks = FieldChecks()
+        checks.identifier("session_id", request.session_id)
+        checks.user("user_id", request.user_id)
+        checks.locale("locale", request.locale)
+        registry = self._handler.registry
+        checks.agent("from_agent_id", request.from_agent_id, registry)
+        checks.done()
+        access = rights.on_session(caller, "ListAgents", request.user_id)
+        if request.include_instructions:
+            rights.check_instructions(caller)
+        cards = self._cards_in_force()
+        agents: Iterable[Agent] = registry.agents.values()
+        locale = request.locale
+        if request.session_id:
+            key = SessionKey(caller.tenant, request.session_id)
+            record.tenant, record.session_id = key
+            view = await self._handler.read(key, access)
+            state = view.effective
+            locale = pm.locale_of(state, request.locale)
+            agents = [agent for agent in agents if agent_is_reachable(agent, state)]
+        if request.from_agent_id:
+            agents = _targets_of(registry, request.from_agent_id, agents)
+        agents = list(agents)
+        instructions: dict[str, str] = {}
+        if request.include_instructions:
+            # Runs in a thread: hundreds of agents take a while, and other calls must go on.
+            agent_ids = [agent.agent_id for agent in agents]
+            instructions = await asyncio.to_thread(_instructions, registry, agent_ids, locale)
+        response = pb.ListAgentsResponse(
+            agents=[cards.card(agent.agent_id, locale) for agent in agents],
+            home_agent_id=registry.home_agent_id,
+            registry_version=registry.version,
+            instructions=instructions,
+            agent_id_by_alias={
+                alias: agent.agent_id for agent in agents for alias in agent.aliases
+            },
+        )
+        return RpcAnswer(response.SerializeToString())
+
+    async def watch_session(
+        self, caller: Caller, data: bytes, record: CallRecord
+    ) -> AsyncGenerator[tuple[bytes, dict[str, str]]]:
+        """Send a session's changes after a revision, then new ones as they happen."""
+        request = parse(pb.WatchSessionRequest, data)
+        checks = FieldChecks()
+        heartbeat_s = HEARTBEAT_S_DEFAULT
+        if request.HasField("heartbeat_interval"):
+            heartbeat_s = checks.heartbeat("heartbeat_interval", request.heartbeat_interval)
+        key, access = _reader(caller, request, record, checks)
+        try:
+            view = await self._handler.read(key, access)
+        except RoutingError:
+            # The session may have been erased by another replica: its content must go here too.
+            self._changes.forget(key)
+            raise
+        head = view.stored.revision
+        after = request.after_revision if request.HasField("after_revision") else head
+        if not 0 <= after <= head:
+            raise invalid_field(
+                "after_revision",
+                f'is {after}, and session "{key.session_id}" is at revision {head}; give a '
+                "revision that you have seen, or leave it out",
+            )
+        position = {"session_id": key.session_id, "revision": str(after)}
+        yield _heartbeat(head), position
+        async for changes in self._feed.session_changes(key, after, heartbeat_s):
+            for change in changes:
+                after = change.revision
+                body = self._changes.change_bytes(key, change, self._cards_in_force())
+                position = {"session_id": key.session_id, "revision": str(after)}
+                if body:
+                    yield framed(_WATCH_CHANGE, body), position
+                if change.method == ERASE_USER:
+                    raise session_erased(key.session_id)
+            if not changes:
+                yield _heartbeat(after), position
+
+
+def _reader(
+    caller: Caller,
+    request: SessionReadRequest,
+    record: CallRecord,
+    checks: FieldChecks | None = None,
+) -> tuple[SessionKey, Access]:
+    """Check what every read of a session names; return the session's key and the caller's access.
+
+    Raises INVALID_FIELD, OWNER_MISMATCH, SCOPE_MISSING.
+    """
+    checks = checks or FieldChecks()
+    checks.identifier("session_id", request.session_id, required=True)
+    checks.user("user_id", request.user_id)
+    checks.done()
+    record.tenant, record.session_id = caller.tenant, request.session_id
+    record.user_id = request.user_id or caller.user
+    access = rights.on_session(caller, record.method, request.user_id)
+    return SessionKey(caller.tenant, request.session_id), access
+
+
+def _may_see(turn: OpenTurn, access: Access, registry: Registry) -> bool:
+    """Say whether a caller may see an open request: a runtime sees only those of its own agents."""
+    agents = access.agents
+    return agents is None or turn.holder in agents or registry.home_agent_id in agents
+
+
+def _heartbeat(revision: int) -> bytes:
+    response = pb.WatchSessionResponse()
+    response.heartbeat.revision = revision
+    response.heartbeat.SetInParent()
+    return response.SerializeToString()
+
+
+def _turns_page(found: list[TurnRecord], count: int) -> pb.ListTurnsResponse:
+    """Return a page of at most count turns, or fewer if they are large."""
+    response = pb.ListTurnsResponse()
+    total = 0
+    for index, record in enumerate(found):
+        turn = pm.turn_out(record)
+        total += turn.ByteSize()
+        if index == count or (index and total > PAGE_BYTES_MAX):
+            last = found[index - 1]
+            response.next_page_token = token_of_parts(*last.position)
+            break
+        response.turns.append(turn)
+    return response
+
+
+def _targets_of(registry: Registry, from_agent_id: str, agents: Iterable[Agent]) -> list[Agent]:
+    """Return the agents that one agent may hand over to. Raises UNKNOWN_AGENT."""
+    source_id = registry.resolve(from_agent_id)
+    source = registry.agent(source_id) if source_id else None
+    if source is None:
+        raise unknown_agent(from_agent_id, tuple(registry.agents))
+    targets = {target.agent_id for target in handoff_targets(registry, source)}
+    return [agent for agent in agents if agent.agent_id in targets]
+
+
+def _instructions(registry: Registry, agent_ids: list[str], locale: str) -> dict[str, str]:
+    """Return the text for the prompt of each agent."""
+    writer = InstructionWriter(registry, locale)
+    return {agent_id: writer.text(agent_id) for agent_id in agent_ids}
