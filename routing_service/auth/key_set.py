@@ -1,9 +1,9 @@
-"""The keys by which an identity provider signs.
+"""The keys by which an identity provider signs: when they are fetched, and which are known.
 
-Owns: when they are fetched, and which are known. Must not know: what is signed by them.
-Rule: a provider that is away changes nothing: known keys stay, however long. Only a set that was
-fetched whole and has keys replaces the one before, and then a key that it lacks is gone at once. A
-key that is not known costs the provider at most one fetch in FETCH_EVERY_S, whoever asks.
+Rule: a provider that is away changes nothing. Known keys stay, and an error is logged while they
+are older than they should be. Only a set that was fetched whole and has keys replaces the one
+before, and a key that it lacks is then refused at once. Unknown keys cost the provider at most one
+fetch in FETCH_EVERY_S, however many callers ask.
 """
 
 from __future__ import annotations
@@ -23,38 +23,41 @@ from routing_service.core.errors import Reason, RoutingError
 _log = structlog.get_logger(__name__)
 
 FETCH_EVERY_S: Final = 30.0
-"""The least time between two fetches, once keys are known: what an attacker with made-up key ids
-can cost the provider, and how long a brand-new key may wait."""
+"""Least time between two fetches once keys are known. It bounds what made-up key ids cost the
+provider, and how long a brand-new key may wait."""
 
 REFRESH_S: Final = 300.0
-"""How often the keys are fetched though all are known: how long a withdrawn key stays good.
-Providers publish a new key hours before they use it."""
+"""Interval of fetches without a need: how long a withdrawn key stays good. Providers publish a new
+key hours before they use it."""
+
+OLD_S: Final = 2 * REFRESH_S + FETCH_EVERY_S
+"""Age from which keys are reported as old at each failed fetch: two refreshes have failed."""
 
 FIRST_RETRY_S: Final = 1.0
-"""The first wait after a failure while no key is known at all, and so nobody can sign in."""
+"""First wait after a failure while no key is known, so that no caller can sign in."""
 
 WAIT_S_MAX: Final = 3.0
-"""How long a call with an unknown key waits for the fetch that it has set off, or met."""
+"""How long a call with an unknown key waits, counted from the start of the fetch."""
 
 JITTER: Final = 0.1
-"""Replicas that were started together do not fetch together."""
+"""Spreads the fetches of replicas that were started together."""
 
 KEYS_MAX: Final = 64
 KEY_ID_CHARS_MAX: Final = 256
 
 MODULUS_BITS_MIN: Final = 2048
-"""As RFC 7518 has it for RS256."""
+"""Minimum for RS256. Source: RFC 7518."""
 
 _RSA: Final = "RS256"
 _EC: Final = "ES256"
 
 
 class JwksUnavailable(Exception):
-    """A key set that could not be had, or is none; the message says why, for the log."""
+    """A key set could not be fetched, or is not valid; the message says why, for the log."""
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One key. algorithm: the only one that it is used with. issuer: "" = the set's."""
+    """One key. algorithm: the only one it is used with. issuer: "" = the set's."""
 
     key_id: str
     algorithm: str
@@ -93,8 +96,8 @@ class KeySet:
     ) -> None:
         """Know no key yet.
 
-        fetch: returns the set as JSON, off the event loop. Raises JwksUnavailable. changed: hears
-        that a key is gone, or is another one.
+        fetch: returns the set as JSON, off the event loop; raises JwksUnavailable. changed: called
+        when a key is gone or replaced. clock_s: monotonic seconds.
         """
         self._fetch = fetch
         self._changed = changed
@@ -103,26 +106,29 @@ class KeySet:
         self._keys: Mapping[str, Sequence[Key]] = {}
         self._fetching: asyncio.Task[None] | None = None
         self._fetched_s = -math.inf
+        self._fresh_s: float | None = None
         self._failures = 0
 
     def tell_changes_to(self, changed: Callable[[], None]) -> None:
-        """Have somebody hear that a key is gone."""
+        """Call changed() when a key is gone or replaced."""
         self._changed = changed
 
     def find(self, key_id: str, algorithm: str) -> Sequence[Key]:
-        """Return the keys of an id; providers have been seen to use one id for two kinds."""
+        """Return the keys of an id. Some providers use one id for keys of two kinds."""
         return [key for key in self._keys.get(key_id, ()) if key.algorithm == algorithm]
 
     async def look_again(self) -> None:
-        """Fetch for the sake of a key that is not known, unless that was done just now.
+        """Fetch because a key is not known, unless a fetch was made just now.
 
-        Raises SIGN_IN_UNAVAILABLE where no key at all was ever had.
+        Raises SIGN_IN_UNAVAILABLE if no key was ever fetched.
         """
         if self._fetching is None and self._since_s() >= self._pause_s():
             self._begin()
         if self._fetching is not None:
-            # The fetch goes on for others when this call's time is over.
-            await asyncio.wait((self._fetching,), timeout=WAIT_S_MAX)
+            # The fetch goes on for others when this call's time is over. A caller that comes late
+            # in a slow fetch does not wait the whole time again.
+            left_s = max(0.0, WAIT_S_MAX - self._since_s())
+            await asyncio.wait((self._fetching,), timeout=left_s)
         if not self._keys:
             raise RoutingError(
                 Reason.SIGN_IN_UNAVAILABLE,
@@ -132,7 +138,7 @@ class KeySet:
             )
 
     async def run(self) -> None:
-        """Fetch now, and from time to time, for ever."""
+        """Fetch now and then every refresh_s, until cancelled."""
         while True:
             if self._fetching is None and self._since_s() >= self._pause_s():
                 self._begin()
@@ -142,16 +148,21 @@ class KeySet:
             await asyncio.sleep(pause_s * random.uniform(1, 1 + JITTER))  # noqa: S311 - no secret
 
     async def close(self) -> None:
-        """Let go of a fetch that is under way."""
+        """Cancel a fetch that is under way."""
         if self._fetching is not None:
             self._fetching.cancel()
             await asyncio.wait((self._fetching,))
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since the last successful fetch; None before the first."""
+        return None if self._fresh_s is None else self._clock_s() - self._fresh_s
 
     def _since_s(self) -> float:
         return self._clock_s() - self._fetched_s
 
     def _pause_s(self) -> float:
-        """Return the least time between two fetches, as things stand."""
+        """Return the least time between two fetches."""
         if self._keys:
             return FETCH_EVERY_S
         return min(FIRST_RETRY_S * 2.0 ** min(self._failures, 10), FETCH_EVERY_S)
@@ -164,14 +175,8 @@ class KeySet:
         try:
             keys = read_key_set(await self._fetch())
         except JwksUnavailable as error:
-            self._failures += 1
-            _log.warning(
-                "sign_in_keys_not_fetched",
-                error=str(error),
-                keys_known=len(self._keys),
-                failures=self._failures,
-            )
-        except Exception:  # noqa: BLE001 - whatever it is, it is logged
+            self._note_failure(str(error))
+        except Exception:  # noqa: BLE001 - logged
             # A bug, which must not end the fetches.
             self._failures += 1
             _log.exception("sign_in_keys_not_fetched", keys_known=len(self._keys))
@@ -180,31 +185,49 @@ class KeySet:
         finally:
             self._fetching = None
 
+    def _note_failure(self, error: str) -> None:
+        self._failures += 1
+        _log.warning(
+            "sign_in_keys_not_fetched",
+            error=error,
+            keys_known=len(self._keys),
+            failures=self._failures,
+        )
+        age_s = self.age_s
+        if age_s is not None and age_s > OLD_S:
+            _log.error(
+                "sign_in_keys_old",
+                age_s=round(age_s),
+                meaning="a key that the provider has withdrawn since then is still accepted",
+                remedy="make the provider's keys reachable from this server",
+            )
+
     def _put(self, keys: Mapping[str, Sequence[Key]]) -> None:
         before, self._keys = self._keys, keys
         if self._failures or keys.keys() != before.keys():
             _log.info("sign_in_keys_fetched", key_ids=sorted(keys))
         self._failures = 0
+        self._fresh_s = self._clock_s()
         same = {
             key_id
             for key_id, found in before.items()
             if _numbers(keys.get(key_id)) == _numbers(found)
         }
         if same != before.keys():
-            # What it has signed is good no longer.
+            # Tokens that it signed are no longer good.
             self._changed()
 
 
 def read_key_set(data: bytes) -> Mapping[str, Sequence[Key]]:
     """Return the keys of a set that are for RS256 or ES256, by id. Raises JwksUnavailable.
 
-    A key of another kind, or with a mistake, is passed over, as RFC 7517 has it; a set in which no
-    key is left is no set.
+    A key of another kind, or with a mistake, is skipped (RFC 7517). A set without any key left is
+    refused.
     """
     try:
         listed = msgspec.json.decode(data, type=_Jwks).keys
     except (msgspec.DecodeError, RecursionError) as error:
-        raise JwksUnavailable("what was fetched is no JSON Web Key Set") from error
+        raise JwksUnavailable("the answer is not a JSON Web Key Set") from error
     if len(listed) > KEYS_MAX:
         raise JwksUnavailable(f"the set has {len(listed)} keys, at most {KEYS_MAX} are taken")
     found: dict[str, list[Key]] = {}
@@ -245,5 +268,5 @@ def _read_key(data: bytes) -> Key | None:
 
 
 def _numbers(keys: Sequence[Key] | None) -> list[object]:
-    """Return what makes keys the same."""
+    """Return the values that identify keys."""
     return [(key.algorithm, key.key.public_numbers(), key.issuer) for key in keys or ()]

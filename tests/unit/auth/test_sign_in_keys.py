@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import socket
 import threading
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from structlog.testing import capture_logs
 
 from routing_service.auth import jwks_source
 from routing_service.auth.bearer import BearerSignIn
 from routing_service.auth.caller import SignInRefused
+from routing_service.auth.cut_off_call import LINGERING_MAX, CutOffCalls, DeadlinePassed
 from routing_service.auth.jwks_source import JwksSource
 from routing_service.auth.key_set import (
     FETCH_EVERY_S,
     KEYS_MAX,
+    REFRESH_S,
+    WAIT_S_MAX,
     JwksUnavailable,
     KeySet,
     read_key_set,
@@ -304,3 +311,94 @@ async def test_provider_that_is_away_is_said_so(tmp_path):
     ):
         with pytest.raises(JwksUnavailable, match=r"127\.0\.0\.1|missing"):
             await source.fetch()
+
+
+@pytest.fixture
+def dripping_server():
+    """Answer every connection with a header that never ends, a byte at a time."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    stop = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            while not stop.wait(0.02):
+                connection.sendall(b"a")
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=drip, args=(listening.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield f"127.0.0.1:{listening.getsockname()[1]}"
+    stop.set()
+    listening.close()
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("jwks", ["", "/keys"])
+async def test_answer_that_drips_ends_at_the_deadline_of_the_whole_fetch(
+    dripping_server, scheme, jwks
+):
+    """A limit on each read is never reached by a byte a second; header and TLS handshake too."""
+    url = f"{scheme}://{dripping_server}"
+    source = JwksSource(url, jwks and url + jwks, fetch_s_max=0.3)
+    for _ in range(2 * LINGERING_MAX):
+        started_s = time.monotonic()
+        with pytest.raises(JwksUnavailable):
+            await source.fetch()
+        assert time.monotonic() - started_s < 3
+
+
+async def test_call_that_cannot_be_cut_off_holds_few_threads():
+    """A name server that hangs has no socket of ours to close."""
+    calls, release = CutOffCalls(lingering_max=2), threading.Event()
+    for _ in range(2):
+        with pytest.raises(DeadlinePassed, match="took more than"):
+            await calls.call(lambda _: release.wait(), 0.01)
+    with pytest.raises(DeadlinePassed, match="2 earlier attempts"):
+        await calls.call(lambda _: None, 1)
+    release.set()
+    async with asyncio.timeout(10):
+        while True:
+            with suppress(DeadlinePassed):
+                assert await calls.call(lambda _: "made", 1) == "made"
+                break
+            await asyncio.sleep(0.01)
+
+
+async def test_keys_older_than_they_should_be_are_an_error_in_the_log(provider):
+    """Whoever watches the log learns that a withdrawn key may still be accepted."""
+    await provider.enter(sign(claims()))
+    assert provider.keys.age_s == 0
+    provider.answer = None
+    with capture_logs() as lines:
+        for _ in range(3):
+            provider.now_s += REFRESH_S
+            await provider.problem(sign(claims(), kid="unknown"))
+    assert provider.keys.age_s == 3 * REFRESH_S
+    old = [line for line in lines if line["event"] == "sign_in_keys_old"]
+    assert [(line["log_level"], line["age_s"]) for line in old] == [("error", 3 * REFRESH_S)]
+
+
+async def test_calls_with_unknown_keys_wait_for_a_slow_fetch_once(provider):
+    """Each of them used to wait three seconds more, for as long as the provider was slow."""
+    good = sign(claims())
+    await provider.enter(good)
+    release = asyncio.Event()
+
+    async def slow() -> bytes:
+        await release.wait()
+        return good_set()
+
+    provider.keys._fetch = slow
+    provider.now_s += FETCH_EVERY_S
+    first = asyncio.create_task(provider.problem(sign(claims(), kid="unknown")))
+    await asyncio.sleep(0)
+    provider.now_s += WAIT_S_MAX
+    async with asyncio.timeout(WAIT_S_MAX / 2):
+        assert await provider.problem(sign(claims(), kid="other")) == "unknown_key"
+        assert await provider.problem(good) == ""
+    release.set()
+    assert await first == "unknown_key"
