@@ -1,20 +1,20 @@
-"""What the service counts, in memory.
+"""Counters and latencies of calls, in memory, and the table of the counters.
 
-Owns the counters and the latency histogram. It must not know how they are published. Its rule:
-series have names from closed sets (methods, reasons, commands, codes), never from callers, so that
-their number is bounded. Counting takes no lock, since all of it happens on the event loop.
+Its rule: label values are of closed lists (methods, reasons, commands, codes), never free text of
+callers, so that the number of series is bounded. Counting takes no lock: it all happens on the
+event loop.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
-from routing_service.telemetry.call_record import CallRecord
+from routing_service.telemetry.call_record import CallRecord, counted_fields
 
 LATENCY_BOUNDS_S: Final = (
     0.0005,
@@ -33,11 +33,96 @@ LATENCY_BOUNDS_S: Final = (
     10.0,
 )
 """Upper bounds of the latency buckets, included. A lone durable call takes 1 to 2 ms on a local
-disk; above 10 s a call has outlived the default deadline."""
+disk; a call of more than 10 s has outlived the default deadline."""
 
 
 MESSAGE_METHODS: Final = frozenset({"Route", "RouteStream"})
-"""They bring messages of users; what follows within a message saves nothing more."""
+"""The calls that carry users' messages; a later dispatch of the same message saves nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallCounter:
+    """A counter of calls: a row of COUNTERS.
+
+    name: without the prefix. meaning: the help text on the metrics page. labels: each label and the
+    CallRecord field of its value; a field with several values counts for each of them. counts:
+    whether a call is counted. Labels and condition read counted fields alone.
+    """
+
+    name: str
+    meaning: str
+    labels: Mapping[str, str]
+    counts: Callable[[CallRecord], bool]
+
+    def series(self, record: CallRecord) -> Iterator[tuple[str, ...]]:
+        """Yield the label values of each series that a call adds to."""
+        if self.counts(record):
+            values = [getattr(record, name) for name in self.labels.values()]
+            yield from product(*((v if isinstance(v, tuple) else (v,)) for v in values))
+
+
+COUNTERS: Final = (
+    CallCounter(
+        "calls_total",
+        "Calls that have ended, by method and gRPC status code.",
+        {"method": "method", "code": "code"},
+        lambda _: True,
+    ),
+    CallCounter(
+        "errors_total",
+        "Calls that were refused or failed, by method, status code and the contract's reason.",
+        {"method": "method", "code": "code", "reason": "error_reason"},
+        lambda call: call.code != "OK",
+    ),
+    CallCounter(
+        "replays_total",
+        "Repeats of a request that got the first answer, by method.",
+        {"method": "method"},
+        lambda call: call.replayed,
+    ),
+    # A repeat makes neither the decision nor the command again.
+    CallCounter(
+        "decisions_total",
+        "Messages sent to an agent, by method and routing reason.",
+        {"method": "method", "reason": "reason"},
+        lambda call: bool(call.reason) and not call.replayed,
+    ),
+    CallCounter(
+        "supervisor_calls_saved_total",
+        "Messages of users that reached an agent without the supervisor.",
+        {},
+        lambda call: (
+            bool(call.reason)
+            and call.supervisor_bypassed
+            and call.method in MESSAGE_METHODS
+            and not call.replayed
+        ),
+    ),
+    CallCounter(
+        "commands_total",
+        "Commands of users, by command.",
+        {"command": "command"},
+        lambda call: bool(call.command) and not call.replayed,
+    ),
+    CallCounter(
+        "handoff_refusals_total",
+        "Handoffs that a rule refused, by rule; one that several refused counts for each.",
+        {"rule": "refused_rules"},
+        lambda _: True,
+    ),
+    CallCounter(
+        "outcomes_total",
+        "Completed turns, by outcome and what it did.",
+        {"outcome": "outcome", "status": "outcome_status"},
+        lambda call: bool(call.outcome) and not call.replayed,
+    ),
+    CallCounter(
+        "topic_judgements_total",
+        "Messages that topic detection was asked about, by what it did with them.",
+        {"outcome": "topic_outcome"},
+        lambda call: bool(call.topic_outcome) and not call.replayed,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +130,7 @@ class Latency:
     """How long the calls of one method took."""
 
     bucket_counts: tuple[int, ...]
-    """Calls by bucket of LATENCY_BOUNDS_S, each counted once; one more for what took longer."""
+    """Calls by bucket of LATENCY_BOUNDS_S, each counted once; the last is for longer ones."""
     sum_s: float
 
     @property
@@ -56,46 +141,18 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """The counts at one moment, since the start of the process."""
+    """The counts at one moment, since the start of the process.
 
-    calls: Mapping[tuple[str, str], int]
-    """By (method, status code)."""
-    decisions: Mapping[tuple[str, str], int]
-    """Calls that were answered, by (method, routing reason)."""
-    commands: Mapping[str, int]
-    """By slash command."""
-    errors: Mapping[tuple[str, str, str], int]
-    """By (method, status code, error reason)."""
-    refused_rules: Mapping[str, int]
-    """Handoffs that a rule refused, by rule; one that several refused counts for each."""
-    outcomes: Mapping[tuple[str, str], int]
-    """Completed turns, by (outcome, outcome status)."""
-    supervisor_bypassed: int
-    """Messages of users that cost no call of the supervisor."""
-    replays: Mapping[str, int]
-    """Repeats that got the first answer, by method."""
-    topics: Mapping[str, int]
-    """Messages that topic detection was asked about, by what it did with them."""
+    counters: the calls by counter of COUNTERS and by label values, in the order of its labels. A
+    counter without labels has its series from the start, with 0. latency: by method.
+    """
+
+    counters: Mapping[str, Mapping[tuple[str, ...], int]]
     latency: Mapping[str, Latency]
-    """By method."""
 
 
-_KIND_OF: Final = attrgetter(
-    "method",
-    "code",
-    "error_reason",
-    "replayed",
-    "reason",
-    "supervisor_bypassed",
-    "topic_outcome",
-    "command",
-    "outcome",
-    "outcome_status",
-    "refused_rules",
-)
-"""All of a call that series are made of, in the order of _Kind."""
-
-_Kind = tuple[str, str, str, bool, str, bool, str, str, str, str, tuple[str, ...]]
+_COUNTED_FIELDS: Final = counted_fields()
+_kind_of: Final[Callable[[CallRecord], tuple[Any, ...]]] = attrgetter(*_COUNTED_FIELDS)
 
 
 @dataclass(slots=True)
@@ -107,17 +164,17 @@ class _Latencies:
 class Metrics:
     """Counts calls as they end. For the event loop's thread only.
 
-    Each call is counted once, by its kind; what each series counts is summed up when it is asked
-    for, every few seconds rather than with every call.
+    A call adds one to the count of its kind: the values of its counted fields. The counters are
+    summed up from the kinds by snapshot(), every few seconds rather than with every call.
     """
 
     def __init__(self) -> None:
-        self._kinds: dict[_Kind, int] = {}
+        self._kinds: dict[tuple[Any, ...], int] = {}
         self._latencies: dict[str, _Latencies] = {}
 
     def count_call(self, record: CallRecord) -> None:
         """Count one call that has ended."""
-        kind = _KIND_OF(record)
+        kind = _kind_of(record)
         kinds = self._kinds
         kinds[kind] = kinds.get(kind, 0) + 1
         latencies = self._latencies.get(record.method)
@@ -128,49 +185,19 @@ class Metrics:
         latencies.sum_s += duration_s
 
     def snapshot(self) -> MetricsSnapshot:
-        """Return what was counted so far; later calls do not change it."""
-        calls: Counter[tuple[str, str]] = Counter()
-        decisions: Counter[tuple[str, str]] = Counter()
-        commands: Counter[str] = Counter()
-        errors: Counter[tuple[str, str, str]] = Counter()
-        refused_rules: Counter[str] = Counter()
-        outcomes: Counter[tuple[str, str]] = Counter()
-        supervisor_bypassed = 0
-        replays: Counter[str] = Counter()
-        topics: Counter[str] = Counter()
+        """Return the counts so far; later calls do not change it."""
+        counters: dict[str, dict[tuple[str, ...], int]] = {
+            counter.name: {} if counter.labels else {(): 0} for counter in COUNTERS
+        }
         for kind, count in self._kinds.items():
-            method, code, error, replayed, reason, bypassed, topic, command, *ended, rules = kind
-            outcome, outcome_status = ended
-            calls[method, code] += count
-            if code != "OK":
-                errors[method, code, error] += count
-            for rule in rules:
-                refused_rules[rule] += count
-            if replayed:
-                # Neither the decision nor the command was made again.
-                replays[method] += count
-                continue
-            if reason:
-                decisions[method, reason] += count
-            if reason and bypassed and method in MESSAGE_METHODS:
-                supervisor_bypassed += count
-            if topic:
-                topics[topic] += count
-            if command:
-                commands[command] += count
-            if outcome:
-                outcomes[outcome, outcome_status] += count
+            record = CallRecord(**dict(zip(_COUNTED_FIELDS, kind, strict=True)))
+            for counter in COUNTERS:
+                counts = counters[counter.name]
+                for values in counter.series(record):
+                    counts[values] = counts.get(values, 0) + count
         return MetricsSnapshot(
-            calls=calls,
-            decisions=decisions,
-            commands=commands,
-            errors=errors,
-            refused_rules=refused_rules,
-            outcomes=outcomes,
-            supervisor_bypassed=supervisor_bypassed,
-            replays=replays,
-            topics=topics,
-            latency={
+            counters,
+            {
                 method: Latency(tuple(latencies.buckets), latencies.sum_s)
                 for method, latencies in self._latencies.items()
             },

@@ -1,8 +1,7 @@
-"""All figures of a process as Prometheus reads them, in its text format 0.0.4.
+"""The metrics page of a process, in Prometheus's text format 0.0.4.
 
-Owns the names, the help texts and the format. It must not know where figures come from, or who
-reads the page. Its rule: every series of docs/telemetry.md is here and nowhere else, and labels are
-words of closed sets: no ids, nothing that a caller said.
+The counters of calls come from the table in telemetry/metrics.py; all other series are named here.
+Its rule: label values are of closed lists, never ids or text of callers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from routing_service.storage.write_figures import (
     WRITE_SECONDS_BOUNDS,
     WriteFigures,
 )
-from routing_service.telemetry.metrics import LATENCY_BOUNDS_S, MetricsSnapshot
+from routing_service.telemetry.metrics import COUNTERS, LATENCY_BOUNDS_S, MetricsSnapshot
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,9 +28,9 @@ _STARTED_S: Final = time.time()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFigures:
-    """What is counted or stands elsewhere than in Metrics. Counts are those of this process.
+    """The figures that Metrics does not count. Counts are those of this process.
 
-    writes: None where the engine keeps no count. stuck: users who left an agent by a command soon
+    writes: None if the engine keeps no count. stuck: users who left an agent by a command soon
     after they got it.
     """
 
@@ -53,11 +52,10 @@ Samples = Iterable[tuple[Mapping[str, str], float]]
 
 
 def metrics_page(counted: MetricsSnapshot, server: ServerFigures, version: str) -> str:
-    """Return the page. version: of the service."""
+    """Return the page. version: the service's."""
     return "".join(
         (
             *_of_calls(counted),
-            *_of_routing(counted, server),
             *_of_server(server, version),
             *_of_store(server.writes),
             *_of_process(),
@@ -66,21 +64,14 @@ def metrics_page(counted: MetricsSnapshot, server: ServerFigures, version: str) 
 
 
 def _of_calls(counted: MetricsSnapshot) -> Iterator[str]:
-    yield _family(
-        "calls_total",
-        "counter",
-        "Calls that have ended, by method and gRPC status code.",
-        (({"method": method, "code": code}, n) for (method, code), n in counted.calls.items()),
-    )
-    yield _family(
-        "errors_total",
-        "counter",
-        "Calls that were refused or failed, by method, status code and the contract's reason.",
-        (
-            ({"method": method, "code": code, "reason": reason}, n)
-            for (method, code, reason), n in counted.errors.items()
-        ),
-    )
+    for counter in COUNTERS:
+        series = counted.counters[counter.name].items()
+        yield _family(
+            counter.name,
+            "counter",
+            counter.meaning,
+            ((dict(zip(counter.labels, values, strict=True)), n) for values, n in series),
+        )
     yield _head("call_duration_seconds", "histogram", "How long calls took, by method.")
     for method, latency in counted.latency.items():
         yield _histogram(
@@ -90,65 +81,20 @@ def _of_calls(counted: MetricsSnapshot) -> Iterator[str]:
             latency.bucket_counts,
             latency.sum_s,
         )
-    yield _family(
-        "replays_total",
-        "counter",
-        "Repeats of a request that got the first answer, by method.",
-        (({"method": method}, n) for method, n in counted.replays.items()),
-    )
-
-
-def _of_routing(counted: MetricsSnapshot, server: ServerFigures) -> Iterator[str]:
-    yield _family(
-        "decisions_total",
-        "counter",
-        "Messages sent to an agent, by method and routing reason.",
-        (({"method": m, "reason": reason}, n) for (m, reason), n in counted.decisions.items()),
-    )
-    yield _family(
-        "supervisor_calls_saved_total",
-        "counter",
-        "Messages of users that reached an agent without the supervisor.",
-        [({}, counted.supervisor_bypassed)],
-    )
-    yield _family(
-        "commands_total",
-        "counter",
-        "Commands of users, by command.",
-        (({"command": command}, n) for command, n in counted.commands.items()),
-    )
-    yield _family(
-        "handoff_refusals_total",
-        "counter",
-        "Handoffs that a rule refused, by rule; one that several refused counts for each.",
-        (({"rule": rule}, n) for rule, n in counted.refused_rules.items()),
-    )
-    yield _family(
-        "outcomes_total",
-        "counter",
-        "Completed turns, by outcome and what it did.",
-        (({"outcome": o, "status": status}, n) for (o, status), n in counted.outcomes.items()),
-    )
-    yield _family(
-        "topic_judgements_total",
-        "counter",
-        "Messages that topic detection was asked about, by what it did with them.",
-        (({"outcome": outcome}, n) for outcome, n in counted.topics.items()),
-    )
-    yield _family(
-        "stuck_users_total",
-        "counter",
-        "Times that a user left an agent by a command within two turns, as this process counted"
-        " them; each is counted by one process.",
-        [({}, server.stuck)],
-    )
 
 
 def _of_server(server: ServerFigures, version: str) -> Iterator[str]:
     yield _family(
+        "stuck_users_total",
+        "counter",
+        "Times that a user left an agent by a command within two turns. Each is counted by one"
+        " process.",
+        [({}, server.stuck)],
+    )
+    yield _family(
         "build_info", "gauge", "Always 1; the release is a label.", [({"version": version}, 1)]
     )
-    yield _gauge("ready", "Whether calls should come here: 1 or 0.", server.is_ready)
+    yield _gauge("ready", "Whether the server is ready for calls: 1 or 0.", server.is_ready)
     yield _gauge("watches", "Open watches of sessions and of the log.", server.watches)
     yield _family(
         "registry_info",
@@ -168,19 +114,19 @@ def _of_server(server: ServerFigures, version: str) -> Iterator[str]:
     )
     yield _gauge(
         "stickiness_enabled",
-        "Whether agents stick, as the registry file has it: 1 or 0.",
+        "Whether stickiness is on in the registry file: 1 or 0.",
         server.stickiness_enabled,
     )
     yield _family(
         "expired_sessions_total",
         "counter",
-        "Sessions in which a time-out was put into effect when it fell due.",
+        "Sessions in which an expired time-out was applied.",
         [({}, server.sessions_expired)],
     )
     yield _family(
         "expiry_failures_total",
         "counter",
-        "Rounds of time-outs that failed; what they left is tried again.",
+        "Sweeps for expired time-outs that failed; the next sweep tries again.",
         [({}, server.expiry_failures)],
     )
     yield _family(
@@ -207,7 +153,7 @@ def _of_store(writes: WriteFigures | None) -> Iterator[str]:
 
 
 def _of_process() -> Iterator[str]:
-    """Yield what Prometheus's own clients call by these names, without our prefix."""
+    """Yield the figures that Prometheus's own clients export, under the names they give them."""
     times = os.times()
     yield _family(
         "process_cpu_seconds_total",
@@ -234,7 +180,7 @@ def _of_process() -> Iterator[str]:
 
 
 def _resident_bytes() -> int | None:
-    """Return how much memory the process has; None where the system does not say it like Linux."""
+    """Return the resident memory, or None if there is no /proc as on Linux."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -259,7 +205,7 @@ def _histogram(
     buckets: Sequence[int],
     total: float,
 ) -> str:
-    """Return the lines of one histogram. buckets: each for itself, the last above all bounds."""
+    """Return the lines of one histogram. buckets: not cumulative, the last above all bounds."""
     lines = []
     below = 0
     for bound, count in zip((*map(_number, bounds), "+Inf"), buckets, strict=True):
@@ -280,7 +226,7 @@ def _line(name: str, labels: Mapping[str, str], value: float) -> str:
 
 
 def _escaped(word: str) -> str:
-    """Return a label's value: an operator's registry version may be any word."""
+    """Return a label's value, escaped: a registry's version may be any text."""
     return word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

@@ -408,7 +408,7 @@ async def test_verdicts_that_were_not_given_are_on_the_metrics_page(tmp_path, sc
     counts = Counts()
     async with named(tmp_path, counts=counts) as service:
         await routed_without_verdict(service)
-    assert counts.metrics.snapshot().topics == {"no_verdict": 1}
+    assert counts.metrics.snapshot().counters["topic_judgements_total"] == {("no_verdict",): 1}
 
 
 async def test_server_that_stopped_leaves_no_threads_and_no_attempt(tmp_path, scene, monkeypatch):

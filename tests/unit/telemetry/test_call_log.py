@@ -17,9 +17,9 @@ from routing_service.telemetry.call_log import (
     configure_logging,
     log_failure,
 )
-from routing_service.telemetry.call_record import CallRecord
+from routing_service.telemetry.call_record import CallRecord, counted_fields
 from routing_service.telemetry.log_privacy import NOT_LOGGED, IdHashes
-from routing_service.telemetry.metrics import LATENCY_BOUNDS_S, Metrics
+from routing_service.telemetry.metrics import COUNTERS, LATENCY_BOUNDS_S, Metrics
 
 RECORD = {
     "method": "Route",
@@ -187,7 +187,7 @@ def test_reads_are_not_logged_by_default_but_counted(screen):
     log = CallLog(configure_logging("info", "json", screen), metrics)
     log.finished(CallRecord("Status"))
     assert screen.text == ""
-    assert metrics.snapshot().calls == {("Status", "OK"): 1}
+    assert metrics.snapshot().counters["calls_total"] == {("Status", "OK"): 1}
 
 
 def test_a_line_break_in_an_id_does_not_make_a_second_line(screen):
@@ -374,19 +374,57 @@ def test_calls_are_counted_by_what_became_of_them():
         )
     )
     after = metrics.snapshot()
-    assert after.calls == {
-        ("Route", "OK"): 3,
-        ("CompleteTurn", "OK"): 1,
-        ("SetActiveAgent", "FAILED_PRECONDITION"): 1,
+    assert after.counters == {
+        "calls_total": {
+            ("Route", "OK"): 3,
+            ("CompleteTurn", "OK"): 1,
+            ("SetActiveAgent", "FAILED_PRECONDITION"): 1,
+        },
+        "errors_total": {("SetActiveAgent", "FAILED_PRECONDITION", "HANDOFF_REFUSED"): 1},
+        "replays_total": {("Route",): 1},
+        "decisions_total": {("Route", "sticky"): 1},
+        "supervisor_calls_saved_total": {(): 1},
+        "commands_total": {("status",): 1},
+        "handoff_refusals_total": {("entitled",): 1, ("channel",): 1},
+        "outcomes_total": {("handoff", "APPLIED"): 1},
+        "topic_judgements_total": {},
     }
-    assert after.decisions == {("Route", "sticky"): 1}
-    assert after.supervisor_bypassed == 1
-    assert after.replays == {"Route": 1}
-    assert after.commands == {"status": 1}
-    assert after.outcomes == {("handoff", "APPLIED"): 1}
-    assert after.errors == {("SetActiveAgent", "FAILED_PRECONDITION", "HANDOFF_REFUSED"): 1}
-    assert after.refused_rules == {"entitled": 1, "channel": 1}
-    assert (before.calls, before.latency) == ({}, {})
+    assert before.counters["supervisor_calls_saved_total"] == {(): 0}
+    assert (before.counters["calls_total"], before.latency) == ({}, {})
+
+
+def test_counters_read_counted_fields_alone():
+    """Calls are kept by their counted fields: a counter of another one would count nothing."""
+
+    class Watched:
+        def __init__(self):
+            self.read = set()
+
+        def __getattr__(self, name):
+            self.read.add(name)
+            return {"method": "Route", "replayed": counter.name == "replays_total"}.get(name, True)
+
+    for counter in COUNTERS:
+        record = Watched()
+        assert list(counter.series(record))
+        assert record.read <= set(counted_fields()), counter.name
+
+
+def test_only_closed_lists_are_counted():
+    """An id or a text as a label would make a series of each."""
+    assert set(counted_fields()) == {
+        "method",
+        "code",
+        "error_reason",
+        "replayed",
+        "reason",
+        "supervisor_bypassed",
+        "topic_outcome",
+        "command",
+        "outcome",
+        "outcome_status",
+        "refused_rules",
+    }
 
 
 def test_latency_falls_into_the_bucket_whose_bound_includes_it():
