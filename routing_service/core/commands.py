@@ -10,16 +10,18 @@ Python, and a call makes a dozen of these.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 
-from routing_service.core.events import NO_PROFILE, Event, Item, MessageRouted, Profile, Step
+from routing_service.core.events import NO_PROFILE, Event, Item, Profile, Step
 from routing_service.core.slash_commands import ReplySpec
 from routing_service.core.vocabulary import (
     ApprovalDecision,
     ClearScope,
     HandoffMode,
     Initiator,
+    OutcomeKind,
     OutcomeStatus,
     RouteReason,
     TopicOutcome,
@@ -42,14 +44,10 @@ class TopicOpinion(msgspec.Struct, frozen=True):
 
 
 class RouteMessage(msgspec.Struct, frozen=True):
-    """A user's message wants an agent.
+    """A user's message that needs an agent.
 
     task_id: "" joins the open task or begins new_task_id. new_task_id: an unused id.
-    known_task_status: what the store says of a task_id that is not the session's latest; "" = new.
-    names_child: the request_id is that of a request which the service itself made in this session.
-    task_expire_us: None leaves it as it is. quick_reply_id: an option of a suggestion. says_yes:
-    the text is a plain yes (True) or no (False) in the session's language. offered: the message
-    that the open suggestion is about, where it may be accepted. topic: None = nobody was asked.
+    task_expire_us: None leaves it as it is. quick_reply_id: an option of a suggestion.
     """
 
     request_id: str
@@ -57,33 +55,25 @@ class RouteMessage(msgspec.Struct, frozen=True):
     new_task_id: str
     items: tuple[Item, ...] = ()
     task_id: str = ""
-    known_task_status: str = ""
-    names_child: bool = False
     profile: Profile = NO_PROFILE
     metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
     task_expire_us: int | None = None
     literal_text: bool = False
     stickiness_enabled: bool = True
     quick_reply_id: str = ""
-    says_yes: bool | None = None
-    offered: MessageRouted | None = None
-    topic: TopicOpinion | None = None
 
 
 class SetActiveAgent(msgspec.Struct, frozen=True):
     """A handoff, inside an open turn (turn_request_id) or between messages.
 
     initiator None is read off the source: SUPERVISOR for the home agent, else AGENT.
-    turn_known: the turn_request_id was dispatched in this session, though it is open no longer.
-    refusals: handoffs that were refused in this turn before. suggestion_id: the offer that the user
-    takes by it; offered: the message that it is about; new_task_id, child_seed: ids for that.
+    suggestion_id: the offer that the user accepts by it; new_task_id, child_seed: unused ids for
+    that.
     """
 
     request_id: str
     agent_id: str
     turn_request_id: str = ""
-    turn_known: bool = False
-    refusals: int = 0
     initiator: Initiator | None = None
     from_agent_id: str = ""
     reason: str = ""
@@ -93,7 +83,6 @@ class SetActiveAgent(msgspec.Struct, frozen=True):
     profile: Profile = NO_PROFILE
     stickiness_enabled: bool = True
     suggestion_id: str = ""
-    offered: MessageRouted | None = None
     new_task_id: str = ""
     child_seed: str = ""
 
@@ -111,67 +100,104 @@ class ClearActiveAgent(msgspec.Struct, frozen=True):
     speaks_for: frozenset[str] | None = None
 
 
-class Proceed(msgspec.Struct, frozen=True):
+class AnyOutcome(msgspec.Struct, frozen=True):
+    """What every outcome has. kind: its name in events, answers and on the wire."""
+
+    kind: ClassVar[OutcomeKind]
+
+    @property
+    def detail(self) -> str:
+        """Return what it says for the record."""
+        return ""
+
+    @property
+    def said(self) -> str:
+        """Return what it says to the user about what follows."""
+        return ""
+
+
+class Proceed(AnyOutcome, frozen=True):
     """The answer stands by itself."""
+
+    kind: ClassVar[OutcomeKind] = OutcomeKind.PROCEED
 
 
 PROCEED = Proceed()
 
 
-class FollowUp(msgspec.Struct, frozen=True):
-    """The agent asked something. timeout_us: how long it waits; None = as long as it takes."""
+class FollowUp(AnyOutcome, frozen=True):
+    """The agent asked something. timeout_us: how long it waits; None = without a limit."""
 
+    kind: ClassVar[OutcomeKind] = OutcomeKind.FOLLOW_UP
     timeout_us: int | None = None
 
 
-class Complete(msgspec.Struct, frozen=True):
-    """The agent has finished. message: for whoever comes next, shown to the user."""
+class Complete(AnyOutcome, frozen=True):
+    """The agent has finished. message: for the user, about the agent that follows."""
 
+    kind: ClassVar[OutcomeKind] = OutcomeKind.COMPLETE
     summary: str = ""
     message: str = ""
 
+    @property
+    def detail(self) -> str:
+        """Return the summary."""
+        return self.summary
 
-class HandOff(msgspec.Struct, frozen=True):
+    @property
+    def said(self) -> str:
+        """Return the message."""
+        return self.message
+
+
+class HandOff(AnyOutcome, frozen=True):
     """The agent wants another agent to go on with the message."""
 
+    kind: ClassVar[OutcomeKind] = OutcomeKind.HANDOFF
     agent_id: str
     reason: str = ""
     context: Mapping[str, object] | None = None
     message: str = ""
     mode: HandoffMode = HandoffMode.TRANSFER
 
+    @property
+    def detail(self) -> str:
+        """Return the reason."""
+        return self.reason
 
-class Fail(msgspec.Struct, frozen=True):
-    """The agent could not do it."""
+    @property
+    def said(self) -> str:
+        """Return the message."""
+        return self.message
 
+
+class Fail(AnyOutcome, frozen=True):
+    """The agent could not do it. message: why, for the record."""
+
+    kind: ClassVar[OutcomeKind] = OutcomeKind.FAILURE
     message: str = ""
 
+    @property
+    def detail(self) -> str:
+        """Return the message."""
+        return self.message
 
-class AskApproval(msgspec.Struct, frozen=True):
+
+class AskApproval(AnyOutcome, frozen=True):
     """The agent must not go on before a person has approved. prompt: what, for that person."""
 
+    kind: ClassVar[OutcomeKind] = OutcomeKind.APPROVAL_NEEDED
     prompt: str = ""
 
 
 Outcome = Proceed | FollowUp | Complete | HandOff | AskApproval | Fail
 
 
-class KnownTurn(msgspec.Struct, frozen=True):
-    """A request that was dispatched in this session, to holder, and is open no longer."""
-
-    root_request_id: str
-    task_id: str
-    holder: str
-
-
 class CompleteTurn(msgspec.Struct, frozen=True):
     """An agent's answer to a dispatched request.
 
     parse_markers: None = as the registry says of the agent; False = not in this answer.
-    known_turn: what the log says of a request_id that is not open. was_asked: the log says that the
-    agent, which is not the holder now, had the request before. refusals: as above.
-    child_seed: a fresh UUIDv7 that the id of a following request is made from. consult_question:
-    what the agent was asked, where it was consulted.
+    child_seed: a fresh UUIDv7 that the id of a following request is made from.
     """
 
     request_id: str
@@ -182,18 +208,13 @@ class CompleteTurn(msgspec.Struct, frozen=True):
     items: tuple[Item, ...] = ()
     steps: tuple[Step, ...] = ()
     parse_markers: bool | None = None
-    known_turn: KnownTurn | None = None
-    was_asked: bool = False
-    refusals: int = 0
     stickiness_enabled: bool = True
-    consult_question: str = ""
 
 
 class ResumeTask(msgspec.Struct, frozen=True):
     """A person's decision about a paused task.
 
-    request_id: the request that waits for it. child_seed: as above. known_task_status: what the
-    store says of a task_id that is not the session's latest; "" = it has none such.
+    request_id: the request that waits for it. child_seed: as above.
     """
 
     request_id: str
@@ -201,7 +222,6 @@ class ResumeTask(msgspec.Struct, frozen=True):
     decision: ApprovalDecision
     child_seed: str
     comment: str = ""
-    known_task_status: str = ""
 
 
 class Expire(msgspec.Struct, frozen=True):

@@ -1,12 +1,13 @@
-"""Deciding what an agent's answer moves.
+"""What an agent's answer moves: who may move anything with it, and what each outcome does.
 
-Owns: who may move what with an answer, and each outcome. Must not know: stores, protobuf.
-Rule: an agent's text is never lost; what cannot be done is done less, and the status says so.
+Rule: an agent's text is never lost. An outcome that cannot be applied is downgraded to a lesser
+one, with status DEGRADED and the verdicts that say why.
 """
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -29,12 +30,14 @@ from routing_service.core.commands import (
     Verdict,
 )
 from routing_service.core.draft import Draft
-from routing_service.core.errors import unknown_agent, unknown_request
-from routing_service.core.handoff_rules import Attempt, judge
+from routing_service.core.errors import unknown_agent
+from routing_service.core.facts import ConsultQuestion, Facts, PastTurn, RefusedHandoffs
+from routing_service.core.handoff_rules import Attempt, judge, judge_step
 from routing_service.core.markers import cut_markers
 from routing_service.core.refusals import refuse_handoff
 from routing_service.core.registry import Agent, AgentKind, OnComplete, Sticks
 from routing_service.core.session import OpenTurn
+from routing_service.core.stored_only import store_only
 from routing_service.core.turn_ids import child_request_id
 from routing_service.core.vocabulary import (
     HandoffMode,
@@ -43,15 +46,6 @@ from routing_service.core.vocabulary import (
     OutcomeStatus,
     RouteReason,
 )
-
-_KINDS: dict[type, OutcomeKind] = {
-    AskApproval: OutcomeKind.APPROVAL_NEEDED,
-    Proceed: OutcomeKind.PROCEED,
-    FollowUp: OutcomeKind.FOLLOW_UP,
-    Complete: OutcomeKind.COMPLETE,
-    HandOff: OutcomeKind.HANDOFF,
-    Fail: OutcomeKind.FAILURE,
-}
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -64,6 +58,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
     draft: Draft
     command: CompleteTurn
+    facts: Facts
     turn: OpenTurn
     agent: Agent
     text: str
@@ -78,7 +73,7 @@ class _Answer(msgspec.Struct, frozen=True):
         return child_request_id(self.command.child_seed, self.draft.state.revision)
 
 
-def decide_complete(draft: Draft, command: CompleteTurn) -> Decision:
+def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decision:
     """Decide an agent's answer.
 
     Raises RoutingError: UNKNOWN_REQUEST, UNKNOWN_AGENT, HANDOFF_REFUSED.
@@ -86,24 +81,23 @@ def decide_complete(draft: Draft, command: CompleteTurn) -> Decision:
     ownership.expire_turns(draft)
     registry = draft.registry
     turn = draft.state.find_turn(command.request_id)
-    # It may just have been closed, by its time-out.
-    source = turn or draft.before.find_turn(command.request_id)
     agent_id = registry.resolve(command.agent_id) or command.agent_id
     agent = registry.agent(agent_id)
     if agent is None:
-        if not _was_asked(command, agent_id, source):
+        if not _was_asked(draft, command, facts, agent_id):
             raise unknown_agent(command.agent_id, tuple(registry.agents))
         agent = draft.agent(agent_id)
     text, marker = command.text, ""
     if agent.markers and command.parse_markers is not False:
         text, marker = cut_markers(command.text)
     if turn is None or turn.holder != agent_id or not draft.state.is_live(turn):
-        return _store_only(draft, command, agent_id, turn, source, text=text)
+        return store_only(draft, command, facts, agent_id, turn, text=text)
     active = draft.state.active
     is_active = active is not None and active.agent_id == agent_id
     answer = _Answer(
         draft=draft,
         command=command,
+        facts=facts,
         turn=turn,
         agent=agent,
         text=text,
@@ -124,29 +118,20 @@ def decide_complete(draft: Draft, command: CompleteTurn) -> Decision:
     return replace(decision, status=OutcomeStatus.DEGRADED, verdicts=refused + decision.verdicts)
 
 
-def _was_asked(command: CompleteTurn, agent_id: str, turn: OpenTurn | None) -> bool:
-    """Say whether a turn was this agent's: a reload that drops it must not lose its answer."""
+def _was_asked(draft: Draft, command: CompleteTurn, facts: Facts, agent_id: str) -> bool:
+    """Say whether a turn was this agent's: a reload that drops the agent must not lose its answer.
+
+    The turn may just have been closed, by its time-out.
+    """
+    turn = draft.before.find_turn(command.request_id)
     if turn is not None:
         return agent_id in turn.path
-    return command.known_turn is not None and agent_id == command.known_turn.holder
+    known = facts.of(PastTurn)
+    return known is not None and agent_id == known.holder
 
 
 def _apply(answer: _Answer) -> Decision:
-    match answer.command.outcome:
-        case Proceed():
-            return _proceed(answer, OutcomeKind.PROCEED)
-        case FollowUp() as outcome:
-            return _follow_up(answer, outcome)
-        case Complete() as outcome:
-            return _complete(answer, outcome)
-        case HandOff() as outcome:
-            return _hand_off(answer, outcome)
-        case AskApproval() as outcome:
-            return _ask_approval(answer, outcome)
-        case Fail() as outcome:
-            return _fail(answer, outcome)
-        case _:
-            assert_never(answer.command.outcome)
+    return OUTCOMES[type(answer.command.outcome)](answer, answer.command.outcome)
 
 
 def _wait(answer: _Answer, marker: str) -> Decision:
@@ -162,7 +147,7 @@ def _wait(answer: _Answer, marker: str) -> Decision:
         verdicts = (Verdict("approval_pending", allowed=False, detail=detail),)
     status = OutcomeStatus.DEGRADED if verdicts else OutcomeStatus.APPLIED
     kept = replace(answer, moves=False)
-    _record(kept, _KINDS[type(outcome)], status, closes=True)
+    _record(kept, outcome.kind, status, closes=True)
     return _done(kept, status, verdicts=verdicts)
 
 
@@ -183,7 +168,7 @@ def _answer_consult(answer: _Answer, marker: str) -> Decision:
         verdicts += (Verdict("enabled", allowed=False, detail=detail),)
     status = OutcomeStatus.DEGRADED if verdicts else OutcomeStatus.APPLIED
     kept = replace(answer, moves=False)
-    _record(kept, _KINDS[type(outcome)], status, closes=not is_there, is_consult=True)
+    _record(kept, outcome.kind, status, closes=not is_there, is_consult=True)
     told = "" if isinstance(outcome, Fail) else answer.text
     if not is_there:
         return replace(_done(kept, status, verdicts=verdicts), text="")
@@ -204,7 +189,7 @@ def _answer_consult(answer: _Answer, marker: str) -> Decision:
     )
     dispatch = replace(
         _next_dispatch(answer, plan, RouteReason.CONSULTED, previous_agent),
-        consult=ConsultPlan(turn.asker, answer.command.consult_question, told),
+        consult=ConsultPlan(turn.asker, answer.facts.of(ConsultQuestion), told),
     )
     # The words are for the agent that asked; the user hears from that one.
     return replace(_done(kept, status, dispatch, verdicts), text="")
@@ -218,7 +203,7 @@ def _ask_approval(answer: _Answer, outcome: AskApproval) -> Decision:
         detail = f'task "{turn.task_id}" is closed; there is nothing to pause'
         verdicts = (Verdict("task_open", allowed=False, detail=detail),)
         lesser = replace(answer, degraded_by=verdicts)
-        decision = _proceed(lesser, OutcomeKind.APPROVAL_NEEDED)
+        decision = _proceed(lesser, outcome)
         return replace(decision, status=OutcomeStatus.DEGRADED, verdicts=verdicts)
     _record(answer, OutcomeKind.APPROVAL_NEEDED, OutcomeStatus.APPLIED, closes=False)
     draft.add(
@@ -232,89 +217,6 @@ def _ask_approval(answer: _Answer, outcome: AskApproval) -> Decision:
     return _done(answer)
 
 
-def _store_only(
-    draft: Draft,
-    command: CompleteTurn,
-    agent_id: str,
-    turn: OpenTurn | None,
-    source: OpenTurn | None,
-    *,
-    text: str,
-) -> Decision:
-    """Keep an answer that may not move anything: too late, or not the holder's.
-
-    source: the turn as it is, or as it was before this change.
-    """
-    known = command.known_turn
-    if source is not None:
-        root_request_id, task_id = source.root_request_id, source.task_id
-        # An overtaken turn no longer knows who held it before.
-        has_entry = command.was_asked or source.was_held_by(agent_id)
-    elif known is not None:
-        root_request_id, task_id = known.root_request_id, known.task_id
-        has_entry = command.was_asked or known.holder == agent_id
-    else:
-        raise unknown_request(draft.state.session_id, command.request_id)
-    is_holder = source is not None and source.holder == agent_id
-    # A question that was overtaken: the words are still for the agent that asked.
-    is_consult = source is not None and is_holder and bool(source.asker)
-    detail, said = _words(command.outcome)
-    verdicts = _why_stored(agent_id, turn)
-    draft.add(
-        ev.TurnCompleted(
-            request_id=command.request_id,
-            root_request_id=root_request_id,
-            task_id=task_id,
-            agent_id=agent_id,
-            outcome=_KINDS[type(command.outcome)],
-            status=OutcomeStatus.STORED_ONLY,
-            text=text,
-            items=command.items,
-            steps=command.steps,
-            # A holder has answered, however late; anyone else leaves the request to its holder.
-            closes=turn is not None and is_holder,
-            own_entry=not has_entry,
-            dispatched_us=source.dispatched_us if source and is_holder else None,
-            detail=detail,
-            is_consult=is_consult,
-            message=said,
-        )
-    )
-    return Decision(
-        events=tuple(draft.events),
-        task_id=task_id,
-        status=OutcomeStatus.STORED_ONLY,
-        verdicts=verdicts,
-        text="" if is_consult else text,
-    )
-
-
-def _why_stored(agent_id: str, turn: OpenTurn | None) -> tuple[Verdict, ...]:
-    """Say why an answer moved nothing."""
-    if turn is None:
-        return (Verdict("live_turn", allowed=False, detail="the request is open no longer"),)
-    if turn.holder != agent_id:
-        detail = f'the request is held by "{turn.holder}", not by "{agent_id}"'
-        return (Verdict("from_agent", allowed=False, detail=detail),)
-    detail = "a newer message or a change of the active agent has overtaken the turn"
-    return (Verdict("live_turn", allowed=False, detail=detail),)
-
-
-def _words(outcome: Outcome) -> tuple[str, str]:
-    """Return what an outcome says for the record, and for the user about what follows."""
-    match outcome:
-        case Proceed():
-            return "", ""
-        case Complete(summary=summary, message=message):
-            return summary, message
-        case HandOff(reason=reason, message=message):
-            return reason, message
-        case Fail(message=message):
-            return message, ""
-        case _:
-            return "", ""
-
-
 def _record(
     answer: _Answer,
     kind: OutcomeKind,
@@ -325,7 +227,6 @@ def _record(
 ) -> None:
     """Add the answer itself; what it moves stands in the events after it."""
     command, turn = answer.command, answer.turn
-    detail, said = _words(command.outcome)
     answer.draft.add(
         ev.TurnCompleted(
             request_id=turn.request_id,
@@ -344,9 +245,9 @@ def _record(
                 and kind in (OutcomeKind.PROCEED, OutcomeKind.FOLLOW_UP)
             ),
             dispatched_us=turn.dispatched_us,
-            detail=detail,
+            detail=command.outcome.detail,
             is_consult=is_consult,
-            message=said,
+            message=command.outcome.said,
         )
     )
 
@@ -368,8 +269,12 @@ def _done(
     )
 
 
-def _proceed(answer: _Answer, kind: OutcomeKind) -> Decision:
-    """Let the answer stand by itself: a lock ends, an agent that does not stick leaves."""
+def _proceed(answer: _Answer, outcome: Outcome) -> Decision:
+    """Let the answer stand by itself: a lock ends, an agent that does not stick leaves.
+
+    outcome: what the agent gave, which may be one that is applied as a proceed.
+    """
+    kind = outcome.kind
     if not (answer.moves and answer.is_active):
         _record(answer, kind, OutcomeStatus.APPLIED, closes=True)
         return _done(answer)
@@ -394,7 +299,7 @@ def _follow_up(answer: _Answer, outcome: FollowUp) -> Decision:
     """Give the agent, which asked something, the next message, whatever that says."""
     never_locks = answer.agent.kind is AgentKind.SUPERVISOR or answer.agent.sticks is Sticks.NEVER
     if never_locks or not answer.moves:
-        return _proceed(answer, OutcomeKind.FOLLOW_UP)
+        return _proceed(answer, outcome)
     _record(answer, OutcomeKind.FOLLOW_UP, OutcomeStatus.APPLIED, closes=True)
     if answer.stands_in:
         # It takes over, and with that the question of whom it stood in for is off the table.
@@ -426,8 +331,8 @@ def _complete(answer: _Answer, outcome: Complete) -> Decision:
         HandoffMode.TRANSFER if is_home else HandoffMode.HOP,
     )
     verdicts = judge(attempt)
-    if is_home and answer.turn.hops >= draft.registry.limits.hops_per_message:
-        verdicts += (Verdict("hop_limit", allowed=False, detail="the message has no hop left"),)
+    if is_home:
+        verdicts += judge_step(attempt)
     if not all(verdict.allowed for verdict in verdicts):
         return _finish(answer, outcome, OutcomeStatus.DEGRADED, verdicts)
     _record(answer, OutcomeKind.COMPLETE, OutcomeStatus.APPLIED, closes=False)
@@ -487,19 +392,16 @@ def _give_back(
     draft = answer.draft
     state = draft.state
     assert state.active is not None
-    this_turn = state.active.entered_turn == answer.turn.root_request_id
     frame = state.stack[-1]
-    goes_on = this_turn
-    if this_turn:
-        has_hops = answer.turn.hops < draft.registry.limits.hops_per_message
-        if not has_hops:
-            verdicts += (Verdict("hop_limit", allowed=False, detail="the message has no hop left"),)
+    goes_on = state.active.entered_turn == answer.turn.root_request_id
+    if goes_on:
+        target = draft.agent(frame.agent_id)
+        against = judge_step(_attempt(answer, target, Initiator.COMPLETION, HandoffMode.RETURN))
         if not ownership.is_available(draft, frame.agent_id):
-            verdicts += (
-                Verdict("enabled", allowed=False, detail=f'agent "{frame.agent_id}" is away'),
-            )
-            has_hops = False
-        if not has_hops:
+            detail = f'agent "{frame.agent_id}" is not available'
+            against += (Verdict("enabled", allowed=False, detail=detail),)
+        if against:
+            verdicts += against
             goes_on, status = False, OutcomeStatus.DEGRADED
     _record(answer, kind, status, closes=not goes_on)
     previous_agent = draft.state.previous_agent
@@ -562,7 +464,7 @@ def _attempt(answer: _Answer, target: Agent, initiator: Initiator, mode: Handoff
         turn=answer.turn,
         mid_task=answer.turn.mid_task,
         # A completion is one of the other outcomes that refused handoffs leave open.
-        refusals=0 if initiator is Initiator.COMPLETION else answer.command.refusals,
+        refusals=0 if initiator is Initiator.COMPLETION else answer.facts.of(RefusedHandoffs),
     )
 
 
@@ -636,3 +538,15 @@ def _fail(answer: _Answer, outcome: Fail) -> Decision:
     if answer.moves and answer.is_active:
         ownership.unlock(draft, "failure")
     return _done(answer)
+
+
+OUTCOMES: dict[type, Callable[[_Answer, Any], Decision]] = {
+    Proceed: _proceed,
+    FollowUp: _follow_up,
+    Complete: _complete,
+    HandOff: _hand_off,
+    AskApproval: _ask_approval,
+    Fail: _fail,
+}
+"""What each outcome does, once the answer may move something. Its kind and what it says for the
+record are on its class (commands.py); how it is checked and mapped, in rpc/outcomes.py."""

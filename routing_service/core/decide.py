@@ -1,7 +1,6 @@
-"""The state machine's one entrance: decide(state, command, registry, now) → events and answer.
+"""The state machine's one entrance: decide(state, command, registry, now, facts) → events, answer.
 
-Owns: which function decides which command. Must not know: clocks, stores, protobuf.
-Rule: pure. The same arguments give the same decision, and a refusal raises and changes nothing.
+Rule: pure. The same arguments give the same decision; a refusal raises and changes nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core import ownership
+from routing_service.core.case import Case, open_case
 from routing_service.core.commands import (
     ClearActiveAgent,
     Command,
@@ -26,8 +26,9 @@ from routing_service.core.commands import (
 )
 from routing_service.core.complete_turn import decide_complete
 from routing_service.core.draft import Draft
-from routing_service.core.errors import scope_missing, session_erased, unknown_session
+from routing_service.core.errors import scope_missing
 from routing_service.core.expiry import decide_expire
+from routing_service.core.facts import NO_FACTS, Facts
 from routing_service.core.registry import Registry
 from routing_service.core.resume_task import decide_resume
 from routing_service.core.route_message import decide_route
@@ -37,7 +38,7 @@ from routing_service.core.vocabulary import ClearScope
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """A decision and the state it leads to (the one before, where nothing is written).
+    """A decision and the state after it (the one before, if nothing is written).
 
     active_after: the active agent's id after each of the events, "" for none.
     """
@@ -55,36 +56,34 @@ def decide(
     now_us: int,
     *,
     session_id: str,
+    facts: Facts = NO_FACTS,
 ) -> Decided:
-    """Decide one command.
+    """Decide one command on the facts that are known: open_case() and decide_case() in one.
 
-    state: None for a session that nobody has talked in. now_us: microseconds since 1970; taken as
-    the session's last change where the clock is behind it. Raises RoutingError.
+    state: None for a session without any change. now_us: microseconds since 1970.
+    Raises RoutingError.
     """
-    if state is not None and state.erased and not isinstance(command, Expire | Erase):
-        raise session_erased(session_id)
-    draft = Draft(state, session_id, registry, now_us)
+    return decide_case(open_case(state, command, registry, now_us, session_id=session_id), facts)
+
+
+def decide_case(case: Case, facts: Facts) -> Decided:
+    """Decide a case once. facts: those that facts_needed() asks for. Raises RoutingError."""
+    draft, command = case.draft, case.command
     match command:
         case RouteMessage():
-            decision = decide_route(draft, command, is_new=state is None)
-        case SetActiveAgent():
-            decision = decide_set_active(draft, command, is_new=state is None)
-        case ClearActiveAgent():
-            if state is None:
-                raise unknown_session(session_id)
-            decision = _decide_clear(draft, command)
+            decision = decide_route(case, command, facts)
         case CompleteTurn():
-            if state is None:
-                raise unknown_session(session_id)
-            decision = decide_complete(draft, command)
+            decision = decide_complete(draft, command, facts)
+        case SetActiveAgent():
+            decision = decide_set_active(draft, command, facts, is_new=case.is_new)
+        case ClearActiveAgent():
+            decision = _decide_clear(draft, command)
         case ResumeTask():
-            if state is None:
-                raise unknown_session(session_id)
-            decision = decide_resume(draft, command)
+            decision = decide_resume(draft, command, facts)
         case Expire():
-            decision = Decision() if state is None else decide_expire(draft)
+            decision = Decision() if case.is_new else decide_expire(draft)
         case Erase():
-            decision = _decide_erase(draft, command, is_there=state is not None)
+            decision = _decide_erase(draft, command, is_there=not case.is_new)
         case _:
             assert_never(command)
     after = draft.state if decision.events else draft.before
@@ -92,14 +91,14 @@ def decide(
 
 
 def _decide_erase(draft: Draft, command: Erase, *, is_there: bool) -> Decision:
-    """End the session for good. What is erased, or never was, stays unwritten."""
+    """End the session for good. A session that is erased or never began is not written."""
     if is_there and not draft.before.erased:
         draft.add(ev.SessionErased(reason=command.reason))
     return Decision(events=tuple(draft.events))
 
 
 def _decide_clear(draft: Draft, command: ClearActiveAgent) -> Decision:
-    """Go back to the home agent. What is clear already stays unwritten."""
+    """Return to the home agent. A session that is clear already is not written."""
     state = draft.state
     previous = state.active_id
     home_id = draft.registry.home_agent_id
@@ -107,7 +106,7 @@ def _decide_clear(draft: Draft, command: ClearActiveAgent) -> Decision:
         raise scope_missing("clearing a conversation that another agent has", "admin")
     task_id = state.task.task_id if state.task else ""
     takes_task = command.scope is ClearScope.SESSION and state.open_task is not None
-    # A handoff in flight must not land after the clear, so an open turn makes it count.
+    # An open turn makes the clear count: a handoff in flight must not take effect after it.
     if not (state.active or state.open_turns or state.paused or takes_task):
         return Decision(task_id=task_id, agent_id=home_id)
     ownership.expire_turns(draft)
@@ -127,9 +126,9 @@ def _decide_clear(draft: Draft, command: ClearActiveAgent) -> Decision:
 
 
 def view(state: SessionState, registry: Registry, now_us: int) -> SessionState:
-    """Return the session as the next message would meet it; nothing is written.
+    """Return the session as the next message would find it, with time-outs applied.
 
-    Time-outs that have passed count already, since they would before anything else is done.
+    Nothing is written.
     """
     draft = Draft(state, state.session_id, registry, now_us)
     ownership.expire_turns(draft)

@@ -61,6 +61,7 @@ class HandoffRule:
     """A named predicate. refuses: why not, "" where it allows. initiators: None = all.
 
     binds_operator, binds_home: whether it holds for an operator, and for the home agent as target.
+    binds_steps: it also limits the steps of judge_step().
     """
 
     name: str
@@ -68,6 +69,7 @@ class HandoffRule:
     initiators: frozenset[Initiator] | None = None
     binds_operator: bool = False
     binds_home: bool = False
+    binds_steps: bool = False
 
     def binds(self, attempt: Attempt) -> bool:
         """Say whether this rule has a word in the attempt."""
@@ -95,6 +97,19 @@ def judge(attempt: Attempt) -> tuple[Verdict, ...]:
             detail = rule.refuses(attempt)
             verdicts.append(Verdict(rule.name, allowed=not detail, detail=detail))
     return tuple(verdicts)
+
+
+def judge_step(attempt: Attempt) -> tuple[Verdict, ...]:
+    """Return the rules that refuse a step which an agent's answer takes without asking for it.
+
+    These are a completion that goes on to the home agent, and the return to an interrupted agent.
+    They are always legal as such; what may be refused is to dispatch the message once more.
+    """
+    return tuple(
+        Verdict(rule.name, allowed=False, detail=detail)
+        for rule in HANDOFF_RULES
+        if rule.binds_steps and (detail := rule.refuses(attempt))
+    )
 
 
 def _enabled(attempt: Attempt) -> str:
@@ -267,7 +282,7 @@ HANDOFF_RULES: tuple[HandoffRule, ...] = (
     HandoffRule("channel", _channel, binds_operator=True),
     HandoffRule("user_selectable", _user_selectable, initiators=_BY_USERS, binds_home=True),
     HandoffRule("owns_session", _owns_session, initiators=_AGAINST_OWNERS),
-    HandoffRule("hop_limit", _hop_limit),
+    HandoffRule("hop_limit", _hop_limit, binds_steps=True),
     HandoffRule("ping_pong", _ping_pong),
     HandoffRule("return_stack", _return_stack, binds_operator=True),
     HandoffRule("return_depth", _return_depth, binds_operator=True),

@@ -247,8 +247,10 @@ def expire_turns(draft: Draft) -> None:
     for turn in draft.state.open_turns:
         if draft.now_us - turn.dispatched_us >= timeout_us:
             abandon(draft, turn, "timeout")
-    task = draft.state.open_task
-    if task is not None and task.expire_us is not None and draft.now_us >= task.expire_us:
+    task = draft.state.task
+    if task is None or task.expire_us is None:
+        return  # Nearly always.
+    if task.status.is_open and draft.now_us >= task.expire_us:
         draft.add(ev.TaskCancelled(task_id=task.task_id, cause="expired"))
 
 

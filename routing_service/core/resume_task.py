@@ -11,11 +11,12 @@ from routing_service.core import ownership
 from routing_service.core.commands import Decision, DispatchPlan, ResumePlan, ResumeTask
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.facts import Facts, StoredTaskStatus
 from routing_service.core.turn_ids import child_request_id
 from routing_service.core.vocabulary import RouteReason
 
 
-def decide_resume(draft: Draft, command: ResumeTask) -> Decision:
+def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
     """Decide a person's approval or rejection.
 
     Raises RoutingError: UNKNOWN_TASK, TASK_NOT_PAUSED, REQUEST_NOT_OPEN, AGENT_UNAVAILABLE.
@@ -25,7 +26,7 @@ def decide_resume(draft: Draft, command: ResumeTask) -> Decision:
     task = state.task
     metadata = {"session_id": state.session_id, "task_id": command.task_id}
     if task is None or task.task_id != command.task_id:
-        status = command.known_task_status
+        status = facts.of(StoredTaskStatus)
         if not status:
             raise RoutingError(
                 Reason.UNKNOWN_TASK,

@@ -9,18 +9,22 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from routing_service.core import ownership, suggestions
+from routing_service.core.case import is_mid_task
 from routing_service.core.commands import Decision, RouteMessage, SetActiveAgent
 from routing_service.core.draft import Draft
 from routing_service.core.errors import invalid_field, unknown_agent, unknown_request
+from routing_service.core.facts import Facts, PastTurn, RefusedHandoffs
 from routing_service.core.handoff_rules import Attempt, judge
 from routing_service.core.refusals import refuse_handoff
-from routing_service.core.route_message import accept_suggestion, is_mid_task
+from routing_service.core.route_message import accept_suggestion
 from routing_service.core.session import OpenSuggestion, OpenTurn
 from routing_service.core.turn_ids import child_request_id
 from routing_service.core.vocabulary import HandoffMode, Initiator
 
 
-def decide_set_active(draft: Draft, command: SetActiveAgent, *, is_new: bool) -> Decision:
+def decide_set_active(
+    draft: Draft, command: SetActiveAgent, facts: Facts, *, is_new: bool
+) -> Decision:
     """Decide a handoff. draft: the session, or one that begins with this.
 
     Raises RoutingError: UNKNOWN_AGENT, UNKNOWN_REQUEST, HANDOFF_REFUSED, UNKNOWN_SUGGESTION,
@@ -33,14 +37,21 @@ def decide_set_active(draft: Draft, command: SetActiveAgent, *, is_new: bool) ->
     target = draft.agent(target_id)
     ownership.meet_user(draft, command.profile, is_new=is_new)
     ownership.expire_turns(draft)
-    turn = _find_turn(draft, command)
+    turn = _find_turn(draft, command, facts)
     if not command.turn_request_id:
         # An agent that hands over in its turn was answered in time, whatever the clock says now.
         ownership.expire_ownership(draft)
     offer = _offer(draft, command, target_id) if command.suggestion_id else None
     if offer is not None and not command.turn_request_id:
-        return _accept(draft, command, offer)
-    attempt = _attempt(draft, command, turn, target_id, by_topic=offer is not None)
+        return _accept(draft, command, offer, facts)
+    attempt = _attempt(
+        draft,
+        command,
+        turn,
+        target_id,
+        by_topic=offer is not None,
+        refusals=facts.of(RefusedHandoffs),
+    )
     verdicts = judge(attempt)
     if not all(verdict.allowed for verdict in verdicts):
         raise refuse_handoff(attempt, verdicts)
@@ -76,12 +87,15 @@ def decide_set_active(draft: Draft, command: SetActiveAgent, *, is_new: bool) ->
     )
 
 
-def _find_turn(draft: Draft, command: SetActiveAgent) -> OpenTurn | None:
+def _find_turn(draft: Draft, command: SetActiveAgent, facts: Facts) -> OpenTurn | None:
     """Return the turn that the caller names, None for none or one that is over."""
     if not command.turn_request_id:
         return None
     turn = draft.state.find_turn(command.turn_request_id)
-    known = command.turn_known or draft.before.find_turn(command.turn_request_id) is not None
+    known = (
+        facts.of(PastTurn) is not None
+        or draft.before.find_turn(command.turn_request_id) is not None
+    )
     if turn is None and not known:
         raise unknown_request(draft.state.session_id, command.turn_request_id)
     return turn
@@ -101,16 +115,15 @@ def _offer(draft: Draft, command: SetActiveAgent, target_id: str) -> OpenSuggest
     return offer
 
 
-def _accept(draft: Draft, command: SetActiveAgent, offer: OpenSuggestion) -> Decision:
+def _accept(draft: Draft, command: SetActiveAgent, offer: OpenSuggestion, facts: Facts) -> Decision:
     """Accept outside a turn: the message that was asked about opens one, with the new agent."""
     message = RouteMessage(
         request_id=child_request_id(command.child_seed, draft.state.revision),
         text="",
         new_task_id=command.new_task_id,
-        offered=command.offered,
     )
     decision, verdicts = accept_suggestion(
-        draft, message, offer, mid_task=is_mid_task(draft.state), mode=command.mode
+        draft, message, offer, facts, mid_task=is_mid_task(draft.state), mode=command.mode
     )
     assert decision.dispatch is not None
     return replace(
@@ -128,6 +141,7 @@ def _attempt(
     target_id: str,
     *,
     by_topic: bool,
+    refusals: int,
 ) -> Attempt:
     registry = draft.registry
     home_id = registry.home_agent_id
@@ -157,5 +171,5 @@ def _attempt(
         turn=turn,
         turn_is_lost=bool(command.turn_request_id) and turn is None,
         mid_task=turn.mid_task if turn else draft.state.open_task is not None,
-        refusals=command.refusals,
+        refusals=refusals,
     )

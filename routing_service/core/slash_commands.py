@@ -138,6 +138,10 @@ _QUOTES: Mapping[str, str] = {
 }
 
 
+COMMAND_PREFIX = "/"
+"""What every command begins with, once white space before it is gone."""
+
+
 def _commands_by_name() -> Mapping[str, SlashCommand]:
     """Index the table by every name in it. Two rows with one name are our own mistake."""
     by_name: dict[str, SlashCommand] = {}
@@ -165,7 +169,7 @@ def parse(text: str) -> ParsedCommand | None:
     one of them the word is another word.
     """
     text = text.lstrip()
-    if not text.startswith("/"):
+    if not text.startswith(COMMAND_PREFIX):
         return None
     word, rest = _split_word(text)
     name = _fold(word[1:])

@@ -1,9 +1,7 @@
-"""When a message's topic may bring it to another agent, and what it then does.
+"""When a message's topic may bring it to another agent, and what follows from a verdict.
 
-Owns: whether topic detection is asked about a message, and what follows from its opinion. Must not
-know: what detects topics, stores, protobuf, languages.
-Rule: asking and deciding look at the session in the same way, so that an opinion is of the question
-that was asked; whoever owns the session in mid-task keeps its user, however sure anybody is.
+Rule: an agent that owns the session in the middle of a task keeps its user, however sure the
+detector is.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from routing_service.core.commands import (
     RouteMessage,
     SuggestionPlan,
     TopicNote,
+    TopicOpinion,
     Verdict,
 )
 from routing_service.core.draft import Draft
@@ -27,17 +26,13 @@ from routing_service.core.handoff_rules import (
     session_owner,
 )
 from routing_service.core.registry import Agent, AgentKind, Registry
+from routing_service.core.route_lines import RouteLine
 from routing_service.core.session import SessionState
-from routing_service.core.slash_commands import parse
 from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason, TopicOutcome
-
-# The lines of Route before which topics have a say; those of the second kind find nobody active.
-_KEPT = frozenset({RouteReason.RETURNED, RouteReason.FOLLOW_UP_LOCK, RouteReason.STICKY})
-_NOBODY = frozenset({RouteReason.NO_ACTIVE_AGENT, RouteReason.DEFAULT_AGENT})
 
 
 class TopicInquiry(msgspec.Struct, frozen=True):
-    """What topic detection is asked about a message, but for the conversation so far."""
+    """What topic detection is asked about a message, apart from the conversation so far."""
 
     active_agent_id: str
     is_locked: bool
@@ -46,7 +41,7 @@ class TopicInquiry(msgspec.Struct, frozen=True):
     entitlements: tuple[str, ...]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class TopicEffect(msgspec.Struct, frozen=True):
     """What a topic did. handoff: the switch that was made. offer: the agent to suggest."""
 
     note: TopicNote
@@ -55,14 +50,12 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def may_ask(registry: Registry, command: RouteMessage) -> bool:
-    """Say whether topic detection could be asked about a message, whatever its session."""
+    """Say whether topic detection could be asked about an ordinary message, in any session."""
     return (
         registry.topics.is_on
         and command.stickiness_enabled
-        and not command.quick_reply_id
-        and not command.text.isspace()
         and bool(command.text)
-        and (command.literal_text or parse(command.text) is None)
+        and not command.text.isspace()
     )
 
 
@@ -83,26 +76,26 @@ def topic_targets(
     )
 
 
-def inquiry(draft: Draft, reason: RouteReason, *, mid_task: bool) -> TopicInquiry | TopicOutcome:
-    """Return what to ask about a message that a line of Route would take, or why not to ask.
+def inquiry(draft: Draft, line: RouteLine, *, mid_task: bool) -> TopicInquiry | TopicOutcome:
+    """Return what to ask about a message, or the reason not to ask.
 
-    draft: with all that comes before that line. reason: the line's.
+    draft: with all time-outs applied. line: of Route, the one that applies without topics.
     """
     state, topics = draft.state, draft.registry.topics
     is_locked = False
-    if reason in _NOBODY:
+    if not line.asks_topic:
+        return TopicOutcome.OTHER_RULE
+    if state.active is None:
         if state.sent_home:
             return TopicOutcome.SENT_HOME
         if topics.first_message != "auto":
             return TopicOutcome.HOME_FIRST
-    elif reason in _KEPT:
+    else:
         if mid_task and session_owner(state, draft.registry):
             return TopicOutcome.OWNED
-        is_locked = state.active is not None and state.active.locked
+        is_locked = state.active.locked
         if is_locked and topics.lock_threshold is None:
             return TopicOutcome.LOCKED
-    else:
-        return TopicOutcome.OTHER_RULE
     return TopicInquiry(
         active_agent_id=state.active_id,
         is_locked=is_locked,
@@ -112,30 +105,32 @@ def inquiry(draft: Draft, reason: RouteReason, *, mid_task: bool) -> TopicInquir
     )
 
 
-def weigh(draft: Draft, command: RouteMessage, reason: RouteReason, *, mid_task: bool) -> Outcome:
-    """Let a message's topic decide, if it is sure enough and nothing forbids it.
+def weigh(
+    draft: Draft, line: RouteLine, opinion: TopicOpinion | None, *, mid_task: bool
+) -> TopicEffect:
+    """Let a message's topic decide, if it is sure enough and no rule forbids it.
 
-    A switch is made here; an offer is only named, since it is made beside the message's dispatch.
+    line: of Route, the one that applies without topics. opinion: None = there is no detector.
+    A switch is made here; an offer is only named, since it is made with the message's dispatch.
     """
-    asked = inquiry(draft, reason, mid_task=mid_task)
+    asked = inquiry(draft, line, mid_task=mid_task)
     if isinstance(asked, TopicOutcome):
-        return Outcome(TopicNote(asked))
-    opinion = command.topic
+        return TopicEffect(TopicNote(asked))
     if opinion is not None and opinion.is_missing:
-        return Outcome(TopicNote(TopicOutcome.NO_VERDICT, opinion=opinion))
+        return TopicEffect(TopicNote(TopicOutcome.NO_VERDICT, opinion=opinion))
     if opinion is None or not opinion.ranked:
-        return Outcome(TopicNote(TopicOutcome.UNSURE, opinion=opinion))
+        return TopicEffect(TopicNote(TopicOutcome.UNSURE, opinion=opinion))
     agent_id, confidence = opinion.ranked[0]
     target = draft.registry.agent(agent_id)
     if target is None or not _is_target(draft, target):
-        return Outcome(TopicNote(TopicOutcome.UNSURE, opinion=opinion))
+        return TopicEffect(TopicNote(TopicOutcome.UNSURE, opinion=opinion))
     threshold = _threshold(draft.registry, target, is_locked=asked.is_locked)
     note = TopicNote(TopicOutcome.UNSURE, agent_id, confidence, threshold, opinion)
     if confidence < threshold or confidence <= opinion.stay:
-        return Outcome(note)
+        return TopicEffect(note)
     if any(rest.agent_id == agent_id for rest in draft.state.rests):
-        return Outcome(_noted(note, TopicOutcome.RESTING))
-    offers = reason in _KEPT and draft.registry.topics.mode_to(target) == "suggest"
+        return TopicEffect(_noted(note, TopicOutcome.RESTING))
+    offers = bool(asked.active_agent_id) and draft.registry.topics.mode_to(target) == "suggest"
     return (
         _offer(draft, note, target) if offers else _switch(draft, note, target, mid_task=mid_task)
     )
@@ -144,7 +139,7 @@ def weigh(draft: Draft, command: RouteMessage, reason: RouteReason, *, mid_task:
 def suggest(
     draft: Draft, command: RouteMessage, note: TopicNote, from_agent: str
 ) -> SuggestionPlan:
-    """Offer an agent to the user, beside the dispatch that the draft has made."""
+    """Offer an agent to the user, in addition to the dispatch that the draft has made."""
     assert note.opinion is not None
     suggestion_id = note.opinion.suggestion_id
     draft.add(
@@ -180,7 +175,7 @@ def attempt_by_topic(
 def carry_out(draft: Draft, attempt: Attempt) -> HandoffPlan:
     """Emit the events of a switch that the rules allowed."""
     if attempt.mode is not HandoffMode.INTERLUDE:
-        # An interrupted agent keeps its lock in its frame; anyone else has let go.
+        # An interrupted agent keeps its lock on the return stack; any other loses it.
         ownership.unlock(draft, "handoff")
     return ownership.hand_off(
         draft,
@@ -213,23 +208,23 @@ def _threshold(registry: Registry, target: Agent, *, is_locked: bool) -> float:
     return threshold
 
 
-def _offer(draft: Draft, note: TopicNote, target: Agent) -> Outcome:
-    # Whoever accepts does so in the middle of the task that this very message may begin.
+def _offer(draft: Draft, note: TopicNote, target: Agent) -> TopicEffect:
+    # It is accepted in the middle of the task that this very message may begin.
     verdicts = judge(attempt_by_topic(draft, target, mid_task=True))
     if not all(verdict.allowed for verdict in verdicts) or session_owner(
         draft.state, draft.registry
     ):
-        return Outcome(_noted(note, TopicOutcome.REFUSED, verdicts))
-    return Outcome(_noted(note, TopicOutcome.SUGGESTED, verdicts), offer=target.agent_id)
+        return TopicEffect(_noted(note, TopicOutcome.REFUSED, verdicts))
+    return TopicEffect(_noted(note, TopicOutcome.SUGGESTED, verdicts), offer=target.agent_id)
 
 
-def _switch(draft: Draft, note: TopicNote, target: Agent, *, mid_task: bool) -> Outcome:
+def _switch(draft: Draft, note: TopicNote, target: Agent, *, mid_task: bool) -> TopicEffect:
     attempt = attempt_by_topic(draft, target, mid_task=mid_task)
     verdicts = judge(attempt)
     if not all(verdict.allowed for verdict in verdicts):
-        return Outcome(_noted(note, TopicOutcome.REFUSED, verdicts))
+        return TopicEffect(_noted(note, TopicOutcome.REFUSED, verdicts))
     plan = carry_out(draft, attempt)
-    return Outcome(_noted(note, TopicOutcome.SWITCHED, verdicts), handoff=plan)
+    return TopicEffect(_noted(note, TopicOutcome.SWITCHED, verdicts), handoff=plan)
 
 
 def _noted(note: TopicNote, outcome: TopicOutcome, verdicts: tuple[Verdict, ...] = ()) -> TopicNote:

@@ -11,12 +11,22 @@ from functools import partial
 from typing import Final, TypeVar
 
 import tenacity
+from msgspec.structs import replace
 
 from routing_service.core.access import Access, refused
-from routing_service.core.commands import Command, Erase, Expire
-from routing_service.core.decide import Decided, decide, view
+from routing_service.core.case import open_case
+from routing_service.core.commands import (
+    Command,
+    CompleteTurn,
+    Erase,
+    Expire,
+    RouteMessage,
+    SetActiveAgent,
+)
+from routing_service.core.decide import Decided, decide, decide_case, view
 from routing_service.core.errors import RoutingError, session_erased, unknown_session
 from routing_service.core.expiry import next_due_us
+from routing_service.core.facts import NO_FACTS, facts_needed
 from routing_service.core.history import TurnRecord
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
@@ -32,7 +42,7 @@ from routing_service.sessions.calls import (
     SessionView,
 )
 from routing_service.sessions.decision_inputs import DecisionInputs
-from routing_service.sessions.dispatch_history import DispatchHistory
+from routing_service.sessions.dispatch_history import DispatchHistory, routed_message
 from routing_service.sessions.refusals import (
     audit_entry,
     check_revision,
@@ -71,6 +81,9 @@ meets the others again at once: of 400 calls by 16 callers of one session on thr
 failed with 6 attempts, none with 20. All attempts with their waits take less than two seconds."""
 
 CONFLICT_WAIT_MAX_S: Final = 0.08
+
+_BY_STICKINESS: Final = (RouteMessage, SetActiveAgent, CompleteTurn)
+"""Commands that are decided differently while a tenant's stickiness is off."""
 
 T = TypeVar("T")
 
@@ -113,14 +126,7 @@ class CommandHandler:
         self.reads = SessionReads(store, self.turns)
         self.tasks = TaskRows(store)
         self._history = DispatchHistory(self.turns, registry)
-        self._inputs = DecisionInputs(
-            store,
-            self._cache,
-            self._history,
-            self.turns,
-            stickiness_enabled=stickiness_enabled,
-            topics=topics,
-        )
+        self._inputs = DecisionInputs(store, self._cache, self._history, self.turns, topics)
 
     @property
     def registry(self) -> Registry:
@@ -275,10 +281,14 @@ class CommandHandler:
         try:
             if call.expected_revision is not None:
                 check_revision(call, state)
-            command = await self._inputs.informed(call, state, command)
-            if registry.topics.is_on or (state is not None and state.suggestion is not None):
-                command = await self._inputs.with_topic(hot, call, command, registry, now_us)
-            decided = decide(state, command, registry, now_us, session_id=call.key.session_id)
+            if isinstance(command, _BY_STICKINESS):
+                enabled = await self._stickiness_enabled(call.key.tenant)
+                if enabled is not command.stickiness_enabled:
+                    command = replace(command, stickiness_enabled=enabled)
+            case = open_case(state, command, registry, now_us, session_id=call.key.session_id)
+            needed = facts_needed(case)
+            facts = await self._inputs.find(call, hot, case, needed) if needed else NO_FACTS
+            decided = decide_case(case, facts)
         except RoutingError as error:
             return await self._refuse(hot, call, command, state, error)
         if call.dry_run:
@@ -286,7 +296,10 @@ class CommandHandler:
             base = state.revision if state else 0
             turns = await self._turns_for_reply(hot, call.key, decided)
             answer = make_answer(Made(call, decided, registry, base, turns))
-            message = await self._history.message(call.key, hot, decided.decision)
+            message = routed_message(decided.decision)
+            plan = decided.decision.dispatch
+            if message is None and plan is not None:
+                message = await self._history.message_at(call.key, hot, plan.message_revision)
             return Handled(answer, base, replayed=False, message=message, decided=decided)
         if not decided.decision.events:
             seen = await self._seen(call)
@@ -331,9 +344,9 @@ class CommandHandler:
         before, state = hot.state, decided.state
         key, decision = call.key, decided.decision
         dispatch = decision.dispatch
-        message = None
-        if dispatch is not None:
-            message = await self._history.message(key, hot, decision)
+        message = routed_message(decision)
+        if message is None and dispatch is not None:
+            message = await self._history.message_at(key, hot, dispatch.message_revision)
         tasks: tuple[TaskRow, ...] = ()
         try:
             if may_change_tasks(decision.events):
@@ -345,10 +358,18 @@ class CommandHandler:
                 await self._cache.confirm(key, before)
                 raise
             return await self._replay(hot, call, seen)
-        answer = make_answer(await self._made(hot, call, decided, registry))
         if before is not None and dispatch is not None and hot.fold is None:
             await self._cache.load_fold(key, hot)
-        append = _append(call, before, decided, registry, tasks=tasks, answer=answer)
+        turns = await self._turns_for_reply(hot, key, decided) if decision.reply else ()
+        task = state.task
+        if task is not None and task.task_id == decision.task_id:
+            status: TaskStatus | None = task.status
+        else:
+            # The session has another task by now.
+            status = await self.tasks.stored_status(key, decision.task_id)
+        made = Made(call, decided, registry, state.revision, turns, status)
+        answer = make_answer(made)
+        append = _append(made, answer, before, tasks)
         try:
             await self._store.append(append)
         except (StoreUnavailable, asyncio.CancelledError):
@@ -381,20 +402,6 @@ class CommandHandler:
             history=history,
             decided=decided,
         )
-
-    async def _made(
-        self, hot: HotSession, call: Call, decided: Decided, registry: Registry
-    ) -> Made:
-        """Return what the answer to a change is made of."""
-        decision, state = decided.decision, decided.state
-        turns = await self._turns_for_reply(hot, call.key, decided) if decision.reply else ()
-        task = state.task
-        if task is not None and task.task_id == decision.task_id:
-            status: TaskStatus | None = task.status
-        else:
-            # The session has another task by now.
-            status = await self.tasks.stored_status(call.key, decision.task_id)
-        return Made(call, decided, registry, state.revision, turns, status)
 
     async def _seen(self, call: Call) -> Change | None:
         """Return the change that an earlier call with the same request id made, if any."""
@@ -432,15 +439,10 @@ class CommandHandler:
 
 
 def _append(
-    call: Call,
-    before: SessionState | None,
-    decided: Decided,
-    registry: Registry,
-    *,
-    tasks: tuple[TaskRow, ...],
-    answer: Answer,
+    made: Made, answer: Answer, before: SessionState | None, tasks: tuple[TaskRow, ...]
 ) -> Append:
-    """Return the write of a decision."""
+    """Return the write of a decision and its answer."""
+    call, decided = made.call, made.decided
     state = decided.state
     change = Change(
         revision=state.revision,
@@ -466,5 +468,5 @@ def _append(
         # An interrupted erasure finds the session by its user when it is called again.
         user_id=before.owner if before and state.erased else state.owner,
         tasks=tasks,
-        due_us=next_due_us(state, registry),
+        due_us=next_due_us(state, made.registry),
     )

@@ -97,18 +97,6 @@ class DispatchHistory:
                 )
         return message, history
 
-    async def message(
-        self, key: SessionKey, hot: HotSession, decision: Decision
-    ) -> ev.MessageRouted | None:
-        """Return the message that a dispatch is about: a new one, or the one it goes on with."""
-        for event in decision.events:
-            if isinstance(event, ev.MessageRouted):
-                return event
-        dispatch = decision.dispatch
-        if dispatch is None or not dispatch.message_revision:
-            return None
-        return await self.message_at(key, hot, dispatch.message_revision)
-
     async def message_at(
         self, key: SessionKey, hot: HotSession, revision: int
     ) -> ev.MessageRouted | None:
@@ -134,6 +122,14 @@ class DispatchHistory:
         return _within_bytes(
             await self._turns.as_of(key, revision, count, is_shown, must_find=locked)
         )
+
+
+def routed_message(decision: Decision) -> ev.MessageRouted | None:
+    """Return the user's message that a decision dispatches for the first time."""
+    for event in decision.events:
+        if isinstance(event, ev.MessageRouted):
+            return event
+    return None
 
 
 def history_count(call: Call, *, locked: bool) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from routing_service.core import events as ev
-from routing_service.core.commands import KnownTurn
+from routing_service.core.facts import KnownTurn
 from routing_service.core.history import HistoryFold, TurnRecord, changed
 from routing_service.core.turn_ids import revision_of_child
 from routing_service.core.vocabulary import Initiator

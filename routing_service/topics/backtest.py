@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from routing_service.core import events as ev
+from routing_service.core.case import open_case
 from routing_service.core.commands import RouteMessage
+from routing_service.core.facts import topic_asked
 from routing_service.core.history import HistoryFold
 from routing_service.core.registry import Registry, Topics
-from routing_service.core.route_message import topic_inquiry
 from routing_service.core.session import SessionState, apply_change
 from routing_service.core.vocabulary import HandoffMode, Initiator, OutcomeKind, RouteReason
 from routing_service.storage.event_codec import BLANK_EVENTS, StoredEvents, decode_change
@@ -230,12 +231,9 @@ class _SessionReview:
                 literal_text=True,
                 stickiness_enabled=event.reason is not RouteReason.STICKINESS_DISABLED,
             )
-            asked = topic_inquiry(
-                self.state,
-                command,
-                self.registry,
-                change.time_us,
-                session_id=self.key.session_id,
+            session_id = self.key.session_id
+            asked = topic_asked(
+                open_case(self.state, command, self.registry, change.time_us, session_id=session_id)
             )
             if asked is None:
                 continue

@@ -16,7 +16,6 @@ from routing_service.core.commands import (
     Complete,
     CompleteTurn,
     Decision,
-    KnownTurn,
     Outcome,
     Proceed,
     ResumeTask,
@@ -26,6 +25,17 @@ from routing_service.core.commands import (
 )
 from routing_service.core.decide import decide, view
 from routing_service.core.events import Profile
+from routing_service.core.facts import (
+    NO_FACTS,
+    Facts,
+    KnownTurn,
+    OfferedMessage,
+    PastTurn,
+    PlainAnswer,
+    RefusedHandoffs,
+    StoredTaskStatus,
+    TopicVerdict,
+)
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import SECOND_US, Agent, AgentKind, Registry
 from routing_service.core.session import SessionState
@@ -158,15 +168,19 @@ class Conversation:
                 new_task_id=self.fresh_id(),
                 items=items,
                 task_id=task_id,
-                known_task_status=known_task_status,
                 profile=Profile(channel=channel, entitlements=entitlements),
                 task_expire_us=None if expire_s is None else self.now_us + int(expire_s * 1e6),
                 literal_text=literal_text,
                 stickiness_enabled=self.stickiness,
-                topic=topic,
-                says_yes=says_yes,
-                offered=self.offered,
-            )
+            ),
+            Facts(
+                {
+                    StoredTaskStatus: known_task_status,
+                    TopicVerdict: topic,
+                    PlainAnswer: says_yes,
+                    OfferedMessage: self.offered,
+                }
+            ),
         )
 
     @property
@@ -187,8 +201,8 @@ class Conversation:
                 new_task_id=self.fresh_id(),
                 stickiness_enabled=self.stickiness,
                 quick_reply_id=option_id,
-                offered=self.offered,
-            )
+            ),
+            Facts({OfferedMessage: self.offered}),
         )
 
     def answers(
@@ -215,10 +229,14 @@ class Conversation:
                 child_seed=self.fresh_id(),
                 text=text,
                 parse_markers=parse_markers,
-                known_turn=None if turn else self.known.get(request),
-                refusals=self.refusals.get(request, 0),
                 stickiness_enabled=self.stickiness,
-            )
+            ),
+            Facts(
+                {
+                    PastTurn: None if turn else self.known.get(request),
+                    RefusedHandoffs: self.refusals.get(request, 0),
+                }
+            ),
         )
 
     def hands_to(
@@ -239,18 +257,22 @@ class Conversation:
                 request_id=self.fresh_id(),
                 agent_id=agent_id,
                 turn_request_id=turn,
-                turn_known=turn in self.known,
-                refusals=self.refusals.get(turn, 0),
                 initiator=initiator,
                 from_agent_id=by,
                 mode=mode,
                 profile=Profile(channel=channel, entitlements=entitlements),
                 stickiness_enabled=self.stickiness,
                 suggestion_id=suggestion_id,
-                offered=self.offered,
                 new_task_id=self.fresh_id(),
                 child_seed=self.fresh_id(),
-            )
+            ),
+            Facts(
+                {
+                    PastTurn: self.known.get(turn),
+                    RefusedHandoffs: self.refusals.get(turn, 0),
+                    OfferedMessage: self.offered,
+                }
+            ),
         )
 
     def clears(self, scope: ClearScope = ClearScope.ACTIVE_AGENT) -> Decision:
@@ -274,8 +296,8 @@ class Conversation:
                 task_id=task_id or (task.task_id if task else self.fresh_id()),
                 decision=decision,
                 child_seed=self.fresh_id(),
-                known_task_status=known_task_status,
-            )
+            ),
+            Facts({StoredTaskStatus: known_task_status}),
         )
 
     def with_agent(self, agent_id: str) -> Conversation:
@@ -285,15 +307,22 @@ class Conversation:
         self.answers()
         return self
 
-    def do(self, command: Command) -> Decision:
+    def do(self, command: Command, facts: Facts = NO_FACTS) -> Decision:
         """Decide a command, check what never happens, and go on from there."""
         try:
-            decided = decide(self.state, command, self.registry, self.now_us, session_id=SESSION_ID)
+            decided = decide(
+                self.state,
+                command,
+                self.registry,
+                self.now_us,
+                session_id=SESSION_ID,
+                facts=facts,
+            )
         except HandoffRefused:
             turn = getattr(command, "turn_request_id", "") or command.request_id
             self.refusals[turn] = self.refusals.get(turn, 0) + 1
             raise
-        check_change(self.state, command, decided, self.registry)
+        check_change(self.state, command, decided, self.registry, facts)
         check_offer(command, decided, self.registry)
         self.state = decided.state
         self.last = decision = decided.decision

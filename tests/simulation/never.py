@@ -19,8 +19,10 @@ from routing_service.core.commands import (
     ResumeTask,
     RouteMessage,
     SetActiveAgent,
+    TopicOpinion,
 )
 from routing_service.core.decide import Decided, decide
+from routing_service.core.facts import NO_FACTS, Facts, OfferedMessage, TopicVerdict
 from routing_service.core.registry import Registry
 from routing_service.core.session import (
     SUGGESTION_REST_MESSAGES,
@@ -41,7 +43,11 @@ PATH_HOPS_BEYOND_LIMIT = 1
 
 
 def check_change(
-    before: SessionState | None, command: Command, decided: Decided, registry: Registry
+    before: SessionState | None,
+    command: Command,
+    decided: Decided,
+    registry: Registry,
+    facts: Facts = NO_FACTS,
 ) -> None:
     """Assert every invariant of one accepted command."""
     state, events = decided.state, decided.decision.events
@@ -63,7 +69,7 @@ def check_change(
     _check_locks(before, state, events)
     _check_dispatch(command, decided, registry)
     _check_turns(before, state, events, registry)
-    _check_topics(before, command, decided, registry)
+    _check_topics(before, command, facts.of(TopicVerdict), decided, registry)
     match command:
         case CompleteTurn():
             _check_answer(before, command, decided)
@@ -340,7 +346,11 @@ def _check_message(before: SessionState | None, command: RouteMessage, decided: 
 
 
 def _check_topics(
-    before: SessionState | None, command: Command, decided: Decided, registry: Registry
+    before: SessionState | None,
+    command: Command,
+    topic: TopicOpinion | None,
+    decided: Decided,
+    registry: Registry,
 ) -> None:
     """Topics move nobody away from an owner, offers end with ownership, and who declined rests."""
     state, events = decided.state, decided.decision.events
@@ -357,11 +367,11 @@ def _check_topics(
         assert decided.decision.dispatch is not None
         assert decided.decision.dispatch.reason is RouteReason.TOPIC_SWITCH
         (handoff,) = switched
-        _check_sure(before, command, handoff.to_agent, events, registry)
+        _check_sure(before, topic, handoff.to_agent, events, registry)
     if offered:
         assert isinstance(command, RouteMessage)
         assert state.suggestion is not None
-        _check_sure(before, command, state.suggestion.agent_id, events, registry)
+        _check_sure(before, topic, state.suggestion.agent_id, events, registry)
     if state.suggestion is not None and not offered:
         assert before is not None
         assert state.suggestion == before.suggestion
@@ -374,16 +384,16 @@ def _check_topics(
 
 def _check_sure(
     before: SessionState | None,
-    command: RouteMessage,
+    topic: TopicOpinion | None,
     agent_id: str,
     events: tuple[ev.Event, ...],
     registry: Registry,
 ) -> None:
-    assert command.topic is not None, "a topic that nobody detected"
-    confidence = dict(command.topic.ranked)[agent_id]
+    assert topic is not None, "a topic that nobody detected"
+    confidence = dict(topic.ranked)[agent_id]
     topics, agent = registry.topics, registry.agents[agent_id]
     assert confidence >= (topics.threshold if (own := agent.topics.threshold) is None else own)
-    assert confidence > command.topic.stay
+    assert confidence > topic.stay
     if before is None:
         return
     assert agent_id not in {rest.agent_id for rest in before.rests}, "declined, and brought up"
@@ -425,13 +435,11 @@ def check_offer(command: Command, decided: Decided, registry: Registry) -> None:
         "",
         offer.suggestion_id,
         quick_reply_id=offer.suggestion_id,
-        offered=message,
     )
     by_handoff = SetActiveAgent(
         offer.suggestion_id,
         offer.agent_id,
         suggestion_id=offer.suggestion_id,
-        offered=message,
         new_task_id=offer.suggestion_id,
         child_seed=offer.suggestion_id,
     )
@@ -442,6 +450,7 @@ def check_offer(command: Command, decided: Decided, registry: Registry) -> None:
             registry,
             decided.now_us,
             session_id=decided.state.session_id,
+            facts=Facts({OfferedMessage: message}),
         )
         check_change(decided.state, accepting, accepted, registry)
         dispatch = accepted.decision.dispatch

@@ -34,6 +34,13 @@ from routing_service.core.commands import (
 from routing_service.core.decide import decide
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.events import MessageRouted
+from routing_service.core.facts import (
+    NO_FACTS,
+    Facts,
+    OfferedMessage,
+    PlainAnswer,
+    TopicVerdict,
+)
 from routing_service.core.registry import (
     SECOND_US,
     Agent,
@@ -93,9 +100,11 @@ TOPICAL = registry_of(
     topics=Topics("auto", threshold=0.8, lock_threshold=0.9, first_message="auto"),
 )
 
-# A letter of the alphabet: what it is called, and the command it is in a state, if it is one.
+# A letter of the alphabet: its name, and the command that it is in a state, if it is one; with the
+# facts that are found for it, if there are any.
 Ids = Callable[[], str]
-Letter = tuple[str, Callable[[SessionState, Ids], Command | None]]
+Told = tuple[Command, Facts]
+Letter = tuple[str, Callable[[SessionState, Ids], Command | Told | None]]
 
 
 def route(text: str) -> Letter:
@@ -114,9 +123,9 @@ def route_while_off(text: str) -> Letter:
 def about(agent_id: str, confidence: float = 0.95) -> Letter:
     """A user's message that topic detection takes to be for an agent."""
 
-    def command(_state: SessionState, ids: Ids) -> Command:
+    def command(_state: SessionState, ids: Ids) -> Told:
         topic = TopicOpinion(((agent_id, confidence),), 1 - confidence, "test-1", ids())
-        return RouteMessage(ids(), "hello", ids(), topic=topic)
+        return RouteMessage(ids(), "hello", ids()), Facts({TopicVerdict: topic})
 
     return f"user: about {agent_id}, {confidence}", command
 
@@ -124,16 +133,18 @@ def about(agent_id: str, confidence: float = 0.95) -> Letter:
 def press(what: str) -> Letter:
     """A user's answer to the open offer: by a button, or a plain yes."""
 
-    def command(state: SessionState, ids: Ids) -> Command | None:
+    def command(state: SessionState, ids: Ids) -> Told | None:
         offer = state.suggestion
         if offer is None:
             return None
         message = MessageRouted(ids(), ids(), "", RouteReason.STICKY, text="what it was about")
         if what == "yes":
-            return RouteMessage(ids(), "yes", ids(), says_yes=True, offered=message)
+            facts = Facts({PlainAnswer: True, OfferedMessage: message})
+            return RouteMessage(ids(), "yes", ids()), facts
         accepts = what == "accept"
         option = offer.suggestion_id if accepts else stay_option_id(offer.suggestion_id)
-        return RouteMessage(ids(), "", ids(), quick_reply_id=option, offered=message)
+        facts = Facts({OfferedMessage: message})
+        return RouteMessage(ids(), "", ids(), quick_reply_id=option), facts
 
     return f"user presses {what}", command
 
@@ -393,14 +404,15 @@ class Search:
                 yield _wait_name(wait_us), state, now_us + wait_us
         for name, make in self.letters:
             # A command that needs a session is tried on a session that nobody has talked in too.
-            command = make(state or _NOBODY, self._id)
-            if command is None:
+            made = make(state or _NOBODY, self._id)
+            if made is None:
                 continue
+            command, facts = made if isinstance(made, tuple) else (made, NO_FACTS)
             self.steps += 1
             # Commands are a second apart, so that their order can be told.
             then_us = now_us + SECOND_US
             try:
-                after = self._step(state, command, then_us)
+                after = self._step(state, command, facts, then_us)
             except AssertionError as error:
                 error.add_note("after: " + " | ".join((*trail, name)))
                 raise
@@ -408,14 +420,16 @@ class Search:
                 yield name, after, then_us
 
     def _step(
-        self, state: SessionState | None, command: Command, now_us: int
+        self, state: SessionState | None, command: Command, facts: Facts, now_us: int
     ) -> SessionState | None:
         try:
-            decided = decide(state, command, self.registry, now_us, session_id=SESSION_ID)
+            decided = decide(
+                state, command, self.registry, now_us, session_id=SESSION_ID, facts=facts
+            )
         except RoutingError as error:
             self.refusals[error.reason] = self.refusals.get(error.reason, 0) + 1
             return None
-        check_change(state, command, decided, self.registry)
+        check_change(state, command, decided, self.registry, facts)
         check_offer(command, decided, self.registry)
         return decided.state
 

@@ -41,6 +41,13 @@ from routing_service.core.events import (
     TurnCompleted,
 )
 from routing_service.core.expiry import next_due_us
+from routing_service.core.facts import (
+    Facts,
+    OfferedMessage,
+    PlainAnswer,
+    StoredTaskStatus,
+    TopicVerdict,
+)
 from routing_service.core.history import HistoryFold
 from routing_service.core.registry import SECOND_US, Registry
 from routing_service.core.session import SessionState, apply_change
@@ -191,18 +198,24 @@ class Actors:
             text=step.text,
             new_task_id=chat.fresh_id(),
             task_id=task_id,
-            known_task_status=known_status,
             profile=Profile(channel=step.channel, entitlements=step.entitlements),
             task_expire_us=_after(chat, step.expire_s),
             literal_text=step.literal_text,
             stickiness_enabled=chat.stickiness,
-            topic=step.about and opinion_of(step.about, chat.fresh_id()),
-            says_yes={"yes": True, "no": False}.get(step.answers_offer),
-            offered=chat.offered,
+        )
+        facts = Facts(
+            {
+                StoredTaskStatus: known_status,
+                TopicVerdict: step.about and opinion_of(step.about, chat.fresh_id()),
+                PlainAnswer: {"yes": True, "no": False}.get(step.answers_offer),
+                OfferedMessage: chat.offered,
+            }
         )
         before = chat.state
-        decision = chat.do(command)
-        again = decide(before, command, chat.registry, chat.now_us, session_id=SESSION_ID)
+        decision = chat.do(command, facts)
+        again = decide(
+            before, command, chat.registry, chat.now_us, session_id=SESSION_ID, facts=facts
+        )
         assert again.decision == decision, "the same arguments gave another decision"
         accepted = any(isinstance(e, SwitchAnswered) and e.accepted for e in decision.events)
         if decision.reply is None and before is not None and not accepted:
@@ -506,11 +519,10 @@ def test_topic_does_what_the_rules_say(tape, waited_s):
     with told(registry, state, about):
         reference = Reference(state, registry, now_us)
         expected = reference.expects(stickiness=True)
-        command = RouteMessage(
-            uuid7(99), "hello", uuid7(98), topic=about and opinion_of(about, uuid7(97))
-        )
-        decided = decide(state, command, registry, now_us, session_id=SESSION_ID)
-        check_change(state, command, decided, registry)
+        command = RouteMessage(uuid7(99), "hello", uuid7(98))
+        facts = Facts({TopicVerdict: about and opinion_of(about, uuid7(97))})
+        decided = decide(state, command, registry, now_us, session_id=SESSION_ID, facts=facts)
+        check_change(state, command, decided, registry, facts)
         check_offer(command, decided, registry)
         check_topic(reference, expected, about, decided.decision, stickiness=True)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from routing_service.core import events as ev
+from routing_service.core.case import open_case
 from routing_service.core.commands import Complete, FollowUp, Proceed, RouteMessage, TopicOpinion
 from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.facts import Facts, TopicVerdict, facts_needed, topic_asked
 from routing_service.core.registry import Agent, AgentTopics, OnComplete, Topics
-from routing_service.core.route_message import topic_inquiry
 from routing_service.core.session import SUGGESTION_REST_MESSAGES
 from routing_service.core.suggestions import stay_option_id
 from routing_service.core.vocabulary import (
@@ -269,7 +270,10 @@ def test_lines_of_route_before_topics_decide():
 def inquiry(chat: Conversation, text: str = "x", **fields: object):
     """Return what topic detection would be asked about a message."""
     command = RouteMessage(uuid7(900), text, uuid7(901), **fields)  # type: ignore[arg-type]
-    return topic_inquiry(chat.state, command, chat.registry, chat.now_us, session_id=SESSION_ID)
+    case = open_case(chat.state, command, chat.registry, chat.now_us, session_id=SESSION_ID)
+    asked = [fact.asked for fact in facts_needed(case) if isinstance(fact, TopicVerdict)]
+    assert asked == ([] if topic_asked(case) is None else [topic_asked(case)])
+    return asked[0] if asked else None
 
 
 def test_nothing_is_asked_where_nothing_could_follow():
@@ -510,5 +514,6 @@ def test_verdict_for_an_agent_that_a_reload_took_away_is_none():
     """An opinion may be of the registry before."""
     chat = talk().with_agent("vat")
     opinion = TopicOpinion((("gone", 0.99),), 0.0, "test-1", uuid7(902))
-    decision = chat.do(RouteMessage(uuid7(900), "x", uuid7(901), topic=opinion))
+    message = RouteMessage(uuid7(900), "x", uuid7(901))
+    decision = chat.do(message, Facts({TopicVerdict: opinion}))
     assert decision.dispatch.agent_id == "vat"

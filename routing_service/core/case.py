@@ -1,0 +1,107 @@
+"""A command as it meets its session, before it is decided.
+
+Rule: what happens before any decision (the user is noted, time-outs apply) happens here, once.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing_service.core import ownership
+from routing_service.core.commands import (
+    ClearActiveAgent,
+    Command,
+    CompleteTurn,
+    Erase,
+    Expire,
+    ResumeTask,
+    RouteMessage,
+)
+from routing_service.core.draft import Draft
+from routing_service.core.errors import session_erased, unknown_session
+from routing_service.core.registry import Registry
+from routing_service.core.route_lines import Arrival, RouteLine, choose_line
+from routing_service.core.session import OpenTurn, SessionState
+from routing_service.core.slash_commands import COMMAND_PREFIX, ParsedCommand, parse
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One command and the draft of its change.
+
+    is_new: the session begins with it. The rest is about messages (Route). mid_task: see
+    is_mid_task(). parsed: the command in the text. line, agent_id: of Route, for ordinary text that
+    topic detection does not send elsewhere; None, "" for a command and for an answer to a
+    suggestion. blocked_by: the open turn because of which this registry refuses the message.
+    """
+
+    draft: Draft
+    command: Command
+    is_new: bool
+    mid_task: bool = False
+    parsed: ParsedCommand | None = None
+    line: RouteLine | None = None
+    agent_id: str = ""
+    blocked_by: OpenTurn | None = None
+
+
+_OF_A_SESSION = (ClearActiveAgent, CompleteTurn, ResumeTask)
+"""Commands that no session can begin with."""
+
+
+def open_case(
+    state: SessionState | None,
+    command: Command,
+    registry: Registry,
+    now_us: int,
+    *,
+    session_id: str,
+) -> Case:
+    """Bring a command before a session. Pure.
+
+    state: None for a session without any change. now_us: microseconds since 1970; if the clock is
+    behind the session's last change, that change's time counts.
+    Raises RoutingError SESSION_ERASED, UNKNOWN_SESSION.
+    """
+    if state is None:
+        if isinstance(command, _OF_A_SESSION):
+            raise unknown_session(session_id)
+    elif state.erased and not isinstance(command, Expire | Erase):
+        raise session_erased(session_id)
+    draft = Draft(state, session_id, registry, now_us)
+    is_new = state is None
+    if isinstance(command, RouteMessage):
+        return _receive(draft, command, is_new=is_new)
+    return Case(draft, command, is_new)
+
+
+def is_mid_task(state: SessionState) -> bool:
+    """Say whether a message would come in the middle of a task.
+
+    A task that only a command opened has had no message yet, so no message is in the middle of it.
+    """
+    return state.open_task is not None and bool(state.newest_turn)
+
+
+def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
+    """Note the user, apply time-outs, and find the line of Route."""
+    ownership.meet_user(draft, command.profile, is_new=is_new)
+    ownership.expire_turns(draft)
+    mid_task = is_mid_task(draft.state)
+    if command.quick_reply_id:
+        ownership.expire_ownership(draft)
+        return Case(draft, command, is_new, mid_task)
+    # Most messages have no slash anywhere; to see that is cheaper than to parse them.
+    may_be_command = COMMAND_PREFIX in command.text and not command.literal_text
+    parsed = parse(command.text) if may_be_command else None
+    if parsed is not None:
+        # Commands see the lock and the active agent before their time-outs: /supervisor ends them
+        # anyway, and /status only shows what would expire.
+        return Case(draft, command, is_new, mid_task, parsed)
+    blocked_by = None
+    # While an approval is pending no turn can move anything, so none is in the way.
+    if draft.registry.double_text_rejects and draft.state.paused is None:
+        blocked_by = draft.state.live_turn
+    expired = ownership.expire_ownership(draft)
+    arrival = Arrival(draft, draft.state, command.stickiness_enabled, expired)
+    line = choose_line(arrival)
+    return Case(draft, command, is_new, mid_task, None, line, line.agent(arrival), blocked_by)

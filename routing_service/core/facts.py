@@ -1,0 +1,218 @@
+"""Facts from outside a session's state that a decision may need, and which command needs which.
+
+Rule: a fact is asked for by value and fetched by whoever carries the command (sessions has one
+resolver per class); a decision only reads what was found. Nothing is asked for that cannot count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from routing_service.core.case import Case
+from routing_service.core.commands import (
+    ClearActiveAgent,
+    CompleteTurn,
+    Erase,
+    Expire,
+    HandOff,
+    ResumeTask,
+    RouteMessage,
+    SetActiveAgent,
+    TopicOpinion,
+)
+from routing_service.core.events import MessageRouted
+from routing_service.core.suggestions import takes_plain_answers
+from routing_service.core.topic_switch import TopicInquiry, inquiry, may_ask
+from routing_service.core.turn_ids import revision_of_child
+
+T = TypeVar("T")
+
+
+class KnownTurn(msgspec.Struct, frozen=True):
+    """A request that was dispatched in this session to holder and is no longer open."""
+
+    root_request_id: str
+    task_id: str
+    holder: str
+
+
+class Fact(msgspec.Struct, Generic[T], frozen=True):
+    """One question to the outside. unasked: the answer that counts if it was not asked."""
+
+    unasked: ClassVar[Any] = None
+
+
+class IsServiceRequest(Fact[bool], frozen=True):
+    """Whether the service itself made this request id, for a handoff or resumption here."""
+
+    unasked: ClassVar[bool] = False
+    request_id: str
+
+
+class StoredTaskStatus(Fact[str], frozen=True):
+    """The status of a task that is not the session's latest; "" if it does not exist.
+
+    The resolver refuses a task of another session.
+    """
+
+    unasked: ClassVar[str] = ""
+    task_id: str
+
+
+class PastTurn(Fact[KnownTurn | None], frozen=True):
+    """The turn of a request that is not open; None if it was never dispatched here."""
+
+    request_id: str
+
+
+class WasAsked(Fact[bool], frozen=True):
+    """Whether this agent was ever given the request, although it is not its holder now."""
+
+    unasked: ClassVar[bool] = False
+    request_id: str
+    agent_id: str
+
+
+class RefusedHandoffs(Fact[int], frozen=True):
+    """The number of handoffs that were refused before in the turn of a request."""
+
+    unasked: ClassVar[int] = 0
+    request_id: str
+
+
+class ConsultQuestion(Fact[str], frozen=True):
+    """What the agent of a consult was asked."""
+
+    unasked: ClassVar[str] = ""
+    request_id: str
+
+
+class PlainAnswer(Fact[bool | None], frozen=True):
+    """Whether this text is a plain yes or no in the user's language. None = neither."""
+
+    text: str
+    locale: str
+
+
+class OfferedMessage(Fact[MessageRouted | None], frozen=True):
+    """The message that the open suggestion is about, which a change holds."""
+
+    message_revision: int
+
+
+class TopicVerdict(Fact[TopicOpinion | None], frozen=True):
+    """For which agent this message is. None = there is no detector, or no agent to choose."""
+
+    asked: TopicInquiry
+    text: str
+
+
+class Facts(dict[type[Fact[Any]], Any]):
+    """The facts that were found for one decision, at most one of each class."""
+
+    def of(self, kind: type[Fact[T]]) -> T:
+        """Return the answer to a question, or what counts if it was not asked."""
+        answer: T = self.get(kind, kind.unasked)
+        return answer
+
+
+NO_FACTS = Facts()
+
+
+def facts_needed(case: Case, found: Facts = NO_FACTS) -> list[Fact[Any]]:
+    """Return the facts that a case still needs, given those that were found.
+
+    Ask again with the answers until nothing is returned: some questions follow from an answer.
+    """
+    command = case.command
+    needed = _NEEDS[type(command)](case, command, found)
+    return [fact for fact in needed if type(fact) not in found] if needed else needed
+
+
+def topic_asked(case: Case) -> TopicInquiry | None:
+    """Return what topic detection is to be asked about a message; None for nothing."""
+    command, line = case.command, case.line
+    if line is None or not isinstance(command, RouteMessage):
+        return None
+    if not may_ask(case.draft.registry, command):
+        return None
+    asked = inquiry(case.draft, line, mid_task=case.mid_task)
+    return asked if isinstance(asked, TopicInquiry) else None
+
+
+def _needs_of_message(case: Case, command: RouteMessage, found: Facts) -> list[Fact[Any]]:
+    before = case.draft.before
+    needed: list[Fact[Any]] = []
+    # A caller's own id names, read as one of the service's, a revision far beyond the last.
+    if revision_of_child(command.request_id) <= before.revision:
+        needed.append(IsServiceRequest(command.request_id))
+    if command.task_id and (before.task is None or before.task.task_id != command.task_id):
+        needed.append(StoredTaskStatus(command.task_id))
+    offer = before.suggestion
+    if offer is not None:
+        accepts = bool(command.quick_reply_id)
+        if not accepts and not command.items and takes_plain_answers(before):
+            if PlainAnswer not in found:
+                return [*needed, PlainAnswer(command.text, before.locale)]
+            accepts = found.of(PlainAnswer) is True
+        if accepts:
+            return [*needed, OfferedMessage(offer.message_revision)]
+    if case.draft.registry.topics.is_on:
+        asked = topic_asked(case)
+        if asked is not None:
+            needed.append(TopicVerdict(asked, command.text))
+    return needed
+
+
+def _needs_of_answer(case: Case, command: CompleteTurn, _: Facts) -> list[Fact[Any]]:
+    request_id = command.request_id
+    turn = case.draft.before.find_turn(request_id)
+    needed: list[Fact[Any]] = []
+    if turn is None:
+        needed.append(PastTurn(request_id))
+    elif turn.asker:
+        needed.append(ConsultQuestion(request_id))
+    if turn is None or turn.holder != command.agent_id:
+        needed.append(WasAsked(request_id, command.agent_id))
+    # A marker is a handoff too, and begins with a bracket.
+    if isinstance(command.outcome, HandOff) or "[" in command.text:
+        needed.append(RefusedHandoffs(request_id))
+    return needed
+
+
+def _needs_of_handoff(case: Case, command: SetActiveAgent, _: Facts) -> list[Fact[Any]]:
+    before = case.draft.before
+    needed: list[Fact[Any]] = []
+    turn_id = command.turn_request_id
+    if turn_id:
+        needed.append(RefusedHandoffs(turn_id))
+        if before.find_turn(turn_id) is None:
+            needed.append(PastTurn(turn_id))
+    if command.suggestion_id and before.suggestion is not None:
+        needed.append(OfferedMessage(before.suggestion.message_revision))
+    return needed
+
+
+def _needs_of_resumption(case: Case, command: ResumeTask, _: Facts) -> list[Fact[Any]]:
+    task = case.draft.before.task
+    if task is not None and task.task_id == command.task_id:
+        return []
+    return [StoredTaskStatus(command.task_id)]
+
+
+def _needs_nothing(_case: Case, _command: Any, _found: Facts) -> list[Fact[Any]]:
+    return []
+
+
+_NEEDS: dict[type, Callable[[Case, Any, Facts], list[Fact[Any]]]] = {
+    RouteMessage: _needs_of_message,
+    CompleteTurn: _needs_of_answer,
+    SetActiveAgent: _needs_of_handoff,
+    ResumeTask: _needs_of_resumption,
+    ClearActiveAgent: _needs_nothing,
+    Expire: _needs_nothing,
+    Erase: _needs_nothing,
+}
