@@ -86,14 +86,16 @@ format: $(INSTALLED) ## format, and mend what ruff can mend by itself
 	$(BIN)/ruff format .
 
 .PHONY: protos
-protos: $(INSTALLED) ## generate from protos/: messages and stubs, and the clients' error classes
+protos: $(INSTALLED) ## generate what is generated of the clients: messages, errors, blocking calls
 	@$(BIN)/python scripts/make_protos.py
 	@$(BIN)/python scripts/make_errors.py
+	@$(BIN)/python scripts/make_sync.py
 
 .PHONY: protos-check
 protos-check: $(INSTALLED) ## check that the generated code is what protos/ generates
 	@$(BIN)/python scripts/make_protos.py --check
 	@$(BIN)/python scripts/make_errors.py --check
+	@$(BIN)/python scripts/make_sync.py --check
 
 .PHONY: stubs
 stubs: $(INSTALLED) ## generate the contract's code for the other clients; needs their toolchains

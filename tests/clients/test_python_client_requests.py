@@ -15,7 +15,9 @@ import grpc.aio
 import pytest
 
 import agent_routing
-from agent_routing import content, outcomes, plain_values, request_messages
+from agent_routing import content, outcomes, plain_values
+from agent_routing.aio_stream import AsyncRouteStream
+from agent_routing.client_stream import RouteStream
 from agent_routing.v1 import routing_service_pb2
 from agent_routing.v1.agent_pb2 import Agent
 from agent_routing.v1.clear_scope_pb2 import CLEAR_SCOPE_SESSION
@@ -64,8 +66,16 @@ def test_a_watch_has_every_field_in_both_clients():
         assert parameters == fields | {"self", "away_timeout"}
 
 
-def test_both_clients_have_the_same_methods_with_the_same_arguments():
-    """Whoever moves to asyncio changes nothing but the word await."""
+@pytest.mark.parametrize(
+    ("blocking", "asyncio"),
+    [
+        (agent_routing.Client, agent_routing.AsyncClient),
+        (agent_routing.Admin, agent_routing.AsyncAdmin),
+        (RouteStream, AsyncRouteStream),
+    ],
+)
+def test_both_clients_have_the_same_methods_with_the_same_arguments(blocking, asyncio):
+    """A program that moves to asyncio only adds the word await."""
 
     def methods(kind):
         return {
@@ -73,11 +83,12 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments():
                 (each.name, each.kind, each.default)
                 for each in inspect.signature(method).parameters.values()
             ]
-            for name, method in vars(kind).items()
+            for name, method in inspect.getmembers(kind, inspect.isfunction)
             if not name.startswith("_") and name != "close"
         }
 
-    assert methods(agent_routing.Client) == methods(agent_routing.AsyncClient)
+    assert "route" in methods(blocking)
+    assert methods(blocking) == methods(asyncio)
 
 
 def test_every_public_name_is_there_and_none_else():
@@ -530,11 +541,13 @@ os.wait()
     assert child("made") == "answered\n"
 
 
-def test_markers_are_left_to_the_registry_unless_said():
-    """A client that always said False would switch them off for every agent."""
-    given = {"text": "[HANDOFF_TO:vat]", "user_id": "", "items": (), "steps": ()}
+async def test_markers_are_left_to_the_registry_unless_said(service, connect):
+    """A client that always sent False would disable them for every agent."""
+    client = connect()
     for said, present in ((None, False), (False, True), (True, True)):
-        request = request_messages.complete_turn(
-            "chat-1", REQUEST_ID, "vat", outcomes.proceed(), parse_markers=said, **given
+        await client.complete_turn(
+            "chat-1", REQUEST_ID, "vat", outcomes.proceed(), text="hello", parse_markers=said
         )
+        request = service.received[-1].request
         assert request.HasField("parse_markers") is present
+        assert request.parse_markers is bool(said)

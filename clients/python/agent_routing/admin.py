@@ -1,8 +1,7 @@
-"""The client for threads, of those who run the service.
+# Generated from admin_aio.py by scripts/make_sync.py. Do not edit.
+"""The calls of AdminService that a client may need: one method for each RPC.
 
-Owns: one method for each RPC of AdminService that a client may need. Must not know: how a call is
-made and repeated (Client does that). Rule: as Client's: a method builds its request, calls, and
-returns the generated response.
+A method builds its request, makes the call, and returns the generated response.
 """
 
 from __future__ import annotations
@@ -13,36 +12,39 @@ from datetime import datetime
 
 import grpc
 
-from agent_routing import admin_messages
 from agent_routing.calls import CallInfo
 from agent_routing.client import Client
 from agent_routing.log_watching import LogWatch
-from agent_routing.plain_values import Seconds, positive_seconds
-from agent_routing.request_messages import TaskStatusName
+from agent_routing.plain_values import (
+    Seconds,
+    TaskStatusName,
+    duration,
+    enum_value,
+    positive_seconds,
+    timestamp,
+)
 from agent_routing.status_details import routing_error
 from agent_routing.v1 import admin_service_pb2 as pb
-from agent_routing.v1.admin_service_pb2_grpc import AdminServiceStub
+from agent_routing.v1 import admin_service_pb2_grpc as stubs
+from agent_routing.v1.task_pb2 import TaskStatus
 from agent_routing.watching import AWAY_S_DEFAULT
 
 EXPORT_S_MAX = 600.0
-"""How long the export of one user may take: it reads every session of theirs."""
+"""How long the export of one user may take: it reads all of the user's sessions."""
 
 
 class Admin(Client):
-    """A Client that may also do what needs the scope admin.
+    """A client that can also make the calls that need the scope admin.
 
-    with agent_routing.Admin("127.0.0.1:50051") as admin:
-        print(admin.routing_stats().supervisor_calls_saved_share)
-
-    Made as a Client is, and what holds for its methods holds for these.
+    Its constructor and its rules for arguments, times, errors and retries are the base class's.
     """
 
-    def _admin(self) -> AdminServiceStub:
-        """Return the stub of AdminService, on the same channel as everything else."""
+    def _admin(self) -> stubs.AdminServiceStub:
+        """Return the stub of AdminService, on the client's channel."""
         self._open()
         channel = self._given_channel or self._channel
         assert channel is not None
-        return AdminServiceStub(channel)
+        return stubs.AdminServiceStub(channel)
 
     def list_sessions_page(
         self,
@@ -60,23 +62,23 @@ class Admin(Client):
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ListSessionsResponse:
-        """Return one page of the sessions that pass all filters that are given.
+        """Return one page of the sessions that pass all the given filters.
 
-        tenant: empty: the caller's. task_status: of the task as it stands. locked: whether the
+        tenant: empty: the caller's. task_status: of the session's current task. locked: whether the
         active agent waits for an answer. Times have a time zone. page_size: 0-1,000; 0: 100. A page
-        may have few sessions, or none, and a token to go on.
+        may have few sessions, or none, and still have a token for the next page.
 
         Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
         """
-        request = admin_messages.list_sessions(
+        request = pb.ListSessionsRequest(
             tenant=tenant,
             owner=owner,
             active_agent_id=active_agent_id,
-            task_status=task_status,
+            task_status=enum_value(TaskStatus, "TASK_STATUS_", "task_status", task_status),
             channel=channel,
             locked=locked,
-            update_time_from=update_time_from,
-            update_time_before=update_time_before,
+            update_time_from=timestamp("update_time_from", update_time_from),
+            update_time_before=timestamp("update_time_before", update_time_before),
             page_size=page_size,
             page_token=page_token,
         )
@@ -100,15 +102,19 @@ class Admin(Client):
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ListEventsResponse:
-        """Return one page of the audit: events, and what was refused.
+        """Return one page of the audit: events and refusals.
 
-        session_id: empty: of all sessions, oldest first alone. owner: whose sessions. actor: who
-        called. agent_id: an agent that takes part. kinds: such as "agent_handoff". oldest_first:
-        None: as the service does. A page may have few records, or none, and a token to go on.
+        session_id: empty: all sessions, which is only possible oldest first. owner: of the
+        sessions. actor: the caller. agent_id: an agent that takes part. kinds: such as
+        "agent_handoff". oldest_first: None: the service's default. A page may have few records, or
+        none, and still have a token for the next page.
 
         Raises InvalidField, ScopeMissing, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
         """
-        request = admin_messages.list_events(
+        order = pb.EVENT_ORDER_UNSPECIFIED
+        if oldest_first is not None:
+            order = pb.EVENT_ORDER_OLDEST_FIRST if oldest_first else pb.EVENT_ORDER_NEWEST_FIRST
+        request = pb.ListEventsRequest(
             tenant=tenant,
             session_id=session_id,
             owner=owner,
@@ -116,9 +122,9 @@ class Admin(Client):
             request_id=request_id,
             agent_id=agent_id,
             kinds=kinds,
-            event_time_from=event_time_from,
-            event_time_before=event_time_before,
-            oldest_first=oldest_first,
+            event_time_from=timestamp("event_time_from", event_time_from),
+            event_time_before=timestamp("event_time_before", event_time_before),
+            order=order,
             page_size=page_size,
             page_token=page_token,
         )
@@ -134,14 +140,18 @@ class Admin(Client):
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.GetRoutingStatsResponse:
-        """Return how routing does over a span, in whole hours; None: all there is.
+        """Return routing statistics for a time span.
 
-        channel: only messages of this one; empty: of all. as_of_time: up to when all is counted.
+        start_time, end_time: rounded to whole hours; None: no limit. channel: only messages of this
+        one; empty: all. The answer's as_of_time says up to when everything is counted.
 
         Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
         """
-        request = admin_messages.get_routing_stats(
-            tenant=tenant, start_time=start_time, end_time=end_time, channel=channel
+        request = pb.GetRoutingStatsRequest(
+            tenant=tenant,
+            start_time=timestamp("start_time", start_time),
+            end_time=timestamp("end_time", end_time),
+            channel=channel,
         )
         return self._call(self._admin().GetRoutingStats, request, timeout, info)
 
@@ -152,9 +162,9 @@ class Admin(Client):
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ReloadAgentsResponse:
-        """Let the server that answers read its registry file again.
+        """Make the server that answers read its registry file again.
 
-        validate_only: only say what would change.
+        validate_only: only return what would change.
 
         Raises RegistryInvalid with every mistake, ScopeMissing, Unavailable, DeadlineExceeded.
         """
@@ -182,19 +192,19 @@ class Admin(Client):
     def export_user(
         self, user_id: str, *, tenant: str = "", timeout: Seconds = EXPORT_S_MAX
     ) -> Iterator[pb.ExportUserResponse]:
-        """Iterate over all that is kept of a user, session by session.
+        """Iterate over everything that is stored about a user, session by session.
 
-        It is complete if the iteration ends without an error; one that broke is begun again.
+        The export is complete if the iteration ends without an error. If it fails, start again.
 
-        Raises, from the iteration, InvalidField, ScopeMissing, Unavailable, DeadlineExceeded.
+        The iteration raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded.
         """
         request = pb.ExportUserRequest(tenant=tenant, user_id=user_id)
         timeout_s = positive_seconds("timeout", timeout)
-        parts = self._admin().ExportUser(
-            request, timeout=timeout_s, metadata=self._settings.metadata_now()
-        )
+        metadata = self._settings.metadata_now()
+        parts = self._admin().ExportUser(request, timeout=timeout_s, metadata=metadata)
         try:
-            yield from parts
+            for part in parts:
+                yield part
         except grpc.RpcError as failure:
             raise routing_error(
                 failure,
@@ -217,27 +227,27 @@ class Admin(Client):
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,
     ) -> Iterator[pb.WatchEventsResponse]:
-        """Iterate over the changes of all sessions as they happen, at least once each.
+        """Iterate over the changes of all sessions as they happen, each at least once.
 
-        cursor: go on after this one, which each message carries; empty: what comes from now on, or
-        with from_beginning everything. kinds: only changes with an event of one of these. A lost
-        connection is made again from the last message; deduplicate by tenant, session and revision.
+        cursor: continue after this one, which each message carries; empty: only new changes, or
+        with from_beginning all. kinds: only changes with an event of one of these. After a lost
+        connection the client connects again, from the last message; deduplicate by tenant, session
+        and revision.
 
-        Raises, from the iteration, InvalidField, RevisionCompacted, ScopeMissing, and after
-        away_timeout Unavailable or Overloaded.
+        The iteration raises InvalidField, RevisionCompacted, ScopeMissing; after away_timeout
+        Unavailable or Overloaded.
         """
-        request = admin_messages.watch_events(
+        request = pb.WatchEventsRequest(
             tenant=tenant,
             cursor=cursor,
             from_beginning=from_beginning,
             kinds=kinds,
-            heartbeat_interval=heartbeat_interval,
+            heartbeat_interval=duration(heartbeat_interval),
         )
         watch = LogWatch(self._settings, request, positive_seconds("away_timeout", away_timeout))
         while True:
-            stream = self._admin().WatchEvents(
-                watch.connect(), metadata=self._settings.metadata_now()
-            )
+            metadata = self._settings.metadata_now()
+            stream = self._admin().WatchEvents(watch.connect(), metadata=metadata)
             failure: grpc.RpcError | None = None
             try:
                 for message in stream:
@@ -246,6 +256,6 @@ class Admin(Client):
             except grpc.RpcError as ended:
                 failure = ended
             finally:
-                # Also when the caller leaves the loop: the service must not go on sending.
+                # Also if the caller leaves the loop: the service must stop sending.
                 stream.cancel()
             time.sleep(watch.wait_after(failure))

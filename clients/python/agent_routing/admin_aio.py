@@ -1,48 +1,49 @@
-"""The client for asyncio, of those who run the service.
+"""The calls of AdminService that a client may need: one method for each RPC.
 
-Owns: one method for each RPC of AdminService that a client may need. Must not know: how a call is
-made and repeated (AsyncClient does that). Rule: as AsyncClient's: a method builds its request,
-calls, and returns the generated response.
+A method builds its request, makes the call, and returns the generated response.
 """
-
-# ruff: noqa: ASYNC109 - gRPC keeps the deadline and sends it along; asyncio.timeout would do neither
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import grpc
 
-from agent_routing import admin_messages
 from agent_routing.aio import AsyncClient
 from agent_routing.calls import CallInfo
 from agent_routing.log_watching import LogWatch
-from agent_routing.plain_values import Seconds, positive_seconds
-from agent_routing.request_messages import TaskStatusName
+from agent_routing.plain_values import (
+    Seconds,
+    TaskStatusName,
+    duration,
+    enum_value,
+    positive_seconds,
+    timestamp,
+)
 from agent_routing.status_details import routing_error
 from agent_routing.v1 import admin_service_pb2 as pb
-from agent_routing.v1.admin_service_pb2_grpc import AdminServiceStub
+from agent_routing.v1 import admin_service_pb2_grpc as stubs
+from agent_routing.v1.task_pb2 import TaskStatus
 from agent_routing.watching import AWAY_S_DEFAULT
 
-if TYPE_CHECKING:
-    from agent_routing.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
-
 EXPORT_S_MAX = 600.0
-"""How long the export of one user may take: it reads every session of theirs."""
+"""How long the export of one user may take: it reads all of the user's sessions."""
 
 
 class AsyncAdmin(AsyncClient):
-    """As Admin, with await."""
+    """A client that can also make the calls that need the scope admin.
 
-    def _admin(self) -> AdminServiceAsyncStub:
-        """Return the stub of AdminService, on the same channel as everything else."""
+    Its constructor and its rules for arguments, times, errors and retries are the base class's.
+    """
+
+    def _admin(self) -> stubs.AdminServiceAsyncStub:
+        """Return the stub of AdminService, on the client's channel."""
         self._open()
         channel = self._given_channel or self._channel
         assert channel is not None
-        return AdminServiceStub(channel)
+        return stubs.AdminServiceStub(channel)
 
     async def list_sessions_page(
         self,
@@ -60,16 +61,23 @@ class AsyncAdmin(AsyncClient):
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ListSessionsResponse:
-        """As Admin.list_sessions_page()."""
-        request = admin_messages.list_sessions(
+        """Return one page of the sessions that pass all the given filters.
+
+        tenant: empty: the caller's. task_status: of the session's current task. locked: whether the
+        active agent waits for an answer. Times have a time zone. page_size: 0-1,000; 0: 100. A page
+        may have few sessions, or none, and still have a token for the next page.
+
+        Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.ListSessionsRequest(
             tenant=tenant,
             owner=owner,
             active_agent_id=active_agent_id,
-            task_status=task_status,
+            task_status=enum_value(TaskStatus, "TASK_STATUS_", "task_status", task_status),
             channel=channel,
             locked=locked,
-            update_time_from=update_time_from,
-            update_time_before=update_time_before,
+            update_time_from=timestamp("update_time_from", update_time_from),
+            update_time_before=timestamp("update_time_before", update_time_before),
             page_size=page_size,
             page_token=page_token,
         )
@@ -93,8 +101,19 @@ class AsyncAdmin(AsyncClient):
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ListEventsResponse:
-        """As Admin.list_events_page()."""
-        request = admin_messages.list_events(
+        """Return one page of the audit: events and refusals.
+
+        session_id: empty: all sessions, which is only possible oldest first. owner: of the
+        sessions. actor: the caller. agent_id: an agent that takes part. kinds: such as
+        "agent_handoff". oldest_first: None: the service's default. A page may have few records, or
+        none, and still have a token for the next page.
+
+        Raises InvalidField, ScopeMissing, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        order = pb.EVENT_ORDER_UNSPECIFIED
+        if oldest_first is not None:
+            order = pb.EVENT_ORDER_OLDEST_FIRST if oldest_first else pb.EVENT_ORDER_NEWEST_FIRST
+        request = pb.ListEventsRequest(
             tenant=tenant,
             session_id=session_id,
             owner=owner,
@@ -102,9 +121,9 @@ class AsyncAdmin(AsyncClient):
             request_id=request_id,
             agent_id=agent_id,
             kinds=kinds,
-            event_time_from=event_time_from,
-            event_time_before=event_time_before,
-            oldest_first=oldest_first,
+            event_time_from=timestamp("event_time_from", event_time_from),
+            event_time_before=timestamp("event_time_before", event_time_before),
+            order=order,
             page_size=page_size,
             page_token=page_token,
         )
@@ -120,9 +139,18 @@ class AsyncAdmin(AsyncClient):
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.GetRoutingStatsResponse:
-        """As Admin.routing_stats()."""
-        request = admin_messages.get_routing_stats(
-            tenant=tenant, start_time=start_time, end_time=end_time, channel=channel
+        """Return routing statistics for a time span.
+
+        start_time, end_time: rounded to whole hours; None: no limit. channel: only messages of this
+        one; empty: all. The answer's as_of_time says up to when everything is counted.
+
+        Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.GetRoutingStatsRequest(
+            tenant=tenant,
+            start_time=timestamp("start_time", start_time),
+            end_time=timestamp("end_time", end_time),
+            channel=channel,
         )
         return await self._call(self._admin().GetRoutingStats, request, timeout, info)
 
@@ -133,7 +161,12 @@ class AsyncAdmin(AsyncClient):
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ReloadAgentsResponse:
-        """As Admin.reload_agents()."""
+        """Make the server that answers read its registry file again.
+
+        validate_only: only return what would change.
+
+        Raises RegistryInvalid with every mistake, ScopeMissing, Unavailable, DeadlineExceeded.
+        """
         request = pb.ReloadAgentsRequest(validate_only=validate_only)
         return await self._call(self._admin().ReloadAgents, request, timeout, info)
 
@@ -146,19 +179,28 @@ class AsyncAdmin(AsyncClient):
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.SetStickinessResponse:
-        """As Admin.set_stickiness()."""
+        """Switch stickiness on or off for a tenant, on all replicas.
+
+        reason: for the audit, at most 1 KiB.
+
+        Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
         request = pb.SetStickinessRequest(tenant=tenant, enabled=enabled, reason=reason)
         return await self._call(self._admin().SetStickiness, request, timeout, info)
 
     async def export_user(
         self, user_id: str, *, tenant: str = "", timeout: Seconds = EXPORT_S_MAX
     ) -> AsyncIterator[pb.ExportUserResponse]:
-        """As Admin.export_user(), to iterate over with async for."""
+        """Iterate over everything that is stored about a user, session by session.
+
+        The export is complete if the iteration ends without an error. If it fails, start again.
+
+        The iteration raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded.
+        """
         request = pb.ExportUserRequest(tenant=tenant, user_id=user_id)
         timeout_s = positive_seconds("timeout", timeout)
-        parts = self._admin().ExportUser(
-            request, timeout=timeout_s, metadata=await self._settings.metadata_soon()
-        )
+        metadata = await self._settings.metadata_soon()
+        parts = self._admin().ExportUser(request, timeout=timeout_s, metadata=metadata)
         try:
             async for part in parts:
                 yield part
@@ -184,13 +226,22 @@ class AsyncAdmin(AsyncClient):
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,
     ) -> AsyncIterator[pb.WatchEventsResponse]:
-        """As Admin.watch_events(), to iterate over with async for."""
-        request = admin_messages.watch_events(
+        """Iterate over the changes of all sessions as they happen, each at least once.
+
+        cursor: continue after this one, which each message carries; empty: only new changes, or
+        with from_beginning all. kinds: only changes with an event of one of these. After a lost
+        connection the client connects again, from the last message; deduplicate by tenant, session
+        and revision.
+
+        The iteration raises InvalidField, RevisionCompacted, ScopeMissing; after away_timeout
+        Unavailable or Overloaded.
+        """
+        request = pb.WatchEventsRequest(
             tenant=tenant,
             cursor=cursor,
             from_beginning=from_beginning,
             kinds=kinds,
-            heartbeat_interval=heartbeat_interval,
+            heartbeat_interval=duration(heartbeat_interval),
         )
         watch = LogWatch(self._settings, request, positive_seconds("away_timeout", away_timeout))
         while True:
@@ -204,6 +255,6 @@ class AsyncAdmin(AsyncClient):
             except grpc.RpcError as ended:
                 failure = ended
             finally:
-                # Also when the caller leaves the loop: the service must not go on sending.
+                # Also if the caller leaves the loop: the service must stop sending.
                 stream.cancel()
             await asyncio.sleep(watch.wait_after(failure))

@@ -5,26 +5,23 @@ what becomes of messages when a connection breaks (streaming.py). Rule: one task
 reads, so that any number of callers share a connection.
 """
 
-# ruff: noqa: ASYNC109 - a message's time is part of what is asked, as on every other call
-
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 import grpc
 import grpc.aio
 
-from agent_routing import request_messages
 from agent_routing.calls import Call, CallInfo, CallSettings, closed_error
 from agent_routing.errors import RoutingError
 from agent_routing.plain_values import Seconds
 from agent_routing.route_result import RouteResult
+from agent_routing.routing_calls_aio import AsyncRouteCall
 from agent_routing.streaming import (
     CLOSE_S_MAX,
     IN_FLIGHT_MAX,
@@ -32,19 +29,22 @@ from agent_routing.streaming import (
     Waiting,
     refused_message,
 )
-from agent_routing.v1.item_pb2 import Item
-from agent_routing.v1.routing_service_pb2 import RouteResponse, RouteStreamResponse
+from agent_routing.v1.routing_service_pb2 import RouteRequest, RouteResponse, RouteStreamResponse
 
 if TYPE_CHECKING:
     from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceAsyncStub
 
 
-class AsyncRouteStream:
+class AsyncRouteStream(AsyncRouteCall):
     """Messages of many sessions over one stream. Made by AsyncClient.stream().
 
     Any number of tasks may call route() at the same time; up to 128 of their messages are on the
-    way at once, the others wait. Answers arrive as they are ready, those of one session in the
-    order in which its messages were sent.
+    way at once, the others wait. Answers arrive when they are ready; those of one session arrive in
+    the order of its messages.
+
+    timeout of route(): over all connections and attempts, including the wait for one of the 128
+    places. A second message with a request_id that is on its way waits for the answer to the first.
+    A stream does not show repeats: replayed is always False.
     """
 
     def __init__(
@@ -86,55 +86,10 @@ class AsyncRouteStream:
             with suppress(asyncio.CancelledError):
                 await self._connecting
 
-    async def route(
-        self,
-        text: str = "",
-        *,
-        session_id: str = "",
-        user_id: str = "",
-        request_id: str = "",
-        task_id: str = "",
-        items: Iterable[Item] = (),
-        locale: str = "",
-        channel: str = "",
-        history_turns: int = 0,
-        expected_revision: int | None = None,
-        entitlements: Iterable[str] = (),
-        quick_reply_id: str = "",
-        literal_text: bool = False,
-        validate_only: bool = False,
-        explain_topic: bool = False,
-        metadata: Mapping[str, str] | None = None,
-        task_expire_time: datetime | None = None,
-        timeout: Seconds | None = None,
-        info: CallInfo | None = None,
+    async def _route(
+        self, request: RouteRequest, timeout: Seconds | None, info: CallInfo | None
     ) -> RouteResult:
-        """As AsyncClient.route(), over this stream.
-
-        timeout: over all connections and attempts, the wait for one of the 128 places included. A
-        second message under a request_id that is on the way waits for the first one's answer. A
-        stream does not tell of repeats: replayed is False.
-        """
-        request = request_messages.route(
-            text,
-            session_id=session_id,
-            user_id=user_id,
-            request_id=request_id,
-            task_id=task_id,
-            items=items,
-            locale=locale,
-            channel=channel,
-            history_turns=history_turns,
-            expected_revision=expected_revision,
-            entitlements=entitlements,
-            quick_reply_id=quick_reply_id,
-            literal_text=literal_text,
-            validate_only=validate_only,
-            explain_topic=explain_topic,
-            metadata=metadata,
-            task_expire_time=task_expire_time,
-        )
-        self._open_stub()  # A closed client, or one of another loop, says so here.
+        self._open_stub()  # Raises if the client is closed, or belongs to another loop.
         call = self._settings.begin(request, timeout, info)
         try:
             answer = await self._answer(call)

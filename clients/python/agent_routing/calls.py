@@ -1,8 +1,7 @@
-"""One call from its first attempt to its answer or error.
+"""One call from its first attempt to its answer or error: deadline, attempts, metadata.
 
-Owns: deadline, attempts, and what is read beside the answer: everything in which the two clients
-do not differ. Must not know: what a request means, or how to wait (one sleeps, the other awaits).
-Rule: one deadline over all attempts, and the same request on each.
+Both clients use it; they only add how to wait. One deadline covers all attempts, and each attempt
+sends the same request.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ import grpc
 from google.protobuf.message import Message
 
 from agent_routing.errors import RoutingError, Unauthenticated
-from agent_routing.fallback import KnownAgents
+from agent_routing.fallback import Fallback, KnownAgents
 from agent_routing.plain_values import Seconds, positive_seconds
 from agent_routing.retry import RetryPolicy, RetryThrottle, was_unanswered
 from agent_routing.route_result import RouteResult
-from agent_routing.tokens import TokenSource
+from agent_routing.tokens import AsyncToken, TokenSource, token_source
 from agent_routing.v1.routing_service_pb2 import RouteRequest
 
 DEADLINE_S_DEFAULT: Final = 5.0
-"""What a user waits for an agent to be named, before the client decides by itself."""
+"""How long a user waits for the routing decision, before the client decides by itself."""
 
 REPLAYED_KEY: Final = "agent-routing-replayed"
 TENANT_KEY: Final = "agent-routing-tenant"
@@ -35,15 +34,15 @@ _log: Final = logging.getLogger("agent_routing")
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 GivenMetadata = Iterable[tuple[str, str | bytes]] | Callable[[], Iterable[tuple[str, str | bytes]]]
-"""What a caller sends along: always the same, or a function that is asked for each attempt."""
+"""Metadata of every call, or a function that returns it for each attempt."""
 
 
 @dataclass(slots=True)
 class CallInfo:
-    """What there is to know about a call beside its answer. Pass one as info=, read it afterwards.
+    """Facts about a call that are not in its answer. Pass one as info=, and read it afterwards.
 
-    attempts: how often the request was sent. replayed: whether the answer is the stored one of an
-    earlier request with this request_id, so that nothing was done this time.
+    attempts: how often the request was sent. replayed: whether the answer is the stored answer to
+    an earlier request with this request_id; this call then changed nothing.
     """
 
     attempts: int = 0
@@ -52,7 +51,7 @@ class CallInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSettings:
-    """What all calls of a client have in common."""
+    """What all calls of a client share."""
 
     target: str
     timeout_s: float
@@ -69,22 +68,22 @@ class CallSettings:
         return (*self.metadata, *self.metadata_giver())
 
     def metadata_now(self) -> Metadata:
-        """Return what goes along with a call made now. Raises what the givers of it do."""
+        """Return the metadata of an attempt. Raises what the given functions raise."""
         own = self._own_metadata()
         return own if self.token is None else own + self.token.now()
 
     async def metadata_soon(self) -> Metadata:
-        """As metadata_now(), for a token that is awaited."""
+        """As metadata_now(); awaits a token function that is a coroutine function."""
         own = self._own_metadata()
         return own if self.token is None else own + await self.token.soon()
 
     def may_renew(self, error: RoutingError) -> bool:
-        """Tell whether another token may help against an error."""
+        """Tell whether an error may go away with another token."""
         is_refused = isinstance(error, Unauthenticated)
         return is_refused and self.token is not None and self.token.is_renewable
 
     def begin(self, request: Message, timeout: Seconds | None, info: CallInfo | None) -> Call:
-        """Return a call whose time begins now. Raises ValueError for a timeout that is none."""
+        """Return a call; its time starts now. Raises ValueError for an invalid timeout."""
         timeout_s = self.timeout_s if timeout is None else positive_seconds("timeout", timeout)
         return Call(
             settings=self,
@@ -97,9 +96,9 @@ class CallSettings:
         )
 
     def degraded(self, request: RouteRequest, error: RoutingError) -> RouteResult | None:
-        """Return the client's own decision for a message that was not routed.
+        """Return the client's own decision for a message that the service did not route.
 
-        None: it is not the client's to make.
+        None: the client may not decide about it.
         """
         answer = None if self.known is None else self.known.degraded_answer(request, error)
         if answer is None:
@@ -118,7 +117,10 @@ class CallSettings:
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """A call on its way. deadline_s: on the monotonic clock. is_renewed: by another token."""
+    """A call on its way.
+
+    deadline_s: on the monotonic clock. is_renewed: whether it was repeated with another token.
+    """
 
     settings: CallSettings
     request: Message
@@ -131,7 +133,7 @@ class Call:
     is_renewed: bool = False
 
     def next_timeout_s(self) -> float:
-        """Count an attempt, and return how long it may take."""
+        """Count an attempt, and return its time limit."""
         self.attempts += 1
         self.info.attempts = self.attempts
         return self.timeout_s if self.attempts == 1 else self.deadline_s - time.monotonic()
@@ -139,7 +141,7 @@ class Call:
     def succeeded(
         self, answer: Message, trailing_metadata: Iterable[tuple[str, str | bytes]] | None
     ) -> None:
-        """Take note of an answer."""
+        """Record an answer."""
         self.settings.throttle.succeeded()
         if self.settings.known is not None:
             self.settings.known.learn(self.request, answer)
@@ -151,9 +153,9 @@ class Call:
     def wait_after(self, failure: grpc.RpcError) -> float:
         """Return the seconds to wait before the next attempt.
 
-        Raises the failure as RoutingError if there is to be none.
+        Raises the failure as RoutingError if there is no next attempt.
         """
-        from agent_routing.status_details import (  # noqa: PLC0415 - only what goes wrong needs it
+        from agent_routing.status_details import (  # noqa: PLC0415 - only failures need it
             routing_error,
         )
 
@@ -167,7 +169,7 @@ class Call:
             attempts=self.attempts,
         )
         if settings.may_renew(error) and not self.is_renewed:
-            # Once: a token that expired on the way, or whose key was withdrawn.
+            # Once per call, for a token that expired on the way or whose key was revoked.
             self.is_renewed = True
             return 0.0
         if not was_unanswered(error):
@@ -192,8 +194,31 @@ class Call:
         return wait_s
 
 
+def call_settings(
+    target: str,
+    *,
+    token: AsyncToken | None,
+    is_encrypted: bool,
+    tenant: str,
+    metadata: GivenMetadata,
+    timeout: Seconds,
+    retry: RetryPolicy,
+    fallback: Fallback | None,
+) -> CallSettings:
+    """Return the settings that a client's arguments make. Raises ValueError for invalid ones."""
+    return CallSettings(
+        target=target,
+        timeout_s=positive_seconds("timeout", timeout),
+        metadata=call_metadata(tenant, metadata),
+        metadata_giver=metadata if callable(metadata) else None,
+        retry=retry,
+        known=None if fallback is None else KnownAgents(fallback),
+        token=token_source(token, target, is_encrypted=is_encrypted),
+    )
+
+
 def call_metadata(tenant: str, extra: GivenMetadata) -> Metadata:
-    """Return the metadata of every call. tenant: empty: the credential's, else "default"."""
+    """Return the metadata of every call. tenant: empty: the credential's, or else "default"."""
     return (*(((TENANT_KEY, tenant),) if tenant else ()), *(() if callable(extra) else extra))
 
 
@@ -206,5 +231,5 @@ def forked_error(target: str) -> RuntimeError:
     """Return the error for a call in another process than the client's first."""
     return RuntimeError(
         f'the client of "{target}" was used before this process was forked, and gRPC does not'
-        " survive that; make the client, or use it first, in the new process"
+        " survive a fork; create the client, or use it first, in the new process"
     )

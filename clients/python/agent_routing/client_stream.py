@@ -11,18 +11,17 @@ import concurrent.futures
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 import grpc
 
-from agent_routing import request_messages
 from agent_routing.calls import Call, CallInfo, CallSettings, closed_error
 from agent_routing.errors import RoutingError
 from agent_routing.plain_values import Seconds
 from agent_routing.route_result import RouteResult
+from agent_routing.routing_calls import RouteCall
 from agent_routing.streaming import (
     CLOSE_S_MAX,
     IN_FLIGHT_MAX,
@@ -30,8 +29,8 @@ from agent_routing.streaming import (
     Waiting,
     refused_message,
 )
-from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.routing_service_pb2 import (
+    RouteRequest,
     RouteResponse,
     RouteStreamRequest,
     RouteStreamResponse,
@@ -51,12 +50,16 @@ class Cancellable(Protocol):
         """End it at once."""
 
 
-class RouteStream:
+class RouteStream(RouteCall):
     """Messages of many sessions over one stream. Made by Client.stream().
 
     Any number of threads may call route() at the same time; up to 128 of their messages are on the
-    way at once, the others wait. Answers arrive as they are ready, those of one session in the
-    order in which its messages were sent.
+    way at once, the others wait. Answers arrive when they are ready; those of one session arrive in
+    the order of its messages.
+
+    timeout of route(): over all connections and attempts, including the wait for one of the 128
+    places. A second message with a request_id that is on its way waits for the answer to the first.
+    A stream does not show repeats: replayed is always False.
     """
 
     def __init__(self, settings: CallSettings, open_stub: Callable[[], RoutingServiceStub]) -> None:
@@ -98,55 +101,10 @@ class RouteStream:
                 self._stream.cancel()
         thread.join()
 
-    def route(
-        self,
-        text: str = "",
-        *,
-        session_id: str = "",
-        user_id: str = "",
-        request_id: str = "",
-        task_id: str = "",
-        items: Iterable[Item] = (),
-        locale: str = "",
-        channel: str = "",
-        history_turns: int = 0,
-        expected_revision: int | None = None,
-        entitlements: Iterable[str] = (),
-        quick_reply_id: str = "",
-        literal_text: bool = False,
-        validate_only: bool = False,
-        explain_topic: bool = False,
-        metadata: Mapping[str, str] | None = None,
-        task_expire_time: datetime | None = None,
-        timeout: Seconds | None = None,
-        info: CallInfo | None = None,
+    def _route(
+        self, request: RouteRequest, timeout: Seconds | None, info: CallInfo | None
     ) -> RouteResult:
-        """As Client.route(), over this stream.
-
-        timeout: over all connections and attempts, the wait for one of the 128 places included. A
-        second message under a request_id that is on the way waits for the first one's answer. A
-        stream does not tell of repeats: replayed is False.
-        """
-        request = request_messages.route(
-            text,
-            session_id=session_id,
-            user_id=user_id,
-            request_id=request_id,
-            task_id=task_id,
-            items=items,
-            locale=locale,
-            channel=channel,
-            history_turns=history_turns,
-            expected_revision=expected_revision,
-            entitlements=entitlements,
-            quick_reply_id=quick_reply_id,
-            literal_text=literal_text,
-            validate_only=validate_only,
-            explain_topic=explain_topic,
-            metadata=metadata,
-            task_expire_time=task_expire_time,
-        )
-        self._open_stub()  # A closed client, or one that was forked, says so here.
+        self._open_stub()  # Raises if the client is closed, or was forked.
         call = self._settings.begin(request, timeout, info)
         try:
             answer = self._answer(call)

@@ -1,7 +1,6 @@
-"""Items of messages and steps of the execution trace, from plain Python values.
+"""Items of messages and steps of the execution trace, made from plain Python values.
 
-Owns: constructor functions that leave no way to make an item with two contents. Must not know:
-which call they are for. Rule: returns the generated messages, so that both can be mixed.
+The functions return the generated messages, and each makes an item with exactly one content.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def data_item(data: bytes, content_type: str) -> Item:
 
 
 def uri_item(uri: str, content_type: str) -> Item:
-    """Return an item whose content is fetched from an absolute URI, by those who may."""
+    """Return an item whose content is at an absolute URI. The service does not fetch it."""
     return Item(content_type=content_type, uri=uri)
 
 
@@ -41,13 +40,15 @@ def step(
 ) -> Step:
     """Return one step of an agent's work on a turn: a model call, a tool call, a result.
 
-    name: such as the tool's, 1-128 characters. kind: a word such as "tool" or "model". input and
-    output: text of any form. start_time: with a time zone. duration: seconds, or a timedelta.
-    Raises ValueError for a start_time without a time zone.
+    name: for example the tool's, 1-128 characters. kind: such as "tool" or "model". input, output:
+    text in any format. start_time: with a time zone. Raises ValueError for a start_time without a
+    time zone.
     """
-    message = Step(name=name, kind=kind, input=input, output=output)
-    if start_time is not None:
-        message.start_time.CopyFrom(plain_values.timestamp("start_time", start_time))
-    if duration is not None:
-        message.duration.CopyFrom(plain_values.duration(duration))
-    return message
+    return Step(
+        name=name,
+        kind=kind,
+        input=input,
+        output=output,
+        start_time=plain_values.timestamp("start_time", start_time),
+        duration=plain_values.duration(duration),
+    )

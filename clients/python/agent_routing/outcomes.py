@@ -1,7 +1,6 @@
-"""How a turn ended: what complete_turn() reports.
+"""How a turn ended: one function for each outcome that complete_turn() takes.
 
-Owns: a constructor function for each outcome. Must not know: how it is sent. Rule: returns the
-generated messages, so that complete_turn() takes either.
+They return the generated messages, so complete_turn() also takes a message made by hand.
 
     client.complete_turn(..., outcome=outcomes.follow_up(timeout=600))
 """
@@ -9,13 +8,16 @@ generated messages, so that complete_turn() takes either.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+from google.protobuf.message import Message
 
 from agent_routing.plain_values import Seconds, duration, enum_value, struct
 from agent_routing.v1.handoff_pb2 import HandoffMode
 from agent_routing.v1.routing_service_pb2 import (
     ApprovalNeededOutcome,
     CompleteOutcome,
+    CompleteTurnRequest,
     FailureOutcome,
     FollowUpOutcome,
     HandoffOutcome,
@@ -23,7 +25,7 @@ from agent_routing.v1.routing_service_pb2 import (
 )
 
 ModeName: TypeAlias = Literal["TRANSFER", "INTERLUDE", "CONSULT"] | HandoffMode.ValueType
-"""What becomes of the agent before, by name or as the generated enum has it."""
+"""What happens to the previous agent: by name, or as a value of the generated enum."""
 
 Outcome: TypeAlias = (
     ProceedOutcome
@@ -34,29 +36,36 @@ Outcome: TypeAlias = (
     | FailureOutcome
 )
 
+_FIELDS: Final[dict[type[Message], str]] = {
+    ProceedOutcome: "proceed",
+    FollowUpOutcome: "follow_up",
+    CompleteOutcome: "complete",
+    HandoffOutcome: "handoff",
+    ApprovalNeededOutcome: "approval_needed",
+    FailureOutcome: "failure",
+}
+"""The request's field for each outcome."""
+
 
 def proceed() -> ProceedOutcome:
-    """Answered. The agent keeps the conversation as its stickiness says."""
+    """Report an answer: the agent keeps the conversation as its stickiness says."""
     return ProceedOutcome()
 
 
 def follow_up(*, timeout: Seconds | None = None) -> FollowUpOutcome:
-    """Asked the user something: the next message comes back to this agent.
+    """Report a question to the user: the next message goes to this agent.
 
-    timeout: how long it waits for the answer, above 0 and at most 366 days, in seconds or as a
-    timedelta. None: until the answer, whenever it comes.
+    timeout: how long the agent waits for the answer, above 0 and at most 366 days; None: without
+    limit. Raises ValueError for a timeout that is not finite.
     """
-    message = FollowUpOutcome()
-    if timeout is not None:
-        message.timeout.CopyFrom(duration(timeout))
-    return message
+    return FollowUpOutcome(timeout=duration(timeout))
 
 
 def complete(*, summary: str = "", message: str = "") -> CompleteOutcome:
-    """Completed what the agent was there for. The registry says who comes next.
+    """Report that the agent completed its task. The registry names the next agent.
 
-    summary: what was done, for the audit and the next agent, at most 4 KiB. message: words for the
-    user on the way to the next agent, at most 4 KiB; empty: the registry's, if it has any.
+    summary: what was done, for the audit and the next agent, at most 4 KiB. message: text for the
+    user on the way to the next agent, at most 4 KiB; empty: the registry's text, if it has one.
     """
     return CompleteOutcome(summary=summary, message=message)
 
@@ -69,35 +78,44 @@ def handoff(
     message: str = "",
     mode: ModeName | None = None,
 ) -> HandoffOutcome:
-    """Hands over to another agent, or consults it; the message goes on there.
+    """Report a handoff to another agent, or a consultation; the message goes there next.
 
-    agent_id: the target. reason: why, at most 1 KiB; in a CONSULT the question. context: what the
-    target needs to know, as in JSON, at most 16 KiB; numbers arrive as floats. message: words for
-    the user, at most 4 KiB. mode: None: as the target's registry entry says, else TRANSFER.
+    agent_id: the target. reason: at most 1 KiB; for a CONSULT the question. context: what the
+    target needs to know, a JSON object of at most 16 KiB; numbers arrive as floats. message: text
+    for the user, at most 4 KiB. mode: None: as in the target's registry entry, or else TRANSFER.
     Raises ValueError for a context or a mode that cannot be sent.
     """
-    outcome = HandoffOutcome(
+    return HandoffOutcome(
         agent_id=agent_id,
         reason=reason,
         message=message,
         mode=enum_value(HandoffMode, "HANDOFF_MODE_", "mode", mode),
+        context=struct("context", context),
     )
-    if context is not None:
-        outcome.context.CopyFrom(struct("context", context))
-    return outcome
 
 
 def approval_needed(prompt: str) -> ApprovalNeededOutcome:
-    """Needs an approval before it goes on: the task pauses until resume_task().
+    """Report that the agent needs an approval: the task pauses until resume_task().
 
-    prompt: what is to be approved, 1 byte to 4 KiB.
+    prompt: what to approve, 1 byte to 4 KiB.
     """
     return ApprovalNeededOutcome(prompt=prompt)
 
 
 def failure(message: str = "") -> FailureOutcome:
-    """Failed, and with it the task; the agent stays.
+    """Report that the agent and its task failed; the agent stays active.
 
     message: what went wrong, for the audit and not for the user, at most 4 KiB.
     """
     return FailureOutcome(message=message)
+
+
+def set_outcome(request: CompleteTurnRequest, outcome: Outcome) -> None:
+    """Put an outcome into a request. Raises TypeError for another type."""
+    field = _FIELDS.get(type(outcome))
+    if field is None:
+        raise TypeError(
+            f"outcome is {outcome!r}; make one with agent_routing.outcomes, such as"
+            " outcomes.proceed()"
+        )
+    getattr(request, field).CopyFrom(outcome)

@@ -1,20 +1,25 @@
-"""Plain Python values as protobuf has them: times, durations, structs, names of enum values.
+"""Conversion of plain Python values to protobuf: times, durations, structs, names of enum values.
 
-Owns: these conversions, and the errors for values that no request can carry. Must not know: which
-field a value is for. Rule: what the service can judge is left to it; refused here is only what
-would be lost or changed on the way (a naive time, a number that a double cannot hold).
+Refuses only values that would be lost or changed on the way (a time without a zone, a number that a
+double cannot hold). The service validates the rest. None is an unset field.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
+
+from agent_routing.v1.clear_scope_pb2 import ClearScope
+from agent_routing.v1.dispatch_pb2 import Decision
+from agent_routing.v1.handoff_pb2 import HandoffMode, Initiator
+from agent_routing.v1.routing_service_pb2 import TurnOrder
+from agent_routing.v1.task_pb2 import TaskStatus
 
 if TYPE_CHECKING:
     from google.protobuf.internal.enum_type_wrapper import _EnumTypeWrapper
@@ -22,17 +27,34 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", bound=int)
 
 Seconds: TypeAlias = float | timedelta
-"""A length of time: a number of seconds, or a timedelta."""
+"""A duration: a number of seconds, or a timedelta."""
+
+InitiatorName: TypeAlias = Literal["SUPERVISOR", "AGENT", "USER", "OPERATOR"] | Initiator.ValueType
+HandoffModeName: TypeAlias = Literal["TRANSFER", "INTERLUDE"] | HandoffMode.ValueType
+ClearScopeName: TypeAlias = Literal["ACTIVE_AGENT", "SESSION"] | ClearScope.ValueType
+DecisionName: TypeAlias = Literal["APPROVE", "REJECT"] | Decision.ValueType
+TurnOrderName: TypeAlias = Literal["OLDEST_FIRST", "NEWEST_FIRST"] | TurnOrder.ValueType
+TaskStatusName: TypeAlias = (
+    Literal["RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"] | TaskStatus.ValueType
+)
+"""Enum values: by name without the prefix, or as a value of the generated enum."""
 
 STRUCT_DEPTH_MAX: Final = 32
-"""Levels of a struct, by the contract. Deeper messages cannot be parsed by the other side."""
+"""Levels of a struct, from the contract. The service cannot parse deeper ones."""
 
 WHOLE_NUMBER_MAX: Final = 2**53
-"""A struct's numbers are doubles: beyond this whole numbers would lose their last digits."""
+"""A struct's numbers are doubles: larger whole numbers would lose their last digits."""
+
+
+def texts(name: str, value: Iterable[str]) -> Iterable[str]:
+    """Return a list of strings. Raises TypeError for one string: each letter would be an entry."""
+    if isinstance(value, str):
+        raise TypeError(f"{name} is the string {value!r}; give a list of strings")
+    return value
 
 
 def seconds(value: Seconds) -> float:
-    """Return a length of time in seconds, as a float."""
+    """Return a duration in seconds."""
     return value.total_seconds() if isinstance(value, timedelta) else float(value)
 
 
@@ -44,23 +66,27 @@ def positive_seconds(name: str, value: Seconds) -> float:
     return limit_s
 
 
-def duration(value: Seconds) -> Duration:
-    """Return a length of time as protobuf has it, exact to the nanosecond."""
+def duration(value: Seconds | None) -> Duration | None:
+    """Return a protobuf Duration, exact to the nanosecond. Raises ValueError unless finite."""
+    if value is None:
+        return None
     message = Duration()
     if isinstance(value, timedelta):
         message.FromTimedelta(value)
     else:
         if not math.isfinite(value):
-            raise ValueError(f"{value!r} is no length of time; give a finite number of seconds")
+            raise ValueError(f"{value!r} is not a duration; give a finite number of seconds")
         message.FromNanoseconds(round(value * 1_000_000_000))
     return message
 
 
-def timestamp(name: str, value: datetime) -> Timestamp:
-    """Return a point in time as protobuf has it.
+def timestamp(name: str, value: datetime | None) -> Timestamp | None:
+    """Return a protobuf Timestamp.
 
-    Raises ValueError if it has no time zone: it would be read as UTC, wherever it came from.
+    Raises ValueError for a time without a zone: it would be read as UTC.
     """
+    if value is None:
+        return None
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError(
             f"{name} {value.isoformat()} has no time zone; give one, such as"
@@ -71,20 +97,22 @@ def timestamp(name: str, value: datetime) -> Timestamp:
     return message
 
 
-def struct(name: str, value: Mapping[str, Any]) -> Struct:
-    """Return a mapping as protobuf has it.
+def struct(name: str, value: Mapping[str, Any] | None) -> Struct | None:
+    """Return a protobuf Struct.
 
     value: strings to None, booleans, numbers, strings, lists and mappings, as in JSON. Numbers
-    arrive as doubles. Raises ValueError for what does not survive that: other types, whole numbers
-    above 2**53, more than 32 levels.
+    arrive as doubles. Raises ValueError for other types, whole numbers above 2**53, and more than
+    32 levels.
     """
+    if value is None:
+        return None
     message = Struct()
     message.update(_plain(name, value, depth=1))
     return message
 
 
 def _plain(path: str, value: Any, *, depth: int) -> Any:
-    """Return a value with mappings and sequences as protobuf takes them; path is for errors."""
+    """Return a value with the types that protobuf takes. path: for the errors."""
     match value:
         case None | bool() | str() | float():
             return value
@@ -121,8 +149,8 @@ def enum_value(
 ) -> Number:
     """Return the number of an enum value.
 
-    value: its name without the prefix, in any case; its number, passed through, so that values of a
-    newer contract go by number; None for unspecified. Raises ValueError for a name not known.
+    value: its name without the prefix, in any case; None: unspecified; or its number, which is
+    passed through, also if this release does not know it. Raises ValueError for an unknown name.
     """
     if value is not None and not isinstance(value, str):
         return value

@@ -1,0 +1,533 @@
+"""The calls of RoutingService: one method for each RPC, with a parameter for each request field.
+
+Owns how arguments become a request. An empty value is an unset field. The service validates the
+fields, so that the caller gets one InvalidField with every bad field.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from google.protobuf.message import Message
+
+from agent_routing.calls import CallInfo, CallSettings
+from agent_routing.errors import RoutingError
+from agent_routing.ids import new_uuid7
+from agent_routing.outcomes import Outcome, set_outcome
+from agent_routing.plain_values import (
+    ClearScopeName,
+    DecisionName,
+    HandoffModeName,
+    InitiatorName,
+    Seconds,
+    TaskStatusName,
+    TurnOrderName,
+    duration,
+    enum_value,
+    positive_seconds,
+    struct,
+    texts,
+    timestamp,
+)
+from agent_routing.route_result import RouteResult
+from agent_routing.v1 import routing_service_pb2 as pb
+from agent_routing.v1.clear_scope_pb2 import ClearScope
+from agent_routing.v1.dispatch_pb2 import Decision
+from agent_routing.v1.handoff_pb2 import HandoffMode, Initiator
+from agent_routing.v1.item_pb2 import Item
+from agent_routing.v1.session_event_pb2 import Change
+from agent_routing.v1.task_pb2 import Task, TaskStatus
+from agent_routing.v1.turn_pb2 import Step, Turn
+from agent_routing.watching import AWAY_S_DEFAULT, Watch
+
+if TYPE_CHECKING:
+    from agent_routing.rpc_types import AsyncRpc
+    from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceAsyncStub
+
+RequestT = TypeVar("RequestT", bound=Message)
+AnswerT = TypeVar("AnswerT", bound=Message)
+
+
+class AsyncRouteCall(ABC):
+    """The Route call, which clients and streams both offer."""
+
+    async def route(
+        self,
+        text: str = "",
+        *,
+        session_id: str = "",
+        user_id: str = "",
+        request_id: str = "",
+        task_id: str = "",
+        items: Iterable[Item] = (),
+        locale: str = "",
+        channel: str = "",
+        history_turns: int = 0,
+        expected_revision: int | None = None,
+        entitlements: Iterable[str] = (),
+        quick_reply_id: str = "",
+        literal_text: bool = False,
+        validate_only: bool = False,
+        explain_topic: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        task_expire_time: datetime | None = None,
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> RouteResult:
+        """Route a user's message: return the agent that gets it, or a reply to show.
+
+        Opens a turn, which complete_turn() ends. If the service cannot be reached, the result is
+        the last known agent of the session, or else the supervisor, with degraded set. To have the
+        message stored, route it again later with the session_id and request_id of the result.
+
+        text: at most 32 KiB; a command at its beginning is executed, unless literal_text is set.
+        session_id: empty: a new session, or the session of task_id. task_id: empty: the session's
+        open task, or a new one. items: images and files (agent_routing.content), at most 16.
+        locale (BCP 47), channel (such as "web"), entitlements (of the user; only from trusted
+        callers): stored with the session; empty: unchanged. history_turns: how many past turns the
+        dispatch carries, up to 100; 0: 20; -1: none. expected_revision: refuse unless the session
+        is at this revision; 0: the session is new. quick_reply_id: of the SuggestionOption that the
+        user chose. validate_only: only return what would happen; never degraded. explain_topic:
+        return why the topic moved the message or did not. metadata: stored with the task, at most
+        32 entries. task_expire_time: when the task expires; None: unchanged.
+
+        Raises InvalidField, UnknownTask, UnknownSuggestion, TaskOpen, TaskClosed, TurnOpen,
+        SessionErased, OwnerMismatch, RevisionMismatch, RequestIdReused, TooLarge, StateCorrupt;
+        Unavailable, DeadlineExceeded and Overloaded only without a fallback.
+        """
+        request = pb.RouteRequest(
+            # A task finds its session by itself.
+            session_id=session_id or ("" if task_id else new_uuid7()),
+            user_id=user_id,
+            text=text,
+            request_id=request_id or new_uuid7(),
+            task_id=task_id,
+            items=items,
+            locale=locale,
+            channel=channel,
+            history_turns=history_turns,
+            expected_revision=expected_revision,
+            entitlements=texts("entitlements", entitlements),
+            quick_reply_id=quick_reply_id,
+            literal_text=literal_text,
+            validate_only=validate_only,
+            explain_topic=explain_topic,
+            metadata=metadata,
+            task_expire_time=timestamp("task_expire_time", task_expire_time),
+        )
+        return await self._route(request, timeout, info)
+
+    @abstractmethod
+    async def _route(
+        self, request: pb.RouteRequest, timeout: Seconds | None, info: CallInfo | None
+    ) -> RouteResult:
+        """Send the request; return the answer, or a degraded one."""
+
+
+class AsyncRoutingCalls(AsyncRouteCall):
+    """The calls of RoutingService. A client adds the channel, and how a call waits."""
+
+    _settings: CallSettings
+
+    @abstractmethod
+    def _open(self) -> RoutingServiceAsyncStub:
+        """Return the stub; the first call creates it and its channel."""
+
+    @abstractmethod
+    async def _call(
+        self,
+        rpc: AsyncRpc[RequestT, AnswerT],
+        request: RequestT,
+        timeout: Seconds | None,
+        info: CallInfo | None,
+    ) -> AnswerT:
+        """Send a request until it is answered, refused, or out of time or attempts."""
+
+    @abstractmethod
+    def _watch(self, watch: Watch) -> AsyncIterator[Change]:
+        """Yield the changes of a watch, over as many connections as necessary."""
+
+    async def _route(
+        self, request: pb.RouteRequest, timeout: Seconds | None, info: CallInfo | None
+    ) -> RouteResult:
+        info = CallInfo() if info is None else info
+        try:
+            answer = await self._call(self._open().Route, request, timeout, info)
+        except RoutingError as error:
+            degraded = self._settings.degraded(request, error)
+            if degraded is None:
+                raise
+            return degraded
+        return RouteResult(answer, replayed=info.replayed)
+
+    async def set_active_agent(
+        self,
+        session_id: str,
+        agent_id: str,
+        *,
+        user_id: str = "",
+        request_id: str = "",
+        turn_request_id: str = "",
+        initiator: InitiatorName | None = None,
+        from_agent_id: str = "",
+        reason: str = "",
+        context: Mapping[str, Any] | None = None,
+        message: str = "",
+        mode: HandoffModeName | None = None,
+        suggestion_id: str = "",
+        expected_revision: int | None = None,
+        validate_only: bool = False,
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.SetActiveAgentResponse:
+        """Hand the conversation to an agent, if the rules allow it.
+
+        session_id: created if it does not exist. agent_id: the target. turn_request_id: the open
+        turn during which this happens; the target then holds and completes that turn; empty: the
+        target gets the next message. initiator: None: derived from the agent that hands over.
+        from_agent_id: the agent that hands over, so that a stale handoff is refused; empty: the
+        agent that has the conversation. reason: at most 1 KiB. context: what the target needs to
+        know, a JSON object of at most 16 KiB; numbers arrive as floats. message: text for the user,
+        at most 4 KiB. mode: None: as in the target's registry entry, or else TRANSFER.
+        suggestion_id: the suggestion that the user accepts. expected_revision: refuse unless the
+        session is at this revision; 0: the session is new. validate_only: only evaluate the rules;
+        the answer has a verdict for each, and no error is raised.
+
+        Raises HandoffRefused with every rule that refused, UnknownAgent, UnknownRequest,
+        UnknownSuggestion, InvalidField, OwnerMismatch, ScopeMissing, SessionErased,
+        RevisionMismatch, RequestIdReused, TooLarge, StateCorrupt, Unavailable, DeadlineExceeded,
+        Overloaded.
+        """
+        request = pb.SetActiveAgentRequest(
+            session_id=session_id,
+            user_id=user_id,
+            agent_id=agent_id,
+            request_id=request_id or new_uuid7(),
+            turn_request_id=turn_request_id,
+            initiator=enum_value(Initiator, "INITIATOR_", "initiator", initiator),
+            from_agent_id=from_agent_id,
+            reason=reason,
+            context=struct("context", context),
+            message=message,
+            mode=enum_value(HandoffMode, "HANDOFF_MODE_", "mode", mode),
+            suggestion_id=suggestion_id,
+            expected_revision=expected_revision,
+            validate_only=validate_only,
+        )
+        return await self._call(self._open().SetActiveAgent, request, timeout, info)
+
+    async def clear_active_agent(
+        self,
+        session_id: str,
+        *,
+        user_id: str = "",
+        request_id: str = "",
+        scope: ClearScopeName | None = None,
+        reason: str = "",
+        expected_revision: int | None = None,
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.ClearActiveAgentResponse:
+        """Return the conversation to the supervisor, or to a swarm's default agent.
+
+        If it is there already, nothing changes and no error is raised. scope: None and
+        ACTIVE_AGENT: the task stays; SESSION: the task is cancelled and open turns are abandoned.
+        reason: for the audit, at most 1 KiB. expected_revision: refuse unless the session is at
+        this revision.
+
+        Raises UnknownSession, InvalidField, OwnerMismatch, SessionErased, RevisionMismatch,
+        RequestIdReused, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.ClearActiveAgentRequest(
+            session_id=session_id,
+            user_id=user_id,
+            request_id=request_id or new_uuid7(),
+            scope=enum_value(ClearScope, "CLEAR_SCOPE_", "scope", scope),
+            reason=reason,
+            expected_revision=expected_revision,
+        )
+        return await self._call(self._open().ClearActiveAgent, request, timeout, info)
+
+    async def status(
+        self,
+        session_id: str,
+        *,
+        user_id: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.StatusResponse:
+        """Return the current state of a session. Changes nothing.
+
+        Raises UnknownSession, InvalidField, OwnerMismatch, SessionErased, StateCorrupt,
+        Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.StatusRequest(session_id=session_id, user_id=user_id)
+        return await self._call(self._open().Status, request, timeout, info)
+
+    async def complete_turn(
+        self,
+        session_id: str,
+        request_id: str,
+        agent_id: str,
+        outcome: Outcome,
+        *,
+        text: str = "",
+        user_id: str = "",
+        items: Iterable[Item] = (),
+        steps: Iterable[Step] = (),
+        parse_markers: bool | None = None,
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.CompleteTurnResponse:
+        """Report an agent's answer and how its turn ended; return where the message goes next.
+
+        Show the text of the answer first. If next is set, then send the message to that agent, and
+        complete it under the request_id of next.
+
+        request_id: Dispatch.request_id, from route(), next or status(). agent_id: the agent that
+        answers. outcome: made with agent_routing.outcomes. text: the answer for the user, at most
+        32 KiB. items: other content of the answer, at most 16. steps: the execution trace, at most
+        64. Both are made with agent_routing.content. parse_markers: whether "[HANDOFF_TO:agent]" in
+        text is executed and removed; None: as in the agent's registry entry; True cannot enable
+        what the registry disables.
+
+        Raises UnknownRequest (also for a degraded decision, which the service does not know),
+        UnknownSession, UnknownAgent, HandoffRefused, RequestNotOpen, InvalidField, OwnerMismatch,
+        SessionErased, RevisionMismatch, TooLarge, StateCorrupt, Unavailable, DeadlineExceeded,
+        Overloaded; TypeError for an outcome of another type.
+        """
+        request = pb.CompleteTurnRequest(
+            session_id=session_id,
+            request_id=request_id,
+            agent_id=agent_id,
+            text=text,
+            user_id=user_id,
+            items=items,
+            steps=steps,
+            parse_markers=parse_markers,
+        )
+        set_outcome(request, outcome)
+        return await self._call(self._open().CompleteTurn, request, timeout, info)
+
+    async def resume_task(
+        self,
+        task_id: str,
+        request_id: str,
+        decision: DecisionName,
+        *,
+        session_id: str = "",
+        user_id: str = "",
+        comment: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.ResumeTaskResponse:
+        """Approve or reject what a paused task is waiting for; return the dispatch to its agent.
+
+        request_id: the request that waits. decision: the first decision counts; the same one
+        repeated gets the same answer. session_id: empty: found by the task. comment: for the agent,
+        at most 4 KiB.
+
+        Raises UnknownTask, UnknownRequest, UnknownSession, TaskNotPaused, RequestNotOpen,
+        AgentUnavailable, InvalidField, OwnerMismatch, SessionErased, RevisionMismatch,
+        Unimplemented, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.ResumeTaskRequest(
+            session_id=session_id,
+            user_id=user_id,
+            task_id=task_id,
+            request_id=request_id,
+            decision=enum_value(Decision, "DECISION_", "decision", decision),
+            comment=comment,
+        )
+        return await self._call(self._open().ResumeTask, request, timeout, info)
+
+    async def list_tasks(
+        self,
+        session_id: str,
+        *,
+        user_id: str = "",
+        statuses: Iterable[TaskStatusName] = (),
+        page_size: int = 0,
+        timeout: Seconds | None = None,
+    ) -> AsyncIterator[Task]:
+        """Iterate over the tasks of a session, oldest first; pages are fetched when needed.
+
+        statuses: only tasks with one of these; empty: all. page_size: 0-1,000; 0: 100. timeout: of
+        each page. The iteration raises what list_tasks_page() raises.
+        """
+        chosen = tuple(statuses)
+        token = ""
+        while True:
+            page = await self.list_tasks_page(
+                session_id,
+                user_id=user_id,
+                statuses=chosen,
+                page_size=page_size,
+                page_token=token,
+                timeout=timeout,
+            )
+            for task in page.tasks:
+                yield task
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def list_tasks_page(
+        self,
+        session_id: str,
+        *,
+        user_id: str = "",
+        statuses: Iterable[TaskStatusName] = (),
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.ListTasksResponse:
+        """Return one page of a session's tasks, oldest first.
+
+        page_token: next_page_token of the previous page; the other arguments must be the same.
+
+        Raises UnknownSession, InvalidField, OwnerMismatch, SessionErased, Unimplemented,
+        StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.ListTasksRequest(
+            session_id=session_id,
+            user_id=user_id,
+            statuses=[enum_value(TaskStatus, "TASK_STATUS_", "status", each) for each in statuses],
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return await self._call(self._open().ListTasks, request, timeout, info)
+
+    async def list_turns(
+        self,
+        session_id: str,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        task_id: str = "",
+        order: TurnOrderName | None = None,
+        page_size: int = 0,
+        timeout: Seconds | None = None,
+    ) -> AsyncIterator[Turn]:
+        """Iterate over the history of a session; pages are fetched when needed.
+
+        agent_id: only what this agent may see; empty: all turns. task_id: only turns of this task.
+        order: None: oldest first. page_size: 0-1,000; 0: 50. timeout: of each page. The iteration
+        raises what list_turns_page() raises.
+        """
+        token = ""
+        while True:
+            page = await self.list_turns_page(
+                session_id,
+                user_id=user_id,
+                agent_id=agent_id,
+                task_id=task_id,
+                order=order,
+                page_size=page_size,
+                page_token=token,
+                timeout=timeout,
+            )
+            for turn in page.turns:
+                yield turn
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def list_turns_page(
+        self,
+        session_id: str,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        task_id: str = "",
+        order: TurnOrderName | None = None,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.ListTurnsResponse:
+        """Return one page of a session's history.
+
+        page_token: next_page_token of the previous page; the other arguments must be the same. A
+        page stays below 1 MiB, so it may have fewer turns than page_size.
+
+        Raises UnknownSession, UnknownAgent, InvalidField, OwnerMismatch, SessionErased,
+        StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.ListTurnsRequest(
+            session_id=session_id,
+            user_id=user_id,
+            agent_id=agent_id,
+            task_id=task_id,
+            page_size=page_size,
+            page_token=page_token,
+            order=enum_value(pb.TurnOrder, "TURN_ORDER_", "order", order),
+        )
+        return await self._call(self._open().ListTurns, request, timeout, info)
+
+    async def list_agents(
+        self,
+        *,
+        session_id: str = "",
+        user_id: str = "",
+        locale: str = "",
+        from_agent_id: str = "",
+        include_instructions: bool = False,
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.ListAgentsResponse:
+        """Return the agents in the order of the registry, and which one is the home agent.
+
+        session_id: only the agents that its user may reach there; empty: all. locale: of names and
+        descriptions, BCP 47; empty: the session's, or else the registry's. from_agent_id: only the
+        agents to which this one may hand over. include_instructions: also return instructions for
+        the agents' prompts.
+
+        Raises UnknownSession, UnknownAgent, InvalidField, OwnerMismatch, SessionErased,
+        Unimplemented, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.ListAgentsRequest(
+            session_id=session_id,
+            user_id=user_id,
+            locale=locale,
+            from_agent_id=from_agent_id,
+            include_instructions=include_instructions,
+        )
+        return await self._call(self._open().ListAgents, request, timeout, info)
+
+    def watch_session(
+        self,
+        session_id: str,
+        *,
+        user_id: str = "",
+        after_revision: int | None = None,
+        heartbeat_interval: Seconds | None = None,
+        away_timeout: Seconds = AWAY_S_DEFAULT,
+    ) -> AsyncIterator[Change]:
+        """Iterate over the changes of a session as they happen.
+
+        Yields each change exactly once and in order: after a lost connection the client connects
+        again, from the last revision that it yielded. Only an error or closing the iterator ends
+        the watch.
+
+        after_revision: the last revision that the caller has seen; 0: from the beginning; None:
+        only new changes. heartbeat_interval: the longest silence of the connection before the
+        service sends a heartbeat, 1 s to 5 min; None: 15 s. away_timeout: how long the service may
+        be away before the watch fails.
+
+        The iteration raises UnknownSession, InvalidField, OwnerMismatch, SessionErased,
+        RevisionCompacted, StateCorrupt, Unimplemented; after away_timeout Unavailable or
+        Overloaded.
+        """
+        request = pb.WatchSessionRequest(
+            session_id=session_id,
+            user_id=user_id,
+            after_revision=after_revision,
+            heartbeat_interval=duration(heartbeat_interval),
+        )
+        away_s_max = positive_seconds("away_timeout", away_timeout)
+        return self._watch(Watch(self._settings, request, away_s_max))
