@@ -16,8 +16,6 @@ import grpc
 from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1 import routing_service_pb2_grpc as rpc
 from benchmarks.story import (
-    AGENT_TEXT,
-    HANDOFF_TEXT,
     SPECIALIST,
     SUPERVISOR,
     USER_TEXT,
@@ -25,6 +23,7 @@ from benchmarks.story import (
     Result,
     Stopwatch,
 )
+from benchmarks.talk import completion
 from routing_service.ids import new_uuid7
 
 REGISTRY: Final = f"""\
@@ -133,17 +132,6 @@ async def _turn(stub: rpc.RoutingServiceAsyncStub, session_id: str) -> None:
     response = await stub.Route(request, timeout=30)
     dispatch = response.dispatch
     while dispatch.request_id:
-        answer = pb.CompleteTurnRequest(
-            session_id=session_id,
-            user_id="user",
-            request_id=dispatch.request_id,
-            agent_id=dispatch.agent.agent_id,
-        )
-        if dispatch.agent.agent_id == SUPERVISOR:
-            answer.text = HANDOFF_TEXT
-            answer.handoff.agent_id = SPECIALIST
-        else:
-            answer.text = AGENT_TEXT
-            answer.proceed.SetInParent()
+        answer = completion(session_id, dispatch)
         completed = await stub.CompleteTurn(answer, timeout=30)
         dispatch = completed.next

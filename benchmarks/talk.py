@@ -60,7 +60,7 @@ def turns(
             )
             routing = False
             if dispatch.request_id:
-                return COMPLETE, _complete(session_id, dispatch)
+                return COMPLETE, completion(session_id, dispatch).SerializeToString()
         if not left:
             return None
         left -= 1
@@ -70,7 +70,8 @@ def turns(
     return go_on
 
 
-def _complete(session_id: str, dispatch: Dispatch) -> bytes:
+def completion(session_id: str, dispatch: Dispatch) -> pb.CompleteTurnRequest:
+    """Return what the story's agent answers."""
     answer = pb.CompleteTurnRequest(
         session_id=session_id,
         user_id="user",
@@ -83,4 +84,4 @@ def _complete(session_id: str, dispatch: Dispatch) -> bytes:
     else:
         answer.text = AGENT_TEXT
         answer.proceed.SetInParent()
-    return answer.SerializeToString()
+    return answer

@@ -237,11 +237,7 @@ def read_page(path: Path) -> Page:
 
 def require_known(block: Block) -> None:
     """Refuse a block that nothing would be done with."""
-    if (
-        block.skipped
-        or block.title
-        or block.language in RUN | SHOWN_ONLY | {"yaml", "toml", "json"}
-    ):
+    if block.skipped or block.title or block.language in RUN | SHOWN_ONLY | CHECKED:
         return
     message = (
         f"line {block.start}: a block of the kind {block.language!r} is not run: name a kind that "

@@ -60,15 +60,6 @@ MaxOption = Annotated[
     int,
     typer.Option("--max", metavar="N", min=1, help="Stop after so many; the rest is told of."),
 ]
-AdminTenantOption = Annotated[
-    str,
-    typer.Option(
-        "--tenant",
-        metavar="ID",
-        show_default=False,
-        help="The tenant, if not the default one.",
-    ),
-]
 
 
 def read_time(option: str, text: str) -> datetime | None:

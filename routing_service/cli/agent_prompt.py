@@ -12,7 +12,7 @@ import sys
 import typer
 
 from routing_service.cli.failure import CommandFailed
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 from routing_service.core.errors import unknown_agent
 from routing_service.registry.file import RegistryFileError, load_registry
 from routing_service.telemetry.terminal_text import seen, seen_json
@@ -34,7 +34,7 @@ def print_instructions_of_file(path: str, agent: str, locale: str, *, as_json: b
 
 
 def print_instructions_of_server(
-    place: Place, agent: str, *, session: str, user: str, from_agent: str, locale: str
+    place: CallOptions, agent: str, *, session: str, user: str, from_agent: str, locale: str
 ) -> None:
     """Print them as a server's registry has them. agent: an id. Raises CommandFailed."""
     with calling(place) as client:

@@ -22,7 +22,7 @@ from routing_service.cli.options import (
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 EPILOG: Final = """\b
 Examples:
@@ -90,7 +90,7 @@ def agents(
         print_instructions_of_file(agents_file, instructions, locale, as_json=as_json)
         return
 
-    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     if instructions:
         print_instructions_of_server(
             place,

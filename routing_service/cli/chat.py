@@ -115,10 +115,10 @@ def chat(
     """
     # Read when gRPC is loaded: what it has to say of connections, the chat says in its own words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from routing_service.cli.chat_program import Asked, run_chat  # noqa: PLC0415 - after the line above
+    from routing_service.cli.chat_program import ChatOptions, run_chat  # noqa: PLC0415 - after the line above
 
     run_chat(
-        Asked(
+        ChatOptions(
             example=example,
             agents=agents,
             story=story,

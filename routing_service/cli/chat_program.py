@@ -24,8 +24,8 @@ from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.routing_service_pb2 import ListAgentsResponse, StatusResponse
 from routing_service.cli.chat_screen import JsonScreen, Screen, TextScreen
 from routing_service.cli.conversation import (
+    AgentAnswered,
     Agents,
-    Answered,
     Conversation,
     DecisionWord,
     Degraded,
@@ -64,7 +64,7 @@ _TYPING_S: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ChatOptions:
     """The options of the command, as given."""
 
     example: str
@@ -81,22 +81,22 @@ class Asked:
     as_json: bool
 
 
-def run_chat(asked: Asked) -> None:
+def run_chat(options: ChatOptions) -> None:
     """Carry the command out. Raises CommandFailed, typer.Exit."""
-    _check(asked)
-    story = STORIES[asked.story] if asked.story else None
+    _check(options)
+    story = STORIES[options.story] if options.story else None
     leave_by_interrupt()
     # What the client logs of an outage, the chat says in its own words.
     logging.getLogger("agent_routing").addHandler(logging.NullHandler())
     try:
-        with _server(asked, story) as target, _client(asked, target) as client:
+        with _server(options, story) as target, _client(options, target) as client:
             try:
                 known = client.list_agents()
             except RoutingError as error:
-                raise call_failed(error, target, as_json=asked.as_json) from error
-            agents, title = _agents(asked, story, known)
-            screen: Screen = JsonScreen() if asked.as_json else TextScreen()
-            conversation = Conversation(client, agents, _speaker(asked, story))
+                raise call_failed(error, target, as_json=options.as_json) from error
+            agents, title = _agents(options, story, known)
+            screen: Screen = JsonScreen() if options.as_json else TextScreen()
+            conversation = Conversation(client, agents, _speaker(options, story))
             went_well = _converse(conversation, screen, title, story)
     except SettingsInvalid as error:
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
@@ -106,42 +106,44 @@ def run_chat(asked: Asked) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _check(asked: Asked) -> None:
+def _check(options: ChatOptions) -> None:
     """Refuse options that say two things at once, or name what is not there."""
-    if asked.target and (asked.agents or asked.store):
+    if options.target and (options.agents or options.store):
         raise typer.BadParameter("--target has a registry and a store; leave out --agents, --store")
-    if asked.agents and (asked.example or asked.story):
+    if options.agents and (options.example or options.story):
         raise typer.BadParameter("--agents names a registry of your own; leave out the example")
-    if asked.example and asked.example not in EXAMPLES:
-        raise typer.BadParameter(f'no example "{asked.example}"; there are {", ".join(EXAMPLES)}')
-    if asked.story and asked.story not in STORIES:
-        raise typer.BadParameter(f'no story "{asked.story}"; there are {", ".join(STORIES)}')
-    if asked.story and asked.example not in ("", STORIES[asked.story].example):
+    if options.example and options.example not in EXAMPLES:
+        raise typer.BadParameter(f'no example "{options.example}"; there are {", ".join(EXAMPLES)}')
+    if options.story and options.story not in STORIES:
+        raise typer.BadParameter(f'no story "{options.story}"; there are {", ".join(STORIES)}')
+    if options.story and options.example not in ("", STORIES[options.story].example):
         raise typer.BadParameter(
-            f'story "{asked.story}" is of the example "{STORIES[asked.story].example}"'
+            f'story "{options.story}" is of the example "{STORIES[options.story].example}"'
         )
 
 
 @contextmanager
-def _server(asked: Asked, story: Story | None) -> Iterator[str]:
-    if asked.target:
-        yield asked.target
+def _server(options: ChatOptions, story: Story | None) -> Iterator[str]:
+    if options.target:
+        yield options.target
         return
-    example = EXAMPLES[story.example if story else asked.example or EXAMPLE_DEFAULT]
-    with server_in_thread(asked.agents or example.registry_path, asked.store) as target:
+    example = EXAMPLES[story.example if story else options.example or EXAMPLE_DEFAULT]
+    with server_in_thread(options.agents or example.registry_path, options.store) as target:
         yield target
 
 
-def _client(asked: Asked, target: str) -> Client:
+def _client(options: ChatOptions, target: str) -> Client:
     # A server of the command's own is in the clear, and nobody signs in there.
-    credentials = given().for_client() if asked.target else {}
-    return Client(target, tenant=asked.tenant, retry=_RETRY, **credentials)
+    credentials = given().for_client() if options.target else {}
+    return Client(target, tenant=options.tenant, retry=_RETRY, **credentials)
 
 
-def _agents(asked: Asked, story: Story | None, known: ListAgentsResponse) -> tuple[Agents, str]:
+def _agents(
+    options: ChatOptions, story: Story | None, known: ListAgentsResponse
+) -> tuple[Agents, str]:
     """Return who answers, and what to call the chat: scripts where there are any, or stand-ins."""
     ids = {agent.agent_id for agent in known.agents if agent.kind != AGENT_KIND_SYSTEM}
-    wanted = story.example if story else asked.example
+    wanted = story.example if story else options.example
     chosen: Example | None = None
     for example in EXAMPLES.values():
         if ids <= set(example.make_agents().agent_ids) and wanted in ("", example.name):
@@ -149,7 +151,7 @@ def _agents(asked: Asked, story: Story | None, known: ListAgentsResponse) -> tup
             break
     if chosen is None and wanted:
         raise CommandFailed(
-            f'the server at {asked.target} has other agents than the example "{wanted}": '
+            f'the server at {options.target} has other agents than the example "{wanted}": '
             f"{', '.join(sorted(ids))}"
         )
     count = len(known.agents)
@@ -160,13 +162,13 @@ def _agents(asked: Asked, story: Story | None, known: ListAgentsResponse) -> tup
     return chosen.make_agents(), title
 
 
-def _speaker(asked: Asked, story: Story | None) -> Speaker:
+def _speaker(options: ChatOptions, story: Story | None) -> Speaker:
     speaker = Speaker(
-        session_id=asked.session or f"chat-{new_uuid7()}",
-        user_id=asked.user,
-        locale=asked.locale or _terminal_locale(),
-        channel=asked.channel or CHANNEL_DEFAULT,
-        entitlements=asked.entitlements,
+        session_id=options.session or f"chat-{new_uuid7()}",
+        user_id=options.user,
+        locale=options.locale or _terminal_locale(),
+        channel=options.channel or CHANNEL_DEFAULT,
+        entitlements=options.entitlements,
     )
     if story is None:
         return speaker
@@ -312,7 +314,7 @@ def _differences(
     turn: StoryTurn, happenings: list[Happening], status: StatusResponse | None
 ) -> Iterator[str]:
     """Yield what a story's turn says and what happened instead."""
-    answers = [each for each in happenings if isinstance(each, Answered)]
+    answers = [each for each in happenings if isinstance(each, AgentAnswered)]
     replies = [each.reply.command for each in happenings if isinstance(each, Replied)]
     refusals = [each.error for each in happenings if isinstance(each, Refused)]
     refused = tuple(rule for error in refusals for rule in error.rules)

@@ -18,7 +18,7 @@ from agent_routing.v1.agent_pb2 import Agent
 from agent_routing.v1.handoff_pb2 import Handoff, HandoffMode, Initiator
 from agent_routing.v1.routing_service_pb2 import StatusResponse
 from routing_service.cli.conversation import (
-    Answered,
+    AgentAnswered,
     ApprovalAsked,
     Degraded,
     Failed,
@@ -146,7 +146,7 @@ class TextScreen:
                 self._print(f"{_name(agent)} may not hand over to {target}", "✗", "yellow")
                 for violation in error.violations:
                     self._print(f"{violation.name}: {violation.detail}", style="dim")
-            case Answered():
+            case AgentAnswered():
                 self._answered(happening)
             case ApprovalAsked(prompt=prompt):
                 self._print(prompt, "?", "yellow")
@@ -165,7 +165,7 @@ class TextScreen:
             case _:
                 assert_never(happening)
 
-    def _answered(self, answered: Answered) -> None:
+    def _answered(self, answered: AgentAnswered) -> None:
         agent = answered.agent
         style = agent_style(agent)
         line = Text("  ").append(_sign(agent), style=style).append(" ")
@@ -239,7 +239,7 @@ class JsonScreen:
                         "rules": list(error.rules),
                     }
                 )
-            case Answered(agent=agent, reason=reason, text=text, outcome=outcome, waits=waits):
+            case AgentAnswered(agent=agent, reason=reason, text=text, outcome=outcome, waits=waits):
                 steps.append(
                     {
                         "kind": "answer",

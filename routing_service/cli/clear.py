@@ -22,7 +22,7 @@ from routing_service.cli.options import (
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 
 class ClearScope(enum.StrEnum):
@@ -60,7 +60,9 @@ def clear(
     as_json: JsonOption = False,
 ) -> None:
     """Give a session back to the supervisor or default agent."""
-    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
         answer = client.clear_active_agent(
             session,
             user_id=user,

@@ -21,7 +21,7 @@ from routing_service.cli.options import (
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 OUTCOMES: Final = (
     "proceed",
@@ -106,7 +106,9 @@ def complete(
 ) -> None:
     """Report what an agent answered, and see what comes next."""
     chosen = _read_outcome(outcome, reason=reason, message=message, wait_s=wait)
-    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
         answer = client.complete_turn(
             session, request, agent, chosen, text=text, user_id=user, parse_markers=parse_markers
         )

@@ -77,7 +77,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AgentAnswered:
     """An agent answered. outcome: in a word, such as "follow up". waits: for the user's answer."""
 
     agent: Agent
@@ -132,7 +132,7 @@ Happening = (
     Replied
     | HandedOver
     | Refused
-    | Answered
+    | AgentAnswered
     | ApprovalAsked
     | Suggested
     | NothingToDecide
@@ -273,7 +273,7 @@ class Conversation:
                 if refusals >= _REFUSALS_MAX:
                     reply = AgentReply(reply.text, Proceed())
                 continue
-            yield Answered(
+            yield AgentAnswered(
                 dispatch.agent,
                 turn.reason,
                 response.text,
@@ -285,11 +285,11 @@ class Conversation:
             return response
         raise AssertionError  # Counting does not end.
 
-    def _answer_unheard(self, dispatch: Dispatch) -> Answered:
+    def _answer_unheard(self, dispatch: Dispatch) -> AgentAnswered:
         """Let the agent answer a message that the service never saw: there is nothing to report."""
         turn = self._turn(dispatch)
         reply = self._agents.answer(turn)
-        return Answered(
+        return AgentAnswered(
             dispatch.agent,
             turn.reason,
             reply.text,

@@ -16,7 +16,7 @@ from routing_service.cli.options import (
     TenantOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place
+from routing_service.cli.server_call import CallOptions
 
 TIMEOUT_DEFAULT_S: Final = 60.0
 """What a server gives a call at the most, by its default: many sessions take their time."""
@@ -60,7 +60,7 @@ def erase_user(
     as_json: JsonOption = False,
 ) -> None:
     """Erase the content of all of a user's sessions."""
-    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     with operating(place) as client:
         answer = None
         if dry_run or not yes:

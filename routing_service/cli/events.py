@@ -26,7 +26,7 @@ from routing_service.cli.options import (
     TimeoutOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 EVENTS_MAX_DEFAULT: Final = 200
 
@@ -80,7 +80,9 @@ def events(
         raise typer.BadParameter("--newest-first goes with a session; leave one of them")
     happened_from, happened_before = read_time("--since", since), read_time("--until", until)
     answer = ListEventsResponse()
-    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
         while True:
             page = client.list_events_page(
                 session_id=session,

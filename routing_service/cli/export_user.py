@@ -13,7 +13,7 @@ from routing_service.cli.options import (
     TargetOption,
     TenantOption,
 )
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 EXPORT_S_DEFAULT: Final = 600.0
 
@@ -50,6 +50,6 @@ def export_user(
 
     Sessions, tasks, turns and audit: a line of JSON for each.
     """
-    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     with calling(place) as client:
         write_export(client.export_user(user, timeout=timeout), output)

@@ -23,7 +23,7 @@ from routing_service.cli.options import (
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 
 class HandoffMode(enum.StrEnum):
@@ -110,7 +110,9 @@ def handoff(
     as_json: JsonOption = False,
 ) -> None:
     """Hand a session to an agent, if the rules allow it."""
-    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
         answer = client.set_active_agent(
             session,
             agent,

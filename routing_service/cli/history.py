@@ -20,7 +20,7 @@ from routing_service.cli.options import (
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 EPILOG: Final = """\b
 Examples:
@@ -56,7 +56,9 @@ def history(
     as_json: JsonOption = False,
 ) -> None:
     """Show a session's turns: who said what, and why."""
-    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
         turns = client.list_turns(
             session,
             user_id=user,

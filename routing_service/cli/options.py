@@ -5,7 +5,6 @@ Owns their names, defaults and help. It must not know what they are used for.
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Final
 
 import typer
@@ -14,12 +13,6 @@ TARGET_DEFAULT: Final = "127.0.0.1:50051"
 TARGET_VARIABLE: Final = "AGENT_ROUTING_TARGET"
 TIMEOUT_DEFAULT_S: Final = 10.0
 TIMEOUT_MAX_S: Final = 3600.0
-
-
-def target_default() -> str:
-    """Return where the server is if no option says so."""
-    return os.environ.get(TARGET_VARIABLE) or TARGET_DEFAULT
-
 
 SessionArgument = Annotated[
     str, typer.Argument(metavar="SESSION", help="The session's id.", show_default=False)

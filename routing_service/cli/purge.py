@@ -24,7 +24,7 @@ from routing_service.cli.options import (
     TenantOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place
+from routing_service.cli.server_call import CallOptions
 
 _AGE: Final = re.compile(r"(?P<count>\d{1,6})(?P<unit>[hdw])\Z")
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
@@ -97,7 +97,7 @@ def purge(
 
     left = SESSIONS_PER_CALL if sessions_max is None else sessions_max
     total = pb.PurgeSessionsResponse(more=True)
-    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     with operating(place) as client:
         if dry_run or not yes:
             total = client.purge_sessions(request(left, validate_only=True))

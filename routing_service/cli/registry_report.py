@@ -30,7 +30,7 @@ STDIN_NAME = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FileReport:
     """One file, and what is to be said of it. registry: None if it is not taken."""
 
     file: str
@@ -39,17 +39,17 @@ class Report:
     warnings: tuple[FileProblem, ...] = ()
 
 
-def check_files(files: Sequence[str]) -> list[Report]:
+def check_files(files: Sequence[str]) -> list[FileReport]:
     """Check files, each by itself."""
     reports = []
     for file in files:
         try:
             checked = _check(file)
         except RegistryFileError as error:
-            reports.append(Report(error.source, None, problems=error.problems))
+            reports.append(FileReport(error.source, None, problems=error.problems))
         else:
             shown = "standard input" if file == STDIN_NAME else file
-            reports.append(Report(shown, checked.registry, warnings=checked.warnings))
+            reports.append(FileReport(shown, checked.registry, warnings=checked.warnings))
     return reports
 
 
@@ -65,7 +65,7 @@ def print_schema() -> None:
     typer.echo(json.dumps(registry_schema(), indent=2, ensure_ascii=False))
 
 
-def print_reports_as_json(reports: Sequence[Report]) -> None:
+def print_reports_as_json(reports: Sequence[FileReport]) -> None:
     """Print what there is to say as one JSON object."""
     files = [
         {
@@ -93,7 +93,7 @@ def _summary(registry: Registry) -> dict[str, object]:
     }
 
 
-def print_reports(reports: Sequence[Report]) -> None:
+def print_reports(reports: Sequence[FileReport]) -> None:
     """Print problems and warnings a line each, and the agents of what is taken."""
     out = console()
     for report in reports:

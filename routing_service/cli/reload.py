@@ -15,7 +15,7 @@ from routing_service.cli.options import (
     TimeoutOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 EPILOG: Final = """\b
 Examples:
@@ -34,7 +34,9 @@ def reload(
     as_json: JsonOption = False,
 ) -> None:
     """Make a server read its registry file again."""
-    with calling(Place(target=target, tenant="", timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant="", timeout_s=timeout, as_json=as_json)
+    ) as client:
         answer = client.reload_agents(validate_only=validate_only)
     if as_json:
         print_json(answer)

@@ -13,15 +13,15 @@ from routing_service.cli.options import (
     PlainJsonOption,
     TenantOption,
 )
-from routing_service.cli.replay_run import Asked, run_replay
+from routing_service.cli.replay_run import ReplayOptions, run_replay
 from routing_service.replay.choices import (
     CONCURRENCY_DEFAULT,
     CONCURRENCY_MAX,
     PATIENCE_DEFAULT_S,
     TOPIC_THRESHOLD_DEFAULT,
     FirstMessage,
-    Policy,
-    Switch,
+    ReplayPolicy,
+    SwitchMode,
     TopicMode,
 )
 
@@ -90,21 +90,21 @@ def replay(
     ] = "",
     corpus_agents: CorpusAgentsOption = "",
     policy: Annotated[
-        Policy,
+        ReplayPolicy,
         typer.Option(
             "--policy",
             help="How long an agent keeps the user. sticky: until the topic changes. follow_up: "
             "only while it waits for an answer. supervisor: never.",
         ),
-    ] = Policy.STICKY,
+    ] = ReplayPolicy.STICKY,
     switch: Annotated[
-        Switch,
+        SwitchMode,
         typer.Option(
             "--switch",
             help="What becomes of a message that went to the wrong agent. supervisor: back to the "
             "supervisor, which hands it on. agent: straight on to its owner. stuck: nothing.",
         ),
-    ] = Switch.SUPERVISOR,
+    ] = SwitchMode.SUPERVISOR,
     topics: Annotated[
         TopicMode | None,
         typer.Option(
@@ -214,7 +214,7 @@ def replay(
     dispatches are mended and counted.
     """
     run_replay(
-        Asked(
+        ReplayOptions(
             files=tuple(files),
             agents=agents,
             compare=compare,

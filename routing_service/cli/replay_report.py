@@ -15,7 +15,7 @@ from rich.text import Text
 
 from routing_service.cli.screen import console, grid
 from routing_service.replay.comparison import EFFECTS, ChangedTurn, Comparison
-from routing_service.replay.figures import Figures
+from routing_service.replay.figures import ReplayFigures
 
 CHANGES_SHOWN_MAX: Final = 20
 """Changed turns in the table; --json has them all."""
@@ -59,7 +59,7 @@ _NEUTRAL: Final = {"handoffs"}
 _EFFECT_STYLES: Final = {EFFECTS["right"]: "green", EFFECTS["misrouted"]: "red"}
 
 
-def print_figures(figures: Figures, *, as_json: bool) -> None:
+def print_figures(figures: ReplayFigures, *, as_json: bool) -> None:
     """Print the figures of one replay."""
     if as_json:
         typer.echo(json.dumps(figures.as_dict(), indent=2))

@@ -40,7 +40,7 @@ from routing_service.cli.replay_report import CHANGES_SHOWN_MAX, print_compariso
 from routing_service.core.registry import Registry
 from routing_service.ids import new_uuid7
 from routing_service.registry.file import RegistryFileError, load_registry, parse_registry
-from routing_service.replay.choices import FirstMessage, Policy, Switch, TopicMode
+from routing_service.replay.choices import FirstMessage, ReplayPolicy, SwitchMode, TopicMode
 from routing_service.replay.comparison import ChangedTurns, Compared, Comparison
 from routing_service.replay.corpus_registry import (
     CorpusAgentsInvalid,
@@ -54,7 +54,7 @@ from routing_service.replay.dialogue_files import (
     DialogueFileUnreadable,
     check_files,
 )
-from routing_service.replay.figures import Figures, Tally
+from routing_service.replay.figures import ReplayFigures, Tally
 from routing_service.replay.play import Stage
 from routing_service.replay.run import Order, ReplayStopped, Side, replay, replay_sides
 from routing_service.replay.server_calls import CHANNEL_OPTIONS, PatientServer
@@ -69,7 +69,7 @@ AGENTS_FILE: Final = "agents.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ReplayOptions:
     """The options of the command, as given."""
 
     files: tuple[str, ...]
@@ -77,8 +77,8 @@ class Asked:
     compare: str
     corpus: str
     corpus_agents: str
-    policy: Policy
-    switch: Switch
+    policy: ReplayPolicy
+    switch: SwitchMode
     topics: TopicMode | None
     first_message: FirstMessage | None
     topic_threshold: float
@@ -98,30 +98,30 @@ class Asked:
     as_json: bool
 
 
-def run_replay(asked: Asked) -> None:
+def run_replay(options: ReplayOptions) -> None:
     """Carry the command out. Raises CommandFailed, typer.Exit."""
-    _check(asked)
+    _check(options)
     leave_by_interrupt()
     try:
-        registry_text = _registry_text(asked)
-        if asked.write_registry:
-            _write_registry(asked.write_registry, registry_text)
+        registry_text = _registry_text(options)
+        if options.write_registry:
+            _write_registry(options.write_registry, registry_text)
             return
-        registry = _registry(asked, registry_text)
-        check_files(asked.files)
+        registry = _registry(options, registry_text)
+        check_files(options.files)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            if asked.compare:
-                old = load_registry(asked.compare)
+            if options.compare:
+                old = load_registry(options.compare)
                 assert registry is not None
-                both = _compare_registries(asked, old, registry, registry_text)
+                both = _compare_registries(options, old, registry, registry_text)
                 comparison = runner.run(interruptible(both))
-                print_comparison(comparison, as_json=asked.as_json)
+                print_comparison(comparison, as_json=options.as_json)
                 figures = comparison.new.figures
                 failed = comparison.old.figures.tally.errors + figures.tally.errors
             else:
-                figures = runner.run(interruptible(_replay(asked, registry, registry_text)))
+                figures = runner.run(interruptible(_replay(options, registry, registry_text)))
                 failed = figures.tally.errors
-                print_figures(figures, as_json=asked.as_json)
+                print_figures(figures, as_json=options.as_json)
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise CommandFailed("interrupted", exit_code=EXIT_INTERRUPTED) from None
     except (CorpusAgentsInvalid, DialogueFileUnreadable, SettingsInvalid) as error:
@@ -141,69 +141,71 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _check(asked: Asked) -> None:
+def _check(options: ReplayOptions) -> None:
     """Refuse options that say two things at once, or too little."""
-    if asked.target and (asked.embedded or asked.store):
+    if options.target and (options.embedded or options.store):
         raise typer.BadParameter(
             "--target has a store of its own; leave out --embedded and --store"
         )
-    if asked.compare and (asked.target or asked.store or asked.write_registry):
+    if options.compare and (options.target or options.store or options.write_registry):
         raise typer.BadParameter(
             "--compare starts a server for each registry, with a store of its own; leave out "
             "--target, --store and --write-registry"
         )
-    if asked.agents and asked.corpus:
+    if options.agents and options.corpus:
         raise typer.BadParameter("give --agents or --corpus: each says who the agents are")
-    if not (asked.target or asked.agents or asked.corpus):
+    if not (options.target or options.agents or options.corpus):
         raise typer.BadParameter("give --agents FILE or --corpus NAME: a server needs a registry")
-    if asked.topics is None and asked.first_message is not None:
+    if options.topics is None and options.first_message is not None:
         raise typer.BadParameter("--first-message goes with --topics suggest or --topics auto")
-    if asked.topics is TopicMode.OFF and asked.first_message is FirstMessage.AUTO:
+    if options.topics is TopicMode.OFF and options.first_message is FirstMessage.AUTO:
         raise typer.BadParameter(
             "--first-message auto needs topic detection; give --topics suggest or --topics auto"
         )
-    if asked.topics is not None and asked.target:
+    if options.topics is not None and options.target:
         raise typer.BadParameter(
             "--target has a registry of its own, which says what topics do; leave out --topics"
         )
-    if asked.write_registry and not asked.corpus:
+    if options.write_registry and not options.corpus:
         raise typer.BadParameter("--write-registry writes what --corpus makes; give --corpus NAME")
 
 
-def _registry_text(asked: Asked) -> str:
+def _registry_text(options: ReplayOptions) -> str:
     """Return the registry that is made for this run, "" where one is taken as it is."""
-    topics = _topic_settings(asked)
-    if asked.agents and topics is not None:
-        load_registry(asked.agents)  # Its own mistakes are told by their lines.
-        return with_topics(Path(asked.agents).read_text(encoding="utf-8"), topics)
-    if not asked.corpus:
+    topics = _topic_settings(options)
+    if options.agents and topics is not None:
+        load_registry(options.agents)  # Its own mistakes are told by their lines.
+        return with_topics(Path(options.agents).read_text(encoding="utf-8"), topics)
+    if not options.corpus:
         return ""
-    path = asked.corpus_agents or str(Path(asked.files[0]).with_name(AGENTS_FILE))
-    agents = load_corpus_agents(path, asked.corpus)
-    return corpus_registry(asked.corpus, agents, asked.policy, asked.switch, topics)
+    path = options.corpus_agents or str(Path(options.files[0]).with_name(AGENTS_FILE))
+    agents = load_corpus_agents(path, options.corpus)
+    return corpus_registry(options.corpus, agents, options.policy, options.switch, topics)
 
 
-def _topic_settings(asked: Asked) -> TopicSettings | None:
+def _topic_settings(options: ReplayOptions) -> TopicSettings | None:
     """Return what the options say of topics, None where they leave it to the registry."""
-    if asked.topics is None:
+    if options.topics is None:
         return None
-    lock_threshold = asked.topic_lock_threshold
-    first_message = asked.first_message or (
-        FirstMessage.AUTO if asked.topics is TopicMode.AUTO else FirstMessage.SUPERVISOR
+    lock_threshold = options.topic_lock_threshold
+    first_message = options.first_message or (
+        FirstMessage.AUTO if options.topics is TopicMode.AUTO else FirstMessage.SUPERVISOR
     )
     return TopicSettings(
-        asked.topics,
+        options.topics,
         first_message,
-        asked.topic_threshold,
-        asked.topic_threshold if lock_threshold is None else lock_threshold,
+        options.topic_threshold,
+        options.topic_threshold if lock_threshold is None else lock_threshold,
     )
 
 
-def _registry(asked: Asked, registry_text: str) -> Registry | None:
+def _registry(options: ReplayOptions, registry_text: str) -> Registry | None:
     """Return the registry that was named, None where it is only the server's affair."""
     if registry_text:
-        return parse_registry(registry_text, f"the registry made of {asked.corpus or asked.agents}")
-    return load_registry(asked.agents) if asked.agents else None
+        return parse_registry(
+            registry_text, f"the registry made of {options.corpus or options.agents}"
+        )
+    return load_registry(options.agents) if options.agents else None
 
 
 def _write_registry(name: str, text: str) -> None:
@@ -216,56 +218,58 @@ def _write_registry(name: str, text: str) -> None:
         raise CommandFailed(f'cannot write "{name}": {error.strerror or error}') from error
 
 
-async def _replay(asked: Asked, registry: Registry | None, registry_text: str) -> Figures:
-    run_label = asked.run_label or new_uuid7()
+async def _replay(
+    options: ReplayOptions, registry: Registry | None, registry_text: str
+) -> ReplayFigures:
+    run_label = options.run_label or new_uuid7()
     async with (
-        _server(asked, registry_text) as target,
-        _channel(asked, target) as channel,
+        _server(options, registry_text) as target,
+        _channel(options, target) as channel,
     ):
         server = PatientServer(
             channel,
             target,
-            tenant=asked.tenant,
-            patience_s=asked.patience_s,
+            tenant=options.tenant,
+            patience_s=options.patience_s,
             # A server of the command's own is in the clear, and nobody signs in there.
-            metadata=given().metadata if asked.target else lambda: (),
+            metadata=given().metadata if options.target else lambda: (),
         )
         try:
             answer = await server.list_agents()
         except RoutingError as error:
-            raise call_failed(error, target, as_json=asked.as_json) from error
+            raise call_failed(error, target, as_json=options.as_json) from error
         _compare(answer, registry, target)
-        if not asked.run_label and (asked.target or asked.store):
+        if not options.run_label and (options.target or options.store):
             _note(f"--run-label {run_label} takes up this run if it is cut short")
-        with _progress(asked.limit) as progress:
+        with _progress(options.limit) as progress:
             return await replay(
-                Order(asked.files, asked.concurrency, asked.limit, strict=asked.strict),
+                Order(options.files, options.concurrency, options.limit, strict=options.strict),
                 server,
-                _stage(asked, answer.home_agent_id, run_label),
+                _stage(options, answer.home_agent_id, run_label),
                 frozenset(agent.agent_id for agent in answer.agents),
                 complain=_complaints(),
                 progress=progress,
             )
 
 
-def _channel(asked: Asked, target: str) -> grpc.aio.Channel:
-    credentials = given().channel_credentials() if asked.target else None
+def _channel(options: ReplayOptions, target: str) -> grpc.aio.Channel:
+    credentials = given().channel_credentials() if options.target else None
     if credentials is None:
         return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
-    options = (*CHANNEL_OPTIONS, *given().channel_options())
-    return grpc.aio.secure_channel(target, credentials, options=options)
+    channel_options = (*CHANNEL_OPTIONS, *given().channel_options())
+    return grpc.aio.secure_channel(target, credentials, options=channel_options)
 
 
 async def _compare_registries(
-    asked: Asked, old: Registry, new: Registry, registry_text: str
+    options: ReplayOptions, old: Registry, new: Registry, registry_text: str
 ) -> Comparison:
     """Play the same dialogues on a server of each registry."""
-    run_label = asked.run_label or new_uuid7()
-    named = ((asked.compare, old), (asked.agents or f"made of {asked.corpus}", new))
+    run_label = options.run_label or new_uuid7()
+    named = ((options.compare, old), (options.agents or f"made of {options.corpus}", new))
     async with AsyncExitStack() as opened:
         targets = (
-            await opened.enter_async_context(embedded_server(Path(asked.compare))),
-            await opened.enter_async_context(_server(asked, registry_text)),
+            await opened.enter_async_context(embedded_server(Path(options.compare))),
+            await opened.enter_async_context(_server(options, registry_text)),
         )
         sides = []
         for target, (name, _) in zip(targets, named, strict=True):
@@ -273,21 +277,21 @@ async def _compare_registries(
                 grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
             )
             server = PatientServer(
-                channel, target, tenant=asked.tenant, patience_s=asked.patience_s
+                channel, target, tenant=options.tenant, patience_s=options.patience_s
             )
             answer = await server.list_agents()
             sides.append(
                 Side(
                     server,
-                    _stage(asked, answer.home_agent_id, run_label),
+                    _stage(options, answer.home_agent_id, run_label),
                     frozenset(agent.agent_id for agent in answer.agents),
                     name,
                 )
             )
-        changed = ChangedTurns(kept_max=None if asked.as_json else CHANGES_SHOWN_MAX)
-        with _progress(asked.limit) as progress:
+        changed = ChangedTurns(kept_max=None if options.as_json else CHANGES_SHOWN_MAX)
+        with _progress(options.limit) as progress:
             figures = await replay_sides(
-                Order(asked.files, asked.concurrency, asked.limit, strict=asked.strict),
+                Order(options.files, options.concurrency, options.limit, strict=options.strict),
                 tuple(sides),
                 complain=_complaints(),
                 progress=progress,
@@ -300,14 +304,14 @@ async def _compare_registries(
     return Comparison(before, after, changed)
 
 
-def _stage(asked: Asked, home_agent_id: str, run_label: str) -> Stage:
+def _stage(options: ReplayOptions, home_agent_id: str, run_label: str) -> Stage:
     return Stage(
-        policy=asked.policy,
-        switch=asked.switch,
+        policy=options.policy,
+        switch=options.switch,
         home_agent_id=home_agent_id,
         run_label=run_label,
-        channel=asked.channel,
-        entitlements=asked.entitlements,
+        channel=options.channel,
+        entitlements=options.entitlements,
     )
 
 
@@ -321,16 +325,16 @@ def _compare(answer: ListAgentsResponse, registry: Registry | None, target: str)
 
 
 @asynccontextmanager
-async def _server(asked: Asked, registry_text: str) -> AsyncIterator[str]:
+async def _server(options: ReplayOptions, registry_text: str) -> AsyncIterator[str]:
     """Give the target to play on: a running server's, or one that is started for this run."""
-    if asked.target:
-        yield asked.target
+    if options.target:
+        yield options.target
         return
     with tempfile.TemporaryDirectory(prefix="agent-routing-") as folder:
-        path = Path(folder, "registry.yaml") if registry_text else Path(asked.agents)
+        path = Path(folder, "registry.yaml") if registry_text else Path(options.agents)
         if registry_text:
             path.write_text(registry_text, encoding="utf-8")
-        async with embedded_server(path, asked.store) as target:
+        async with embedded_server(path, options.store) as target:
             yield target
 
 

@@ -20,10 +20,10 @@ from routing_service.cli.options import (
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 
-class Decision(enum.StrEnum):
+class ApprovalDecision(enum.StrEnum):
     """What a person decides."""
 
     APPROVE = "approve"
@@ -70,7 +70,7 @@ def resume(
     session: SessionArgument,
     *,
     decision: Annotated[
-        Decision, typer.Option("--decision", show_default=False, help="What was decided.")
+        ApprovalDecision, typer.Option("--decision", show_default=False, help="What was decided.")
     ],
     request: _RequestOption = "",
     task: _TaskOption = "",
@@ -85,8 +85,8 @@ def resume(
 
     Its agent goes on, either way, and is told what was decided.
     """
-    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    _decide(place, session, decision, request=request, task=task, comment=comment, user=user)
+    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    _decide(options, session, decision, request=request, task=task, comment=comment, user=user)
 
 
 def approve(
@@ -102,9 +102,9 @@ def approve(
     as_json: JsonOption = False,
 ) -> None:
     """Approve what a paused task waits for."""
-    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    chosen = Decision.APPROVE
-    _decide(place, session, chosen, request=request, task=task, comment=comment, user=user)
+    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    chosen = ApprovalDecision.APPROVE
+    _decide(options, session, chosen, request=request, task=task, comment=comment, user=user)
 
 
 def reject(
@@ -120,15 +120,15 @@ def reject(
     as_json: JsonOption = False,
 ) -> None:
     """Reject what a paused task waits for."""
-    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    chosen = Decision.REJECT
-    _decide(place, session, chosen, request=request, task=task, comment=comment, user=user)
+    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    chosen = ApprovalDecision.REJECT
+    _decide(options, session, chosen, request=request, task=task, comment=comment, user=user)
 
 
 def _decide(
-    place: Place,
+    options: CallOptions,
     session: str,
-    decision: Decision,
+    decision: ApprovalDecision,
     *,
     request: str,
     task: str,
@@ -136,7 +136,7 @@ def _decide(
     user: str,
 ) -> None:
 
-    with calling(place) as client:
+    with calling(options) as client:
         if not (request and task):
             standing = client.status(session, user_id=user)
             task = task or standing.task.task_id
@@ -149,12 +149,12 @@ def _decide(
         answer = client.resume_task(
             task,
             request,
-            "APPROVE" if decision is Decision.APPROVE else "REJECT",
+            "APPROVE" if decision is ApprovalDecision.APPROVE else "REJECT",
             session_id=session,
             user_id=user,
             comment=comment,
         )
-    if place.as_json:
+    if options.as_json:
         print_json(answer)
     else:
         print_resumed(answer, decision.value)

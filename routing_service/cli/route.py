@@ -22,7 +22,7 @@ from routing_service.cli.options import (
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 NEW_SESSION = "-"
 
@@ -67,7 +67,9 @@ def route(
     as_json: JsonOption = False,
 ) -> None:
     """Send a user's message; see which agent gets it and why."""
-    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
         result = client.route(
             text,
             session_id="" if session == NEW_SESSION else session,

@@ -1,27 +1,26 @@
-"""One call to a server, for the commands that make one.
-
-Owns the client of a command and its options. It must not know which command it is for. Its rule:
-nothing is decided in the server's place: a server that is away is an error here.
-"""
+"""The client of a command that makes one call to a server, and how that call fails."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-from agent_routing import Admin, RetryPolicy, RoutingError
+from agent_routing import Admin, Client, RetryPolicy, RoutingError
 from routing_service.cli.credentials import given
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed, call_failed
 
 _RETRY: Final = RetryPolicy(attempts_max=2, backoff_first_s=0.1)
-"""A person waits, and can repeat the command: one repeat for a connection that broke."""
+"""A person waits and can repeat the command: one retry for a broken connection. It is safe for the
+commands that remove something too, as a repeat continues with what is left."""
+
+C = TypeVar("C", bound=Client)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a command calls, for whom, and how it shows what comes back."""
+class CallOptions:
+    """The options of a command's call: the server, the tenant, the timeout, the form of output."""
 
     target: str
     tenant: str
@@ -30,24 +29,35 @@ class Place:
 
 
 @contextmanager
-def calling(place: Place) -> Iterator[Admin]:
-    """Give a client; a call that fails in the block ends the command with its line."""
+def connected(kind: type[C], options: CallOptions) -> Iterator[C]:
+    """Give a client of this class. Raises CommandFailed if a call in the block fails.
+
+    There is no fallback: a server that does not answer is an error here.
+    """
     try:
-        with Admin(
-            place.target,
-            tenant=place.tenant,
-            timeout=place.timeout_s,
+        with kind(
+            options.target,
+            tenant=options.tenant,
+            timeout=options.timeout_s,
             retry=_RETRY,
             fallback=None,
             **given().for_client(),
         ) as client:
             yield client
     except RoutingError as error:
-        raise call_failed(error, place.target, as_json=place.as_json) from error
+        raise call_failed(error, options.target, as_json=options.as_json) from error
     except UnicodeEncodeError as error:
-        # A byte of the command line that was no UTF-8 comes in as a lone surrogate.
+        # A byte of the command line that is not UTF-8 arrives as a lone surrogate.
         shown = ascii(error.object)
-        raise CommandFailed(f"{shown} is not UTF-8; type it so", exit_code=EXIT_USAGE) from error
+        message = f"{shown} is not UTF-8; type it in UTF-8"
+        raise CommandFailed(message, exit_code=EXIT_USAGE) from error
     except ValueError as error:
         # Another value that no request can carry.
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
+
+
+@contextmanager
+def calling(options: CallOptions) -> Iterator[Admin]:
+    """Give the client of most commands. Raises CommandFailed if a call in the block fails."""
+    with connected(Admin, options) as client:
+        yield client

@@ -27,7 +27,7 @@ from routing_service.cli.options import (
     TimeoutOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 SESSIONS_MAX_DEFAULT: Final = 100
 
@@ -89,7 +89,9 @@ def sessions(
     """
     changed_from, changed_before = read_time("--since", since), read_time("--until", until)
     answer = ListSessionsResponse()
-    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
         while True:
             page = client.list_sessions_page(
                 owner=owner,

@@ -83,10 +83,6 @@ class StandInAgents:
         return best if best and shared[best] else ""
 
 
-def _about(agent: Agent) -> str:
-    return f"{agent.agent_id} {agent.display_name} {agent.description}"
-
-
 def _long_words(text: str) -> set[str]:
     words = _WORD.findall(text.casefold().replace("_", " "))
     return {word for word in words if len(word) >= _WORD_LETTERS_MIN}

@@ -23,7 +23,7 @@ from routing_service.cli.options import (
     TimeoutOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 from routing_service.cli.stats_report import print_stats
 
 STATS_S_DEFAULT: Final = 30.0
@@ -69,7 +69,9 @@ def stats(
     if svg is not None and as_json:
         raise typer.BadParameter("--svg draws and --json prints; use one")
     start, end = read_time("--since", since), read_time("--until", until)
-    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
         answer = client.routing_stats(
             tenant="*" if all_tenants else "", start_time=start, end_time=end, channel=channel
         )

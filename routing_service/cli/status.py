@@ -16,7 +16,7 @@ from routing_service.cli.options import (
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 EPILOG: Final = """\b
 Examples:
@@ -35,7 +35,9 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show a session: which agent has it, and what is pending."""
-    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
         answer = client.status(session, user_id=user)
     if as_json:
         print_json(answer)

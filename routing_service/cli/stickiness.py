@@ -18,7 +18,7 @@ from routing_service.cli.options import (
     TimeoutOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 
 class OnOff(enum.StrEnum):
@@ -55,7 +55,9 @@ def stickiness(
     """
     if all_tenants and tenant:
         raise typer.BadParameter("--tenant and --all-tenants say different things; use one")
-    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
         answer = client.set_stickiness(
             switch is OnOff.ON, tenant="*" if all_tenants else "", reason=reason
         )

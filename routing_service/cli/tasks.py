@@ -20,7 +20,7 @@ from routing_service.cli.options import (
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 from routing_service.cli.sessions import TaskStatusWord
 
 EPILOG: Final = """\b
@@ -47,7 +47,9 @@ def tasks(
 ) -> None:
     """List a session's tasks and their status."""
     statuses = [TaskStatus.Value(f"TASK_STATUS_{each.name}") for each in status or ()]
-    with calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)) as client:
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
         found = list(client.list_tasks(session, user_id=user, statuses=statuses))
     if as_json:
         print_json(ListTasksResponse(tasks=found))

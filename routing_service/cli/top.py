@@ -20,7 +20,7 @@ from routing_service.cli.options import (
     TimeoutOption,
 )
 from routing_service.cli.screen import console
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 from routing_service.cli.top_screen import TopState
 
 FRAMES_A_SECOND: Final = 2
@@ -65,7 +65,7 @@ def top(
         # Last of all, when the client's end has ended what they wait for.
         stack.callback(_join, threads, timeout)
         client = stack.enter_context(
-            calling(Place(target=target, tenant=tenant, timeout_s=timeout, as_json=False))
+            calling(CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=False))
         )
         stack.callback(ended.set)
         # The first answer decides whether there is anything to show: a typing mistake, a missing

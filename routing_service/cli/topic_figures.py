@@ -32,7 +32,7 @@ class Measured:
 
 
 @dataclass(slots=True)
-class Counts:
+class DialogueCounts:
     """What was counted of one dialogue."""
 
     scored: int = 0
@@ -50,7 +50,7 @@ class Marks:
     """What was counted of one corpus, or of some agents' messages, dialogue by dialogue."""
 
     def __init__(self) -> None:
-        self._counts: list[Counts] = []
+        self._counts: list[DialogueCounts] = []
         self._dialogue = -1
 
     @property
@@ -106,10 +106,10 @@ class Marks:
             told[f"{name}_low"], told[f"{name}_high"] = round(found.low, 6), round(found.high, 6)
         return told
 
-    def _of(self, dialogue: int) -> Counts:
+    def _of(self, dialogue: int) -> DialogueCounts:
         if dialogue != self._dialogue:
             self._dialogue = dialogue
-            self._counts.append(Counts())
+            self._counts.append(DialogueCounts())
         return self._counts[-1]
 
 

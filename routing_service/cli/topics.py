@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from routing_service.cli.options import CorpusAgentsOption, PlainJsonOption, StoreOption
-from routing_service.cli.topics_run import Evaluation, run_calibrate, run_evaluate
+from routing_service.cli.topics_run import EvaluateOptions, run_calibrate, run_evaluate
 from routing_service.replay.choices import TOPIC_THRESHOLD_DEFAULT
 
 EVALUATE_EPILOG: Final = """\b
@@ -112,7 +112,7 @@ def evaluate(
 ) -> None:
     """Evaluate topic detection on recorded dialogues."""
     run_evaluate(
-        Evaluation(
+        EvaluateOptions(
             files=tuple(files),
             agents=agents,
             corpus=corpus,

@@ -23,8 +23,7 @@ from routing_service.cli.store_call import run_on_store
 from routing_service.cli.topic_figures import Marks, Measured
 from routing_service.core.registry import Registry, Topics
 from routing_service.registry.file import RegistryFileError, load_registry, parse_registry
-from routing_service.replay.choices import Policy as ReplayPolicy
-from routing_service.replay.choices import Switch
+from routing_service.replay.choices import ReplayPolicy, SwitchMode
 from routing_service.replay.corpus_registry import (
     CorpusAgentsInvalid,
     corpus_registry,
@@ -59,7 +58,7 @@ COMPLAINTS_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class EvaluateOptions:
     """The options of ``topics evaluate``."""
 
     files: tuple[str, ...]
@@ -73,7 +72,7 @@ class Evaluation:
     limit: int | None
 
 
-def run_evaluate(asked: Evaluation, *, as_json: bool) -> None:
+def run_evaluate(asked: EvaluateOptions, *, as_json: bool) -> None:
     """Carry ``topics evaluate`` out. Raises CommandFailed, typer.Exit."""
     if bool(asked.agents) == bool(asked.corpus):
         raise typer.BadParameter("give --agents FILE or --corpus NAME: one says who the agents are")
@@ -144,12 +143,12 @@ def _without_examples(registry: Registry) -> Registry:
     return replace(registry, agents=agents)
 
 
-def _registry_of(asked: Evaluation) -> Registry:
+def _registry_of(asked: EvaluateOptions) -> Registry:
     if asked.agents:
         return load_registry(asked.agents)
     path = asked.corpus_agents or str(Path(asked.files[0]).with_name(AGENTS_FILE))
     agents = load_corpus_agents(path, asked.corpus)
-    text = corpus_registry(asked.corpus, agents, ReplayPolicy.STICKY, Switch.AGENT)
+    text = corpus_registry(asked.corpus, agents, ReplayPolicy.STICKY, SwitchMode.AGENT)
     return parse_registry(text, f"the registry made of {asked.corpus}")
 
 
@@ -166,7 +165,7 @@ class _Played:
     def play(
         self,
         number: int,
-        asked: Evaluation,
+        asked: EvaluateOptions,
         dialogue: RecordedDialogue,
         detector: TopicDetector,
         registry: Registry,

@@ -19,7 +19,7 @@ from routing_service.cli.options import (
     UserOption,
 )
 from routing_service.cli.screen import json_line
-from routing_service.cli.server_call import Place, calling
+from routing_service.cli.server_call import CallOptions, calling
 
 EPILOG: Final = """\b
 Examples:
@@ -79,7 +79,7 @@ def watch(
         raise typer.BadParameter(
             f'--kind "{unknown[0]}" is no kind of event; use {", ".join(known_kinds())}'
         )
-    place = Place(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     with calling(place) as client:
         if session:
             changes = client.watch_session(

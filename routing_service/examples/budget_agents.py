@@ -13,6 +13,7 @@ from routing_service.examples.scripted_agents import (
     hand_over,
     load_lines,
     route_by_words,
+    small_talk,
 )
 
 _FEE_WORDS = (
@@ -70,12 +71,7 @@ def _orchestrator(moment: Moment) -> Outcome | None:
     agent_id = route_by_words(moment, _ROUTES, specialists_stick=False)
     if agent_id:
         return hand_over(moment, agent_id, f"to-{agent_id.replace('_', '-')}")
-    if moment.is_thanks:
-        moment.say("goodbye")
-    elif moment.is_greeting:
-        moment.say("welcome")
-    else:
-        moment.say("what-about")
+    small_talk(moment)
     return None
 
 

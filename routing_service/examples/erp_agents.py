@@ -15,6 +15,7 @@ from routing_service.examples.scripted_agents import (
     load_lines,
     plain,
     route_by_words,
+    small_talk,
 )
 
 # The first that matches counts: an invoice for an order is finance's, buying more is purchasing's.
@@ -59,12 +60,7 @@ def _home(moment: Moment) -> Outcome | None:
     agent_id = route_by_words(moment, _ROUTES)
     if agent_id:
         return hand_over(moment, agent_id, f"to-{agent_id.replace('_', '-')}")
-    if moment.is_thanks:
-        moment.say("goodbye")
-    elif moment.is_greeting:
-        moment.say("welcome")
-    else:
-        moment.say("what-about")
+    small_talk(moment)
     return None
 
 

@@ -12,6 +12,7 @@ from routing_service.examples.scripted_agents import (
     hand_over,
     load_lines,
     route_by_words,
+    small_talk,
 )
 
 _ROUTES = {
@@ -34,12 +35,7 @@ def _planner(moment: Moment) -> Outcome | None:
     agent_id = route_by_words(moment, _ROUTES)
     if agent_id:
         return hand_over(moment, agent_id, f"to-{agent_id}")
-    if moment.is_thanks:
-        moment.say("goodbye")
-    elif moment.is_greeting:
-        moment.say("welcome")
-    else:
-        moment.say("what-about")
+    small_talk(moment)
     return None
 
 

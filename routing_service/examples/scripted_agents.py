@@ -254,6 +254,16 @@ def route_by_words(
     return ""
 
 
+def small_talk(moment: Moment) -> None:
+    """Answer a message that is for no specialist: thanks, a greeting, or something else."""
+    if moment.is_thanks:
+        moment.say("goodbye")
+    elif moment.is_greeting:
+        moment.say("welcome")
+    else:
+        moment.say("what-about")
+
+
 def hand_over(moment: Moment, agent_id: str, line_id: str) -> HandOff:
     """Hand the message to a specialist with a warm word, or without one if it only continues."""
     is_off = moment.turn.reason == "stickiness_disabled"

@@ -18,6 +18,7 @@ from routing_service.examples.scripted_agents import (
     load_lines,
     plain,
     route_by_words,
+    small_talk,
 )
 
 _ROUTES = {
@@ -70,12 +71,7 @@ def _coordinator(moment: Moment) -> Outcome | None:
     agent_id = route_by_words(moment, _ROUTES)
     if agent_id:
         return hand_over(moment, agent_id, f"to-{agent_id.replace('_', '-')}")
-    if moment.is_thanks:
-        moment.say("goodbye")
-    elif moment.is_greeting:
-        moment.say("welcome")
-    else:
-        moment.say("what-about")
+    small_talk(moment)
     return None
 
 

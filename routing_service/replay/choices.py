@@ -10,7 +10,7 @@ import enum
 from typing import Final
 
 
-class Policy(enum.StrEnum):
+class ReplayPolicy(enum.StrEnum):
     """How long an agent keeps the conversation."""
 
     STICKY = "sticky"
@@ -21,7 +21,7 @@ class Policy(enum.StrEnum):
     """Never: every message goes to the supervisor."""
 
 
-class Switch(enum.StrEnum):
+class SwitchMode(enum.StrEnum):
     """What happens to a message that was dispatched to an agent which does not own it."""
 
     SUPERVISOR = "supervisor"

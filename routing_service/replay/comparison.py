@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from routing_service.replay.dialogue_files import FoundDialogue
-from routing_service.replay.figures import Figures
+from routing_service.replay.figures import ReplayFigures
 from routing_service.replay.play import FirstDispatch
 
 COMPARED: Final = (
@@ -119,7 +119,7 @@ class Compared:
 
     name: str
     version: str
-    figures: Figures
+    figures: ReplayFigures
 
 
 @dataclass(frozen=True, slots=True)

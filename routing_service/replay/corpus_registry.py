@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from ruamel.yaml import YAML
 
-from routing_service.replay.choices import FirstMessage, Policy, Switch, TopicMode
+from routing_service.replay.choices import FirstMessage, ReplayPolicy, SwitchMode, TopicMode
 
 SUPERVISOR_ID: Final = "supervisor"
 
@@ -28,9 +28,9 @@ _AGENTS_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 _STICKS: Final = {
-    Policy.STICKY: "session",
-    Policy.FOLLOW_UP: "follow_up",
-    Policy.SUPERVISOR: "never",
+    ReplayPolicy.STICKY: "session",
+    ReplayPolicy.FOLLOW_UP: "follow_up",
+    ReplayPolicy.SUPERVISOR: "never",
 }
 
 
@@ -110,8 +110,8 @@ def load_corpus_agents(path: str, corpus: str) -> tuple[CorpusAgent, ...]:
 def corpus_registry(
     corpus: str,
     agents: tuple[CorpusAgent, ...],
-    policy: Policy,
-    switch: Switch,
+    policy: ReplayPolicy,
+    switch: SwitchMode,
     topics: TopicSettings | None = None,
 ) -> str:
     """Return a registry file: one specialist an agent, and a supervisor over them.
@@ -120,7 +120,7 @@ def corpus_registry(
     an agent that says it is done stays. Where nothing mends a wrong dispatch (stuck) a finished
     task is the only way out, and frees the user.
     """
-    stays = policy is Policy.STICKY and switch is not Switch.STUCK
+    stays = policy is ReplayPolicy.STICKY and switch is not SwitchMode.STUCK
     return "".join(
         f"{line}\n"
         for line in _registry_lines(
@@ -143,7 +143,9 @@ def with_topics(registry_text: str, topics: TopicSettings) -> str:
     return written.getvalue()
 
 
-def _version(corpus: str, policy: Policy, switch: Switch, topics: TopicSettings | None) -> str:
+def _version(
+    corpus: str, policy: ReplayPolicy, switch: SwitchMode, topics: TopicSettings | None
+) -> str:
     version = f"{corpus}-{policy}-{switch}"
     return version if topics is None else f"{version}-{topics.mode}-{topics.first_message}"
 

@@ -32,7 +32,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLine:
     """Where a line stands."""
 
     file: str
@@ -46,7 +46,7 @@ class Place:
 class FoundDialogue:
     """A dialogue and where it was found."""
 
-    place: Place
+    place: SourceLine
     dialogue: RecordedDialogue
 
 
@@ -54,7 +54,7 @@ class FoundDialogue:
 class BadLine:
     """A line that is no dialogue, or a place from which a file cannot be read further."""
 
-    place: Place
+    place: SourceLine
     reason: str
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ def _unpacked(file: BinaryIO) -> BinaryIO:
 def _read_lines(file: BinaryIO, name: str) -> Iterator[FoundDialogue | BadLine]:
     number = 0
     while True:
-        place = Place(name, number + 1)
+        place = SourceLine(name, number + 1)
         try:
             line = file.readline(LINE_BYTES_MAX + 1)
             is_too_long = len(line) > LINE_BYTES_MAX
@@ -150,7 +150,7 @@ def _skip_rest_of_line(file: BinaryIO) -> None:
             return
 
 
-def _parse(line: bytes, place: Place) -> FoundDialogue | BadLine:
+def _parse(line: bytes, place: SourceLine) -> FoundDialogue | BadLine:
     try:
         return FoundDialogue(place, parse_dialogue(line))
     except DialogueInvalid as error:

@@ -130,7 +130,7 @@ class DecisionDigest:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ReplayFigures:
     """A finished replay. Shares are from 0 to 1."""
 
     tally: Tally

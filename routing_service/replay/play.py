@@ -20,7 +20,7 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.dispatch_pb2 import Dispatch
 from agent_routing.v1.route_reason_pb2 import ROUTE_REASON_TOPIC_SWITCH, RouteReason
 from agent_routing.v1.turn_pb2 import OUTCOME_STATUS_STORED_ONLY, OutcomeStatus
-from routing_service.replay.choices import Policy, Switch
+from routing_service.replay.choices import ReplayPolicy, SwitchMode
 from routing_service.replay.figures import Calibration, DecisionDigest, Tally
 from routing_service.replay.recorded_dialogue import RecordedDialogue, RecordedTurn
 from routing_service.replay.server_calls import Server, is_away
@@ -43,8 +43,8 @@ _NEXT_MAX: Final = 32
 class Stage:
     """What all dialogues of a replay have in common."""
 
-    policy: Policy
-    switch: Switch
+    policy: ReplayPolicy
+    switch: SwitchMode
     home_agent_id: str
     run_label: str
     user_id: str = USER_ID
@@ -194,7 +194,7 @@ class _Player:
         self.tally.unsupervised_turns += unsupervised
         # A lock is kept blindly: it saves the call whoever the answer turns out to be for. An agent
         # that sticks saves it only for as long as the topic is its own.
-        by_lock = self._stage.policy is Policy.FOLLOW_UP
+        by_lock = self._stage.policy is ReplayPolicy.FOLLOW_UP
         self.tally.saved_turns += response.supervisor_bypassed and (by_lock or unsupervised)
         return held
 
@@ -260,11 +260,11 @@ class _Player:
         home = self._stage.home_agent_id
         if held.agent_id not in (owner, home):
             match self._stage.switch:
-                case Switch.STUCK:
+                case SwitchMode.STUCK:
                     return held
-                case Switch.AGENT:
+                case SwitchMode.AGENT:
                     held = await self._hand_over(number, held, owner)
-                case Switch.SUPERVISOR:
+                case SwitchMode.SUPERVISOR:
                     pass
             if held.agent_id != owner:
                 # The conversation is cleared with it, lock and all.

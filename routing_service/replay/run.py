@@ -17,7 +17,7 @@ from typing import Final
 from agent_routing.errors import RoutingError
 from routing_service.replay.choices import CONCURRENCY_DEFAULT
 from routing_service.replay.dialogue_files import BadLine, FoundDialogue, read_dialogues
-from routing_service.replay.figures import Figures, Tally
+from routing_service.replay.figures import ReplayFigures, Tally
 from routing_service.replay.play import FirstDispatch, Stage, play_dialogue
 from routing_service.replay.server_calls import PatientServer
 
@@ -144,7 +144,7 @@ async def replay(
     *,
     complain: Complaint,
     progress: Progress,
-) -> Figures:
+) -> ReplayFigures:
     """Play every dialogue of the order and return the figures.
 
     known_agents: the server's. complain: called with each line or dialogue that could not be
@@ -163,7 +163,7 @@ async def replay_sides(
     complain: Complaint,
     progress: Progress,
     played: Played | None = None,
-) -> tuple[Figures, ...]:
+) -> tuple[ReplayFigures, ...]:
     """Play every dialogue of the order on each side, and return the figures of each.
 
     Files are read once: a pipe is enough. A dialogue that one side cannot play is played on none.
@@ -195,7 +195,7 @@ async def replay_sides(
             lines.close()
     seconds = time.perf_counter() - started_s
     return tuple(
-        Figures(side.tally, seconds, run.bad_lines, side.stage.run_label) for side in sides
+        ReplayFigures(side.tally, seconds, run.bad_lines, side.stage.run_label) for side in sides
     )
 
 

@@ -407,9 +407,9 @@ def asked(**changes):
     """Return the options of a chat."""
     options = {
         name: False if name == "as_json" else () if name == "entitlements" else ""
-        for name in chat_program.Asked.__dataclass_fields__
+        for name in chat_program.ChatOptions.__dataclass_fields__
     }
-    return chat_program.Asked(**(options | {"user": "you"} | changes))
+    return chat_program.ChatOptions(**(options | {"user": "you"} | changes))
 
 
 # Options

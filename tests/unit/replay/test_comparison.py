@@ -5,15 +5,15 @@ import random
 import pytest
 
 from routing_service.replay.comparison import ChangedTurns, Compared, Comparison
-from routing_service.replay.dialogue_files import FoundDialogue, Place
-from routing_service.replay.figures import Figures, Tally
+from routing_service.replay.dialogue_files import FoundDialogue, SourceLine
+from routing_service.replay.figures import ReplayFigures, Tally
 from routing_service.replay.play import FirstDispatch
 from routing_service.replay.recorded_dialogue import RecordedDialogue
 
 
 def found(number):
     """A dialogue of the record."""
-    return FoundDialogue(Place("file", number), RecordedDialogue(f"d{number}", []))
+    return FoundDialogue(SourceLine("file", number), RecordedDialogue(f"d{number}", []))
 
 
 def went(agent_id, reason="STICKY", owner="billing", turn=0):
@@ -75,8 +75,10 @@ def test_first_changes_of_the_record_are_kept_in_whatever_order_they_come(seed):
 
 def test_difference_is_the_new_less_the_old():
     """Shares as shares, counts as counts; what only says how the run went is not compared."""
-    old = Figures(Tally(user_turns=10, scored_turns=10, saved_turns=4, handoffs=3), 1.0)
-    new = Figures(Tally(user_turns=10, scored_turns=10, saved_turns=7, handoffs_refused=2), 9.0)
+    old = ReplayFigures(Tally(user_turns=10, scored_turns=10, saved_turns=4, handoffs=3), 1.0)
+    new = ReplayFigures(
+        Tally(user_turns=10, scored_turns=10, saved_turns=7, handoffs_refused=2), 9.0
+    )
     told = Comparison(Compared("a", "1", old), Compared("b", "2", new), ChangedTurns()).as_dict()
     assert told["difference"] == {
         "supervisor_calls_saved": 0.3,

@@ -6,7 +6,7 @@ import pytest
 
 from routing_service.core.registry import AgentKind, OnComplete, Sticks, Topics
 from routing_service.registry.file import check_registry, parse_registry
-from routing_service.replay.choices import FirstMessage, Policy, Switch, TopicMode
+from routing_service.replay.choices import FirstMessage, ReplayPolicy, SwitchMode, TopicMode
 from routing_service.replay.corpus_registry import (
     SUPERVISOR_ID,
     CorpusAgent,
@@ -44,7 +44,7 @@ def agents_file(tmp_path):
     return str(file)
 
 
-def registry(agents_file, policy=Policy.STICKY, switch=Switch.SUPERVISOR):
+def registry(agents_file, policy=ReplayPolicy.STICKY, switch=SwitchMode.SUPERVISOR):
     """Make the registry as a server would read it."""
     text = corpus_registry("made", load_corpus_agents(agents_file, "made"), policy, switch)
     checked = check_registry(text, "made")
@@ -52,13 +52,13 @@ def registry(agents_file, policy=Policy.STICKY, switch=Switch.SUPERVISOR):
     return checked.registry
 
 
-@pytest.mark.parametrize("switch", list(Switch))
+@pytest.mark.parametrize("switch", list(SwitchMode))
 @pytest.mark.parametrize(
     ("policy", "sticks"),
     [
-        (Policy.STICKY, Sticks.SESSION),
-        (Policy.FOLLOW_UP, Sticks.FOLLOW_UP),
-        (Policy.SUPERVISOR, Sticks.NEVER),
+        (ReplayPolicy.STICKY, Sticks.SESSION),
+        (ReplayPolicy.FOLLOW_UP, Sticks.FOLLOW_UP),
+        (ReplayPolicy.SUPERVISOR, Sticks.NEVER),
     ],
 )
 def test_policy_says_how_long_agents_stick(agents_file, policy, switch, sticks):
@@ -74,11 +74,11 @@ def test_policy_says_how_long_agents_stick(agents_file, policy, switch, sticks):
 @pytest.mark.parametrize(
     ("policy", "switch", "on_complete"),
     [
-        (Policy.STICKY, Switch.SUPERVISOR, OnComplete.STAY),
-        (Policy.STICKY, Switch.AGENT, OnComplete.STAY),
+        (ReplayPolicy.STICKY, SwitchMode.SUPERVISOR, OnComplete.STAY),
+        (ReplayPolicy.STICKY, SwitchMode.AGENT, OnComplete.STAY),
         # Where nothing mends a wrong dispatch, a finished task is the only way out.
-        (Policy.STICKY, Switch.STUCK, OnComplete.RELEASE),
-        (Policy.FOLLOW_UP, Switch.SUPERVISOR, OnComplete.RELEASE),
+        (ReplayPolicy.STICKY, SwitchMode.STUCK, OnComplete.RELEASE),
+        (ReplayPolicy.FOLLOW_UP, SwitchMode.SUPERVISOR, OnComplete.RELEASE),
     ],
 )
 def test_topic_rather_than_a_finished_task_frees_a_sticky_agent(
@@ -135,9 +135,9 @@ TOPICS = TopicSettings(TopicMode.AUTO, FirstMessage.AUTO, threshold=0.6, lock_th
 def test_topics_of_a_run_are_in_the_registry_that_is_made():
     """Left out, they are off, and the registry is as before."""
     agents = (CorpusAgent("hotels", "Hotels"), CorpusAgent("weather", "Weather"))
-    made = corpus_registry("made", agents, Policy.STICKY, Switch.AGENT, TOPICS)
+    made = corpus_registry("made", agents, ReplayPolicy.STICKY, SwitchMode.AGENT, TOPICS)
     assert parse_registry(made, "made").topics == Topics("auto", 0.6, None, "auto")
-    usual = corpus_registry("made", agents, Policy.STICKY, Switch.AGENT)
+    usual = corpus_registry("made", agents, ReplayPolicy.STICKY, SwitchMode.AGENT)
     assert parse_registry(usual, "usual").topics == Topics()
     assert parse_registry(made, "made").version != parse_registry(usual, "usual").version
 

@@ -11,8 +11,8 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.dispatch_pb2 import Dispatch
 from agent_routing.v1.route_reason_pb2 import ROUTE_REASON_TOPIC_SWITCH
 from agent_routing.v1.turn_pb2 import OUTCOME_STATUS_APPLIED, OUTCOME_STATUS_STORED_ONLY
-from routing_service.replay.choices import Policy, Switch
-from routing_service.replay.figures import Calibration, Figures
+from routing_service.replay.choices import ReplayPolicy, SwitchMode
+from routing_service.replay.figures import Calibration, ReplayFigures
 from routing_service.replay.play import Stage, play_dialogue, session_id_for
 from routing_service.replay.recorded_dialogue import RecordedDialogue, RecordedTurn
 
@@ -23,7 +23,7 @@ HOME = "supervisor"
 class ModelServer:
     """Routes as the service does for one session and one policy, in a few lines of its own."""
 
-    policy: Policy = Policy.STICKY
+    policy: ReplayPolicy = ReplayPolicy.STICKY
     completing_releases: bool = False
     refuses: frozenset[tuple[str, str]] = frozenset()
     active: str = ""
@@ -49,8 +49,8 @@ class ModelServer:
             self.holder, self.locked = target, False
             self.active = "" if target == HOME else target
             return self._answer(next=self._dispatch())
-        self.locked = outcome == "follow_up" and self.policy is not Policy.SUPERVISOR
-        stays = self.locked or self.policy is Policy.STICKY
+        self.locked = outcome == "follow_up" and self.policy is not ReplayPolicy.SUPERVISOR
+        stays = self.locked or self.policy is ReplayPolicy.STICKY
         if self.holder == HOME or not stays or (outcome == "complete" and self.completing_releases):
             self.active, self.locked = "", False
         return self._answer()
@@ -93,7 +93,7 @@ def dialogue(*turns, dialogue_id="one", language="en"):
     return RecordedDialogue(dialogue_id, list(turns), "made", language)
 
 
-def stage(policy=Policy.STICKY, switch=Switch.SUPERVISOR, run_label="run"):
+def stage(policy=ReplayPolicy.STICKY, switch=SwitchMode.SUPERVISOR, run_label="run"):
     """Make what all dialogues of a run share."""
     return Stage(policy, switch, HOME, run_label)
 
@@ -125,7 +125,7 @@ async def test_change_of_topic_goes_by_the_supervisor():
 async def test_change_of_topic_between_agents_leaves_the_supervisor_out():
     """Agents that hand over to each other cost a supervisor call for the first message only."""
     server = ModelServer()
-    tally, _ = await play_dialogue(TOPIC_CHANGE, server, stage(switch=Switch.AGENT))
+    tally, _ = await play_dialogue(TOPIC_CHANGE, server, stage(switch=SwitchMode.AGENT))
     assert "hotels handoff weather" in server.steps
     assert (tally.saved_turns, tally.supervisor_calls, tally.handoffs) == (2, 1, 2)
     assert tally.misrouted_turns == 1
@@ -144,7 +144,7 @@ async def test_stuck_user_stays_until_the_topic_returns():
         user("hotels"),
         answer("hotels", "booked"),
     )
-    tally, _ = await play_dialogue(recorded, server, stage(switch=Switch.STUCK))
+    tally, _ = await play_dialogue(recorded, server, stage(switch=SwitchMode.STUCK))
     assert (tally.stuck_turns, tally.misrouted_turns, tally.handoffs) == (2, 2, 1)
     texts = [call.text for call in server.calls if isinstance(call, pb.CompleteTurnRequest)]
     assert texts == ["", "an answer", "", "", "booked"]
@@ -152,7 +152,7 @@ async def test_stuck_user_stays_until_the_topic_returns():
 
 async def test_stuck_lock_waits_on():
     """A misled agent that had asked keeps asking: else a lock would end with the first stranger."""
-    server = ModelServer(policy=Policy.FOLLOW_UP)
+    server = ModelServer(policy=ReplayPolicy.FOLLOW_UP)
     recorded = dialogue(
         user("hotels"),
         answer("hotels", asks=True),
@@ -160,7 +160,9 @@ async def test_stuck_lock_waits_on():
         answer("weather"),
         user("weather"),
     )
-    tally, _ = await play_dialogue(recorded, server, stage(Policy.FOLLOW_UP, Switch.STUCK))
+    tally, _ = await play_dialogue(
+        recorded, server, stage(ReplayPolicy.FOLLOW_UP, SwitchMode.STUCK)
+    )
     assert tally.stuck_turns == 2
     assert server.steps[-2] == "hotels follow_up"
 
@@ -174,17 +176,17 @@ async def test_lock_counts_as_saved_whoever_the_answer_is_for():
         answer("weather"),
         user("weather"),
     )
-    for switch in (Switch.SUPERVISOR, Switch.AGENT):
-        server = ModelServer(policy=Policy.FOLLOW_UP)
-        tally, _ = await play_dialogue(recorded, server, stage(Policy.FOLLOW_UP, switch))
+    for switch in (SwitchMode.SUPERVISOR, SwitchMode.AGENT):
+        server = ModelServer(policy=ReplayPolicy.FOLLOW_UP)
+        tally, _ = await play_dialogue(recorded, server, stage(ReplayPolicy.FOLLOW_UP, switch))
         assert (tally.saved_turns, tally.misrouted_turns) == (1, 1)
-        assert tally.unsupervised_turns == (switch is Switch.AGENT)
+        assert tally.unsupervised_turns == (switch is SwitchMode.AGENT)
 
 
 async def test_supervisor_policy_saves_nothing():
     """Every message by the supervisor, questions or not: nobody is ever misrouted either."""
-    server = ModelServer(policy=Policy.SUPERVISOR)
-    tally, _ = await play_dialogue(TOPIC_CHANGE, server, stage(Policy.SUPERVISOR))
+    server = ModelServer(policy=ReplayPolicy.SUPERVISOR)
+    tally, _ = await play_dialogue(TOPIC_CHANGE, server, stage(ReplayPolicy.SUPERVISOR))
     assert (tally.saved_turns, tally.supervisor_calls, tally.misrouted_turns) == (0, 3, 0)
     assert tally.handoffs == 3
 
@@ -229,7 +231,7 @@ async def test_uncertain_turn_is_played_and_not_scored():
     """A label without evidence is no yardstick, but the message was still sent."""
     server = ModelServer()
     recorded = dialogue(user("hotels"), answer("hotels"), user("weather", uncertain=True))
-    tally, _ = await play_dialogue(recorded, server, stage(switch=Switch.AGENT))
+    tally, _ = await play_dialogue(recorded, server, stage(switch=SwitchMode.AGENT))
     assert (tally.user_turns, tally.scored_turns, tally.misrouted_turns) == (2, 1, 0)
     assert tally.saved_turns == 1
 
@@ -237,7 +239,7 @@ async def test_uncertain_turn_is_played_and_not_scored():
 async def test_refused_direct_handoff_goes_by_the_supervisor():
     """The way home is open to every agent, so a registry that forbids the direct way is played."""
     server = ModelServer(refuses=frozenset({("hotels", "weather")}))
-    tally, error = await play_dialogue(TOPIC_CHANGE, server, stage(switch=Switch.AGENT))
+    tally, error = await play_dialogue(TOPIC_CHANGE, server, stage(switch=SwitchMode.AGENT))
     assert not error
     assert server.steps[3:7] == [
         "route",
@@ -262,7 +264,7 @@ async def test_answer_by_another_agent_is_a_handoff_within_the_turn():
     """Records in which agents pass a message on are played as what they were."""
     server = ModelServer()
     recorded = dialogue(user("hotels"), answer("weather"))
-    tally, _ = await play_dialogue(recorded, server, stage(switch=Switch.AGENT))
+    tally, _ = await play_dialogue(recorded, server, stage(switch=SwitchMode.AGENT))
     assert server.steps == [
         "route",
         "supervisor handoff hotels",
@@ -287,7 +289,7 @@ async def test_error_ends_its_dialogue_and_is_counted():
 
 
 async def test_answer_that_moved_nothing_is_an_error():
-    """Figures of a session in which somebody else is at work would mean nothing."""
+    """ReplayFigures of a session in which somebody else is at work would mean nothing."""
 
     class Meddled(ModelServer):
         async def complete_turn(self, request):
@@ -333,7 +335,7 @@ async def test_digest_is_of_decisions_alone():
         for a_stage in (
             stage(),
             stage(run_label="other"),
-            stage(switch=Switch.AGENT),
+            stage(switch=SwitchMode.AGENT),
         )
     ]
     assert tallies[0] == tallies[1] != tallies[2]
@@ -421,7 +423,7 @@ async def test_switches_are_held_against_whose_the_message_was():
     )
     server = TopicServer()
 
-    tally, error = await play_dialogue(played, server, stage(switch=Switch.AGENT))
+    tally, error = await play_dialogue(played, server, stage(switch=SwitchMode.AGENT))
 
     assert error == ""
     assert (tally.switches, tally.right_switches, tally.false_switches) == (3, 1, 1)
@@ -429,7 +431,7 @@ async def test_switches_are_held_against_whose_the_message_was():
     # The first message was taken to its agent, which is no switch; no supervisor was called.
     assert tally.supervisor_calls == 0
     assert tally.judged_turns == tally.scored_turns == 5
-    figures = Figures(tally, 1.0).as_dict()
+    figures = ReplayFigures(tally, 1.0).as_dict()
     assert figures["switch_precision"] == pytest.approx(1 / 3, abs=1e-6)
     assert figures["switch_recall"] == pytest.approx(1 / 3, abs=1e-6)
     assert figures["false_switches_per_1000"] == 200.0

@@ -8,13 +8,13 @@ import pytest
 from agent_routing.errors import InternalError, Unavailable
 from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.turn_pb2 import OUTCOME_STATUS_APPLIED
-from routing_service.replay.choices import Policy, Switch
+from routing_service.replay.choices import ReplayPolicy, SwitchMode
 from routing_service.replay.dialogue_files import DialogueFileUnreadable
-from routing_service.replay.figures import DecisionDigest, Figures, Tally
+from routing_service.replay.figures import DecisionDigest, ReplayFigures, Tally
 from routing_service.replay.play import Stage
 from routing_service.replay.run import Order, ReplayStopped, replay
 
-STAGE = Stage(Policy.STICKY, Switch.SUPERVISOR, "supervisor", "run")
+STAGE = Stage(ReplayPolicy.STICKY, SwitchMode.SUPERVISOR, "supervisor", "run")
 
 
 class EasyServer:
@@ -161,18 +161,18 @@ async def test_file_that_vanishes_ends_the_run(tmp_path):
 def test_shares_are_of_what_was_played():
     """And of nothing where nothing was."""
     tally = Tally(user_turns=8, scored_turns=5, saved_turns=6, misrouted_turns=1, handoffs=2)
-    figures = Figures(tally, seconds=2.0).as_dict()
+    figures = ReplayFigures(tally, seconds=2.0).as_dict()
     assert figures["supervisor_calls_saved"] == 0.75
     assert figures["misrouted"] == 0.2
     assert figures["turns_per_s"] == 4.0
     assert figures["handoffs"] == 2
-    empty = Figures(Tally(), seconds=0.0).as_dict()
+    empty = ReplayFigures(Tally(), seconds=0.0).as_dict()
     assert (empty["supervisor_calls_saved"], empty["turns_per_s"]) == (0.0, 0.0)
 
 
 def test_figures_have_the_names_that_others_read():
     """Scripts and dashboards take them from the JSON."""
-    assert list(Figures(Tally(), 1.0).as_dict())[:10] == [
+    assert list(ReplayFigures(Tally(), 1.0).as_dict())[:10] == [
         "dialogues",
         "user_turns",
         "supervisor_calls_saved",
