@@ -94,6 +94,7 @@ def figures_page(
     sweeper: ExpirySweeper,
     stats: StatsKeeper,
     store: Store,
+    keys_age_s: Callable[[], float] | None,
 ) -> str:
     """Return the metrics page as it is now."""
     return metrics_page(
@@ -112,6 +113,7 @@ def figures_page(
             log_lines_lost=counts.lines_lost(),
             # The memory engine, and stores of tests, keep no count.
             writes=getattr(store, "write_figures", None),
+            sign_in_keys_age_s=None if keys_age_s is None else keys_age_s(),
         ),
         __version__,
     )

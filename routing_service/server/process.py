@@ -16,6 +16,7 @@ import structlog
 
 from routing_service import __version__
 from routing_service.registry.file import RegistryFileError
+from routing_service.server.exit_watchdog import ExitWatchdog
 from routing_service.server.parts import Counts, end_task
 from routing_service.server.server import RoutingServer
 from routing_service.server.sign_in import log_sign_in
@@ -38,7 +39,8 @@ except ImportError:  # Windows.
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
-"""The machine refused: the store cannot be opened, or the address is taken."""
+"""The machine refused: the store cannot be opened, or the address is taken; or a part of the server
+did not stop in time."""
 EXIT_USAGE: Final = 2
 """The settings, the registry or the store URL are wrong."""
 EXIT_INTERRUPTED: Final = 130
@@ -59,14 +61,16 @@ async def serve(
     observer: CallObserver | None = None,
     counts: Counts | None = None,
     tracing: Tracing | None = None,
+    stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop in order. Raises what RoutingServer.start does.
 
-    A SIGINT while it stops ends the process at once; nothing that was answered is lost.
+    A SIGINT while it stops ends the process at once; nothing that was answered is lost. stopping:
+    called at the signal.
     """
     stop_asked = asyncio.Event()
     reload_asked = asyncio.Event()
-    _on_signals(stop_asked, reload_asked)
+    _on_signals(stop_asked, reload_asked, stopping)
     server = await RoutingServer.start(settings, observer=observer, counts=counts, tracing=tracing)
     reloading = asyncio.create_task(_reload_when_asked(server, reload_asked), name="reload")
     try:
@@ -101,9 +105,10 @@ def run(settings: Settings) -> int:
         return _refused(error, EXIT_USAGE)
     if tracing is not None:
         observer = tracing.observing(observer)
+    watchdog = ExitWatchdog(settings.drain_s, configured.writer.flush, EXIT_FAILED)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(settings, observer, counts, tracing))
+            runner.run(serve(settings, observer, counts, tracing, watchdog.begin))
     except (SettingsInvalid, RegistryFileError, StoreUrlInvalid) as error:
         return _refused(error, EXIT_USAGE)
     except (StoreError, ListenFailed) as error:
@@ -188,9 +193,12 @@ async def _reload_when_asked(server: RoutingServer, asked: asyncio.Event) -> Non
         await server.reload()
 
 
-def _on_signals(stop_asked: asyncio.Event, reload_asked: asyncio.Event) -> None:
+def _on_signals(
+    stop_asked: asyncio.Event, reload_asked: asyncio.Event, stopping: Callable[[], None]
+) -> None:
     def stop(number: signal.Signals) -> None:
         if not stop_asked.is_set():
+            stopping()
             _log.info("stop_asked", signal=number.name)
             stop_asked.set()
         elif number is signal.SIGINT:

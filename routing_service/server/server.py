@@ -317,6 +317,7 @@ async def _listen(
             sweeper=parts.sweeper,
             stats=parts.stats,
             store=parts.store,
+            keys_age_s=parts.signing_in.keys_age_s,
         )
         listener = await MetricsListener.start(metrics, figures, CONTENT_TYPE)
         opened.push_async_callback(listener.close)

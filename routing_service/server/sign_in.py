@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,13 +44,14 @@ class MadeSignIn:
     """A sign-in and its background work.
 
     running: background tasks by name. reload: reads files again at once. close: ends work under
-    way.
+    way. keys_age_s: seconds since the provider's keys were fetched, inf before; None without one.
     """
 
     sign_in: SignIn
     running: dict[str, Callable[[], Coroutine[None, None, None]]] = field(default_factory=dict)
     reload: Callable[[], Coroutine[None, None, None]] = field(default=_nothing)
     close: Callable[[], Coroutine[None, None, None]] = field(default=_nothing)
+    keys_age_s: Callable[[], float] | None = None
 
 
 def make_sign_in(settings: Settings) -> MadeSignIn:
@@ -80,6 +82,7 @@ def make_sign_in(settings: Settings) -> MadeSignIn:
         made.sign_in = bearer
         made.running["sign-in keys"] = keys.run
         made.close = keys.close
+        made.keys_age_s = lambda: math.inf if keys.age_s is None else keys.age_s
     return made
 
 

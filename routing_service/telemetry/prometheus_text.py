@@ -6,6 +6,7 @@ Its rule: label values are of closed lists, never ids or text of callers.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,8 @@ class ServerFigures:
     """The figures that Metrics does not count. Counts are those of this process.
 
     writes: None if the engine keeps no count. stuck: users who left an agent by a command soon
-    after they got it.
+    after they got it. sign_in_keys_age_s: seconds since an identity provider's keys were fetched;
+    inf: never; None without a provider.
     """
 
     is_ready: bool
@@ -46,6 +48,7 @@ class ServerFigures:
     stuck: int
     log_lines_lost: int
     writes: WriteFigures | None
+    sign_in_keys_age_s: float | None = None
 
 
 Samples = Iterable[tuple[Mapping[str, str], float]]
@@ -117,6 +120,12 @@ def _of_server(server: ServerFigures, version: str) -> Iterator[str]:
         "Whether stickiness is on in the registry file: 1 or 0.",
         server.stickiness_enabled,
     )
+    if server.sign_in_keys_age_s is not None:
+        yield _gauge(
+            "sign_in_keys_age_seconds",
+            "Time since the provider's sign-in keys were last fetched; +Inf before the first time.",
+            server.sign_in_keys_age_s,
+        )
     yield _family(
         "expired_sessions_total",
         "counter",
@@ -231,4 +240,6 @@ def _escaped(word: str) -> str:
 
 
 def _number(value: float) -> str:
+    if value == math.inf:
+        return "+Inf"
     return str(int(value)) if value == int(value) else repr(float(value))

@@ -16,6 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -39,6 +40,9 @@ EXPORT_SPANS_MAX: Final = 512
 """In one request to the collector: what OpenTelemetry's own batches have by default."""
 
 EXPORT_INTERVAL_S: Final = 1.0
+
+LAST_SPANS_S: Final = 2.0
+"""Time for the last spans when the server stops; what a collector has not taken by then is lost."""
 
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _SAMPLED: Final = 1
@@ -166,12 +170,11 @@ class Tracing:
         try:
             while True:
                 await asyncio.sleep(EXPORT_INTERVAL_S)
-                await asyncio.to_thread(self._send)
+                await _in_daemon_thread(self._send)
         finally:
-            # The loop may be about to end: in a thread of its own, for a bounded time.
-            last = threading.Thread(target=self._end, name="last spans", daemon=True)
-            last.start()
-            last.join(EXPORT_INTERVAL_S * 5)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_SPANS_S):
+                    await _in_daemon_thread(self._end)
 
     def _end(self) -> None:
         self._send()
@@ -271,6 +274,23 @@ class _SpanMaker:
             start_time=end_ns - int(record.duration_ms * 1e6),
             end_time=end_ns,
         )
+
+
+async def _in_daemon_thread(work: Callable[[], None]) -> None:
+    """Run work to its end. A thread of a pool would delay the exit while a collector hangs."""
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            # A loop that has ended awaits nothing.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=run, name="span export", daemon=True).start()
+    await done.wait()
 
 
 class FileExporter:

@@ -51,6 +51,7 @@ def page():
         stuck=0,
         log_lines_lost=0,
         writes=WriteFigures(),
+        sign_in_keys_age_s=12.5,
     )
     return metrics_page(metrics.snapshot(), figures, "1.2.3")
 

@@ -14,6 +14,7 @@ from routing_service.settings.settings import Settings
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import LATENCY_BOUNDS_S, Metrics
+from tests.rpc.identity_provider import AUDIENCE, ISSUER, good_set
 from tests.rpc.live_service import ask, refusal, serving
 from tests.rpc.registries import DESK
 
@@ -205,3 +206,28 @@ def test_buckets_are_cumulative_and_end_at_infinity():
         metrics.count_call(CallRecord("Route", duration_ms=duration_s * 1000))
     buckets = metrics.snapshot().latency["Route"].bucket_counts
     assert (len(buckets), sum(buckets)) == (len(LATENCY_BOUNDS_S) + 1, 3)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_age_of_the_sign_in_keys_is_shown(tmp_path, is_there):
+    """Old keys let withdrawn ones in: an alert goes by this figure."""
+    keys = tmp_path / "keys.json"
+    if is_there:
+        keys.write_bytes(good_set())
+    async with serving(
+        tmp_path,
+        DESK,
+        metrics_listen="127.0.0.1:0",
+        sign_in="oidc",
+        oidc_issuer=ISSUER,
+        oidc_audience=AUDIENCE,
+        oidc_jwks=str(keys),
+    ) as running:
+        async with asyncio.timeout(20):
+            while True:
+                _, _, page = await fetch(running.server.metrics_address)
+                age_s = read(page)["agent_routing_sign_in_keys_age_seconds{}"]
+                if not is_there or age_s < float("inf"):
+                    break
+                await asyncio.sleep(0.02)
+    assert (0 <= age_s < 20) if is_there else age_s == float("inf")
