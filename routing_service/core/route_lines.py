@@ -1,6 +1,6 @@
 """Where a message goes that is not a command: ROUTE_LINES, of which the first that applies decides.
 
-The documentation's table is made from the same rows (scripts/state_machine_table.py).
+The documentation's table is made from the same rows (scripts/make_state_machine.py).
 """
 
 from __future__ import annotations
