@@ -26,8 +26,9 @@ from google.genai import types
 
 from agent_routing.integrations import agent_tools, steps
 from agent_routing.integrations.agent_tools import ASK, COMPLETE, TRANSFER
+from agent_routing.integrations.routed_run import Said
 from agent_routing.integrations.routed_runs import CameTo, RoutedBlockingStream, RoutedRuns
-from agent_routing.integrations.routed_turn import RoutedTurn, Said
+from agent_routing.integrations.routed_turn import RoutedTurn
 from agent_routing.integrations.steps import AnyClient, Segment
 
 REQUEST_KEY: Final = "agent_routing_request_id"

@@ -33,13 +33,14 @@ from langgraph.types import Command, Send
 
 from agent_routing.integrations import agent_tools, steps
 from agent_routing.integrations.agent_tools import ASK, COMPLETE, TRANSFER
+from agent_routing.integrations.routed_run import AgentView, Said
 from agent_routing.integrations.routed_runs import (
     CameTo,
     RoutedBlockingStream,
     RoutedRuns,
     RoutedStream,
 )
-from agent_routing.integrations.routed_turn import AgentView, RoutedTurn, Said
+from agent_routing.integrations.routed_turn import RoutedTurn
 from agent_routing.integrations.steps import AnyClient, Segment
 
 _TURN: Final = "__agent_routing_turn"

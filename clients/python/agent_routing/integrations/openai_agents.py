@@ -35,8 +35,9 @@ from agents.items import MessageOutputItem
 
 from agent_routing.integrations import agent_tools, steps
 from agent_routing.integrations.agent_tools import ASK, COMPLETE, TRANSFER
+from agent_routing.integrations.routed_run import AgentView, Said
 from agent_routing.integrations.routed_runs import CameTo, RoutedRuns
-from agent_routing.integrations.routed_turn import AgentView, RoutedTurn, Said
+from agent_routing.integrations.routed_turn import RoutedTurn
 from agent_routing.integrations.steps import AnyClient, Segment
 
 _ENDING_TOOLS: Final = frozenset({ASK, COMPLETE})

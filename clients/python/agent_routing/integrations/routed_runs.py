@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 from agent_routing.integrations import steps
-from agent_routing.integrations.routed_turn import RoutedProgram, RoutedRun, Said
+from agent_routing.integrations.routed_program import RoutedProgram
+from agent_routing.integrations.routed_run import RoutedRun, Said
 from agent_routing.integrations.steps import AnyClient, Segment, Steps
 from agent_routing.v1.dispatch_pb2 import Dispatch
 

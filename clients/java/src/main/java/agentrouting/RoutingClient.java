@@ -40,18 +40,13 @@ import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.time.Duration;
-import java.util.ArrayDeque;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
-import java.util.NoSuchElementException;
 import java.util.Optional;
-import java.util.Queue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
-import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
@@ -566,40 +561,5 @@ public final class RoutingClient implements AutoCloseable {
       throw new IllegalArgumentException(name + " is " + value + "; give more than zero");
     }
     return value;
-  }
-
-  /** Goes over the entries of pages. */
-  private static final class Pages<P, E> implements Iterator<E> {
-    private final Function<String, P> load;
-    private final Function<P, List<E>> entries;
-    private final Function<P, String> nextToken;
-    private final Queue<E> loaded = new ArrayDeque<>();
-    private String token = "";
-    private boolean isLast;
-
-    Pages(Function<String, P> load, Function<P, List<E>> entries, Function<P, String> nextToken) {
-      this.load = load;
-      this.entries = entries;
-      this.nextToken = nextToken;
-    }
-
-    @Override
-    public boolean hasNext() {
-      while (loaded.isEmpty() && !isLast) {
-        P page = load.apply(token);
-        loaded.addAll(entries.apply(page));
-        token = nextToken.apply(page);
-        isLast = token.isEmpty();
-      }
-      return !loaded.isEmpty();
-    }
-
-    @Override
-    public E next() {
-      if (!hasNext()) {
-        throw new NoSuchElementException("there are no more");
-      }
-      return loaded.remove();
-    }
   }
 }

@@ -1,0 +1,166 @@
+"""A program's agents: one user message through them and the service, step by step.
+
+Owns the order of the calls: route, run the agent, report its answer, continue where the service
+says. Only the service decides. While it cannot be reached, the chat continues from what was last
+known, and every such decision is marked degraded. Uses no framework, thread or event loop (steps).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agent_routing.integrations.agent_names import AgentNames
+from agent_routing.integrations.local_memory import HISTORY_TURNS, LocalMemory
+from agent_routing.integrations.routed_run import RoutedRun, Said, Shown
+from agent_routing.integrations.routed_turn import AWAY, RoutedTurn
+from agent_routing.integrations.steps import AnyClient, Call, Calls, Segment, Steps
+from agent_routing.route_result import RouteResult
+from agent_routing.v1.agent_pb2 import AGENT_KIND_SYSTEM, Agent
+from agent_routing.v1.dispatch_pb2 import Dispatch
+from agent_routing.v1.routing_service_pb2 import (
+    ListAgentsResponse,
+    ListTurnsResponse,
+    StatusResponse,
+)
+
+_log = logging.getLogger("agent_routing")
+
+
+class RoutedProgram:
+    """The agents of a program, and what is known about the registry. Safe in threads.
+
+    names: of the program's agents: ids or aliases of the registry.
+    """
+
+    def __init__(self, client: AnyClient, names: Iterable[str]) -> None:
+        self.client = client
+        self.names = AgentNames(names)
+        self.memory = LocalMemory()
+        self._listed: ListAgentsResponse | None = None
+
+    def converse(self, text: str, fields: Mapping[str, Any]) -> Steps[RoutedRun]:
+        """Route a message, run its agents, report their answers. fields: of Client.route()."""
+        yield from self._know_the_registry()
+        routed: RouteResult = yield Call("route", {"text": text, **fields})
+        run = RoutedRun(
+            session_id=routed.session_id,
+            reason=routed.reason,
+            suggestion=routed.suggestion,
+            degraded=routed.degraded,
+            error=routed.error,
+        )
+        if routed.reply_text:
+            run.shown.append(Shown("", routed.reply_text))
+        dispatch = routed.dispatch
+        if dispatch is None:
+            return run
+        if routed.degraded:
+            dispatch = self.memory.fill(run.session_id, dispatch, self.home_id)
+        else:
+            self.memory.seed(run.session_id, dispatch)
+        if routed.replayed:
+            taken_up = yield from self._taken_up(run, dispatch, fields)
+            if taken_up is None:
+                return run
+            dispatch = taken_up
+        return (yield from self._go_on(run, dispatch, fields, is_local=routed.degraded))
+
+    def answer(
+        self, session_id: str, dispatch: Dispatch, fields: Mapping[str, Any]
+    ) -> Steps[RoutedRun]:
+        """Answer a message that a frontend already routed. fields: user_id and locale."""
+        yield from self._know_the_registry()
+        run = RoutedRun(session_id=session_id)
+        return (yield from self._go_on(run, dispatch, fields, is_local=False))
+
+    @property
+    def home_id(self) -> str:
+        """The id of the home agent; empty while the registry is unknown."""
+        return self._listed.home_agent_id if self._listed else ""
+
+    def agents_here(self) -> list[tuple[str, Agent]]:
+        """Return the program's agents as last known, with their names in the program."""
+        if self._listed is None:
+            return [(name, Agent(agent_id=id_)) for id_, name in self.names.by_id.items()]
+        return self.of_this_program(
+            agent
+            for agent in self._listed.agents
+            if agent.enabled and agent.kind != AGENT_KIND_SYSTEM
+        )
+
+    def of_this_program(self, agents: Iterable[Agent]) -> list[tuple[str, Agent]]:
+        """Return the agents that belong to the program, with their names in the program."""
+        return [
+            (name, agent)
+            for agent in agents
+            if (name := self.names.name(agent.agent_id)) is not None
+        ]
+
+    def noticed_version(self, registry_version: str) -> None:
+        """Read the registry again before the next message if its version is another."""
+        if self._listed is not None and self._listed.registry_version != registry_version:
+            self._listed = None
+
+    def _taken_up(
+        self, run: RoutedRun, dispatch: Dispatch, fields: Mapping[str, Any]
+    ) -> Calls[Dispatch | None]:
+        """Return the open dispatch of a message that was routed before, by a run that died.
+
+        None if the message was answered: the answer is then in run. The handoffs of that run stand,
+        so the dispatch is to the agent that has the message now.
+        """
+        who = {"session_id": run.session_id, "user_id": fields.get("user_id", "")}
+        try:
+            status: StatusResponse = yield Call("status", who)
+            page: ListTurnsResponse = yield Call(
+                "list_turns_page", {**who, "order": "NEWEST_FIRST", "page_size": HISTORY_TURNS}
+            )
+        except AWAY as error:
+            run.degraded, run.error = True, error
+            return dispatch
+        chain = {dispatch.request_id}
+        for turn in reversed(page.turns):
+            if turn.request_id in chain or turn.parent_request_id in chain:
+                chain.add(turn.request_id)
+                if turn.agent_text:
+                    run.shown.append(Shown(turn.agent_id, turn.agent_text))
+                    run.agent_id = turn.agent_id
+        return next((each for each in status.open_requests if each.request_id in chain), None)
+
+    def _know_the_registry(self) -> Calls[None]:
+        """Read the registry once. Raises LookupError for an agent that it does not have."""
+        if self._listed is not None:
+            return
+        try:
+            listed: ListAgentsResponse = yield Call("list_agents", {})
+        except AWAY as error:
+            _log.warning("agents_not_listed: %s", error.message)
+            return
+        self.names.learn(listed)
+        self._listed = listed
+
+    def _go_on(
+        self, run: RoutedRun, dispatch: Dispatch, fields: Mapping[str, Any], *, is_local: bool
+    ) -> Steps[RoutedRun]:
+        """Run agents for a dispatch, and for the dispatches that follow from it."""
+        following: Dispatch | None = dispatch
+        # The service ends this loop: it limits the hops of a message.
+        while following is not None:
+            name = self.names.name(following.agent.agent_id)
+            if name is None:
+                run.next = following
+                break
+            turn = RoutedTurn(self, run, following, fields, is_local=is_local)
+            try:
+                said: Said = yield Segment(name, turn)
+            except Exception as error:
+                yield from turn.fail(error)
+                raise
+            run.results.append(said.result)
+            following = yield from turn.finish(said.text)
+            if following is not None and following.handoff.message:
+                giver = getattr(following.handoff, "from").agent_id
+                run.shown.append(Shown(giver, following.handoff.message))
+        return run
