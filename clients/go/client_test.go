@@ -439,7 +439,7 @@ func TestAWatchGivesUpWhenTheServiceStaysAway(t *testing.T) {
 	var last error
 	changes := 0
 	request := &v1.WatchSessionRequest{SessionId: "chat-1"}
-	for change, err := range open(t, serve(t, service)).WatchSession(t.Context(), request, agentrouting.WithAwayTimeout(100*time.Millisecond)) {
+	for change, err := range open(t, serve(t, service)).WatchSession(t.Context(), request, agentrouting.WithAwayTimeout(time.Second)) {
 		if last = err; err == nil {
 			changes += int(change.GetRevision())
 		}

@@ -14,7 +14,6 @@ import grpc
 
 from agent_routing.calls import CallInfo
 from agent_routing.client import Client
-from agent_routing.log_watching import LogWatch
 from agent_routing.plain_values import (
     Seconds,
     TaskStatusName,
@@ -27,7 +26,7 @@ from agent_routing.status_details import routing_error
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc as stubs
 from agent_routing.v1.task_pb2 import TaskStatus
-from agent_routing.watching import AWAY_S_DEFAULT
+from agent_routing.watching import AWAY_S_DEFAULT, LogWatch
 
 EXPORT_S_MAX = 600.0
 """How long the export of one user may take: it reads all of the user's sessions."""

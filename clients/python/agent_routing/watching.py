@@ -1,15 +1,15 @@
-"""A watch over its connections: where it stands, and whether it goes on.
+"""Watches over their connections: up to where the caller has seen everything, and when to give up.
 
-Owns: the revision up to which the caller has seen everything, and how long the service may be away.
-Must not know: how a stream is read (one client blocks, the other awaits). Rule: every change is
-given to the caller exactly once and in order, over any number of connections.
+A watch of one session yields each change exactly once and in order; a watch of all sessions yields
+each change at least once. Both clients use them; they only add how to read a stream and to wait.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import grpc
 
@@ -18,55 +18,50 @@ from agent_routing.errors import Overloaded, RoutingError, Unavailable, WatchToo
 from agent_routing.v1.routing_service_pb2 import WatchSessionRequest, WatchSessionResponse
 from agent_routing.v1.session_event_pb2 import Change
 
-AWAY_S_DEFAULT: Final = 60.0
-"""A watcher runs beside the chat and nobody waits for it: longer than a restart, or an upgrade."""
+if TYPE_CHECKING:
+    from agent_routing.v1.admin_service_pb2 import WatchEventsRequest, WatchEventsResponse
 
-METHOD: Final = "WatchSession"
+AWAY_S_DEFAULT: Final = 60.0
+"""How long the service may be away: longer than a restart or an upgrade. No user is waiting."""
 
 _log: Final = logging.getLogger("agent_routing")
 
 
-class Watch:
-    """One watch of one session."""
+class Reconnecting:
+    """When a watch connects again, and when it gives up.
+
+    method: the RPC. away_s_max: how long the service may be away. clock: in seconds, monotonic.
+    """
 
     def __init__(
-        self, settings: CallSettings, request: WatchSessionRequest, away_s_max: float
+        self,
+        settings: CallSettings,
+        method: str,
+        away_s_max: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
-        self._request = request
+        self._method = method
         self._away_s_max = away_s_max
+        self._clock = clock
         self._away_since_s: float | None = None
         self._attempts = 0
-        self._is_first = True
 
-    def connect(self) -> WatchSessionRequest:
-        """Return the request for the next connection: from where the caller is."""
+    def connecting(self) -> None:
+        """Count a connection."""
         self._attempts += 1
-        self._is_first = True
-        return self._request
 
-    def received(self, response: WatchSessionResponse) -> Change | None:
-        """Take note of a message. Return the change, if it is one for the caller."""
+    def alive(self) -> None:
+        """Record a sign of life of the service."""
         self._away_since_s, self._attempts = None, 0
-        is_first, self._is_first = self._is_first, False
-        match response.WhichOneof("kind"):
-            case "change":
-                self._request.after_revision = response.change.revision
-                return response.change
-            case "heartbeat":
-                # The first one says where the session is, not how far this stream has come. That
-                # is where the caller begins only if nothing before it was asked for.
-                if not is_first or not self._request.HasField("after_revision"):
-                    self._request.after_revision = response.heartbeat.revision
-        return None
 
     def wait_after(self, failure: grpc.RpcError | None) -> float:
         """Return the seconds to wait before the next connection.
 
-        failure: None: the stream ended without one. Raises it as RoutingError if it is a refusal,
-        or if the service has been away for too long.
+        failure: None: the stream ended without an error. Raises it as RoutingError if it is a
+        refusal, or if the service has been away for too long.
         """
-        now_s = time.monotonic()
+        now_s = self._clock()
         if self._away_since_s is None:
             self._away_since_s = now_s
         attempts = max(1, self._attempts)
@@ -74,21 +69,23 @@ class Watch:
         error = self._error(failure, attempts)
         if error.retry_after is not None:
             backoff_s += error.retry_after.total_seconds()
-        away_s = now_s - self._away_since_s
-        # A watch that was under way when its token expired goes on with another one.
+        # A watch whose token expired under way continues with another token.
         may_renew = self._attempts == 0 and self._settings.may_renew(error)
-        may_come_back = may_renew or _may_come_back(error)
-        if not may_come_back or away_s + backoff_s > self._away_s_max:
+        may_come_back = may_renew or isinstance(error, (Unavailable, Overloaded, WatchTooSlow))
+        if not may_come_back or now_s - self._away_since_s + backoff_s > self._away_s_max:
             raise error from failure
         _log.debug(
-            "watch_resumed session_id=%s after_revision=%d wait_s=%.3f code=%s reason=%s",
-            self._request.session_id,
-            self._request.after_revision,
+            "watch_resumed %s wait_s=%.3f code=%s reason=%s",
+            self._position(),
             backoff_s,
             error.code.name,
             error.reason,
         )
         return backoff_s
+
+    def _position(self) -> str:
+        """Return where the watch continues, for the log."""
+        return f"method={self._method}"
 
     def _error(self, failure: grpc.RpcError | None, attempts: int) -> RoutingError:
         target = self._settings.target
@@ -99,21 +96,80 @@ class Watch:
 
             return routing_error(
                 failure,
-                method=METHOD,
+                method=self._method,
                 target=target,
                 request_id="",
                 timeout_s=self._away_s_max,
                 attempts=attempts,
             )
-        # Such as by a proxy that limits how long a connection may last.
+        # For example by a proxy that limits how long a connection may last.
         return Unavailable(
-            f'{METHOD}: "{target}" ends each watch as it begins; is there a proxy in between?',
+            f'{self._method}: "{target}" ends each watch as it begins; is there a proxy in'
+            " between?",
             code=grpc.StatusCode.UNAVAILABLE,
-            method=METHOD,
+            method=self._method,
             attempts=attempts,
         )
 
 
-def _may_come_back(error: RoutingError) -> bool:
-    """Tell whether another connection may go on where this one ended."""
-    return isinstance(error, (Unavailable, Overloaded, WatchTooSlow))
+class Watch(Reconnecting):
+    """A watch of one session."""
+
+    def __init__(
+        self,
+        settings: CallSettings,
+        request: WatchSessionRequest,
+        away_s_max: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(settings, "WatchSession", away_s_max, clock)
+        self._request = request
+        self._is_first = True
+
+    def connect(self) -> WatchSessionRequest:
+        """Return the request for the next connection, from the last change that was yielded."""
+        self.connecting()
+        self._is_first = True
+        return self._request
+
+    def received(self, response: WatchSessionResponse) -> Change | None:
+        """Record a message; return the change in it for the caller, if there is one."""
+        self.alive()
+        is_first, self._is_first = self._is_first, False
+        match response.WhichOneof("kind"):
+            case "change":
+                self._request.after_revision = response.change.revision
+                return response.change
+            case "heartbeat":
+                # The first heartbeat carries the session's revision, not the stream's position.
+                # The caller starts there only if it did not ask for earlier changes.
+                if not is_first or not self._request.HasField("after_revision"):
+                    self._request.after_revision = response.heartbeat.revision
+        return None
+
+    def _position(self) -> str:
+        request = self._request
+        return f"session_id={request.session_id} after_revision={request.after_revision}"
+
+
+class LogWatch(Reconnecting):
+    """A watch of all sessions."""
+
+    def __init__(
+        self, settings: CallSettings, request: WatchEventsRequest, away_s_max: float
+    ) -> None:
+        super().__init__(settings, "WatchEvents", away_s_max)
+        self._request = request
+
+    def connect(self) -> WatchEventsRequest:
+        """Return the request for the next connection, from the last message."""
+        self.connecting()
+        return self._request
+
+    def received(self, message: WatchEventsResponse) -> bool:
+        """Record a message; tell whether it is a change for the caller."""
+        self.alive()
+        if message.cursor:
+            self._request.cursor = message.cursor
+            self._request.from_beginning = False
+        return message.HasField("change")

@@ -49,11 +49,6 @@ Steps: TypeAlias = Generator[Call | Segment, Any, T]
 """A sequence of calls and runs that returns a T."""
 
 
-def is_blocking(client: AnyClient) -> bool:
-    """Tell which of the two clients it is."""
-    return isinstance(client, Client)
-
-
 def do_blocking(client: AnyClient, calls: Calls[T]) -> T:
     """Carry out calls in this thread. Raises TypeError for an AsyncClient."""
     return run_blocking(client, calls, _no_segment)
