@@ -43,7 +43,6 @@ from routing_service.storage.store import (
     StoreCorrupt,
     StoreError,
     StoreUnavailable,
-    SwapsSettings,
 )
 
 PAGE_CHANGES_MAX: Final = 200
@@ -187,7 +186,7 @@ class StatsKeeper:
                 if len(data) <= VALUE_BYTES_MAX or limit == 1:
                     break
                 limit //= 4
-            if not await self._swap(ALL_TENANTS, HEAD, raw, data):
+            if not await self._store.swap_setting(ALL_TENANTS, HEAD, raw, data):
                 return True  # Somebody else took a step; there may be more to take after it.
             self.stuck += made.stuck
             self._keep(made)
@@ -318,7 +317,9 @@ class StatsKeeper:
                     return
                 figures.seq = seq
                 figures.counts.add(delta.counts)
-                if await self._swap(delta.tenant, delta.name, raw, encode_figures(figures)):
+                if await self._store.swap_setting(
+                    delta.tenant, delta.name, raw, encode_figures(figures)
+                ):
                     return
         raise _contended(delta.name)
 
@@ -331,18 +332,9 @@ class StatsKeeper:
                     return
                 directory.seq = seq
                 directory.add(delta)
-                if await self._swap(delta.tenant, DIRECTORY, raw, encode(directory)):
+                if await self._store.swap_setting(delta.tenant, DIRECTORY, raw, encode(directory)):
                     return
         raise _contended(DIRECTORY)
-
-    async def _swap(self, tenant: str, name: str, before: bytes | None, value: bytes) -> bool:
-        if isinstance(self._store, SwapsSettings):
-            return await self._store.swap_setting(tenant, name, before, value)
-        # An engine without it: the lease keeps others away, and this finds those who came anyway.
-        if await self._store.get_setting(tenant, name) != before:
-            return False
-        await self._store.put_setting(tenant, name, value)
-        return True
 
 
 def _events(key: SessionKey, change: Change) -> Sequence[ev.Event]:

@@ -111,8 +111,7 @@ def figures_page(
             expiry_failures=sweeper.failures,
             stuck=stats.stuck,
             log_lines_lost=counts.lines_lost(),
-            # The memory engine, and stores of tests, keep no count.
-            writes=getattr(store, "write_figures", None),
+            writes=store.write_figures,
             sign_in_keys_age_s=None if keys_age_s is None else keys_age_s(),
         ),
         __version__,

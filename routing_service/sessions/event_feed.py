@@ -32,8 +32,12 @@ RECENT_CHANGES_MAX: Final = 256
 """Changes of a watched session kept in memory: many watchers of it cost one read, or none."""
 
 TAIL_POLL_S: Final = 0.025
-"""How often the log is read for what other processes wrote, while somebody watches. With the write
-itself it keeps a watcher on another replica within 100 ms of the commit."""
+"""How often the log is read for other processes' commits while there are watchers and the store
+gives no hints. With the write itself it keeps a watcher on another replica within 100 ms of the
+commit."""
+
+TAIL_HINTED_POLL_S: Final = 0.25
+"""How often it is read where hints arrive. A hint that is lost delays a watcher by this much."""
 
 TAIL_RETRY_S: Final = 0.5
 """How long the tail waits after the store failed."""
@@ -264,6 +268,7 @@ class EventFeed:
     async def _follow(self) -> None:
         """Read the log as it grows, for as long as somebody watches."""
         cursor: bytes | None = None
+        hints = 0
         while True:
             try:
                 if cursor is None:
@@ -272,6 +277,9 @@ class EventFeed:
                     # that read just before it: everybody looks once more.
                     self._wake_all()
                 entries, cursor = await self._store.read_log(cursor, READ_CHANGES_MAX)
+                if not entries:
+                    pause_s = TAIL_HINTED_POLL_S if self._store.hears_changes else TAIL_POLL_S
+                    hints = await self._store.wait_for_changes(hints, pause_s)
             except StoreError as error:  # The watchers' own reads tell them.
                 _log.warning("watch_tail_failed", error=type(error).__name__)
                 if isinstance(error, CursorInvalid):
@@ -286,8 +294,6 @@ class EventFeed:
             if entries:
                 for watcher in self._log_watchers:
                     watcher.set()
-            else:
-                await asyncio.sleep(TAIL_POLL_S)
 
     def _wake_all(self) -> None:
         """Let everybody read the log again."""

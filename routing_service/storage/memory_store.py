@@ -1,8 +1,7 @@
 """The store that keeps everything in this process: for tests and trial runs.
 
-Owns nothing that outlives it: what it holds is gone with the process, and it grows with every
-change that is not deleted. Its rule: in all else it answers like the engines with a disk,
-so that the conformance suite cannot tell it from them.
+Its contents end with the process, and it grows with every change that is not deleted. Otherwise it
+answers like the engines with a disk: the conformance suite cannot tell it from them.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from routing_service.storage import page_cursor
+from routing_service.storage.checked_store import CheckedStore
+from routing_service.storage.engine import ChangeHints, Span
+from routing_service.storage.page_cursor import AUDIT, LOG, STORE_ID_BYTES, CursorForm, Places
 from routing_service.storage.store import (
-    TASKS_START,
     Append,
     AuditEntry,
     Change,
@@ -24,19 +24,11 @@ from routing_service.storage.store import (
     RevisionConflict,
     SessionKey,
     SessionRow,
-    StoreClosed,
     TaskCursor,
     TaskRow,
     TaskTaken,
 )
-from routing_service.storage.write_checks import (
-    check_append,
-    check_audit,
-    check_blank,
-    check_lease,
-    check_limit,
-    check_setting,
-)
+from routing_service.storage.write_figures import WriteFigures
 
 
 @dataclass(slots=True)
@@ -67,28 +59,41 @@ class _Logged:
     change: Change
 
 
-class MemoryStore:
-    """A Store in dictionaries. No method waits, so each is atomic within the event loop."""
+class MemoryStore(CheckedStore):
+    """A Store in dictionaries."""
 
     def __init__(self) -> None:
-        self._store_id = os.urandom(page_cursor.STORE_ID_BYTES)
+        """Start empty."""
+        engine = MemoryEngine()
+        super().__init__(engine)
+        self._engine: MemoryEngine = engine
+
+
+class MemoryEngine:
+    """The dictionaries. No method waits, so each is atomic within the event loop."""
+
+    shared_writers = False
+    write_figures: WriteFigures | None = None
+    """Not kept: there is no write to wait for."""
+    hints: ChangeHints | None = None
+
+    def __init__(self) -> None:
+        store_id = os.urandom(STORE_ID_BYTES)
+        self.log_form = CursorForm(LOG, store_id)
+        self._audit_form = CursorForm(AUDIT, store_id)
         self._tenants: dict[str, _Tenant] = {}
         self._log: list[_Logged | None] = []
         """None = it was deleted: the places of the others stay as they are."""
         self._leases: dict[str, tuple[str, int]] = {}
         """The holder, and until when."""
         self._audit: list[AuditEntry] = []
-        self._closed = False
 
-    @property
-    def shared_writers(self) -> bool:
-        """Nobody else can reach it."""
-        return False
+    def audit_form(self, _tenant: str) -> CursorForm:
+        """See Engine.audit_form."""
+        return self._audit_form
 
     async def append(self, append: Append) -> None:
         """See Store.append."""
-        self._check_open()
-        check_append(append)
         tenant = self._tenants.get(append.key.tenant)
         if tenant is None:
             tenant = self._tenants[append.key.tenant] = _Tenant()
@@ -138,26 +143,16 @@ class MemoryStore:
         session = self._session(key)
         return len(session.changes) if session else 0
 
-    async def read_changes(
-        self,
-        key: SessionKey,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        limit: int,
-        newest_first: bool = False,
-    ) -> list[Change]:
+    async def read_changes(self, key: SessionKey, span: Span) -> list[Change]:
         """See Store.read_changes."""
-        check_limit(limit)
         session = self._session(key)
         if session is None:
             return []
-        last = len(session.changes) if before is None else max(before - 1, 0)
-        chosen = session.changes[max(after, 0) : last]
-        return chosen[::-1][:limit] if newest_first else chosen[:limit]
+        chosen = session.changes[span.after : max(span.before - 1, 0)]
+        return chosen[::-1][: span.limit] if span.newest_first else chosen[: span.limit]
 
     async def find_request(
-        self, key: SessionKey, method: str, request_id: str, actor: str = ""
+        self, key: SessionKey, method: str, request_id: str, actor: str
     ) -> Change | None:
         """See Store.find_request."""
         session = self._session(key)
@@ -165,14 +160,10 @@ class MemoryStore:
 
     async def find_task(self, tenant: str, task_id: str) -> TaskRow | None:
         """See Store.find_task."""
-        self._check_open()
         return self._tenant(tenant).tasks.get(task_id)
 
-    async def list_tasks(
-        self, key: SessionKey, *, after: TaskCursor = TASKS_START, limit: int
-    ) -> list[TaskRow]:
+    async def list_tasks(self, key: SessionKey, after: TaskCursor, limit: int) -> list[TaskRow]:
         """See Store.list_tasks."""
-        check_limit(limit)
         session = self._session(key)
         if session is None:
             return []
@@ -182,13 +173,10 @@ class MemoryStore:
 
     async def append_audit(self, entry: AuditEntry) -> None:
         """See Store.append_audit."""
-        self._check_open()
-        check_audit(entry)
         self._audit.append(entry)
 
     async def count_audit(self, key: SessionKey, kind: str, request_id: str) -> int:
         """See Store.count_audit."""
-        self._check_open()
         wanted = (*key, kind, request_id)
         return sum(
             (entry.tenant, entry.session_id, entry.kind, entry.request_id) == wanted
@@ -196,12 +184,10 @@ class MemoryStore:
         )
 
     async def read_audit(
-        self, tenant: str, session_id: str | None, cursor: bytes, limit: int
-    ) -> tuple[list[AuditEntry], bytes]:
-        """See Store.read_audit."""
-        self._check_open()
-        check_limit(limit)
-        position = page_cursor.to_position(page_cursor.AUDIT, self._store_id, cursor)
+        self, tenant: str, session_id: str | None, places: Places, limit: int
+    ) -> tuple[list[AuditEntry], Places]:
+        """See Engine.read_audit."""
+        (position,) = places
         page: list[AuditEntry] = []
         for place, entry in enumerate(self._audit[position:], start=position + 1):
             if entry.tenant == tenant and session_id in {None, entry.session_id}:
@@ -209,23 +195,16 @@ class MemoryStore:
                 position = place
                 if len(page) == limit:
                     break
-        return page, page_cursor.from_position(page_cursor.AUDIT, self._store_id, position)
+        return page, (position,)
 
-    async def list_sessions(
-        self, tenant: str, cursor: bytes, limit: int
-    ) -> tuple[list[SessionRow], bytes]:
-        """See Store.list_sessions."""
-        self._check_open()
-        check_limit(limit)
-        last_id = page_cursor.to_session_id(cursor)
+    async def list_sessions(self, tenant: str, after: str, limit: int) -> list[SessionRow]:
+        """See Engine.list_sessions."""
         stored = self._tenant(tenant)
-        start = bisect.bisect_right(stored.session_ids, last_id)
-        page = [
+        start = bisect.bisect_right(stored.session_ids, after)
+        return [
             _session_row(SessionKey(tenant, session_id), stored.sessions[session_id])
             for session_id in stored.session_ids[start : start + limit]
         ]
-        last_id = page[-1].key.session_id if page else last_id
-        return page, page_cursor.from_session_id(last_id)
 
     async def find_session(self, key: SessionKey) -> SessionRow | None:
         """See Store.find_session."""
@@ -234,8 +213,6 @@ class MemoryStore:
 
     async def list_tenants(self, after: str, limit: int) -> list[str]:
         """See Store.list_tenants."""
-        self._check_open()
-        check_limit(limit)
         names = {entry.tenant for entry in self._audit}
         names.update(
             name for name, stored in self._tenants.items() if stored.sessions or stored.settings
@@ -243,47 +220,37 @@ class MemoryStore:
         return sorted(name for name in names if name > after)[:limit]
 
     async def read_log(
-        self, cursor: bytes, limit: int
-    ) -> tuple[list[tuple[SessionKey, Change]], bytes]:
-        """See Store.read_log."""
-        self._check_open()
-        check_limit(limit)
-        position = page_cursor.to_position(page_cursor.LOG, self._store_id, cursor)
+        self, places: Places, limit: int
+    ) -> tuple[list[tuple[SessionKey, Change]], Places]:
+        """See Engine.read_log."""
+        (position,) = places
         page: list[tuple[SessionKey, Change]] = []
         while position < len(self._log) and len(page) < limit:
             logged = self._log[position]
             position += 1
             if logged is not None:
                 page.append((logged.key, logged.change))
-        return page, self._log_cursor(position)
+        return page, (position,)
 
-    async def log_end(self) -> bytes:
-        """See Store.log_end."""
-        self._check_open()
-        return self._log_cursor(len(self._log))
+    async def log_end(self) -> Places:
+        """See Engine.log_end."""
+        return (len(self._log),)
 
     async def get_setting(self, tenant: str, name: str) -> bytes | None:
         """See Store.get_setting."""
-        self._check_open()
         return self._tenant(tenant).settings.get(name)
 
     async def list_settings(self, tenant: str, after: str, limit: int) -> list[tuple[str, bytes]]:
         """See Store.list_settings."""
-        self._check_open()
-        check_limit(limit)
         settings = self._tenant(tenant).settings
         return sorted(item for item in settings.items() if item[0] > after)[:limit]
 
     async def put_setting(self, tenant: str, name: str, value: bytes) -> None:
         """See Store.put_setting."""
-        self._check_open()
-        check_setting(tenant, name, value)
         self._tenants.setdefault(tenant, _Tenant()).settings[name] = value
 
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
         """See Store.due_sessions."""
-        self._check_open()
-        check_limit(limit)
         due = [
             (session.due_us, SessionKey(tenant, session_id))
             for tenant, stored in self._tenants.items()
@@ -294,8 +261,6 @@ class MemoryStore:
 
     async def acquire_lease(self, name: str, holder: str, now_us: int, until_us: int) -> bool:
         """See Store.acquire_lease."""
-        self._check_open()
-        check_lease(name, holder, now_us, until_us)
         held_by, held_until_us = self._leases.get(name, (holder, 0))
         if held_by != holder and held_until_us > now_us:
             return False
@@ -304,8 +269,6 @@ class MemoryStore:
 
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
         """See Store.erase_before."""
-        self._check_open()
-        check_blank(blank)
         self._blank_audit(key)
         session = self._session(key)
         if session is None:
@@ -353,34 +316,24 @@ class MemoryStore:
     async def swap_setting(
         self, tenant: str, name: str, before: bytes | None, value: bytes
     ) -> bool:
-        """See SwapsSettings.swap_setting."""
+        """See Store.swap_setting."""
         if await self.get_setting(tenant, name) != before:
             return False
         await self.put_setting(tenant, name, value)
         return True
 
     async def probe_write(self) -> None:
-        """See Store.probe_write: memory that is there can be written."""
-        self._check_open()
+        """See Store.probe_write. It cannot fail."""
 
     async def close(self) -> None:
-        """See Store.close."""
-        self._closed = True
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosed
+        """See Store.close. There is nothing to release."""
 
     def _session(self, key: SessionKey) -> _Session | None:
-        self._check_open()
         return self._tenant(key.tenant).sessions.get(key.session_id)
 
     def _tenant(self, name: str) -> _Tenant:
         # Reading about a tenant that has nothing stored must not make it grow.
         return self._tenants.get(name) or _Tenant()
-
-    def _log_cursor(self, position: int) -> bytes:
-        return page_cursor.from_position(page_cursor.LOG, self._store_id, position)
 
 
 def _session_row(key: SessionKey, session: _Session) -> SessionRow:

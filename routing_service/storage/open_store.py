@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from urllib.parse import unquote
 
 from routing_service.storage.store import Store, StoreError
+from routing_service.storage.store_url import GivenOptions, SqliteOptions
 
 if TYPE_CHECKING:
     from routing_service.storage.dynamodb.url import DynamodbPlace
     from routing_service.storage.postgres.url import PostgresPlace
     from routing_service.storage.redis.url import RedisPlace
 
-Option = int | float | None
-"""What an engine's options are made of."""
-
-P = TypeVar("P", bound="_Place")
+P = TypeVar("P", bound="_ServerPlace")
 
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
 _USER_INFO: Final = re.compile(r"//.*@", re.DOTALL)
@@ -37,7 +35,7 @@ class StoreUrlInvalid(StoreError):
     """The URL or an option names no store that this release can open. Not retryable."""
 
 
-async def open_store(url: str, **options: Option) -> Store:
+async def open_store(url: str, **options: float | None) -> Store:
     """Open the store that a URL names, ready for use.
 
     memory: keeps everything in this process; sqlite:///relative/path and sqlite:////absolute/path
@@ -89,7 +87,7 @@ async def open_store_to_read(url: str) -> Store:
             return await open_store(url)
 
 
-async def _open_memory(url: str, rest: str, options: Mapping[str, Option]) -> Store:
+async def _open_memory(url: str, rest: str, options: GivenOptions) -> Store:
     from routing_service.storage.memory_store import MemoryStore  # noqa: PLC0415 - when asked for
 
     if rest not in {"", "//"}:
@@ -99,9 +97,8 @@ async def _open_memory(url: str, rest: str, options: Mapping[str, Option]) -> St
     return MemoryStore()
 
 
-async def _open_sqlite(url: str, rest: str, options: Mapping[str, Option]) -> Store:
+async def _open_sqlite(url: str, rest: str, options: GivenOptions) -> Store:
     from routing_service.storage.sqlite.store import (  # noqa: PLC0415 - when asked for
-        SqliteOptions,
         open_sqlite_store,
     )
 
@@ -111,7 +108,7 @@ async def _open_sqlite(url: str, rest: str, options: Mapping[str, Option]) -> St
         raise _unknown_options("sqlite", options, known=sorted(known))
     try:
         chosen = SqliteOptions(**options)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise StoreUrlInvalid(f"the options of sqlite are wrong: {error}") from error
     return await open_sqlite_store(path, chosen)
 
@@ -134,7 +131,7 @@ def sqlite_path(url: str, rest: str) -> str:
     return path
 
 
-async def _open_postgres(url: str, rest: str, options: Mapping[str, Option]) -> Store:
+async def _open_postgres(url: str, rest: str, options: GivenOptions) -> Store:
     del rest
     place = postgres_place(url, options)
     from routing_service.storage.postgres.store import (  # noqa: PLC0415 - when asked for
@@ -144,14 +141,14 @@ async def _open_postgres(url: str, rest: str, options: Mapping[str, Option]) -> 
     return await open_postgres_store(place)
 
 
-def postgres_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) -> PostgresPlace:
+def postgres_place(url: str, options: GivenOptions = MappingProxyType({})) -> PostgresPlace:
     """Read a PostgreSQL URL. Raises StoreUrlInvalid, also where the driver is not installed."""
     from routing_service.storage.postgres.url import parse_url  # noqa: PLC0415 - when asked for
 
     return _read_place(parse_url, url, options, _Driver("psycopg", "PostgreSQL", "postgres"))
 
 
-async def _open_redis(url: str, rest: str, options: Mapping[str, Option]) -> Store:
+async def _open_redis(url: str, rest: str, options: GivenOptions) -> Store:
     del rest
     place = redis_place(url, options)
     from routing_service.storage.redis.store import (  # noqa: PLC0415 - when asked for
@@ -161,14 +158,14 @@ async def _open_redis(url: str, rest: str, options: Mapping[str, Option]) -> Sto
     return await open_redis_store(place)
 
 
-def redis_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) -> RedisPlace:
+def redis_place(url: str, options: GivenOptions = MappingProxyType({})) -> RedisPlace:
     """Read a Redis URL. Raises StoreUrlInvalid, also where the driver is not installed."""
     from routing_service.storage.redis.url import parse_url  # noqa: PLC0415 - when asked for
 
     return _read_place(parse_url, url, options, _Driver("redis", "Redis", "redis"))
 
 
-async def _open_dynamodb(url: str, rest: str, options: Mapping[str, Option]) -> Store:
+async def _open_dynamodb(url: str, rest: str, options: GivenOptions) -> Store:
     del rest
     place = dynamodb_place(url, options)
     from routing_service.storage.dynamodb.store import (  # noqa: PLC0415 - when asked for
@@ -178,7 +175,7 @@ async def _open_dynamodb(url: str, rest: str, options: Mapping[str, Option]) -> 
     return await open_dynamodb_store(place)
 
 
-def dynamodb_place(url: str, options: Mapping[str, Option] = MappingProxyType({})) -> DynamodbPlace:
+def dynamodb_place(url: str, options: GivenOptions = MappingProxyType({})) -> DynamodbPlace:
     """Read a DynamoDB URL. Raises StoreUrlInvalid, also where the driver is not installed."""
     from routing_service.storage.dynamodb.url import parse_url  # noqa: PLC0415 - when asked for
 
@@ -194,7 +191,7 @@ class _Driver:
     extra: str
 
 
-class _Place(Protocol):
+class _ServerPlace(Protocol):
     """What a URL on a server is read into."""
 
     @property
@@ -204,9 +201,9 @@ class _Place(Protocol):
 
 
 def _read_place(
-    parse_url: Callable[[str, Mapping[str, Option]], P],
+    parse_url: Callable[[str, GivenOptions], P],
     url: str,
-    options: Mapping[str, Option],
+    options: GivenOptions,
     driver: _Driver,
 ) -> P:
     try:
@@ -221,7 +218,7 @@ def _read_place(
     return place
 
 
-Opener = Callable[[str, str, Mapping[str, Option]], Awaitable[Store]]
+Opener = Callable[[str, str, GivenOptions], Awaitable[Store]]
 
 _ENGINES: Final[Mapping[str, Opener]] = MappingProxyType(
     {
@@ -243,7 +240,7 @@ def _built_engines() -> str:
 
 
 def _unknown_options(
-    engine: str, options: Mapping[str, Option], *, known: tuple[str, ...] | list[str]
+    engine: str, options: GivenOptions, *, known: tuple[str, ...] | list[str]
 ) -> StoreUrlInvalid:
     unknown = ", ".join(sorted(options.keys() - set(known)))
     remedy = f"it has {', '.join(known)}" if known else "it has none"

@@ -1,44 +1,59 @@
-"""Cursors of the engines that number their rows: a place in one list of one store, as bytes.
+"""The cursors of every list: places in one list of one store, as bytes.
 
-Owns their form alone. It must not know what the numbers count. Its rule: a cursor that another
-list or another store made is CursorInvalid; read as a place here, it would pass over rows.
+Their rule: a cursor that another list or another store made is refused as CursorInvalid. Read as a
+place here, it would skip rows.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, TypeAlias
 
 from routing_service.storage.store import CURSOR_START, INT_MAX, CursorInvalid
 
 STORE_ID_BYTES: Final = 8
-"""Enough that two stores which a cursor could be mixed up between never share an id."""
+"""Long enough that two stores whose cursors could be confused do not share an id."""
 
 LOG: Final = b"L"
 AUDIT: Final = b"A"
 SESSIONS: Final = b"S"
 
-_FORM: Final = struct.Struct(f">c{STORE_ID_BYTES}sQ")
+Places: TypeAlias = tuple[int, ...]
+"""Where a reader stands: one number per part of the list, each 0 before the first row."""
 
 
-def from_position(kind: bytes, store_id: bytes, position: int) -> bytes:
-    """Make the cursor just after a row's position (from 1; 0 = before the first row)."""
-    return _FORM.pack(kind, store_id, position)
+class CursorForm:
+    """The form of one list's cursors: its kind, its store's id, its mark, then the places."""
 
+    __slots__ = ("_kind", "_mark", "_start", "_store_id", "_struct")
 
-def to_position(kind: bytes, store_id: bytes, cursor: bytes) -> int:
-    """Read a position back. Raises CursorInvalid."""
-    if cursor == CURSOR_START:
-        return 0
-    if len(cursor) != _FORM.size:
-        raise CursorInvalid("the cursor was not made by this service; start without one")
-    found_kind, found_store_id, position = _FORM.unpack(cursor)
-    if found_kind != kind:
-        raise CursorInvalid("the cursor belongs to another list; start without one")
-    if found_store_id != store_id:
-        raise CursorInvalid("the cursor belongs to another store; start without one")
-    check_reached(position, INT_MAX)
-    return int(position)
+    def __init__(self, kind: bytes, store_id: bytes, *, places: int = 1, mark: bytes = b"") -> None:
+        """Describe the cursors. mark: tells this list from the store's others of the same kind."""
+        self._kind = kind
+        self._store_id = store_id
+        self._mark = mark
+        self._start = (0,) * places
+        self._struct = struct.Struct(f">c{STORE_ID_BYTES}s{len(mark)}s{places}Q")
+
+    def pack(self, places: Places) -> bytes:
+        """Make the cursor of places."""
+        return self._struct.pack(self._kind, self._store_id, self._mark, *places)
+
+    def unpack(self, cursor: bytes) -> Places:
+        """Read places back. Raises CursorInvalid."""
+        if cursor == CURSOR_START:
+            return self._start
+        if len(cursor) != self._struct.size:
+            raise CursorInvalid("the cursor was not made by this service; start without one")
+        kind, store_id, mark, *places = self._struct.unpack(cursor)
+        if kind != self._kind:
+            raise CursorInvalid("the cursor belongs to another list; start without one")
+        if store_id != self._store_id:
+            raise CursorInvalid("the cursor belongs to another store; start without one")
+        if mark != self._mark:
+            raise CursorInvalid("the cursor belongs to another tenant; start without one")
+        check_reached(max(places), INT_MAX)
+        return tuple(places)
 
 
 def from_session_id(session_id: str) -> bytes:

@@ -32,9 +32,11 @@ the log          ``read_log`` must never pass over a change that commits later t
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
+
+from routing_service.storage.write_figures import WriteFigures
 
 CHANGE_BYTES_MAX: Final = 300 * 1024
 """The largest change (events, answer and fingerprint together). DynamoDB's item limit of 400 KB
@@ -264,8 +266,6 @@ class StoreUnavailable(StoreError):
     The driver's error is the cause; it has been logged and is not for callers.
     """
 
-    retryable: Final = True
-
     def __init__(self, reason: str) -> None:
         """Keep a reason that may be shown to callers."""
         super().__init__(reason)
@@ -311,6 +311,25 @@ class Store(Protocol):
 
         Where they may, a cached state is a guess: an answer that appends nothing has to confirm
         the head's revision by ``head_revision`` before it is given.
+        """
+        ...
+
+    @property
+    def write_figures(self) -> WriteFigures | None:
+        """How large groups of writes were and how long they took; None = not counted."""
+        ...
+
+    @property
+    def hears_changes(self) -> bool:
+        """Whether ``wait_for_changes`` now returns early when another process commits."""
+        ...
+
+    async def wait_for_changes(self, seen: int, timeout_s: float) -> int:
+        """Wait for a hint that another process has committed something, at most timeout_s.
+
+        Returns how many hints have arrived so far: pass it as ``seen`` to the next call, so that
+        no hint between two calls is missed; 0 for the first. A hint may be late, lost or repeated,
+        so the log has to be read from time to time anyway. Without hints this waits for timeout_s.
         """
         ...
 
@@ -438,6 +457,16 @@ class Store(Protocol):
         """Store a setting, over the one before; durable when it returns."""
         ...
 
+    async def swap_setting(
+        self, tenant: str, name: str, before: bytes | None, value: bytes
+    ) -> bool:
+        """Store a setting if its value is still ``before``; say whether it was.
+
+        before: None = there was no such setting. Atomic across processes; durable when it returns.
+        After StoreUnavailable the swap may have happened: read the setting again.
+        """
+        ...
+
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
         """Read the sessions of all tenants whose due_us has come, the earliest first.
 
@@ -490,20 +519,5 @@ class Store(Protocol):
         """Finish what was accepted, let go of everything held. Later calls raise StoreClosed.
 
         Closing twice is no error.
-        """
-        ...
-
-
-@runtime_checkable
-class SwapsSettings(Protocol):
-    """What a store also does where several processes change one setting by what it was before."""
-
-    async def swap_setting(
-        self, tenant: str, name: str, before: bytes | None, value: bytes
-    ) -> bool:
-        """Store a setting if it still is as it was; say whether it was. Durable when it returns.
-
-        before: None = there was none. Atomic across processes. After StoreUnavailable it may have
-        happened: read the setting again.
         """
         ...

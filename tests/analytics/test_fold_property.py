@@ -51,7 +51,7 @@ class TroublesomeStore(MemoryStore):
         place = int(cursor or b"0")
         again = self.rng.choice([0, 0, 1, 5, 40]) if self.trouble else 0
         begin = max(0, place - again)
-        page = [(each.key, each.change) for each in self._log[begin : begin + limit]]
+        page = [(each.key, each.change) for each in self._engine._log[begin : begin + limit]]
         self.redelivered += place - begin
         # It may end before what was delivered already: the next page begins there.
         return page, b"%d" % (begin + len(page))
@@ -65,10 +65,7 @@ class TroublesomeStore(MemoryStore):
         if self.rng.random() < self.trouble / 2:
             message = "not written"
             raise StoreUnavailable(message)
-        # Nothing between comparing and writing: the engine's promise.
-        swapped = self._tenant(tenant).settings.get(name) == before
-        if swapped:
-            await self.put_setting(tenant, name, value)
+        swapped = await super().swap_setting(tenant, name, before, value)
         if self.rng.random() < self.trouble / 2:
             message = "written, or not"
             raise StoreUnavailable(message)

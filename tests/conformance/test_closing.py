@@ -30,6 +30,8 @@ def every_call(store, make):
         "log_end": store.log_end,
         "get_setting": lambda: store.get_setting("acme", "name"),
         "put_setting": lambda: store.put_setting("acme", "name", b""),
+        "swap_setting": lambda: store.swap_setting("acme", "name", None, b""),
+        "wait_for_changes": lambda: store.wait_for_changes(0, 0.0),
         "due_sessions": lambda: store.due_sessions(1, 1),
         "acquire_lease": lambda: store.acquire_lease("name", "holder", 1, 2),
         "erase_before": lambda: store.erase_before(key, 1, b""),

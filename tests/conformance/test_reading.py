@@ -1,5 +1,8 @@
 """Changes and sessions in pages: their order, their bounds, and nothing passed over."""
 
+import asyncio
+import time
+
 import pytest
 
 from routing_service.storage.store import CURSOR_START, INT_MAX, CursorInvalid
@@ -180,3 +183,14 @@ async def test_cursors_of_two_lists_cannot_be_mixed_up(store, make):
     for cursor in (log, audit):
         with pytest.raises(CursorInvalid):
             await store.list_sessions("acme", cursor, 10)
+
+
+async def test_wait_for_changes_ends_after_its_time(store):
+    """A reader polls the log by it; only a hint that another process committed ends it sooner."""
+    seen, heard, waited_s = -1, 0, 0.0
+    async with asyncio.timeout(10):
+        while heard != seen:  # A first hint may say that the store has begun to listen.
+            seen, begun_s = heard, time.monotonic()
+            heard = await store.wait_for_changes(seen, timeout_s=0.05)
+            waited_s = time.monotonic() - begun_s
+    assert waited_s >= 0.05

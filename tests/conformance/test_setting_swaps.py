@@ -1,50 +1,42 @@
-"""Settings that are changed by what they were before, for engines that can."""
+"""Settings that are stored only if they are still what the writer read."""
 
 import asyncio
 
 import pytest
 
-from routing_service.storage.store import SwapsSettings, TooLarge
+from routing_service.storage.store import TooLarge
 
 
-@pytest.fixture
-def swaps(store):
-    """Give the engine, if it has this."""
-    if not isinstance(store, SwapsSettings):
-        pytest.skip("this engine does not compare settings")
-    return store
-
-
-async def test_setting_is_swapped_only_where_it_is_as_it_was(swaps):
+async def test_setting_is_swapped_only_where_it_is_as_it_was(store):
     """Also where there was none."""
-    assert await swaps.swap_setting("acme", "count", None, b"1")
-    assert not await swaps.swap_setting("acme", "count", None, b"2")
-    assert not await swaps.swap_setting("acme", "count", b"0", b"2")
-    assert not await swaps.swap_setting("acme", "other", b"1", b"2")
-    assert await swaps.get_setting("acme", "count") == b"1"
-    assert await swaps.get_setting("acme", "other") is None
-    assert await swaps.swap_setting("acme", "count", b"1", b"")
-    assert await swaps.swap_setting("acme", "count", b"", b"3")
-    assert await swaps.get_setting("acme", "count") == b"3"
+    assert await store.swap_setting("acme", "count", None, b"1")
+    assert not await store.swap_setting("acme", "count", None, b"2")
+    assert not await store.swap_setting("acme", "count", b"0", b"2")
+    assert not await store.swap_setting("acme", "other", b"1", b"2")
+    assert await store.get_setting("acme", "count") == b"1"
+    assert await store.get_setting("acme", "other") is None
+    assert await store.swap_setting("acme", "count", b"1", b"")
+    assert await store.swap_setting("acme", "count", b"", b"3")
+    assert await store.get_setting("acme", "count") == b"3"
 
 
-async def test_swaps_of_one_setting_lose_nothing(swaps):
+async def test_swaps_of_one_setting_lose_nothing(store):
     """Eight writers count up one number."""
 
     async def count_up():
         done = 0
         while done < 5:
-            before = await swaps.get_setting("acme", "count")
-            done += await swaps.swap_setting(
+            before = await store.get_setting("acme", "count")
+            done += await store.swap_setting(
                 "acme", "count", before, b"%d" % (int(before or b"0") + 1)
             )
 
     await asyncio.gather(*(count_up() for _ in range(8)))
-    assert await swaps.get_setting("acme", "count") == b"40"
+    assert await store.get_setting("acme", "count") == b"40"
 
 
-async def test_swap_that_is_too_large_is_refused(swaps):
+async def test_swap_that_is_too_large_is_refused(store):
     """As a put is."""
     with pytest.raises(TooLarge):
-        await swaps.swap_setting("acme", "big", None, b"x" * (64 * 1024 + 1))
-    assert await swaps.get_setting("acme", "big") is None
+        await store.swap_setting("acme", "big", None, b"x" * (64 * 1024 + 1))
+    assert await store.get_setting("acme", "big") is None

@@ -50,16 +50,18 @@ class SharedStore(MemoryStore):
 
     def fork(self) -> SharedStore:
         """Return a copy that goes its own way from here."""
-        made = SharedStore()
+        made, here = SharedStore(), self._engine
         # What is stored never changes, so the copies may share it.
-        sessions = [each for tenant in self._tenants.values() for each in tenant.sessions.values()]
-        shared = [*self._audit, *(change for session in sessions for change in session.changes)]
-        made.__dict__.update(copy.deepcopy(self.__dict__, {id(each): each for each in shared}))
+        sessions = [each for tenant in here._tenants.values() for each in tenant.sessions.values()]
+        shared = [*here._audit, *(change for session in sessions for change in session.changes)]
+        shared += [here.log_form, here._audit_form]
+        known = {id(each): each for each in shared}
+        made._engine.__dict__.update(copy.deepcopy(here.__dict__, known))
         return made
 
     def contents(self) -> tuple[object, ...]:
         """Return all that is stored, to be compared."""
-        return self._tenants, self._log, self._audit
+        return self._engine._tenants, self._engine._log, self._engine._audit
 
 
 @dataclass(frozen=True)

@@ -573,7 +573,7 @@ async def test_session_that_cannot_be_read_does_not_save_the_others(tmp_path):
     async with serving(tmp_path, DESK, shared=store) as service:
         for name in ("a", "b", "c"):
             await service.chat(name, user_id=canary).say(canary)
-    sessions = store._tenants["default"].sessions
+    sessions = store._engine._tenants["default"].sessions
     sessions["a"].state = b"no state"
     changes = sessions["b"].changes
     changes[0] = structs.replace(changes[0], events=b"no events")

@@ -22,8 +22,9 @@ from agent_routing.v1 import (
 from routing_service.rpc import method_handlers
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.open_store import open_store
-from routing_service.storage.sqlite.store import SqliteOptions, open_sqlite_store
+from routing_service.storage.sqlite.store import open_sqlite_store
 from routing_service.storage.store import SessionKey, StoreUnavailable
+from routing_service.storage.store_url import SqliteOptions
 from tests.rpc.live_service import ask, finish, fresh_id, hand_to, refusal, serving, went
 from tests.rpc.registries import DESK
 from tests.torture.in_process import InProcess

@@ -13,12 +13,9 @@ which promises nothing: processes' clocks differ.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import struct
 from collections.abc import Sequence
 from typing import Final
 
-from routing_service.storage import page_cursor
 from routing_service.storage.dynamodb import keys
 from routing_service.storage.dynamodb.api import Api
 from routing_service.storage.dynamodb.items import (
@@ -37,34 +34,22 @@ from routing_service.storage.dynamodb.sequence import (
     Sequences,
     Stretch,
 )
-from routing_service.storage.store import (
-    CURSOR_START,
-    INT_MAX,
-    AuditEntry,
-    Change,
-    CursorInvalid,
-    SessionKey,
-)
+from routing_service.storage.page_cursor import Places, check_reached
+from routing_service.storage.store import AuditEntry, Change, SessionKey
 
 READERS_KEPT_MAX: Final = 256
 """Readers at the log's end whose last look is remembered."""
-
-_LOG_FORM: Final = struct.Struct(f">c{page_cursor.STORE_ID_BYTES}s{keys.LOG_SHARDS}Q")
-_AUDIT_FORM: Final = struct.Struct(f">c{page_cursor.STORE_ID_BYTES}s8sQ")
-
-Places = tuple[int, ...]
 
 
 class LogReader:
     """Reads the log and the audit of one table."""
 
-    def __init__(self, api: Api, sequences: Sequences, store_id: bytes, *, poll_s: float) -> None:
+    def __init__(self, api: Api, sequences: Sequences, *, poll_s: float) -> None:
         """Read nothing yet. poll_s: how often one who has read everything asks again."""
         self._api = api
         self._sequences = sequences
-        self._store_id = store_id
         self._poll_s = poll_s
-        self._empty_at_s: dict[bytes, float] = {}
+        self._empty_at_s: dict[Places, float] = {}
         self._told = asyncio.Event()
 
     def tell(self) -> None:
@@ -73,13 +58,12 @@ class LogReader:
         self._told = asyncio.Event()
 
     async def read_log(
-        self, cursor: bytes, limit: int
-    ) -> tuple[list[tuple[SessionKey, Change]], bytes]:
-        """See Store.read_log. An empty page comes after a look, and at most one each poll_s."""
-        places = self._to_places(cursor)
+        self, places: Places, limit: int
+    ) -> tuple[list[tuple[SessionKey, Change]], Places]:
+        """See Engine.read_log. An empty page comes after a look, and at most one each poll_s."""
         loop = asyncio.get_running_loop()
         told = self._told
-        wait_s = self._empty_at_s.get(cursor, -self._poll_s) + self._poll_s - loop.time()
+        wait_s = self._empty_at_s.get(places, -self._poll_s) + self._poll_s - loop.time()
         if wait_s > 0:
             await _set_within(told, wait_s)
         page: list[tuple[SessionKey, Change]] = []
@@ -95,15 +79,14 @@ class LogReader:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LOOK_PAUSE_MAX_S)
         if page:
-            return page, self._to_cursor(places)
-        cursor = self._to_cursor(places)
+            return page, places
         if len(self._empty_at_s) >= READERS_KEPT_MAX:
             self._empty_at_s.clear()
-        self._empty_at_s[cursor] = loop.time()
-        return [], cursor
+        self._empty_at_s[places] = loop.time()
+        return [], places
 
-    async def log_end(self) -> bytes:
-        """See Store.log_end. It waits for what is being written, as after it all is the future."""
+    async def log_end(self) -> Places:
+        """See Engine.log_end. It waits for what is being written, as after it all is the future."""
         names = keys.log_names()
         counters = await self._sequences.counters(names)
         places = await asyncio.gather(
@@ -112,16 +95,16 @@ class LogReader:
                 for name, counter in zip(names, counters, strict=True)
             )
         )
-        return self._to_cursor(tuple(places))
+        return tuple(places)
 
     async def read_audit(
-        self, tenant: str, session_id: str | None, cursor: bytes, limit: int
-    ) -> tuple[list[AuditEntry], bytes]:
-        """See Store.read_audit."""
-        place = self._to_audit_place(tenant, cursor)
+        self, tenant: str, session_id: str | None, places: Places, limit: int
+    ) -> tuple[list[AuditEntry], Places]:
+        """See Engine.read_audit."""
+        (place,) = places
         name = keys.audit_name(tenant)
         (counter,) = await self._sequences.counters([name])
-        page_cursor.check_reached(place, counter.given)
+        check_reached(place, counter.given)
         if session_id is None:
             entries, place = await self._tenant_audit(name, place, counter.given, limit)
         else:
@@ -135,8 +118,7 @@ class LogReader:
             place = max(place, end)
             if len(found) == limit:
                 place = int(found[-1]["sk"]["S"].removeprefix(keys.AUDIT_PREFIX))
-        form = _AUDIT_FORM.pack(page_cursor.AUDIT, self._store_id, _tenant_mark(tenant), place)
-        return entries, form
+        return entries, (place,)
 
     async def _tenant_audit(
         self, name: str, place: int, given: int, limit: int
@@ -164,7 +146,7 @@ class LogReader:
         names = keys.log_names()
         counters = await self._sequences.counters(names)
         for place, counter in zip(places, counters, strict=True):
-            page_cursor.check_reached(place, counter.given)
+            check_reached(place, counter.given)
         return await asyncio.gather(
             *(
                 self._sequences.after(name, place, upto=counter.given, limit=limit)
@@ -186,38 +168,6 @@ class LogReader:
             for item, session, name in zip(chosen, sessions, wanted, strict=True)
             if name in found and to_write_id(found[name]) == to_write_id(item)
         ]
-
-    def _to_cursor(self, places: Places) -> bytes:
-        return _LOG_FORM.pack(page_cursor.LOG, self._store_id, *places)
-
-    def _to_places(self, cursor: bytes) -> Places:
-        if cursor == CURSOR_START:
-            return (0,) * keys.LOG_SHARDS
-        if len(cursor) != _LOG_FORM.size:
-            raise CursorInvalid("the cursor was not made by this service; start without one")
-        kind, store_id, *places = _LOG_FORM.unpack(cursor)
-        self._check(kind, page_cursor.LOG, store_id)
-        for place in places:
-            page_cursor.check_reached(place, INT_MAX)
-        return tuple(places)
-
-    def _to_audit_place(self, tenant: str, cursor: bytes) -> int:
-        if cursor == CURSOR_START:
-            return 0
-        if len(cursor) != _AUDIT_FORM.size:
-            raise CursorInvalid("the cursor was not made by this service; start without one")
-        kind, store_id, mark, place = _AUDIT_FORM.unpack(cursor)
-        self._check(kind, page_cursor.AUDIT, store_id)
-        if mark != _tenant_mark(tenant):
-            raise CursorInvalid("the cursor belongs to another tenant; start without one")
-        page_cursor.check_reached(place, INT_MAX)
-        return int(place)
-
-    def _check(self, kind: bytes, wanted_kind: bytes, store_id: bytes) -> None:
-        if kind != wanted_kind:
-            raise CursorInvalid("the cursor belongs to another list; start without one")
-        if store_id != self._store_id:
-            raise CursorInvalid("the cursor belongs to another store; start without one")
 
 
 def _choose(stretches: Sequence[Stretch], places: Places, limit: int) -> tuple[list[Item], Places]:
@@ -257,7 +207,3 @@ async def _set_within(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
     except TimeoutError:
         pass
-
-
-def _tenant_mark(tenant: str) -> bytes:
-    return hashlib.sha256(tenant.encode()).digest()[:8]

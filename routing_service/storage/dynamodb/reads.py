@@ -28,6 +28,7 @@ from routing_service.storage.dynamodb.items import (
     to_task,
     to_text,
 )
+from routing_service.storage.engine import Span
 from routing_service.storage.store import (
     INT_MAX,
     Change,
@@ -62,25 +63,16 @@ class Reads:
         item = await self._api.get(key(keys.session_pk(session), keys.HEAD), "pk, sk, revision")
         return 0 if item is None else to_revision(item)
 
-    async def read_changes(
-        self,
-        session: SessionKey,
-        *,
-        after: int,
-        before: int | None,
-        limit: int,
-        newest_first: bool,
-    ) -> list[Change]:
+    async def read_changes(self, session: SessionKey, span: Span) -> list[Change]:
         """See Store.read_changes."""
-        last = INT_MAX if before is None else before - 1
-        if after >= INT_MAX or last < 1:
+        if span.after + 1 >= span.before:
             return []
         found = await self._api.query(
             keys.session_pk(session),
-            keys.change_sk(max(after, 0) + 1),
-            keys.change_sk(last),
-            limit=limit,
-            newest_first=newest_first,
+            keys.change_sk(span.after + 1),
+            keys.change_sk(span.before - 1),
+            limit=span.limit,
+            newest_first=span.newest_first,
         )
         return [to_change(item) for item in found]
 
@@ -88,8 +80,6 @@ class Reads:
         self, session: SessionKey, method: str, request_id: str, actor: str
     ) -> Change | None:
         """See Store.find_request."""
-        if not request_id:
-            return None
         pk = keys.session_pk(session)
         request = await self._api.get(key(pk, keys.request_sk(method, request_id, actor)))
         if request is None:
@@ -112,8 +102,6 @@ class Reads:
 
     async def list_tasks(self, session: SessionKey, after: TaskCursor, limit: int) -> list[TaskRow]:
         """See Store.list_tasks."""
-        if after.create_us > INT_MAX:
-            return []
         prefix = keys.TASK_PLACES_PREFIX
         places = await self._api.query(
             keys.session_pk(session),

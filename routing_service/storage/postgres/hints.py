@@ -1,7 +1,6 @@
-"""Word between replicas that something was committed, so that nobody has to poll in haste.
+"""Hints between replicas that something was committed, by NOTIFY and LISTEN.
 
-Owns NOTIFY and LISTEN. It must not know what the changes are. Its rule: it is a hint and never the
-truth. One may be lost, repeated or late, and nothing may depend on it but how soon the log is read.
+A hint may be lost, repeated or late: it only makes a replica read the log sooner.
 
 A hint is sent after the commit, in a transaction of its own. Sent with the appends it would make
 their commits wait for each other: PostgreSQL lets one transaction with a NOTIFY commit at a time,
@@ -14,136 +13,89 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 import structlog
 
 from routing_service.storage.postgres.connection import Connection, Connector, sever
-from routing_service.storage.store import SessionKey, StoreError
+from routing_service.storage.store import StoreError
 
 if TYPE_CHECKING:
     from routing_service.storage.postgres.pool import ConnectionPool
 
-PAYLOAD_BYTES_MAX: Final = 7_900
-"""PostgreSQL takes less than 8,000."""
-
 SEND_PAUSE_S: Final = 0.02
-"""Between two sendings. What is committed meanwhile goes together: a hint costs as much as a small
-append, and a watcher's 100 ms leave room for this."""
-
-SEND_CHANGES_MAX: Final = 10_000
-"""Changes that may wait to be sent. Where there are more, one hint says so for all."""
+"""Between two hints of one replica. A hint costs as much as a small append; one is enough for all
+that was committed meanwhile, and the 100 ms in which watchers hear of a change leave room."""
 
 LISTEN_RETRY_S: Final = 0.5
 """How long the listener waits before it connects again."""
 
-Listener = Callable[[SessionKey | None, int], None]
-"""Is told of a session and its revision; None = of changes that are not named."""
+# A NOTIFY writes to the server's log. Nothing is lost if a crash takes it back, so it does not wait
+# for the disk; the appends that it is about did.
+_NOTIFY: Final = b"SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 
 _log = structlog.get_logger(__name__)
 
 
-class Hint(NamedTuple):
-    """One change that another replica has committed."""
-
-    key: SessionKey | None
-    """None: some that are not named; the log has them."""
-    revision: int
-
-
 class HintSender:
-    """Tells the other replicas what this one has committed."""
+    """Tells the other replicas that this one has committed something."""
 
     def __init__(self, pool: ConnectionPool, channel: str, origin: str) -> None:
         """Send nothing yet. origin: tells this replica's hints from others'."""
         self._pool = pool
         self._channel = channel
-        self._origin = origin
-        self._unsent: dict[SessionKey, int] = {}
-        self._too_many = False
+        self._payload = json.dumps([origin])
+        self._is_due = False
         self._sending: asyncio.Task[None] | None = None
 
-    def send(self, changes: Iterable[tuple[SessionKey, int]]) -> None:
-        """Have hints sent, soon and together with what else there is."""
-        for key, revision in changes:
-            if len(self._unsent) >= SEND_CHANGES_MAX:
-                self._too_many = True
-                break
-            self._unsent[key] = revision
+    def send(self) -> None:
+        """Send a hint soon: at once, or SEND_PAUSE_S after the last one."""
+        self._is_due = True
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_all(), name="postgres hints")
 
     async def close(self) -> None:
-        """Let go of what is not sent: it is only hints."""
-        self._unsent.clear()
+        """Drop what is not sent: it is only a hint."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])
 
     async def _send_all(self) -> None:
         try:
-            while self._unsent:
-                payloads = self._take_payloads()
-
-                async def notify(connection: Connection, payloads: list[str] = payloads) -> None:
-                    await connection.execute(
-                        "SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload",
-                        (self._channel, payloads),
-                    )
-
+            while self._is_due:
+                self._is_due = False
                 try:
-                    await self._pool.run(notify)
+                    await self._pool.run(self._notify)
                 except StoreError as error:
-                    # Nothing is lost: the log has them, and its readers look by themselves too.
+                    # Nothing is lost: the log has the changes, and its readers poll it too.
                     _log.warning("store_hints_not_sent", error=str(error))
                 await asyncio.sleep(SEND_PAUSE_S)
         finally:
             self._sending = None
 
-    def _take_payloads(self) -> list[str]:
-        """Put what waits into as few payloads as hold it: ["origin", [tenant, id, revision], …]."""
-        unsent, self._unsent = self._unsent, {}
-        if self._too_many:
-            self._too_many = False
-            return [json.dumps([self._origin])]
-        payloads = []
-        entries: list[object] = [self._origin]
-        size_bytes = 0
-        for key, revision in unsent.items():
-            # ASCII: a character is a byte, and the server's own escapes cannot change it.
-            entry_bytes = len(json.dumps([*key, revision])) + 2
-            if size_bytes + entry_bytes > PAYLOAD_BYTES_MAX - 40:
-                payloads.append(json.dumps(entries))
-                entries, size_bytes = [self._origin], 0
-            entries.append([*key, revision])
-            size_bytes += entry_bytes
-        return [*payloads, json.dumps(entries)]
+    async def _notify(self, connection: Connection) -> None:
+        await connection.execute(_NOTIFY, (self._channel, self._payload))
 
 
-def read_payload(payload: str, own_origin: str) -> list[Hint]:
-    """Read what a replica sent; nothing of our own, and of what is not understood "some change"."""
+def is_own(payload: str, origin: str) -> bool:
+    """Say whether a hint is this replica's own. One that cannot be read is another's.
+
+    Every user who may connect may send; other releases may add to the list behind the origin.
+    """
     try:
-        origin, *entries = json.loads(payload)
-        if origin == own_origin:
-            return []
-        hints = [
-            Hint(SessionKey(str(tenant), str(session_id)), int(revision))
-            for tenant, session_id, revision in entries
-        ]
+        sender, *_ = json.loads(payload)
     except (ValueError, TypeError):
-        # Anybody who may connect may send; a newer release may send more.
-        return [Hint(None, 0)]
-    return hints or [Hint(None, 0)]
+        return False
+    return bool(sender == origin)
 
 
 class HintListener:
-    """Hears what other replicas have committed, on a connection of its own.
+    """Listens for other replicas' hints, on a connection of its own.
 
-    It connects when somebody first wants to hear, and again whenever the connection is lost; each
-    time it hints at changes that are not named, as some may have been missed.
+    It connects at the first wait, and again each time the connection is lost. Each new connection
+    counts as a hint, because some may have been missed.
     """
 
     def __init__(self, connector: Connector, channel: str, origin: str) -> None:
@@ -152,38 +104,29 @@ class HintListener:
         self._channel = channel
         self._origin = origin
         self._count = 0
-        self._news = asyncio.Event()
-        self._listeners: set[Listener] = set()
+        self._heard = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
+        self._is_live = False
         self._closed = False
 
     @property
-    def count(self) -> int:
-        """How many hints were heard; it only grows."""
-        return self._count
+    def is_live(self) -> bool:
+        """Whether the server has been told to send hints on an open connection."""
+        return self._is_live
 
     async def wait(self, seen: int, timeout_s: float) -> int:
-        """Wait until ``count`` is over ``seen``, or for as long; return it."""
-        self._need_listening()
+        """Wait until more than ``seen`` hints were heard, or for timeout_s; return how many."""
+        if self._listening is None and not self._closed:
+            self._listening = asyncio.create_task(self._listen(), name="postgres listener")
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._count <= seen and not self._closed:
-                    await self._news.wait()
+                    await self._heard.wait()
         return self._count
 
-    @asynccontextmanager
-    async def listening(self, listener: Listener) -> AsyncIterator[None]:
-        """Have a function called with each hint, within the block."""
-        self._need_listening()
-        self._listeners.add(listener)
-        try:
-            yield
-        finally:
-            self._listeners.discard(listener)
-
     async def close(self) -> None:
-        """Stop listening; whoever waits returns."""
+        """Stop listening; every wait returns."""
         self._closed = True
         self._wake()
         if self._listening is not None:
@@ -192,16 +135,12 @@ class HintListener:
             self._listening.cancel()
             await asyncio.wait([self._listening])
 
-    def _need_listening(self) -> None:
-        if self._listening is None and not self._closed:
-            self._listening = asyncio.create_task(self._listen(), name="postgres listener")
-
     async def _listen(self) -> None:
         while True:
             try:
                 await self._listen_once()
             except StoreError:
-                pass  # The connector has told.
+                pass  # The connector has logged it.
             except (psycopg.Error, OSError) as error:
                 _log.warning("store_listener_lost", **self._connector.error_fields(error))
             await asyncio.sleep(LISTEN_RETRY_S)
@@ -211,29 +150,25 @@ class HintListener:
         self._connection = connection
         try:
             await connection.execute(f"LISTEN {self._channel}".encode())
-            self._hear([Hint(None, 0)])
+            self._is_live = True
+            self._hear()
             async for notify in connection.notifies():
-                self._hear(read_payload(notify.payload, self._origin))
+                if not is_own(notify.payload, self._origin):
+                    self._hear()
         finally:
+            self._is_live = False
             self._connection = None
             with suppress(psycopg.Error, OSError):
                 await connection.close()
 
-    def _hear(self, hints: list[Hint]) -> None:
-        if not hints:
-            return
-        self._count += len(hints)
-        for hint in hints:
-            for listener in list(self._listeners):
-                listener(*hint)
+    def _hear(self) -> None:
+        self._count += 1
         self._wake()
 
     def _wake(self) -> None:
-        # A new event for those who wait from now on: each wait is for the next news.
-        self._news.set()
-        self._news = asyncio.Event()
-        if self._closed:
-            self._news.set()
+        # A new event for later waits: each wait is for the next hint.
+        self._heard.set()
+        self._heard = asyncio.Event()
 
 
 def new_origin() -> str:

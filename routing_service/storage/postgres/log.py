@@ -12,23 +12,15 @@ in the usual case whoever appended and then reads the log finds his own change.
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import structlog
 
-from routing_service.storage.page_cursor import STORE_ID_BYTES
+from routing_service.storage.page_cursor import Places, check_reached
 from routing_service.storage.postgres.connection import Connection
-from routing_service.storage.store import (
-    CURSOR_START,
-    INT_MAX,
-    AuditEntry,
-    Change,
-    CursorInvalid,
-    SessionKey,
-)
+from routing_service.storage.store import INT_MAX, AuditEntry, Change, SessionKey
 
 HELD_BACK_WAIT_S: Final = 0.2
 """How long a read waits for committed rows that a running transaction holds back. A group of
@@ -40,43 +32,13 @@ HELD_BACK_POLL_S: Final = 0.002
 HELD_BACK_WARN_S: Final = 60.0
 """How often the log's standing still is told of."""
 
-_FORM: Final = struct.Struct(f">c{STORE_ID_BYTES}sQQ")
+PLACES: Final = 2
+"""A place in a list is the label and the position of the row before it."""
 
 _CHANGE: Final = "revision, time_us, method, request_id, actor, fingerprint, events, answer"
 _ENTRY: Final = "time_us, tenant, session_id, revision, kind, request_id, user_id, data"
 
 _log = structlog.get_logger(__name__)
-
-
-class Place(NamedTuple):
-    """A place in the order of one list: just after the row that has both numbers."""
-
-    label: int
-    position: int
-
-
-START: Final = Place(0, 0)
-
-
-def to_cursor(kind: bytes, store_id: bytes, place: Place) -> bytes:
-    """Make the cursor of a place."""
-    return _FORM.pack(kind, store_id, *place)
-
-
-def to_place(kind: bytes, store_id: bytes, cursor: bytes) -> Place:
-    """Read a place back. Raises CursorInvalid."""
-    if cursor == CURSOR_START:
-        return START
-    if len(cursor) != _FORM.size:
-        raise CursorInvalid("the cursor was not made by this service; start without one")
-    found_kind, found_store_id, label, position = _FORM.unpack(cursor)
-    if found_kind != kind:
-        raise CursorInvalid("the cursor belongs to another list; start without one")
-    if found_store_id != store_id:
-        raise CursorInvalid("the cursor belongs to another store; start without one")
-    if label > INT_MAX or position > INT_MAX:
-        raise CursorInvalid("the cursor is damaged; start without one")
-    return Place(label, position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +82,8 @@ class LogReader:
         self._warned_at_s = -HELD_BACK_WARN_S
 
     async def read_log(
-        self, after: Place, limit: int
-    ) -> tuple[list[tuple[SessionKey, Change]], Place]:
+        self, after: Places, limit: int
+    ) -> tuple[list[tuple[SessionKey, Change]], Places]:
         """Read the changes after a place, and the place after them. Raises CursorInvalid."""
         rows, place = await self._read(self._select_log, after, limit)
         entries = [
@@ -131,8 +93,8 @@ class LogReader:
         return entries, place
 
     async def read_audit(
-        self, tenant: str, session_id: str | None, after: Place, limit: int
-    ) -> tuple[list[AuditEntry], Place]:
+        self, tenant: str, session_id: str | None, after: Places, limit: int
+    ) -> tuple[list[AuditEntry], Places]:
         """Read audit entries after a place, and the place after them. Raises CursorInvalid."""
         if session_id is None:
             rows, place = await self._read(self._select_audit, after, limit, tenant)
@@ -141,22 +103,22 @@ class LogReader:
             rows, place = await self._read(chosen, after, limit, tenant, session_id)
         return [AuditEntry(*entry) for _, _, *entry in rows], place
 
-    async def log_end(self) -> Place:
+    async def log_end(self) -> Places:
         """Find the place after all that is committed and not held back."""
 
         async def look() -> _Page:
             return await self._fetch(self._end_page)
 
         page = await self._complete(look, limit=INT_MAX)
-        return Place(*page.rows[0][:2]) if page.rows else START
+        return page.rows[0][:2] if page.rows else (0,) * PLACES
 
     async def _end_page(self, connection: Connection) -> _Page:
         cursor = await connection.execute(self._select_end, binary=True)
         return _as_page(await cursor.fetchall())
 
     async def _read(
-        self, statement: bytes, after: Place, limit: int, *wanted: str
-    ) -> tuple[list[tuple[Any, ...]], Place]:
+        self, statement: bytes, after: Places, limit: int, *wanted: str
+    ) -> tuple[list[tuple[Any, ...]], Places]:
         async def fetch_page(connection: Connection) -> _Page:
             values = (*after, limit, *wanted)
             cursor = await connection.execute(statement, values, binary=True)
@@ -167,9 +129,9 @@ class LogReader:
 
         page = await self._complete(look, limit=limit)
         if not page.rows:
-            _check_reached(after, page)
+            check_reached(after[1], page.last_position)
             return [], after
-        return page.rows, Place(*page.rows[-1][:2])
+        return page.rows, page.rows[-1][:2]
 
     async def _complete(self, look: Look, *, limit: int) -> _Page:
         """Look until all is there that was committed at the first look, or time is up."""
@@ -205,15 +167,6 @@ def _as_page(rows: list[tuple[Any, ...]]) -> _Page:
     complete_label, newest_label, last_position = rows[0][:3]
     found = [row[3:] for row in rows if row[3] is not None]
     return _Page(found, complete_label, newest_label or 0, last_position or 0)
-
-
-def _check_reached(after: Place, page: _Page) -> None:
-    """Refuse a place that the store has not reached, as after a backup was restored."""
-    if after.position > page.last_position:
-        raise CursorInvalid(
-            "the cursor is ahead of this store, which was restored from an older copy; "
-            "start without one"
-        )
 
 
 # One row comes back at least, for what is known of the list beside its rows.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from routing_service.storage.engine import Span
 from routing_service.storage.postgres.arrays import (
     bytes_array,
     int_array,
@@ -18,7 +19,6 @@ from routing_service.storage.postgres.arrays import (
 )
 from routing_service.storage.postgres.connection import Connection
 from routing_service.storage.store import (
-    INT_MAX,
     Append,
     AuditEntry,
     Change,
@@ -240,19 +240,11 @@ class Rows:
         return 0 if row is None else int(row[0])
 
     async def read_changes(
-        self,
-        connection: Connection,
-        key: SessionKey,
-        *,
-        after: int,
-        before: int | None,
-        limit: int,
-        newest_first: bool,
+        self, connection: Connection, key: SessionKey, span: Span
     ) -> list[Change]:
-        """Read the changes with after < revision < before."""
-        chosen = self._select_changes_newest_first if newest_first else self._select_changes
-        upper = INT_MAX if before is None else _clamp(before)
-        rows = await _fetch(connection, chosen, *key, _clamp(after), upper, limit)
+        """Read the changes with span.after < revision < span.before."""
+        chosen = self._select_changes_newest_first if span.newest_first else self._select_changes
+        rows = await _fetch(connection, chosen, *key, span.after, span.before, span.limit)
         return [Change(*row) for row in rows]
 
     async def find_request(
@@ -272,7 +264,7 @@ class Rows:
         self, connection: Connection, key: SessionKey, after: TaskCursor, limit: int
     ) -> list[TaskRow]:
         """Read a session's tasks in the order of (create_us, task_id)."""
-        place = (_clamp(after.create_us), after.task_id)
+        place = after
         rows = await _fetch(connection, self._select_tasks, *key, *place, limit)
         return [TaskRow(*row) for row in rows]
 
@@ -356,8 +348,3 @@ async def _fetch(connection: Connection, statement: bytes, *values: object) -> l
 async def _fetch_one(connection: Connection, statement: bytes, *values: object) -> _Row | None:
     cursor = await connection.execute(statement, values, binary=True)
     return await cursor.fetchone()
-
-
-def _clamp(number: int) -> int:
-    """Keep a caller's bound to what a column can be compared with."""
-    return min(max(number, 0), INT_MAX)

@@ -12,27 +12,21 @@ is passed over.
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from routing_service.storage import page_cursor
+from routing_service.storage.page_cursor import Places, check_reached
 from routing_service.storage.redis.connection import Reply
 from routing_service.storage.redis.keys import SHARDS, Keys
 from routing_service.storage.redis.pipeline import Lane
 from routing_service.storage.redis.records import change_position, to_change, to_logged
 from routing_service.storage.redis.scripts import Command
-from routing_service.storage.store import CURSOR_START, INT_MAX, Change, CursorInvalid, SessionKey
+from routing_service.storage.store import Change, SessionKey
 
 SHARD_ENTRIES_MIN: Final = 16
 """The least that is read of a shard's log at a time, though its share of a page be smaller."""
-
-_FORM: Final = struct.Struct(f">c{page_cursor.STORE_ID_BYTES}s{SHARDS}Q")
-
-Places = list[int]
-"""A place in each shard's log: the position of the last entry before it."""
 
 
 @dataclass(slots=True)
@@ -55,20 +49,21 @@ class _Shard:
 class LogReader:
     """Reads the log through the lane for reads."""
 
-    def __init__(self, lane: Lane, keys: Keys, store_id: bytes) -> None:
+    def __init__(self, lane: Lane, keys: Keys) -> None:
         """Read nothing yet."""
         self._lane = lane
         self._keys = keys
-        self._store_id = store_id
 
     async def read(
-        self, cursor: bytes, limit: int
-    ) -> tuple[list[tuple[SessionKey, Change]], bytes]:
-        """Read the changes after a cursor, and the cursor after them. Raises CursorInvalid."""
-        places = self._to_places(cursor)
+        self, places: Places, limit: int
+    ) -> tuple[list[tuple[SessionKey, Change]], Places]:
+        """Read the changes after the places, one in each shard, and the places after them.
+
+        A place is the position of the last entry before it. Raises CursorInvalid.
+        """
         counts = await self._counts()
         for place, count in zip(places, counts, strict=True):
-            page_cursor.check_reached(place, count)
+            check_reached(place, count)
         shards = [
             _Shard(number, place, count, read_to=place)
             for number, (place, count) in enumerate(zip(places, counts, strict=True))
@@ -79,15 +74,15 @@ class LogReader:
             if not wanted:
                 break
             page += await self._resolve(wanted)
-        return page, self._to_cursor([shard.after for shard in shards])
+        return page, tuple(shard.after for shard in shards)
 
-    async def end(self) -> bytes:
-        """Give the cursor after all that is committed."""
-        return self._to_cursor(await self._counts())
+    async def end(self) -> Places:
+        """Return the places after everything that is committed."""
+        return await self._counts()
 
     async def _counts(self) -> Places:
         replies = await self._lane.call([("GET", counter) for counter in self._keys.counters])
-        return [int(reply or 0) for reply in replies]
+        return tuple(int(reply or 0) for reply in replies)
 
     async def _merge(
         self, shards: Sequence[_Shard], limit: int
@@ -140,20 +135,3 @@ class LogReader:
             for (position, key, _), data in zip(wanted, replies, strict=True)
             if data is not None and change_position(data) == position
         ]
-
-    def _to_places(self, cursor: bytes) -> Places:
-        if cursor == CURSOR_START:
-            return [0] * SHARDS
-        if len(cursor) != _FORM.size:
-            raise CursorInvalid("the cursor was not made by this service; start without one")
-        kind, store_id, *places = _FORM.unpack(cursor)
-        if kind != page_cursor.LOG:
-            raise CursorInvalid("the cursor belongs to another list; start without one")
-        if store_id != self._store_id:
-            raise CursorInvalid("the cursor belongs to another store; start without one")
-        if max(places) > INT_MAX:
-            raise CursorInvalid("the cursor is damaged; start without one")
-        return list(places)
-
-    def _to_cursor(self, places: Places) -> bytes:
-        return _FORM.pack(page_cursor.LOG, self._store_id, *places)

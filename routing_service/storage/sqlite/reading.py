@@ -23,8 +23,9 @@ from routing_service.storage.sqlite.connection import (
     open_outside_reader,
     store_error,
 )
+from routing_service.storage.sqlite.engine import SqliteEngine
 from routing_service.storage.sqlite.schema import check_owner, migrations, version_of
-from routing_service.storage.sqlite.store import BUSY_TIMEOUT_S, SqliteStore
+from routing_service.storage.sqlite.store import DEFAULTS, SqliteStore
 from routing_service.storage.sqlite.writer import GroupWriter
 from routing_service.storage.store import StoreCorrupt, StoreUnavailable
 
@@ -55,14 +56,14 @@ async def open_sqlite_to_read(path: str | Path) -> SqliteStore:
 async def _open(path: Path, opened: AsyncExitStack) -> SqliteStore:
     connections: list[ConnectionThread] = []
     for _ in range(3):
-        connection = await open_outside_reader(path, busy_timeout_s=BUSY_TIMEOUT_S)
+        connection = await open_outside_reader(path, busy_timeout_s=DEFAULTS.busy_timeout_s)
         opened.push_async_callback(connection.close)
         connections.append(connection)
     refuser, rows, pages = connections
     await rows.run(check_readable, str(path))
     store_id = await rows.run(sqlite_rows.store_id)
     writer = GroupWriter(refuser, group_writes_max=1, on_abandoned=opened.aclose)
-    return SqliteStore(store_id, writer, rows, pages, opened, path=path)
+    return SqliteStore(SqliteEngine(store_id, writer, rows, pages, opened), path)
 
 
 def check_readable(connection: sqlite3.Connection, path: str) -> None:

@@ -11,8 +11,8 @@ import sqlite3
 from typing import Final
 
 from routing_service.storage import page_cursor
+from routing_service.storage.engine import Span
 from routing_service.storage.store import (
-    INT_MAX,
     Append,
     AuditEntry,
     Change,
@@ -274,19 +274,10 @@ def head_revision(connection: sqlite3.Connection, key: SessionKey) -> int:
     return 0 if row is None else int(row[1])
 
 
-def read_changes(
-    connection: sqlite3.Connection,
-    key: SessionKey,
-    *,
-    after: int,
-    before: int | None,
-    limit: int,
-    newest_first: bool,
-) -> list[Change]:
-    """Read the changes with after < revision < before."""
-    statement = SELECT_CHANGES_NEWEST_FIRST if newest_first else SELECT_CHANGES
-    upper = INT_MAX if before is None else _clamp(before)
-    rows = connection.execute(statement, (*key, _clamp(after), upper, limit))
+def read_changes(connection: sqlite3.Connection, key: SessionKey, span: Span) -> list[Change]:
+    """Read the changes with span.after < revision < span.before."""
+    statement = SELECT_CHANGES_NEWEST_FIRST if span.newest_first else SELECT_CHANGES
+    rows = connection.execute(statement, (*key, span.after, span.before, span.limit))
     return [Change(*row) for row in rows]
 
 
@@ -308,7 +299,7 @@ def list_tasks(
     connection: sqlite3.Connection, key: SessionKey, after: TaskCursor, limit: int
 ) -> list[TaskRow]:
     """Read a session's tasks in the order of (create_us, task_id)."""
-    place = (_clamp(after.create_us), after.task_id)
+    place = after
     rows = connection.execute(SELECT_TASKS, (key.session_id, *key, *place, limit))
     return [TaskRow(*row) for row in rows]
 
@@ -399,8 +390,3 @@ def store_id(connection: sqlite3.Connection) -> bytes:
 def _end(connection: sqlite3.Connection, table: str) -> int:
     row = connection.execute(SELECT_END, (table,)).fetchone()
     return 0 if row is None else int(row[0])
-
-
-def _clamp(number: int) -> int:
-    """Keep a caller's bound to what a column can be compared with."""
-    return min(max(number, 0), INT_MAX)

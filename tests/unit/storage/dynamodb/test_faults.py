@@ -232,7 +232,7 @@ async def test_reader_does_not_pass_what_is_still_being_written(store, proxy, ta
 
 async def test_killed_writers_place_holds_nobody_up_for_long(store, proxy):
     """Given out and never written: what is behind it comes after a moment."""
-    await store._sequences.give(keys.log_name(key()))
+    await store._engine._sequences.give(keys.log_name(key()))
     await store.append(append())
     page, _ = await asyncio.wait_for(store.read_log(CURSOR_START, 10), BOUND_S)
     assert [change.revision for _, change in page] == [1]
@@ -242,13 +242,13 @@ async def test_killed_writers_place_holds_nobody_up_for_long(store, proxy):
 async def test_end_of_a_long_log_is_found_from_where_it_is_settled(store, proxy):
     """Kept beside the counter, so that nobody reads the log from its beginning for it."""
     (name,) = {keys.log_name(key())}
-    await store._sequences._add(name, 300)
-    await store._sequences.seal(name, range(1, 301))
-    assert await store._sequences.settle(name) == 300
-    (counter,) = await store._sequences.counters([name])
+    await store._engine._sequences._add(name, 300)
+    await store._engine._sequences.seal(name, range(1, 301))
+    assert await store._engine._sequences.settle(name) == 300
+    (counter,) = await store._engine._sequences.counters([name])
     assert (counter.given, counter.settled) == (300, 300)
     before = len(proxy.calls)
-    assert await store._sequences.settle(name) == 300
+    assert await store._engine._sequences.settle(name) == 300
     assert proxy.calls[before:] == ["BatchGetItem"]
 
 
@@ -258,8 +258,8 @@ async def test_writer_settles_a_log_that_nobody_reads(store, monkeypatch):
     monkeypatch.setattr(dynamodb_sequence, "SETTLE_STEP", 4)
     for base in range(9):
         await store.append(append(base=base))
-    await store._sequences.close()
-    (counter,) = await store._sequences.counters([keys.log_name(key())])
+    await store._engine._sequences.close()
+    (counter,) = await store._engine._sequences.counters([keys.log_name(key())])
     assert counter.given == 9
     assert counter.settled >= 4
 

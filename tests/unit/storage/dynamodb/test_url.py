@@ -2,8 +2,9 @@
 
 import pytest
 
-from routing_service.storage.dynamodb.url import DynamodbOptions, parse_url
+from routing_service.storage.dynamodb.url import parse_url
 from routing_service.storage.open_store import StoreUrlInvalid, open_store
+from routing_service.storage.store_url import DynamodbOptions
 
 
 def test_url_names_region_and_table():
@@ -47,7 +48,7 @@ def test_options_are_taken_from_the_query_and_beside_it():
         ("dynamodb://eu-west-1/ab", "3 to 255"),
         ("dynamodb://eu-west-1/table?x=1", "unknown option x; it may have attempts_max"),
         ("dynamodb://eu-west-1/table?connections", "is not option=value"),
-        ("dynamodb://eu-west-1/table?connections=many", "which is no number"),
+        ("dynamodb://eu-west-1/table?connections=many", "which is not a whole number"),
         ("dynamodb://eu-west-1/table?connections=0", "connections is 0; it must be 1 to 512"),
         ("dynamodb://eu-west-1/table?connections=1&connections=2", "gives connections twice"),
         ("dynamodb://eu-west-1/table?call_timeout_s=nan", "over 0 and up to"),

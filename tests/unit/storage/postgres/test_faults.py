@@ -281,7 +281,7 @@ async def test_call_that_takes_too_long_is_ended_by_the_server(open_here, databa
         await connection.execute("SELECT pg_sleep(30)")
 
     with capture_logs(), pytest.raises(StoreUnavailable, match="took too long"):
-        await store._reads.run(sleep)
+        await store._engine._reads.run(sleep)
     assert await store.head_revision(key()) == 1
     assert set(before) <= set(await backends(database))
 

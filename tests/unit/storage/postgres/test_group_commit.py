@@ -137,7 +137,7 @@ async def test_writes_of_one_task_do_not_share_a_group(open_replica, labels):
 @pytest.fixture
 def unchecked(monkeypatch):
     """Lets values through to the server that the store itself would refuse."""
-    monkeypatch.setattr("routing_service.storage.postgres.store.check_append", lambda _append: None)
+    monkeypatch.setattr("routing_service.storage.checked_store.check_append", lambda _append: None)
 
 
 @pytest.mark.parametrize(
@@ -434,12 +434,12 @@ async def test_sorted_groups_never_stand_in_each_others_way(open_replica, monkey
     await asyncio.gather(*(replicas[0].append(append(number)) for number in range(250)))
     assert await count_deadlocks(replicas, monkeypatch, rounds=20) == 0
     for store in replicas[2:]:
-        in_order = store._rows.append_group
+        in_order = store._engine._rows.append_group
 
         async def backwards(connection, appends, in_order=in_order):
             return await in_order(connection, appends[::-1])
 
-        monkeypatch.setattr(store._rows, "append_group", backwards)
+        monkeypatch.setattr(store._engine._rows, "append_group", backwards)
     with capture_logs():
         assert await count_deadlocks(replicas, monkeypatch, rounds=200) > 0
 

@@ -53,7 +53,7 @@ async def test_store_serves_through_a_transaction_pooler(pooled, folder):
                 break
             found += len(page)
         assert found == 30 * 20
-        assert await store.wait_for_changes(timeout_s=0.05) == 0
+        assert await store.wait_for_changes(0, timeout_s=0.05) == 0
         await store.close()
         await replica.close()
     assert {entry["event"] for entry in logs} <= {"store_migrated"}
@@ -77,7 +77,7 @@ async def test_commits_through_a_pooler_are_durable(pooled, folder, postgres_dat
             await connection.execute("SET synchronous_commit = off")
 
         for _ in range(9):
-            await store._reads.run(spoil)
+            await store._engine._reads.run(spoil)
         for base in range(9):
             await store.append(append(0, base))
         assert postgres_database.execute(f"SELECT DISTINCT setting FROM {schema}.seen") == [("on",)]

@@ -4,7 +4,8 @@ import pytest
 
 from routing_service.storage.open_store import StoreUrlInvalid, open_store
 from routing_service.storage.postgres.connection import _driver_parameters
-from routing_service.storage.postgres.url import PostgresOptions, parse_url
+from routing_service.storage.postgres.url import parse_url
+from routing_service.storage.store_url import PostgresOptions
 
 
 @pytest.mark.parametrize(
@@ -81,10 +82,10 @@ def test_options_given_beside_the_url_come_first():
         ("postgres://db/x#y", 'has a "#"'),
         ("postgres://ana:s3c/ret@db/x", "second slash"),
         ("postgres://ana:s3c#ret@db/x", "write %23"),
-        ("postgres://db:port/x", "a port that is no number"),
+        ("postgres://db:port/x", "a port that is not a number from 1 to 65535"),
         ("postgres://,db/x", "an empty host"),
         ("postgres://[::1/x", "without its brackets"),
-        ("postgres://ana%FF@db/x", "a user that is no UTF-8"),
+        ("postgres://ana%FF@db/x", "a user whose %-escapes are not UTF-8 text"),
         ("postgres://ana:%00@db/x", "a NUL character in its password"),
         ("postgres://db/x?sslmod=require", "the unknown option sslmod; it may have call_timeout_s"),
         ("postgres://db/x?options=-cfsync=off", "the unknown option options"),
@@ -98,11 +99,11 @@ def test_options_given_beside_the_url_come_first():
         ("postgres://db/x?schema=a%22b", "lower-case name"),
         ("postgres://db/x?schema=" + "a" * 64, "lower-case name"),
         ("postgres://db/x?write_connections=0", "write_connections is 0; it must be 1 to 100"),
-        ("postgres://db/x?read_connections=x", 'read_connections "x", which is no whole number'),
+        ("postgres://db/x?read_connections=x", 'read_connections "x", which is not a whole number'),
         ("postgres://db/x?group_writes_max=257", "group_writes_max is 257; it must be 1 to 256"),
         ("postgres://db/x?call_timeout_s=0", "call_timeout_s is 0.0; it must be over 0"),
         ("postgres://db/x?call_timeout_s=nan", "call_timeout_s is nan"),
-        ("postgres://db/x?lock_timeout_s=soon", 'lock_timeout_s "soon", which is no number'),
+        ("postgres://db/x?lock_timeout_s=soon", 'lock_timeout_s "soon", which is not a number'),
         ("postgres://db/x?hints=yes", 'hints "yes"; write on or off'),
     ],
 )

@@ -35,7 +35,7 @@ def keys(redis_database, tmp_path):
 
 async def leave_a_claim(store, number, task_id="task-1"):
     """Claim a task for a session, as an append does that then stops; give its token."""
-    token, owner = await store._writer._claim(key(number), task_id.encode(), b"")
+    token, owner = await store._engine._writer._claim(key(number), task_id.encode(), b"")
     assert not owner
     return token
 
@@ -43,7 +43,7 @@ async def leave_a_claim(store, number, task_id="task-1"):
 async def append_with(store, number, base, token, task_id="task-1"):
     """Go on with an append that has claimed its task before; give the script's word."""
     new = append(number, base, tasks=(task(number, task_id),))
-    (word, *_) = await store._writer._run(new, {task_id.encode(): token}, {})
+    (word, *_) = await store._engine._writer._run(new, {task_id.encode(): token}, {})
     return word
 
 
@@ -90,7 +90,7 @@ async def test_append_that_was_fenced_off_claims_again(replicas, keys):
     names = keys.session(key(1))
     claim = token + key(1).session_id.encode()
     fence = redis_writer.fence_command(names, b"task-1", claim)
-    assert await there._writes.call([fence]) == [0]
+    assert await there._engine._writes.call([fence]) == [0]
     await here.append(append(1, tasks=(task(1),)))
     assert await there.find_task("acme", "task-1") == task(1)
 
@@ -182,9 +182,9 @@ async def test_delete_that_stopped_half_way_is_finished_by_the_next(
     touched = [names.head, names.changes, names.requests, names.tasks, names.task_order]
     touched += [names.sessions, names.due, names.leavings, *aside]
     arguments = ((3).to_bytes(8), key(1).session_id.encode(), names.member, left)
-    assert await here._writes.call([script_call("delete_session", touched, *arguments)]) == [
-        [b"deleted"]
-    ]
+    assert await here._engine._writes.call(
+        [script_call("delete_session", touched, *arguments)]
+    ) == [[b"deleted"]]
     assert (await there.read_log(b"", 10))[0] == []
     await there.append(append(2, tasks=(task(2, "task-0"),)))
     await there.append(append(1))

@@ -223,8 +223,8 @@ async def test_server_that_becomes_a_replica_is_left(open_here, own_redis, durab
                 (result,) = await outcomes(call)
                 assert isinstance(result, StoreUnavailable), result
             # The next call connects again, and finds whoever is the primary then.
-            assert store._writes._connection is None
-            assert {lane._connection for lane in store._reads} == {None}
+            assert store._engine._writes._connection is None
+            assert {lane._connection for lane in store._engine._reads} == {None}
         finally:
             client.replicaof("NO", "ONE")
     await works_again(store)

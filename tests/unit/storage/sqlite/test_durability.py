@@ -54,7 +54,7 @@ from routing_service.storage.store import Append, Change, SessionKey
 async def main():
     store = await open_store(sys.argv[1])
     if sys.argv[2] == "spoilt":
-        await store._writer._connection.run(lambda c: c.execute("PRAGMA synchronous = OFF"))
+        await store._engine._writer._connection.run(lambda c: c.execute("PRAGMA synchronous = OFF"))
     key = SessionKey("acme", "chat-1")
     os.write(1, b"begin\\n")
     for base in range(10):

@@ -9,7 +9,7 @@ import sys
 import pytest
 from structlog.testing import capture_logs
 
-from routing_service.storage.sqlite.store import SqliteOptions, open_sqlite_store
+from routing_service.storage.sqlite.store import open_sqlite_store
 from routing_service.storage.store import (
     Append,
     Change,
@@ -17,6 +17,7 @@ from routing_service.storage.store import (
     StoreCorrupt,
     StoreUnavailable,
 )
+from routing_service.storage.store_url import SqliteOptions
 
 PAGE_BYTES = 4096
 
@@ -57,7 +58,6 @@ async def test_full_disk_is_unavailable_and_ends(path):
             stored += 1
     assert stored > 10
     assert str(full) == "the store's disk is full; try again when there is room"
-    assert full.retryable
     assert isinstance(full.__cause__, sqlite3.Error)
     assert "database or disk is full" in str(full.__cause__)
     assert [entry["event"] for entry in logs] == ["store_write_failed"]
@@ -67,7 +67,9 @@ async def test_full_disk_is_unavailable_and_ends(path):
     assert await store.head_revision(key(stored)) == 0
     assert len(await store.read_changes(key(0), limit=5)) == 1
 
-    await store._writer._connection.run(lambda c: c.execute("PRAGMA max_page_count = 100000"))
+    await store._engine._writer._connection.run(
+        lambda c: c.execute("PRAGMA max_page_count = 100000")
+    )
     await store.append(append(stored, size_bytes=5_000))
     assert await store.head_revision(key(stored)) == 1
     await store.close()
@@ -176,7 +178,7 @@ async def test_write_waits_while_the_file_is_locked_for_a_moment(path):
     other.execute("BEGIN IMMEDIATE")
     begun = asyncio.Event()
     loop = asyncio.get_running_loop()
-    await store._writer._connection.run(
+    await store._engine._writer._connection.run(
         lambda c: c.set_trace_callback(lambda _statement: loop.call_soon_threadsafe(begun.set))
     )
     write = asyncio.create_task(store.append(append(1)))
@@ -240,7 +242,7 @@ async def test_change_beyond_its_head_is_corrupt_not_a_conflict(path):
     store = await open_sqlite_store(path)
     await store.append(append(1))
     await store.append(append(1, 1))
-    await store._writer._connection.run(
+    await store._engine._writer._connection.run(
         lambda c: c.execute("UPDATE sessions SET revision = 1").fetchall()
     )
     fresh = Append(key(1), 1, Change(2, 1, "Route", "new", "", b"", b"", b""), b"", "ana")
@@ -257,7 +259,7 @@ async def test_change_beyond_its_head_is_corrupt_not_a_conflict(path):
 async def test_drivers_words_never_reach_a_caller(path):
     """They name paths and statements; the log has them."""
     store = await open_sqlite_store(path)
-    await store._writer._connection.run(lambda c: c.execute("DROP TABLE tasks").fetchall())
+    await store._engine._writer._connection.run(lambda c: c.execute("DROP TABLE tasks").fetchall())
     with capture_logs() as logs, pytest.raises(StoreUnavailable) as raised:
         await store.find_task("acme", "task-1")
     assert str(raised.value) == "the store failed; try again"

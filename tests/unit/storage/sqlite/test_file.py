@@ -191,14 +191,14 @@ async def test_commit_syncs_the_log(url):
         names = ("journal_mode", "synchronous", "fullfsync", "checkpoint_fullfsync")
         return [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
 
-    assert await store._writer._connection.run(pragmas) == ["wal", 2, 1, 1]
+    assert await store._engine._writer._connection.run(pragmas) == ["wal", 2, 1, 1]
     await store.close()
 
 
 async def test_readers_cannot_write_or_checkpoint(url):
     """One connection writes and checkpoints; two could lose commits."""
     store = await open_store(url)
-    for reader in (store._rows, store._pages):
+    for reader in (store._engine._rows, store._engine._pages):
 
         def auto_checkpoint(connection):
             return connection.execute("PRAGMA wal_autocheckpoint").fetchone()[0]
@@ -293,7 +293,7 @@ async def test_older_file_is_brought_up_to_date_with_its_data(url, monkeypatch):
     store = await open_store(url)
     assert await store.load(KEY) == Head(3, b"state 3")
     await store.append(append(3))
-    notes = await store._rows.run(
+    notes = await store._engine._rows.run(
         lambda connection: connection.execute("SELECT note FROM sessions").fetchall()
     )
     assert notes == [(None,)]

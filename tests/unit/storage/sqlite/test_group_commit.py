@@ -13,7 +13,7 @@ from routing_service.storage.sqlite import bulk as sqlite_bulk
 from routing_service.storage.sqlite import rows as sqlite_rows
 from routing_service.storage.sqlite import writer as sqlite_writer
 from routing_service.storage.sqlite.in_hand import BUSY_WRITES_MIN
-from routing_service.storage.sqlite.store import SqliteOptions, open_sqlite_store
+from routing_service.storage.sqlite.store import open_sqlite_store
 from routing_service.storage.sqlite.writer import Write
 from routing_service.storage.store import (
     Append,
@@ -24,6 +24,7 @@ from routing_service.storage.store import (
     StoreUnavailable,
     TaskRow,
 )
+from routing_service.storage.store_url import SqliteOptions
 
 
 def key(number):
@@ -54,7 +55,7 @@ async def store(tmp_path):
 async def statements(store):
     """Every statement that the writer's connection runs, as a growing list."""
     seen = []
-    await store._writer._connection.run(lambda c: c.set_trace_callback(seen.append))
+    await store._engine._writer._connection.run(lambda c: c.set_trace_callback(seen.append))
     return seen
 
 
@@ -65,7 +66,7 @@ class Gate:
         self._open = threading.Event()
         self._reached = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.task = asyncio.create_task(store._writer.write(key(0), 1, Write(self._hold)))
+        self.task = asyncio.create_task(store._engine._writer.write(key(0), 1, Write(self._hold)))
 
     def _hold(self, _connection):
         self._loop.call_soon_threadsafe(self._reached.set)
@@ -127,7 +128,7 @@ async def test_the_wait_for_company_ends(store, statements, monkeypatch):
     for base in range(1, 6):
         await store.append(append(1, base))
     assert statements.count("COMMIT") == 5
-    assert not store._writer.in_hand.are_many
+    assert not store._engine._writer.in_hand.are_many
     monkeypatch.setattr(sqlite_writer, "COMPANY_PACE_S", 600)
     async with asyncio.timeout(30):
         await store.append(append(1, 6))
@@ -166,7 +167,7 @@ async def test_group_of_one_can_be_asked_for(tmp_path):
     """Where every write has to sync by itself."""
     store = await open_sqlite_store(tmp_path / "store.db", SqliteOptions(group_writes_max=1))
     seen = []
-    await store._writer._connection.run(lambda c: c.set_trace_callback(seen.append))
+    await store._engine._writer._connection.run(lambda c: c.set_trace_callback(seen.append))
     await asyncio.gather(*(store.append(append(number)) for number in range(10)))
     assert seen.count("COMMIT") == 10
     await store.close()
@@ -227,7 +228,7 @@ async def test_poisoned_write_fails_alone_and_leaves_nothing_of_itself(store):
         raise ValueError("planted")
 
     writes = [store.append(append(number)) for number in range(10)]
-    poison = store._writer.write(key(3), 1, Write(half))
+    poison = store._engine._writer.write(key(3), 1, Write(half))
     with capture_logs() as logs:
         *outcomes, poisoned = await asyncio.gather(*writes, poison, return_exceptions=True)
     assert outcomes == [None] * 10
@@ -286,7 +287,7 @@ async def test_cancelled_during_its_commit_is_written(store):
         loop.call_soon_threadsafe(action_ran.set)
         assert release.wait(30)
 
-    call = asyncio.create_task(store._writer.write(key(1), 1, Write(slow)))
+    call = asyncio.create_task(store._engine._writer.write(key(1), 1, Write(slow)))
     other = asyncio.create_task(store.append(append(2)))
     await action_ran.wait()
     call.cancel()
@@ -418,7 +419,7 @@ async def test_no_statement_reads_a_whole_table(store, name):
         rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
         return [row[3] for row in rows]
 
-    steps = await store._rows.run(plan)
+    steps = await store._engine._rows.run(plan)
     tables = "sessions|changes|tasks|audit|settings|sqlite_sequence"
     # sqlite_sequence has one row for each of the two tables that number theirs.
     scans = [step for step in steps if re.match(rf"SCAN ({tables})\b(?<!sqlite_sequence)", step)]

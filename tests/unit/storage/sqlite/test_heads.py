@@ -31,7 +31,7 @@ async def store(tmp_path):
 async def statements(store):
     """Every statement that reads rows, as a growing list."""
     seen = []
-    await store._rows.run(lambda c: c.set_trace_callback(seen.append))
+    await store._engine._rows.run(lambda c: c.set_trace_callback(seen.append))
     return seen
 
 
@@ -45,7 +45,7 @@ def endless_wait(monkeypatch):
 def many_write(store, count):
     """Let it seem that so many callers wait for their writes."""
     for _ in range(count):
-        store._writer.in_hand.came()
+        store._engine._writer.in_hand.came()
 
 
 async def test_each_caller_gets_its_own_session(store, statements):

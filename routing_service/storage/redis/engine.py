@@ -1,0 +1,342 @@
+"""The store in Redis or Valkey: any number of replicas of this service on one primary.
+
+Owns what each call means and in what order the parts are opened and closed. It must not know what
+the stored bytes are. Its rules: an append is one script, which compares and writes in one step, and
+is all the coordination there is between replicas; writes go in groups (redis_lane), each one round
+trip and one wait for the disk; reads that wait go together too, on connections of their own.
+
+Durable means that the server has said, by WAITAOF, that the write is in its append-only file on
+disk. With appendfsync=always nothing that anybody was shown can be lost by a crash of the server.
+With everysec nothing that was acknowledged, though others may have read it before it was on disk.
+A replica that takes over has what it had: sync_replicas=N waits for N of them as well. With
+durability=memory nobody waits, and a crash takes back what the server's own settings let it.
+
+On a cluster. Every script and command touches keys of one hash tag, so of one slot: this holds, and
+the tests run on a server in cluster mode, which refuses anything else. What spreads over several
+primaries is not built (following MOVED, a lane for each node) and not tested: a cluster of more
+than one primary is refused at the start.
+
+All data is in the server's memory: docs/redis.md has what a session takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from itertools import count
+from typing import Final
+
+from routing_service.storage.engine import ChangeHints, Span
+from routing_service.storage.page_cursor import (
+    AUDIT,
+    LOG,
+    STORE_ID_BYTES,
+    CursorForm,
+    Places,
+    check_reached,
+)
+from routing_service.storage.redis import upkeep as redis_upkeep
+from routing_service.storage.redis.connection import Connector, Reply
+from routing_service.storage.redis.keys import SHARDS, Keys, request_field, text_bytes
+from routing_service.storage.redis.log import LogReader
+from routing_service.storage.redis.pipeline import GroupEnd, InMemory, Lane, OnDisk, OnPrimary
+from routing_service.storage.redis.records import (
+    HEAD_ROW_BYTES,
+    from_audit,
+    place_task_id,
+    task_place,
+    to_audit,
+    to_change,
+    to_head,
+    to_revision,
+    to_session_row,
+    to_task,
+)
+from routing_service.storage.redis.scripts import Command, script_call
+from routing_service.storage.redis.writer import TOKEN_BYTES, AppendWriter
+from routing_service.storage.store import (
+    INT_MAX,
+    Append,
+    AuditEntry,
+    Change,
+    Head,
+    SessionKey,
+    SessionRow,
+    TaskCursor,
+    TaskRow,
+)
+from routing_service.storage.write_figures import WriteFigures
+
+READ_GROUP_CALLS_MAX: Final = 64
+"""Reads in one round trip: their replies are of any size, so fewer than of writes."""
+
+
+class RedisEngine:
+    """An Engine under one prefix of a database."""
+
+    shared_writers = True
+    hints: ChangeHints | None = None
+
+    def __init__(self, store_id: bytes, connector: Connector, keys: Keys) -> None:
+        """Connect when there is something to do."""
+        options = connector.place.options
+        end: GroupEnd = InMemory()
+        if options.durability == "disk":
+            end = OnDisk(
+                keys.probe, replicas=options.sync_replicas, timeout_s=options.call_timeout_s
+            )
+        self._store_id = store_id
+        self.log_form = CursorForm(LOG, store_id, places=SHARDS)
+        self._keys = keys
+        self._writes = Lane("writes", connector, end, group_calls_max=options.group_writes_max)
+        self._reads = [
+            Lane("reads", connector, OnPrimary(), group_calls_max=READ_GROUP_CALLS_MAX)
+            for _ in range(options.read_connections)
+        ]
+        self._turns = count()
+        self._writer = AppendWriter(self._writes, keys)
+
+    @property
+    def write_figures(self) -> WriteFigures:
+        """See Engine.write_figures."""
+        return self._writer.figures
+
+    def audit_form(self, tenant: str) -> CursorForm:
+        """See Engine.audit_form. Positions count one tenant's entries, so each has its own."""
+        list_id = hashlib.blake2b(
+            text_bytes(tenant), key=self._store_id, digest_size=STORE_ID_BYTES
+        ).digest()
+        return CursorForm(AUDIT, list_id)
+
+    async def append(self, append: Append) -> None:
+        """See Store.append."""
+        await self._writer.append(append)
+
+    async def load(self, key: SessionKey) -> Head | None:
+        """See Store.load."""
+        head = await self._read("GET", self._keys.session(key).head)
+        return None if head is None else to_head(key, head)
+
+    async def head_revision(self, key: SessionKey) -> int:
+        """See Store.head_revision."""
+        head = self._keys.session(key).head
+        return to_revision(key, await self._read("GETRANGE", head, 0, 7))
+
+    async def read_changes(self, key: SessionKey, span: Span) -> list[Change]:
+        """See Store.read_changes."""
+        bounds = (span.after, span.before, span.limit, int(span.newest_first))
+        rows = await self._read(
+            *script_call("read_changes", [self._keys.session(key).changes], *bounds)
+        )
+        found = [to_change(key, row) for row in rows]
+        return found[::-1] if span.newest_first else found
+
+    async def find_request(
+        self, key: SessionKey, method: str, request_id: str, actor: str
+    ) -> Change | None:
+        """See Store.find_request."""
+        names = self._keys.session(key)
+        field = request_field(method, request_id, actor)
+        wanted = script_call("find_request", [names.changes, names.requests], field)
+        row = await self._read(*wanted)
+        return None if row is None else to_change(key, row)
+
+    async def find_task(self, tenant: str, task_id: str) -> TaskRow | None:
+        """See Store.find_task. The claim says where to look, and what is there counts."""
+        wanted = text_bytes(task_id)
+        claim = await self._read("HGET", self._keys.claims(tenant, task_id), wanted)
+        if claim is None:
+            return None
+        key = SessionKey(tenant, claim[TOKEN_BYTES:].decode())
+        row = await self._read("HGET", self._keys.session(key).tasks, wanted)
+        return None if row is None else to_task(key, task_id, row)
+
+    async def list_tasks(self, key: SessionKey, after: TaskCursor, limit: int) -> list[TaskRow]:
+        """See Store.list_tasks."""
+        names = self._keys.session(key)
+        wanted = script_call(
+            "list_tasks", [names.tasks, names.task_order], task_place(after), limit
+        )
+        found = await self._read(*wanted)
+        return [
+            to_task(key, place_task_id(key, place), row)
+            for place, row in zip(found[::2], found[1::2], strict=True)
+        ]
+
+    async def append_audit(self, entry: AuditEntry) -> None:
+        """See Store.append_audit."""
+        names = self._keys.audit(entry.tenant, entry.session_id)
+        counted = _audit_field(entry.kind, entry.request_id)
+        tenant = text_bytes(entry.tenant)
+        await self._write(script_call("append_audit", names, from_audit(entry), counted, tenant))
+
+    async def count_audit(self, key: SessionKey, kind: str, request_id: str) -> int:
+        """See Store.count_audit."""
+        counts = self._keys.audit(*key).counts
+        return int(await self._read("HGET", counts, _audit_field(kind, request_id)) or 0)
+
+    async def read_audit(
+        self, tenant: str, session_id: str | None, places: Places, limit: int
+    ) -> tuple[list[AuditEntry], Places]:
+        """See Engine.read_audit."""
+        (position,) = places
+        names = self._keys.audit(tenant, session_id or "")
+        if session_id is None:
+            last = min(position + limit - 1, INT_MAX)
+            rows = await self._read("LRANGE", names.entries, position, last)
+            position += len(rows)
+        else:
+            wanted = [names.entries, names.positions]
+            found = await self._read(*script_call("read_audit", wanted, position, limit))
+            rows = found[1::2]
+            position = int(found[-2]) if found else position
+        if not rows:
+            length = await self._read("LLEN", names.entries)
+            check_reached(position, length)
+        return [to_audit(tenant, row) for row in rows], (position,)
+
+    async def list_sessions(self, tenant: str, after: str, limit: int) -> list[SessionRow]:
+        """See Engine.list_sessions."""
+        page: list[SessionRow] = []
+        while len(page) < limit:
+            wanted = limit - len(page)
+            ids = await self._session_ids(tenant, after, wanted)
+            found = [SessionKey(tenant, session_id) for session_id in ids]
+            heads = await self._read_all(
+                [("GETRANGE", self._keys.session(key).head, 0, HEAD_ROW_BYTES - 1) for key in found]
+            )
+            # One without a head was deleted between the two reads.
+            page += [
+                to_session_row(key, head) for key, head in zip(found, heads, strict=True) if head
+            ]
+            if len(ids) < wanted:
+                break
+            after = ids[-1]
+        return page
+
+    async def _session_ids(self, tenant: str, last_id: str, limit: int) -> list[str]:
+        found = await self._read_names(self._keys.sessions(tenant), last_id, limit)
+        return sorted(found)[:limit]
+
+    async def _read_names(self, lists: Sequence[bytes], after: str, limit: int) -> list[str]:
+        """Read the next names of each list, which code points sort as their bytes do."""
+        first = b"(" + text_bytes(after) if after else b"-"
+        replies = await self._read_all(
+            [("ZRANGE", names, first, "+", "BYLEX", "LIMIT", 0, limit) for names in lists]
+        )
+        return [name.decode() for names in replies for name in names]
+
+    async def find_session(self, key: SessionKey) -> SessionRow | None:
+        """See Store.find_session."""
+        head = self._keys.session(key).head
+        found = await self._read("GETRANGE", head, 0, HEAD_ROW_BYTES - 1)
+        return to_session_row(key, found) if found else None
+
+    async def list_tenants(self, after: str, limit: int) -> list[str]:
+        """See Store.list_tenants."""
+        found = await self._read_names(self._keys.tenants, after, limit)
+        return sorted(set(found))[:limit]
+
+    async def read_log(
+        self, places: Places, limit: int
+    ) -> tuple[list[tuple[SessionKey, Change]], Places]:
+        """See Engine.read_log."""
+        return await LogReader(self._read_lane(), self._keys).read(places, limit)
+
+    async def log_end(self) -> Places:
+        """See Engine.log_end."""
+        return await LogReader(self._read_lane(), self._keys).end()
+
+    async def get_setting(self, tenant: str, name: str) -> bytes | None:
+        """See Store.get_setting."""
+        settings, _ = self._keys.settings(tenant)
+        value = await self._read("HGET", settings, text_bytes(name))
+        return None if value is None else bytes(value)
+
+    async def list_settings(self, tenant: str, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """See Store.list_settings. A tenant has few, so that their names are read together."""
+        settings, _ = self._keys.settings(tenant)
+        stored = [name.decode() for name in await self._read("HKEYS", settings)]
+        names = sorted(name for name in stored if name > after)[:limit]
+        if not names:
+            return []
+        values = await self._read("HMGET", settings, *map(text_bytes, names))
+        return list(zip(names, values, strict=True))
+
+    async def put_setting(self, tenant: str, name: str, value: bytes) -> None:
+        """See Store.put_setting."""
+        settings, tenants = self._keys.settings(tenant)
+        # The tenant first: one that is listed and has nothing does no harm.
+        await self._writes.call(
+            [
+                ("ZADD", tenants, 0, text_bytes(tenant)),
+                ("HSET", settings, text_bytes(name), value),
+            ]
+        )
+
+    async def swap_setting(
+        self, tenant: str, name: str, before: bytes | None, value: bytes
+    ) -> bool:
+        """See Store.swap_setting."""
+        return await redis_upkeep.swap_setting(
+            self._writes, self._keys, tenant, name, before=before, value=value
+        )
+
+    async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
+        """See Store.due_sessions."""
+        return await redis_upkeep.due_sessions(self._read_lane(), self._keys, now_us, limit)
+
+    async def acquire_lease(self, name: str, holder: str, now_us: int, until_us: int) -> bool:
+        """See Store.acquire_lease."""
+        return await redis_upkeep.acquire_lease(
+            self._writes, self._keys, name, holder, now_us=now_us, until_us=until_us
+        )
+
+    async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
+        """See Store.erase_before. What was there is in the append-only file until its rewrite."""
+        # Behind what was accepted before, as everything is.
+        await self._writer.settle()
+        return await redis_upkeep.erase_before(self._writes, self._keys, key, revision, blank)
+
+    async def delete_session(self, key: SessionKey, revision: int) -> None:
+        """See Store.delete_session.
+
+        The session goes in one step. Its audit, which is in another slot, is blanked after it:
+        whoever gets StoreUnavailable and then finds no session calls again with revision 0.
+        """
+        await redis_upkeep.delete_session(self._writes, self._keys, key, revision)
+
+    async def probe_write(self) -> None:
+        """See Store.probe_write."""
+        await self._writer.settle()
+        await self._write(("SET", self._keys.probe, b"1"))
+
+    async def close(self) -> None:
+        """See Engine.close."""
+        async with AsyncExitStack() as opened:
+            for lane in (self._writes, *self._reads):
+                opened.push_async_callback(lane.close)
+            await self._writer.settle()
+
+    async def _write(self, command: Command) -> None:
+        await self._writes.call([command])
+
+    async def _read(self, *command: bytes | str | int) -> Reply:
+        (reply,) = await self._read_all([command])
+        return reply
+
+    async def _read_all(self, commands: list[Command]) -> list[Reply]:
+        if not commands:
+            return []
+        return await self._read_lane().call(commands)
+
+    def _read_lane(self) -> Lane:
+        """Choose the lane that has the least to do; one after the other where it is even."""
+        first = next(self._turns) % len(self._reads)
+        lanes = self._reads[first:] + self._reads[:first]
+        return min(lanes, key=lambda lane: lane.waiting)
+
+
+def _audit_field(kind: str, request_id: str) -> bytes:
+    return text_bytes(kind) + b"\0" + text_bytes(request_id)
