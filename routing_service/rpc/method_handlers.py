@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, suppress
+from functools import partial
 from typing import Any, Final, NoReturn, cast
 
 import grpc
@@ -23,6 +24,7 @@ from routing_service.auth.rights import check_entry
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.admin_servicer import AdminServicer
 from routing_service.rpc.caller_limits import CallerLimits
+from routing_service.rpc.open_streams import OpenStreams, rights_changed
 from routing_service.rpc.ordered_stream import OrderedStream
 from routing_service.rpc.routing.route import stream_error
 from routing_service.rpc.routing_servicer import RoutingServicer
@@ -81,6 +83,7 @@ def service_handlers(
     deadline_max_s: float,
     limits: CallerLimits,
     draining: asyncio.Event,
+    streams: OpenStreams,
     tracer: CallTracer | None = None,
 ) -> Sequence[grpc.GenericRpcHandler]:
     """Return the handlers of every RPC in the contract.
@@ -88,8 +91,8 @@ def service_handlers(
     sign_in: tells who calls, before anything else of a call is looked at.
     deadline_default_s: the time of a call that comes without a deadline. deadline_max_s: the most
     that any unary call gets. limits: what each caller may ask for. draining: set when the server
-    stops: streams of messages end then. tracer: gives calls their place in
-    a trace; None = none does.
+    stops: streams of messages end then. streams: keeps those that are open.
+    tracer: gives calls their place in a trace; None = none does.
     """
     calls = _Calls(
         observer,
@@ -98,6 +101,7 @@ def service_handlers(
         deadline_max_s=deadline_max_s,
         limits=limits,
         draining=draining,
+        streams=streams,
         tracer=tracer,
     )
     return (
@@ -139,6 +143,7 @@ class _Calls:
         deadline_max_s: float,
         limits: CallerLimits,
         draining: asyncio.Event,
+        streams: OpenStreams,
         tracer: CallTracer | None,
     ) -> None:
         self._tracer = tracer
@@ -149,6 +154,7 @@ class _Calls:
         self._longest = TimeLimit(deadline_max_s)
         self._limits = limits
         self._draining = draining
+        self._streams = streams
         self._typical_s: dict[str, float] = {}
 
     def unary(
@@ -202,9 +208,13 @@ class _Calls:
             try:
                 caller = await self._caller(name, context, record)
                 self._admit(caller, context)
+                again = self._checking(
+                    name, context, caller, lambda now: _begin(method(now, data, CallRecord(name)))
+                )
                 with self._limits.stream(_limited_as(caller, context)):
                     bodies = method(caller, data, record)
-                    await _write_while_signed_in(context, caller, bodies)
+                    opened = partial(self._streams.opened, again)
+                    await _write_while_signed_in(context, caller, bodies, opened)
             except BaseException as error:
                 refusal = self._refusal(error, record, context)
                 if refusal is None:
@@ -254,18 +264,7 @@ class _Calls:
                     context.write,
                     write_s_max=WRITE_S_MAX,
                 )
-                stopping = asyncio.ensure_future(self._draining.wait())
-                stopping.add_done_callback(lambda _: stream.stop_reading())
-                # What was read before is answered; what comes after wants another credential.
-                until_s = _loop_time_of(caller.expires_s)
-                expiring = asyncio.get_running_loop().call_at(until_s, stream.stop_reading)
-                try:
-                    with self._limits.stream(_limited_as(caller, context)):
-                        await stream.run(requests)
-                finally:
-                    expiring.cancel()
-                    stopping.cancel()
-                check_expiry(caller)
+                await self._run_stream(name, stream, requests, caller, context)
             except BaseException as error:
                 refusal = self._refusal(error, record, context)
                 if refusal is None:
@@ -279,6 +278,64 @@ class _Calls:
                 await _abort(context, _shutting_down())
 
         return handle
+
+    async def _run_stream(
+        self,
+        name: str,
+        stream: OrderedStream,
+        requests: AsyncIterator[bytes],
+        caller: Caller,
+        context: Context,
+    ) -> None:
+        """Run a stream of messages to its end, or that of its caller's credential or right to it.
+
+        What was read before is answered. Raises RoutingError.
+        """
+        stopping = asyncio.ensure_future(self._draining.wait())
+        stopping.add_done_callback(lambda _: stream.stop_reading())
+        until_s = _loop_time_of(caller.expires_s)
+        expiring = asyncio.get_running_loop().call_at(until_s, stream.stop_reading)
+        ended: list[RoutingError] = []
+
+        def end(refusal: RoutingError) -> None:
+            ended.append(refusal)
+            stream.stop_reading()
+
+        try:
+            with (
+                self._limits.stream(_limited_as(caller, context)),
+                self._streams.opened(self._checking(name, context, caller), end),
+            ):
+                await stream.run(requests)
+        finally:
+            expiring.cancel()
+            stopping.cancel()
+        if ended:
+            raise ended[0]
+        check_expiry(caller)
+
+    def _checking(
+        self,
+        name: str,
+        context: Context,
+        caller: Caller,
+        begin: Callable[[Caller], Awaitable[None]] | None = None,
+    ) -> Callable[[], Awaitable[None]]:
+        """Return what checks the caller of an open stream again. It raises RoutingError.
+
+        begin: begins the same stream for a caller whose rights have changed.
+        """
+
+        async def check() -> None:
+            metadata = cast("Metadata", context.invocation_metadata() or ())
+            now = await self._sign_in.caller(metadata, context.auth_context)
+            check_entry(now, name)
+            if now != caller:
+                if begin is not None:
+                    await begin(now)
+                raise rights_changed()
+
+        return check
 
     def _refuse_late(self, name: str, remaining_s: float) -> NoReturn:
         """Refuse a call that would not be done in time. Always raises DEADLINE.
@@ -395,24 +452,44 @@ def _timed_out(error: BaseException) -> bool:
     return isinstance(error, TimeoutError)
 
 
-async def _write_while_signed_in(
-    context: Context, caller: Caller, bodies: AsyncGenerator[tuple[bytes, dict[str, str]]]
-) -> None:
-    """Send the messages of a stream until they end, or the credential does.
+async def _begin(bodies: AsyncGenerator[tuple[bytes, dict[str, str]]]) -> None:
+    """Run a stream to its first message, which follows the checks of its caller."""
+    async with aclosing(bodies):
+        await anext(bodies)
 
-    Raises SignInRefused with the place from which to go on with another credential.
+
+async def _write_while_signed_in(
+    context: Context,
+    caller: Caller,
+    bodies: AsyncGenerator[tuple[bytes, dict[str, str]]],
+    opened: Callable[[Callable[[RoutingError], None]], AbstractContextManager[None]],
+) -> None:
+    """Send the messages of a stream until they end, or the credential or its right to them does.
+
+    opened: keeps the stream among those that are checked again; takes what ends it.
+    Raises RoutingError with the place from which to go on with another credential.
     """
     place: dict[str, str] = {}
     timeout = asyncio.timeout_at(_loop_time_of(caller.expires_s))
+    refusal: RoutingError | None = None
+
+    def end(error: RoutingError) -> None:
+        nonlocal refusal
+        refusal = refusal or error
+        # It may be ending just now.
+        with suppress(RuntimeError):
+            timeout.reschedule(asyncio.get_running_loop().time())
+
     try:
         async with timeout, aclosing(bodies):
-            async for body, body_place in bodies:
-                await _write_in_time(context, body, body_place)
-                place = body_place
+            with opened(end):
+                async for body, body_place in bodies:
+                    await _write_in_time(context, body, body_place)
+                    place = body_place
     except TimeoutError:
         if not timeout.expired():
             raise
-        refusal = expired(caller.expires_s)
+        refusal = refusal or expired(caller.expires_s)
         refusal.metadata.update(place)
         raise refusal from None
 

@@ -24,6 +24,7 @@ from routing_service.rpc.caller_limits import CallerLimits
 from routing_service.rpc.channelz import channelz_handlers
 from routing_service.rpc.health import HealthService, StoreProbe
 from routing_service.rpc.method_handlers import service_handlers
+from routing_service.rpc.open_streams import OpenStreams
 from routing_service.rpc.routing_servicer import RoutingServicer
 from routing_service.server.listeners import Listeners
 from routing_service.server.parts import (
@@ -279,6 +280,8 @@ async def _listen(
 ) -> _Listening:
     """Open the main, admin, metrics and web listeners. Raises SettingsInvalid, ListenFailed."""
     settings = parts.settings
+    streams = OpenStreams()
+    parts.signing_in.tell_changes_to(streams.check_all)
     routing_handler, admin_handler = service_handlers(
         RoutingServicer(parts.handler, parts.feed),
         AdminServicer(
@@ -296,6 +299,7 @@ async def _listen(
         deadline_max_s=settings.deadline_max_s,
         limits=CallerLimits(settings.caller_calls_per_s, settings.caller_streams_max),
         draining=parts.draining,
+        streams=streams,
         tracer=tracing,
     )
     listeners = Listeners(settings, parts.tls)

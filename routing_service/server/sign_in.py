@@ -31,7 +31,7 @@ from routing_service.settings.settings import Settings
 
 _log = structlog.get_logger(__name__)
 
-LOOK_EVERY_S: Final = 5.0
+LOOK_EVERY_S: Final = 2.0
 """Interval of checks for a changed callers file."""
 
 
@@ -52,6 +52,16 @@ class MadeSignIn:
     reload: Callable[[], Coroutine[None, None, None]] = field(default=_nothing)
     close: Callable[[], Coroutine[None, None, None]] = field(default=_nothing)
     keys_age_s: Callable[[], float] | None = None
+    _told: list[Callable[[], None]] = field(default_factory=list)
+
+    def tell_changes_to(self, changed: Callable[[], None]) -> None:
+        """Call changed() when credentials may have lost rights: a key is gone, callers changed."""
+        self._told.append(changed)
+
+    def tell(self) -> None:
+        """Call everything that wants to know of changes."""
+        for changed in self._told:
+            changed()
 
 
 def make_sign_in(settings: Settings) -> MadeSignIn:
@@ -62,7 +72,7 @@ def make_sign_in(settings: Settings) -> MadeSignIn:
     made = MadeSignIn(OpenDoor())
     certificates = None
     if "mtls" in kinds:
-        watched = _CallersFile(Path(settings.callers_file))
+        watched = _CallersFile(Path(settings.callers_file), made.tell)
         certificates = watched.sign_in
         made.sign_in = certificates
         made.running["callers file"] = watched.run
@@ -78,7 +88,12 @@ def make_sign_in(settings: Settings) -> MadeSignIn:
             raise SettingsInvalid((SettingProblem("sign_in", _NO_JWT),))
         keys = KeySet(JwksSource(settings.oidc_issuer, settings.oidc_jwks).fetch)
         bearer = BearerSignIn(OidcTokens(_rules(settings), keys), certificates=certificates)
-        keys.tell_changes_to(bearer.forget_all)
+
+        def forget() -> None:
+            bearer.forget_all()
+            made.tell()
+
+        keys.tell_changes_to(forget)
         made.sign_in = bearer
         made.running["sign-in keys"] = keys.run
         made.close = keys.close
@@ -130,8 +145,9 @@ def log_sign_in(settings: Settings) -> None:
 class _CallersFile:
     """The callers of client certificates, read again when their file changes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, changed: Callable[[], None]) -> None:
         self._path = path
+        self._changed = changed
         self._seen = _stamp(path)
         try:
             self.sign_in = CertificateSignIn(read_callers(path))
@@ -154,6 +170,7 @@ class _CallersFile:
             _log.error("callers_file_refused", error=str(error))
             return
         self.sign_in.put(callers)
+        self._changed()
         _log.info("callers_file_read", file=str(self._path), callers=len(callers))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
@@ -45,6 +46,13 @@ from routing_service.texts.agent_instructions import InstructionWriter, handoff_
 
 TURNS_PAGE_DEFAULT: Final = 50
 TASKS_PAGE_DEFAULT: Final = 100
+
+WATCH_RIGHTS_EVERY_S: Final = 30.0
+"""Interval at which a watcher's right to its session is checked, besides each change while the
+session has no owner. Changes of credentials are not waited for (open_streams.py)."""
+
+HEARTBEAT_EARLY: Final = 0.9
+"""A heartbeat is due after this share of its interval: timers fire a little early or late."""
 
 _WATCH_CHANGE: Final = tag_of(pb.WatchSessionResponse, "change")
 
@@ -302,17 +310,40 @@ class SessionReads:
             )
         position = {"session_id": key.session_id, "revision": str(after)}
         yield _heartbeat(head), position
-        async for changes in self._feed.session_changes(key, after, heartbeat_s):
+        rights_at_s = said_at_s = time.monotonic()
+        has_owner = bool(view.stored.owner)
+        async for changes in self._feed.session_changes(
+            key, after, min(heartbeat_s, WATCH_RIGHTS_EVERY_S)
+        ):
+            now_s = time.monotonic()
+            # A session without an owner gets one by a change: before that change is sent.
+            is_doubtful = bool(changes) and not has_owner
+            is_erased = any(change.method == ERASE_USER for change in changes)
+            if (is_doubtful or now_s - rights_at_s >= WATCH_RIGHTS_EVERY_S) and not is_erased:
+                has_owner = await self._check_watcher(key, access, position)
+                rights_at_s = now_s
             for change in changes:
                 after = change.revision
                 body = self._changes.change_bytes(key, change, self._cards_in_force())
                 position = {"session_id": key.session_id, "revision": str(after)}
                 if body:
+                    said_at_s = now_s
                     yield framed(_WATCH_CHANGE, body), position
                 if change.method == ERASE_USER:
                     raise session_erased(key.session_id)
-            if not changes:
+            if not changes and now_s - said_at_s >= heartbeat_s * HEARTBEAT_EARLY:
+                said_at_s = now_s
                 yield _heartbeat(after), position
+
+    async def _check_watcher(
+        self, key: SessionKey, access: Access, position: dict[str, str]
+    ) -> bool:
+        """Say whether a watched session has an owner. Raises OWNER_MISMATCH, SCOPE_MISSING."""
+        try:
+            return bool((await self._handler.read(key, access)).stored.owner)
+        except RoutingError as refusal:
+            refusal.metadata.update(position)
+            raise
 
 
 def _reader(
