@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from routing_service.core.errors import Reason, RoutingError, Violation
+from routing_service.core.identifiers import ID_ALPHABET, ID_CHARS_MAX, ID_PATTERN
 
 ROUTE: Final = "route"
 AGENT: Final = "agent"
@@ -33,7 +34,7 @@ ANY_AGENT: Final = "*"
 TENANT_KEY: Final = "agent-routing-tenant"
 DEFAULT_TENANT: Final = "default"
 
-_TENANT: Final = re.compile(r"[A-Za-z0-9._:@=;+\-]{1,128}\Z")
+_TENANT: Final = re.compile(ID_PATTERN)
 
 Metadata = Iterable[tuple[str, str | bytes]]
 Peer = Callable[[], Mapping[str, Iterable[bytes]]]
@@ -98,7 +99,7 @@ def named_tenant(metadata: Metadata) -> str:
         if key == TENANT_KEY:
             tenant = value if isinstance(value, str) else value.decode("ascii", "replace")
             if not is_tenant(tenant):
-                detail = "is not 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; +"
+                detail = f"is not 1-{ID_CHARS_MAX} characters of {ID_ALPHABET}"
                 raise RoutingError(
                     Reason.INVALID_FIELD,
                     f"metadata {TENANT_KEY} {detail}",

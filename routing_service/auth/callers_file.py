@@ -27,6 +27,7 @@ from routing_service.auth.caller import (
     SignInRefused,
     is_tenant,
 )
+from routing_service.core.identifiers import ID_ALPHABET, ID_CHARS_MAX
 
 CALLERS_BYTES_MAX: Final = 1024 * 1024
 """Some five thousand callers; more belong to an identity provider."""
@@ -90,7 +91,7 @@ def _read_entry(
         found.append('certificate is not "uri:…", "dns:…" or "cn:…"')
     tenant = entry.get("tenant", DEFAULT_TENANT)
     if not isinstance(tenant, str) or not is_tenant(tenant):
-        found.append("tenant is not 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; +")
+        found.append(f"tenant is not 1-{ID_CHARS_MAX} characters of {ID_ALPHABET}")
     named = {key: entry.get(key, []) for key in ("scopes", "agents")}
     for key, values in named.items():
         if not isinstance(values, list) or not all(isinstance(each, str) for each in values):

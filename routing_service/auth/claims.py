@@ -12,17 +12,18 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from routing_service.auth.caller import AGENT, ANY_AGENT, SCOPES, SignInRefused
-
-USER_BYTES_MAX: Final = 256
-ENTITLEMENTS_MAX: Final = 32
-ENTITLEMENT_CHARS_MAX: Final = 64
-ENTITLEMENTS_BYTES_MAX: Final = 2048
-"""As requests have them (rpc/request_checks.py): they end up in the same state."""
+from routing_service.core.identifiers import (
+    ENTITLEMENT_CHARS_MAX,
+    ENTITLEMENTS_BYTES_MAX,
+    ENTITLEMENTS_MAX,
+    ID_PATTERN,
+    USER_BYTES_MAX,
+)
 
 AGENTS_MAX: Final = 1000
 
 _AGENT_ROLE: Final = f"{AGENT}:"
-_AGENT_ID: Final = re.compile(r"[A-Za-z0-9._:@=;+\-]{1,128}\Z")
+_AGENT_ID: Final = re.compile(ID_PATTERN)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 

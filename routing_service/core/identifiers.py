@@ -13,7 +13,7 @@ ID_CHARS_MAX: Final = 128
 ID_CHARACTERS: Final = r"A-Za-z0-9._:\-@=;+"
 """Safe as they stand in URLs, log lines, file names in quotes and gRPC metadata."""
 
-ID_CHARACTERS_SHOWN: Final = "A-Z a-z 0-9 . _ : - @ = ; +"
+ID_ALPHABET: Final = "A-Z a-z 0-9 . _ : - @ = ; +"
 """The same for people: in error messages."""
 
 ID_PATTERN: Final = rf"\A[{ID_CHARACTERS}]{{1,{ID_CHARS_MAX}}}\Z"

@@ -57,9 +57,6 @@ TURNS_MAX_MAX = 1_000
 # Decisions and suggestions name agents, and lists of agents travel in answers.
 AGENTS_MAX = 512
 
-# Also the pattern of session ids: what is safe in URLs, log lines and metadata as it stands.
-AGENT_ID_PATTERN = r"\A[A-Za-z0-9._:\-@=;+]{1,128}\Z"
-
 # Words that mean something else where an agent id may stand (on_complete), in any case.
 RESERVED_AGENT_IDS = frozenset({"stay", "release", "return"})
 

@@ -20,6 +20,7 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.dispatch_pb2 import Dispatch
 from agent_routing.v1.route_reason_pb2 import ROUTE_REASON_TOPIC_SWITCH, RouteReason
 from agent_routing.v1.turn_pb2 import OUTCOME_STATUS_STORED_ONLY, OutcomeStatus
+from routing_service.core.identifiers import ID_PATTERN
 from routing_service.replay.choices import ReplayPolicy, SwitchMode
 from routing_service.replay.figures import Calibration, DecisionDigest, Tally
 from routing_service.replay.recorded_dialogue import RecordedDialogue, RecordedTurn
@@ -30,7 +31,7 @@ USER_ID: Final = "replay"
 NO_HISTORY: Final = -1
 """Nobody reads it here; what a locked agent always gets is sent all the same."""
 
-_SESSION_NAME: Final = re.compile(r"[A-Za-z0-9._:\-@=;+]{1,128}")
+_SESSION_NAME: Final = re.compile(ID_PATTERN)
 _LOCALE: Final = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3}")
 _REQUEST_IDS: Final = uuid.UUID("6f1a7a50-6a53-5f0e-9a0c-6d6f2c1f3b8e")
 """The namespace of a replay's request ids: the same run makes the same requests."""

@@ -11,11 +11,10 @@ from typing import Final, Literal
 
 import msgspec
 
+from routing_service.core.identifiers import TEXT_BYTES_MAX
+
 TURNS_MAX: Final = 10_000
 """More than this is no conversation; the longest public ones have under a hundred turns."""
-
-TEXT_BYTES_MAX: Final = 32 * 1024
-"""What a server takes as one message, or as one answer."""
 
 _DECODER_PLACE: Final = re.compile(r"^(?P<message>.*?) - at `(?P<place>[^`]*)`$", re.DOTALL)
 

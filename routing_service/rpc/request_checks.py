@@ -17,41 +17,40 @@ from google.protobuf.message import Message
 
 from agent_routing.v1 import item_pb2, turn_pb2
 from routing_service.core.errors import Reason, RoutingError, Violation
+from routing_service.core.identifiers import (
+    CHANNEL_CHARS_MAX,
+    CONTENT_TYPE_CHARS_MAX,
+    CONTEXT_BYTES_MAX,
+    CONTEXT_DEPTH_MAX,
+    ENTITLEMENT_CHARS_MAX,
+    ENTITLEMENTS_BYTES_MAX,
+    ENTITLEMENTS_MAX,
+    ID_ALPHABET,
+    ID_CHARACTERS,
+    ID_CHARS_MAX,
+    ITEMS_BYTES_MAX,
+    ITEMS_MAX,
+    LOCALE_CHARS_MAX,
+    STEP_KIND_CHARS_MAX,
+    STEP_NAME_CHARS_MAX,
+    STEPS_BYTES_MAX,
+    STEPS_MAX,
+    TASK_METADATA_BYTES_MAX,
+    TASK_METADATA_ENTRIES_MAX,
+    TASK_METADATA_KEY_CHARS_MAX,
+    TEXT_BYTES_MAX,
+    URI_CHARS_MAX,
+    USER_BYTES_MAX,
+)
 from routing_service.core.registry import Registry
 
 M = TypeVar("M", bound=Message)
 
-ID_CHARS_MAX: Final = 128
-USER_BYTES_MAX: Final = 256
-TEXT_BYTES_MAX: Final = 32 * 1024
-ITEMS_MAX: Final = 16
-ITEMS_BYTES_MAX: Final = 64 * 1024
-STEPS_MAX: Final = 64
-STEPS_BYTES_MAX: Final = 48 * 1024
-STEP_NAME_CHARS_MAX: Final = 128
-STEP_KIND_CHARS_MAX: Final = 64
-CONTENT_TYPE_CHARS_MAX: Final = 128
-URI_CHARS_MAX: Final = 2048
-LOCALE_CHARS_MAX: Final = 35
-CHANNEL_CHARS_MAX: Final = 64
-ENTITLEMENTS_MAX: Final = 32
-ENTITLEMENT_CHARS_MAX: Final = 64
-ENTITLEMENTS_BYTES_MAX: Final = 2048
-"""They are part of the session's bounded state; 32 of 64 ASCII characters just fit."""
-METADATA_ENTRIES_MAX: Final = 32
-METADATA_BYTES_MAX: Final = 4096
-METADATA_KEY_CHARS_MAX: Final = 64
-REASON_BYTES_MAX: Final = 1024
-MESSAGE_BYTES_MAX: Final = 4096
-CONTEXT_BYTES_MAX: Final = 16 * 1024
-CONTEXT_DEPTH_MAX: Final = 24
 JSON_VALUES_MAX: Final = 5_000
 """Of a request as JSON, where Python reads one by one what has a few bytes each. A request within
 the limits above has fewer: a context of 16 KB holds 4,096 of the smallest."""
 LOCK_TIMEOUT_S_MAX: Final = 366 * 24 * 3600
 PAGE_SIZE_MAX: Final = 1000
-HISTORY_TURNS_MIN: Final = -1
-HISTORY_TURNS_MAX: Final = 100
 HEARTBEAT_S_MIN: Final = 1
 HEARTBEAT_S_MAX: Final = 300
 HEARTBEAT_S_DEFAULT: Final = 15.0
@@ -59,7 +58,7 @@ HEARTBEAT_S_DEFAULT: Final = 15.0
 # What an error quotes of a caller's value.
 _QUOTED_CHARS_MAX: Final = 64
 
-_ID = re.compile(r"[A-Za-z0-9._:@=;+\-]+\Z")
+_ID = re.compile(rf"[{ID_CHARACTERS}]+\Z")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _LOCALE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*\Z")
 _CONTENT_TYPE = re.compile(r"[!-.0-~]+/[!-~][ -~]*\Z")
@@ -72,7 +71,6 @@ _UNSEEN = re.compile(
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
 )
 
-_ID_WORDS = "A-Z a-z 0-9 . _ : - @ = ; +"
 # Of the years that a Timestamp may name: 0001-01-01 to 9999-12-31.
 _SECONDS_MIN: Final = -62_135_596_800
 _SECONDS_MAX: Final = 253_402_300_799
@@ -108,14 +106,15 @@ class FieldChecks:
         """Check an id that is no UUID: a session's, mostly."""
         if not value:
             if required:
-                self.refuse(field, "is required; send an id of 1-128 characters")
+                self.refuse(field, f"is required; send an id of 1-{ID_CHARS_MAX} characters")
             return
         if len(value) > ID_CHARS_MAX:
             self.refuse(
-                field, f"has {len(value)} characters; use at most {ID_CHARS_MAX} of {_ID_WORDS}"
+                field,
+                f"has {len(value)} characters; use at most {ID_CHARS_MAX} of {ID_ALPHABET}",
             )
         elif not _ID.match(value):
-            self.refuse(field, f"{_quoted(value)} has other characters than {_ID_WORDS}")
+            self.refuse(field, f"{_quoted(value)} has other characters than {ID_ALPHABET}")
 
     def agent(self, field: str, value: str, registry: Registry, *, required: bool = False) -> None:
         """Check the name of an agent: an id, or an alias, which may have any characters."""
@@ -161,7 +160,8 @@ class FieldChecks:
         """Check a channel's name."""
         if value and (len(value) > CHANNEL_CHARS_MAX or not _ID.match(value)):
             self.refuse(
-                field, f"{_quoted(value)} is not 1-{CHANNEL_CHARS_MAX} characters of {_ID_WORDS}"
+                field,
+                f"{_quoted(value)} is not 1-{CHANNEL_CHARS_MAX} characters of {ID_ALPHABET}",
             )
 
     def entitlements(self, field: str, values: Iterable[str]) -> tuple[str, ...]:
@@ -182,20 +182,23 @@ class FieldChecks:
 
     def metadata(self, field: str, values: Mapping[str, str]) -> None:
         """Check what a caller keeps on a task."""
-        if len(values) > METADATA_ENTRIES_MAX:
-            self.refuse(field, f"has {len(values)} entries; send at most {METADATA_ENTRIES_MAX}")
+        if len(values) > TASK_METADATA_ENTRIES_MAX:
+            self.refuse(
+                field, f"has {len(values)} entries; send at most {TASK_METADATA_ENTRIES_MAX}"
+            )
         size = 0
         for key, value in values.items():
             size += len(key.encode()) + len(value.encode())
-            if not 0 < len(key) <= METADATA_KEY_CHARS_MAX or _UNSEEN.search(key):
+            if not 0 < len(key) <= TASK_METADATA_KEY_CHARS_MAX or _UNSEEN.search(key):
                 self.refuse(
                     field,
-                    f"key {_quoted(key)} is not 1-{METADATA_KEY_CHARS_MAX} printable characters",
+                    f"key {_quoted(key)} is not 1-{TASK_METADATA_KEY_CHARS_MAX} printable "
+                    "characters",
                 )
             if "\x00" in value:
                 self.refuse(f"{field}[{key[:_QUOTED_CHARS_MAX]}]", "has a NUL character")
-        if size > METADATA_BYTES_MAX:
-            self.refuse(field, f"has {size} bytes; send at most {METADATA_BYTES_MAX}")
+        if size > TASK_METADATA_BYTES_MAX:
+            self.refuse(field, f"has {size} bytes; send at most {TASK_METADATA_BYTES_MAX}")
 
     def items(self, field: str, items: Iterable[item_pb2.Item]) -> None:
         """Check a message's items: each whole, and together small enough."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from routing_service.core import identifiers
 from routing_service.rpc import (
     health,
     method_handlers,
@@ -36,6 +37,7 @@ LIMITS = {
         channel_options,
         event_feed,
         health,
+        identifiers,
         method_handlers,
         request_checks,
         page_tokens,
@@ -99,6 +101,11 @@ def test_every_setting_of_the_limits_has_the_default_that_is_written():
 
 def test_no_field_is_larger_than_the_table_says():
     """A bound of a request that is added is written down."""
-    bounds = {name for name in vars(request_checks) if re.fullmatch("[A-Z][A-Z_]+_MAX", name)}
-    written = set(re.findall(r"`request_checks\.(\w+)`", text_of("docs/limits.md")))
-    assert bounds == written
+    bounds = {
+        name
+        for module in (identifiers, request_checks)
+        for name in vars(module)
+        if re.fullmatch("[A-Z][A-Z_]+_MAX", name)
+    }
+    rows = re.findall(r"`(?:identifiers|request_checks)\.(\w+)`", text_of("docs/limits.md"))
+    assert bounds == set(rows)

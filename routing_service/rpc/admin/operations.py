@@ -9,11 +9,12 @@ from routing_service.analytics.keeper import StatsKeeper
 from routing_service.analytics.report import read_report
 from routing_service.auth.caller import Caller
 from routing_service.core.errors import Reason, RoutingError, Violation
+from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.registry.file import RegistryFileError
 from routing_service.registry.live_registry import RegistrySource
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.request_fields import check_times, tenant_of, time_bound_us
-from routing_service.rpc.request_checks import REASON_BYTES_MAX, FieldChecks, parse
+from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.stats_mapping import stats_out
 from routing_service.sessions.stickiness_switch import StickinessSwitch

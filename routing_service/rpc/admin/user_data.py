@@ -8,6 +8,7 @@ from typing import Final
 from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.auth.caller import Caller
 from routing_service.core.errors import invalid_field
+from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.session import Task
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.rpc import proto_mapping as pm
@@ -15,7 +16,7 @@ from routing_service.rpc.admin.audit import read_refusals, records_of
 from routing_service.rpc.admin.request_fields import check_user, tenant_of
 from routing_service.rpc.admin.sessions import READ_MAX, summary
 from routing_service.rpc.agent_cards import AgentCards
-from routing_service.rpc.request_checks import REASON_BYTES_MAX, FieldChecks, parse
+from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention

@@ -10,20 +10,14 @@ from agent_routing.v1 import task_pb2
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
+from routing_service.core.identifiers import MESSAGE_BYTES_MAX, REASON_BYTES_MAX, TEXT_BYTES_MAX
 from routing_service.core.registry import Registry
 from routing_service.ids import new_uuid7
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
 from routing_service.rpc.call_outcome import describe, identify
 from routing_service.rpc.dispatch_bytes import answer_with, dispatch_bytes, whole_answer
-from routing_service.rpc.request_checks import (
-    LOCK_TIMEOUT_S_MAX,
-    MESSAGE_BYTES_MAX,
-    REASON_BYTES_MAX,
-    TEXT_BYTES_MAX,
-    FieldChecks,
-    parse,
-)
+from routing_service.rpc.request_checks import LOCK_TIMEOUT_S_MAX, FieldChecks, parse
 from routing_service.rpc.request_fingerprints import Fingerprint, Present
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.wire_format import framed, tag_of

@@ -12,6 +12,7 @@ from routing_service.auth.caller import ANY_AGENT, Caller
 from routing_service.core import commands as cmd
 from routing_service.core.access import Access
 from routing_service.core.events import Profile
+from routing_service.core.identifiers import MESSAGE_BYTES_MAX, REASON_BYTES_MAX
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
 from routing_service.core.vocabulary import Initiator
@@ -20,12 +21,7 @@ from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
 from routing_service.rpc.call_outcome import describe, identify
 from routing_service.rpc.dispatch_bytes import dispatch_to_store, whole_answer
-from routing_service.rpc.request_checks import (
-    MESSAGE_BYTES_MAX,
-    REASON_BYTES_MAX,
-    FieldChecks,
-    parse,
-)
+from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.request_fingerprints import Fingerprint
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.wire_format import tag_of

@@ -18,18 +18,13 @@ from routing_service.core import commands as cmd
 from routing_service.core.access import Access
 from routing_service.core.errors import invalid_field
 from routing_service.core.events import Item, Profile
+from routing_service.core.identifiers import HISTORY_TURNS_MAX, HISTORY_TURNS_MIN, TEXT_BYTES_MAX
 from routing_service.ids import derived_session_id, new_uuid7
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
 from routing_service.rpc.call_outcome import describe, identify
 from routing_service.rpc.dispatch_bytes import answer_with, dispatch_bytes, whole_answer
-from routing_service.rpc.request_checks import (
-    HISTORY_TURNS_MAX,
-    HISTORY_TURNS_MIN,
-    TEXT_BYTES_MAX,
-    FieldChecks,
-    parse,
-)
+from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.request_fingerprints import Fingerprint, Present
 from routing_service.rpc.rpc_method import Methods, RpcAnswer, StreamMessage
 from routing_service.rpc.wire_format import framed, tag_of

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.compat import StringIO
 
 from routing_service.core import registry as core
+from routing_service.core.identifiers import ID_PATTERN
 from routing_service.core.registry import (
     Agent,
     AgentKind,
@@ -806,7 +807,7 @@ def test_schema_and_core_have_the_same_bounds_and_words():
     assert sorted(commands) == sorted(command.name for command in SLASH_COMMANDS)
     assert schema["properties"]["api_version"]["const"] in API_VERSIONS
     pattern = schema["$defs"]["agent_id"]["pattern"].removeprefix("^").removesuffix("$")
-    assert rf"\A{pattern}\Z" == core.AGENT_ID_PATTERN
+    assert rf"\A{pattern}\Z" == ID_PATTERN
 
 
 # --- Any file ---------------------------------------------------------------------------------
