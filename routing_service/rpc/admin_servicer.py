@@ -16,6 +16,7 @@ from routing_service.rpc.admin.sessions import SessionListCalls
 from routing_service.rpc.admin.user_data import UserDataCalls
 from routing_service.rpc.agent_cards import AgentCards, CardCache
 from routing_service.rpc.rpc_method import all_methods
+from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.retention import Retention
@@ -36,8 +37,14 @@ class AdminServicer:
         switch: StickinessSwitch,
         stats: StatsKeeper,
         clock_us: Callable[[], int],
+        audit_read_max: int = READ_MAX,
+        audit_scanned_max: int = SCANNED_MAX,
     ) -> None:
-        """Answer from one store. clock_us: microseconds since 1970."""
+        """Answer from one store. clock_us: microseconds since 1970.
+
+        audit_read_max, audit_scanned_max: changes of a tenant's audit that are read at once, and
+        for one page.
+        """
         cards = CardCache(source.registry)
 
         def cards_in_force() -> AgentCards:
@@ -46,7 +53,13 @@ class AdminServicer:
         self.methods = all_methods(
             (
                 SessionListCalls(store, cards_in_force),
-                AuditCalls(store, feed, cards_in_force),
+                AuditCalls(
+                    store,
+                    feed,
+                    cards_in_force,
+                    read_max=audit_read_max,
+                    scanned_max=audit_scanned_max,
+                ),
                 UserDataCalls(
                     store,
                     handler,

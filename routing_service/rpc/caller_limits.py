@@ -1,8 +1,6 @@
 """How much one caller may ask for: calls a second, and streams at a time.
 
-Owns: who has used how much. Must not know: who a caller is, or what is called.
-Rule: a caller that is held back is told for how long, and costs the others nothing: a call that is
-let through costs one look into a dictionary.
+A refused caller is told how long to wait. A call that passes costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -16,24 +14,24 @@ from typing import Final
 from routing_service.core.errors import Reason, RoutingError
 
 BURST_S: Final = 2.0
-"""What a caller may save up: a frontend that was idle may send so many seconds' worth at once."""
+"""The burst that an idle caller may send at once, in seconds of its rate."""
 
 CALLERS_MAX: Final = 100_000
-"""Callers that are remembered. One more, and those with nothing to pay back are forgotten; where
-all owe something, those seen first are. 100,000 take about 15 MB."""
+"""Callers that are remembered, in about 15 MB. Beyond that, callers below their rate are forgotten;
+if all are above it, the ones seen first are."""
 
 STREAMS_RETRY_S: Final = 1.0
 
 _ROUNDING_S: Final = 1e-6
-"""What sums of intervals may be off by."""
+"""The rounding error that sums of intervals may have."""
 
 
 class CallerLimits:
-    """Counts what callers ask for. For the event loop's thread only.
+    """Counts calls and streams per caller. For the event loop's thread only.
 
-    A caller's due time is when all that it has called for is paid, at one call per interval. It may
-    be BURST_S ahead of the clock. Source: the generic cell rate algorithm (ITU-T I.371), which
-    needs one number a caller and no timer.
+    A caller's due time advances by one interval with each call. It may be BURST_S ahead of the
+    clock. Source: the generic cell rate algorithm (ITU-T I.371), which needs one number a caller
+    and no timer.
     """
 
     def __init__(
@@ -41,29 +39,27 @@ class CallerLimits:
         calls_per_s: int = 0,
         streams_max: int = 0,
         clock_s: Callable[[], float] = time.monotonic,
+        *,
+        callers_max: int = CALLERS_MAX,
     ) -> None:
-        """Limit each caller. 0 = no limit."""
+        """Limit each caller. 0 = no limit. callers_max: the number that is remembered."""
         self._calls_per_s = calls_per_s
         self._streams_max = streams_max
         self._clock_s = clock_s
+        self._callers_max = callers_max
         self._interval_s = 1 / calls_per_s if calls_per_s else 0.0
-        # At one call a second and less the first call must pass all the same.
+        # At one call a second and less, the first call must still pass.
         self._ahead_s_max = max(BURST_S, self._interval_s) - self._interval_s + _ROUNDING_S
         self._due_s: dict[str, float] = {}
         self._streams: Counter[str] = Counter()
 
     @property
     def limits_calls(self) -> bool:
-        """Whether calls are counted at all."""
+        """Whether calls are counted."""
         return self._calls_per_s > 0
 
-    @property
-    def limits_streams(self) -> bool:
-        """Whether streams are."""
-        return self._streams_max > 0
-
     def admit(self, caller: str) -> None:
-        """Let one call pass. Raises OVERLOADED, with the time after which the next one may."""
+        """Count one call. Raises OVERLOADED, with the time after which the next call passes."""
         now_s = self._clock_s()
         due_s = self._due_s.get(caller, now_s)
         ahead_s = due_s - now_s
@@ -76,12 +72,12 @@ class CallerLimits:
                 retry_after_s=ahead_s - self._ahead_s_max,
             )
         self._due_s[caller] = (due_s if ahead_s > 0 else now_s) + self._interval_s
-        if len(self._due_s) > CALLERS_MAX:
+        if len(self._due_s) > self._callers_max:
             self._forget(now_s)
 
     @contextmanager
     def stream(self, caller: str) -> Iterator[None]:
-        """Count a stream for as long as it is open. Raises OVERLOADED where there are too many."""
+        """Count a stream while it is open. Raises OVERLOADED if there are too many."""
         if self._streams_max and self._streams[caller] >= self._streams_max:
             raise RoutingError(
                 Reason.OVERLOADED,
@@ -99,7 +95,7 @@ class CallerLimits:
                 del self._streams[caller]
 
     def _forget(self, now_s: float) -> None:
-        """Make room: first of callers that owe nothing, then of those seen first, half of all."""
+        """Forget callers below their rate; then those seen first, until half the room is free."""
         self._due_s = {caller: due_s for caller, due_s in self._due_s.items() if due_s > now_s}
-        for caller in list(self._due_s)[: max(0, len(self._due_s) - CALLERS_MAX // 2)]:
+        for caller in list(self._due_s)[: max(0, len(self._due_s) - self._callers_max // 2)]:
             del self._due_s[caller]

@@ -1,7 +1,6 @@
-"""Channelz: what gRPC knows of its connections, for whoever looks for a fault on the wire.
+"""Channelz: gRPC's own view of its connections, for finding faults on the wire.
 
-Owns: who may ask. Must not know: what is answered, which is gRPC's own.
-Rule: for operators alone, and on the admin listener alone: it names every peer's address.
+For operators only, and on the admin listener only: it shows the address of every peer.
 """
 
 from __future__ import annotations

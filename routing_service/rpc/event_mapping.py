@@ -1,7 +1,6 @@
-"""Stored changes as watchers and auditors see them.
+"""Stored changes and refusals as watchers and auditors get them.
 
-Owns: which event has which kind on the wire. Must not know: stores, who watches.
-Rule: no message texts; a change goes out whole, or not at all where it has nothing to tell.
+They hold no message texts. A change is sent whole, or not at all if it has no public event.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from routing_service.storage.event_codec import (
 from routing_service.storage.store import AuditEntry, Change, SessionKey
 
 SERIALISED_CHANGES_MAX: Final = 1_024
-"""Changes kept as bytes, so that the many watchers of a session cost one mapping."""
+"""Changes kept as bytes, so that a change is mapped once for all watchers of its session."""
 
 _CLEAR_CAUSES: Final = {
     "command": session_event_pb2.AGENT_CLEAR_CAUSE_COMMAND,
@@ -61,15 +60,15 @@ _CANCEL_CAUSES: Final = {
 
 
 class ChangeMapper:
-    """Makes changes out of what is stored, each once for all its watchers."""
+    """Serialises stored changes, each once for all its watchers."""
 
     def __init__(self) -> None:
-        """Begin with nothing kept."""
-        # The time is that of the change: a session may be purged, and its id begun anew.
+        """Start empty."""
+        # The key has the change's time: a session may be purged, and its id used again.
         self._bytes: OrderedDict[tuple[SessionKey, int, int], bytes] = OrderedDict()
 
     def change_bytes(self, key: SessionKey, change: Change, cards: AgentCards) -> bytes:
-        """Return a change serialised; empty where it has nothing that watchers are told."""
+        """Return a change serialised; empty if it has no public event."""
         if change.events == BLANK_EVENTS:
             return b""
         if change.method == ERASE_USER:
@@ -85,7 +84,7 @@ class ChangeMapper:
         return data
 
     def forget(self, key: SessionKey) -> None:
-        """Drop what is kept of a session whose content is gone."""
+        """Drop the changes of a session whose content is gone."""
         for entry in [entry for entry in self._bytes if entry[0] == key]:
             del self._bytes[entry]
 
@@ -104,7 +103,7 @@ def change_out(key: SessionKey, change: Change, cards: AgentCards) -> session_ev
 def event_out(
     key: SessionKey, change: Change, stored: StoredEvents, place: int, cards: AgentCards
 ) -> session_event_pb2.SessionEvent | None:
-    """Return one event of a change; None for what is the service's own."""
+    """Return one event of a change; None for an internal event."""
     made = session_event_pb2.SessionEvent(
         event_id=f"{change.revision}.{place}",
         session_id=key.session_id,
@@ -126,7 +125,7 @@ def _fill(
     time_us: int,
     cards: AgentCards,
 ) -> bool:
-    """Set the event's kind; False where there is none on the wire."""
+    """Set the event's kind. Return False for an internal event."""
     event = stored.events[place]
     match event:
         case ev.ProfileUpdated() | ev.TimePassed():
@@ -328,9 +327,9 @@ def refusal_out(
     key: SessionKey, entry: AuditEntry, cards: AgentCards
 ) -> tuple[session_event_pb2.SessionEvent, str]:
     """Return a refused handoff as an event, and the method that asked for it."""
-    # Blank, where the session was erased since.
+    # The data is empty if the session has been erased since.
     data = msgspec.json.decode(entry.data) if entry.data else {}
-    told = data.get("metadata", {})
+    metadata = data.get("metadata", {})
     made = session_event_pb2.SessionEvent(
         event_id=f"{entry.revision}.r{entry.time_us}",
         session_id=key.session_id,
@@ -339,9 +338,9 @@ def refusal_out(
         request_id=entry.request_id,
     )
     refused = made.handoff_refused
-    refused.handoff.to.CopyFrom(cards.card(told.get("agent_id", ""), ""))
-    getattr(refused.handoff, "from").CopyFrom(cards.card(told.get("from_agent_id", ""), ""))
-    initiator = told.get("initiator", "")
+    refused.handoff.to.CopyFrom(cards.card(metadata.get("agent_id", ""), ""))
+    getattr(refused.handoff, "from").CopyFrom(cards.card(metadata.get("from_agent_id", ""), ""))
+    initiator = metadata.get("initiator", "")
     if initiator:
         refused.handoff.initiator = pm.INITIATORS[Initiator(initiator)]
     for rule, allowed, detail in data.get("verdicts", ()):

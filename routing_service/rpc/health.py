@@ -1,9 +1,8 @@
-"""Health: whether this process lives, and whether it can take calls.
+"""Health: the service grpc.health.v1.Health, and the probe of the store behind it.
 
-Owns the service grpc.health.v1.Health and the probing of the store behind it. It must not know
-which store it is. The rule: liveness (the empty name) does not depend on the store, as a restart
-would not bring a store back; readiness (the routing service's name) is a write that reached the
-disk, not a connection that happens to be open.
+Liveness (the empty name) does not depend on the store, since a restart would not repair a store.
+Readiness (the routing service's name) means that a write reached the disk, not just that a
+connection is open.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ LIVENESS: Final = ""
 READINESS: Final = routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"].full_name
 
 WATCHES_MAX: Final = 1_000
-"""Health watches at a time. A client holds one a connection; each costs a few kilobytes."""
+"""Health watches at a time. A client holds one per connection; each costs a few kilobytes."""
 
 PROBE_INTERVAL_S: Final = 2.0
 """From the end of one probe to the start of the next. A probe is one write of a few bytes."""
@@ -34,7 +33,7 @@ PROBE_TIMEOUT_S: Final = 4.0
 """A probe that hangs has failed. With the interval, two of them fit into FAILING_MAX_S."""
 
 FAILING_MAX_S: Final = 10.0
-"""How long probes fail before load is sent elsewhere: shorter outages are ridden out by retries."""
+"""How long probes fail before the service is not ready. Retries cover shorter outages."""
 
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -47,15 +46,16 @@ _log = structlog.get_logger(__name__)
 
 
 class HealthService:
-    """Answers Check, List and Watch. Ready until told otherwise."""
+    """Answers Check, List and Watch. It starts as ready."""
 
-    def __init__(self) -> None:
+    def __init__(self, watches_max: int = WATCHES_MAX) -> None:
+        self._watches_max = watches_max
         self._statuses: dict[str, _Status] = {LIVENESS: _SERVING, READINESS: _SERVING}
         self._watches: set[asyncio.Event] = set()
         self._is_draining = False
 
     def set_ready(self, *, is_ready: bool) -> None:
-        """Say whether calls should come here. While draining they should not, whatever is said."""
+        """Set whether calls should come here. A draining server stays not ready."""
         self._set_status(_SERVING if is_ready and not self._is_draining else _NOT_SERVING)
 
     @property
@@ -64,12 +64,12 @@ class HealthService:
         return self._statuses[READINESS] == _SERVING
 
     def drain(self) -> None:
-        """Say NOT_SERVING for good. Watches hear of it and end, so that nobody waits for them."""
+        """Answer NOT_SERVING from now on. Watches get the change and end."""
         self._is_draining = True
         self._set_status(_NOT_SERVING)
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Return what a server needs to serve it. Bytes in and out: bad ones are answered here."""
+        """Return the handler. It takes bytes, so that it can answer requests that do not parse."""
         return grpc.method_handlers_generic_handler(
             HEALTH_DESCRIPTOR.full_name,
             {
@@ -102,37 +102,37 @@ class HealthService:
 
     async def _watch(self, data: bytes, context: _Context) -> None:
         service = await _service_of(data, context)
-        if len(self._watches) >= WATCHES_MAX:
+        if len(self._watches) >= self._watches_max:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{WATCHES_MAX} health watches are open, which is the most; use Check",
+                f"{self._watches_max} health watches are open, which is the limit; use Check",
             )
         changed = asyncio.Event()
         self._watches.add(changed)
         try:
-            await self._tell_changes(service, changed, context)
+            await self._write_changes(service, changed, context)
         finally:
             self._watches.discard(changed)
 
-    async def _tell_changes(self, service: str, changed: asyncio.Event, context: _Context) -> None:
-        """Write the status now and at each change; what changes back in between goes untold."""
-        told: _Status | None = None
+    async def _write_changes(self, service: str, changed: asyncio.Event, context: _Context) -> None:
+        """Write the status now and at each change that lasts until it is written."""
+        written: _Status | None = None
         while True:
             changed.clear()
             status = self._statuses.get(service, _SERVICE_UNKNOWN)
-            if status != told:
+            if status != written:
                 await context.write(_answer(status))
-                told = status
+                written = status
             elif self._is_draining:
                 await context.abort(
-                    grpc.StatusCode.UNAVAILABLE, "the server is stopping; watch another one"
+                    grpc.StatusCode.UNAVAILABLE, "the server is stopping; watch another server"
                 )
             else:
                 await changed.wait()
 
 
 class StoreProbe:
-    """Turns write probes of the store into ready or not ready. It begins as ready."""
+    """Turns write probes of the store into ready or not ready. It starts as ready."""
 
     def __init__(
         self,
@@ -144,7 +144,11 @@ class StoreProbe:
         failing_max_s: float = FAILING_MAX_S,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Probe with ``probe``, which raises when writes fail; tell it only what has changed."""
+        """Probe the store.
+
+        probe: raises when writes fail. tell: is called with each change. failing_max_s: how long
+        probes fail before the store is not ready.
+        """
         self._probe = probe
         self._tell = tell
         self._interval_s = interval_s
@@ -161,12 +165,12 @@ class StoreProbe:
             await self.probe_once()
 
     async def probe_once(self) -> None:
-        """Probe, and tell whether the service is ready if that has changed."""
+        """Probe, and report readiness if it has changed."""
         started_s = self._monotonic_s()
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._probe()
-        except Exception as error:  # noqa: BLE001 - whatever keeps writes from working
+        except Exception as error:  # noqa: BLE001 - any error means that writes fail
             self._failed(started_s, error)
         else:
             self._passed()
@@ -176,7 +180,7 @@ class StoreProbe:
         if not self._is_ready:
             self._is_ready = True
             _log.info("store_ready")
-            self._tell(True)  # noqa: FBT003 - what is_ready is told
+            self._tell(True)  # noqa: FBT003 - the only argument
 
     def _failed(self, started_s: float, error: Exception) -> None:
         if self._failing_since_s is None:
@@ -200,7 +204,7 @@ async def _read(request: Message, data: bytes, context: _Context) -> None:
         request.ParseFromString(data)
     except DecodeError:
         name = request.DESCRIPTOR.full_name
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the request is no {name}")
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the request is not a {name}")
 
 
 def _answer(status: _Status) -> bytes:

@@ -1,7 +1,7 @@
-"""gRPC method handlers: bytes in, bytes out, every error in the contract's form.
+"""gRPC method handlers: what surrounds each RPC.
 
-Owns: what surrounds each RPC: tenant, deadline, errors, the record of the call. Must not know: what
-an RPC does. Rule: nothing internal leaves here, and a cancelled call is never answered.
+That is sign-in, limits, the deadline, errors in the contract's form, and the record of the call.
+Internal errors are not sent to callers, and a cancelled call is not answered.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ ADMIN_SERVICE: Final = admin_service_pb2.DESCRIPTOR.services_by_name["AdminServi
 
 REPLAYED_KEY: Final = "agent-routing-replayed"
 RELEASE_KEY: Final = "agent-routing-release"
-"""The server's version, for operators alone: strangers need not know what to look up."""
+"""The server's version. Only operators get it: it would help attackers."""
 
 WRITE_S_MAX: Final = 30.0
-"""How long a stream's reader may leave gRPC's buffers full before it is let go."""
+"""How long a stream's reader may leave gRPC's buffers full before it is disconnected."""
 
 TYPICAL_SHARE: Final = 0.05
-"""What one call counts in the time that a method typically takes: about the last twenty of them.
-A refusal takes as much off it, so that refusing ends by itself once calls are quick again."""
+"""The weight of one call in a method's typical time: about the last twenty calls count. A refusal
+reduces the typical time by the same share, so refusing ends once calls are fast again."""
 
 STREAM_S_MAX: Final = 10 * 24 * 3600.0
-"""Longer than any stream lasts: connections are renewed (connection_age_max_s), at the latest after
-a day. A timer cannot be set for the end of time, when a caller without credential is let go."""
+"""Longer than any stream lasts: connections are renewed after at most a day (connection_age_max_s).
+It stands for "never", which a timer cannot be set to, for callers without a credential."""
 
-_KEPT_OUT: Final = frozenset(
+_REFUSED_AT_ENTRY: Final = frozenset(
     {Reason.UNAUTHENTICATED, Reason.OWNER_MISMATCH, Reason.SCOPE_MISSING, Reason.OVERLOADED}
 )
-"""Refusals whose log line says where the call came from."""
+"""Refusals whose log line has the peer's address."""
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -85,16 +85,17 @@ def service_handlers(
     draining: asyncio.Event,
     streams: OpenStreams,
     tracer: CallTracer | None = None,
+    write_s_max: float = WRITE_S_MAX,
 ) -> Sequence[grpc.GenericRpcHandler]:
     """Return the handlers of every RPC in the contract.
 
-    sign_in: tells who calls, before anything else of a call is looked at.
-    deadline_default_s: the time of a call that comes without a deadline. deadline_max_s: the most
-    that any unary call gets. limits: what each caller may ask for. draining: set when the server
-    stops: streams of messages end then. streams: keeps those that are open.
-    tracer: gives calls their place in a trace; None = none does.
+    sign_in: identifies the caller before anything else of a call is read. deadline_default_s: the
+    time of a call without a deadline. deadline_max_s: the longest time of a unary call. limits: per
+    caller. draining: is set when the server stops, and ends streams of messages. streams: has the
+    open streams, whose callers are checked again. tracer: gives calls their place in a trace; None
+    = no traces. write_s_max: how long a stream's reader may read nothing.
     """
-    calls = _Calls(
+    calls = _CallWrapper(
         observer,
         sign_in,
         deadline_default_s=min(deadline_default_s, deadline_max_s),
@@ -103,6 +104,7 @@ def service_handlers(
         draining=draining,
         streams=streams,
         tracer=tracer,
+        write_s_max=write_s_max,
     )
     return (
         _service_handler(ROUTING_SERVICE, routing.methods, calls),
@@ -113,7 +115,7 @@ def service_handlers(
 def _service_handler(
     service: ServiceDescriptor,
     methods: Methods,
-    calls: _Calls,
+    calls: _CallWrapper,
     trailing: tuple[tuple[str, str], ...] = (),
 ) -> grpc.GenericRpcHandler:
     """Return the handler of a service's RPCs. The contract says which of them stream."""
@@ -131,8 +133,8 @@ def _service_handler(
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
-class _Calls:
-    """Wraps RPCs."""
+class _CallWrapper:
+    """Makes gRPC handlers from RPCs."""
 
     def __init__(
         self,
@@ -145,11 +147,13 @@ class _Calls:
         draining: asyncio.Event,
         streams: OpenStreams,
         tracer: CallTracer | None,
+        write_s_max: float,
     ) -> None:
         self._tracer = tracer
+        self._write_s_max = write_s_max
         self._observer = observer
         self._sign_in = sign_in
-        # A caller without a deadline, or in no hurry, must not hold a session for ever.
+        # A caller with a long deadline, or none, must not hold a session for ever.
         self._default_limit = TimeLimit(deadline_default_s)
         self._longest = TimeLimit(deadline_max_s)
         self._limits = limits
@@ -160,14 +164,14 @@ class _Calls:
     def unary(
         self, name: str, method: UnaryMethod, *, trailing: tuple[tuple[str, str], ...] = ()
     ) -> Callable[[bytes, Context], Awaitable[bytes]]:
-        """Return the handler of a unary RPC. trailing: metadata behind each of its answers."""
+        """Return the handler of a unary RPC. trailing: metadata after each of its answers."""
 
         async def handle(data: bytes, context: Context) -> bytes:
             record = CallRecord(name)
             start = time.perf_counter()
             try:
                 caller = await self._caller(name, context, record)
-                # The stubs know no call without a deadline; there are such calls.
+                # The type stubs leave out None, which a call without a deadline returns.
                 remaining_s = cast("float | None", context.time_remaining())
                 self._admit(caller, context)
                 if remaining_s is None or remaining_s > self._longest.seconds:
@@ -214,7 +218,7 @@ class _Calls:
                 with self._limits.stream(_limited_as(caller, context)):
                     bodies = method(caller, data, record)
                     opened = partial(self._streams.opened, again)
-                    await _write_while_signed_in(context, caller, bodies, opened)
+                    await _write_while_signed_in(context, caller, bodies, opened, self._write_s_max)
             except BaseException as error:
                 refusal = self._refusal(error, record, context)
                 if refusal is None:
@@ -230,11 +234,11 @@ class _Calls:
     def route_stream(
         self, name: str, method: MessageMethod
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
-        """Return the handler of RouteStream: many messages, each with an answer of its own."""
+        """Return the handler of RouteStream: many messages, each with its own answer."""
         limit = self._default_limit
 
         async def answer(caller: Caller, message: StreamMessage, context: Context) -> bytes:
-            """Answer one message; what is wrong with it is in its answer."""
+            """Answer one message. An error is sent as its answer."""
             record = CallRecord(name)
             start = time.perf_counter()
             if self._tracer is not None:
@@ -243,8 +247,9 @@ class _Calls:
                 self._admit(caller, context)
                 body = (await limit.run(method(caller, message, record))).body
             except BaseException as error:
-                told = _too_late(name, limit.seconds) if _timed_out(error) else error
-                refusal = self._refusal(told, record, context)
+                timed_out = isinstance(error, TimeoutError)
+                cause = _too_late(name, limit.seconds) if timed_out else error
+                refusal = self._refusal(cause, record, context)
                 if refusal is None:
                     record.code = "CANCELLED"
                     self._finish(record, start)
@@ -262,7 +267,7 @@ class _Calls:
                 stream = OrderedStream(
                     lambda message: answer(caller, message, context),
                     context.write,
-                    write_s_max=WRITE_S_MAX,
+                    write_s_max=self._write_s_max,
                 )
                 await self._run_stream(name, stream, requests, caller, context)
             except BaseException as error:
@@ -274,7 +279,7 @@ class _Calls:
                 self._finish(record, start)
                 await _abort(context, refusal)
             if self._draining.is_set():
-                # The caller may have had more to say.
+                # The caller may have had more messages.
                 await _abort(context, _shutting_down())
 
         return handle
@@ -287,9 +292,9 @@ class _Calls:
         caller: Caller,
         context: Context,
     ) -> None:
-        """Run a stream of messages to its end, or that of its caller's credential or right to it.
+        """Run a stream of messages to its end, or until its caller loses the right to it.
 
-        What was read before is answered. Raises RoutingError.
+        Messages read before that are answered. Raises RoutingError.
         """
         stopping = asyncio.ensure_future(self._draining.wait())
         stopping.add_done_callback(lambda _: stream.stop_reading())
@@ -321,9 +326,9 @@ class _Calls:
         caller: Caller,
         begin: Callable[[Caller], Awaitable[None]] | None = None,
     ) -> Callable[[], Awaitable[None]]:
-        """Return what checks the caller of an open stream again. It raises RoutingError.
+        """Return a function that checks the caller of an open stream again. It raises RoutingError.
 
-        begin: begins the same stream for a caller whose rights have changed.
+        begin: starts the same stream for a caller whose rights have changed.
         """
 
         async def check() -> None:
@@ -338,16 +343,16 @@ class _Calls:
         return check
 
     def _refuse_late(self, name: str, remaining_s: float) -> NoReturn:
-        """Refuse a call that would not be done in time. Always raises DEADLINE.
+        """Refuse a call that would not finish in time. Always raises DEADLINE.
 
-        Nobody would be left to hear the answer, and it would cost the others their time.
+        Its caller would be gone before the answer, and other calls would wait for it.
         """
         typical_s = self._typical_s.get(name, 0.0)
         self._typical_s[name] = typical_s * (1 - TYPICAL_SHARE)
         raise _too_soon(name, remaining_s, typical_s)
 
     async def _caller(self, name: str, context: Context, record: CallRecord) -> Caller:
-        """Return who calls, if the RPC is theirs. Raises SignInRefused, SCOPE_MISSING."""
+        """Return the caller, if it may call this RPC. Raises SignInRefused, SCOPE_MISSING."""
         metadata = cast("Metadata", context.invocation_metadata() or ())
         if self._tracer is not None:
             self._tracer.begin(record, metadata)
@@ -358,14 +363,14 @@ class _Calls:
         return caller
 
     def _admit(self, caller: Caller, context: Context) -> None:
-        """Hold back a caller that calls too often. Raises OVERLOADED."""
+        """Count the call. Raises OVERLOADED for a caller that calls too often."""
         if self._limits.limits_calls:
             self._limits.admit(_limited_as(caller, context))
 
     def _refusal(
         self, error: BaseException, record: CallRecord, context: Context
     ) -> RoutingError | None:
-        """Return what the caller is told; None where the call is gone and nobody listens."""
+        """Return the error to send; None if the call was cancelled and cannot be answered."""
         match error:
             case RoutingError():
                 refusal = error
@@ -378,7 +383,7 @@ class _Calls:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     return None
-                # Something inside was cancelled, not this call: without a status it would hang.
+                # Something inside was cancelled, not the call, which would hang without a status.
                 refusal = _shutting_down()
             case Exception():
                 error_id = self._observer.failed(record, error)
@@ -393,7 +398,7 @@ class _Calls:
         record.error_reason = refusal.reason.value
         if isinstance(refusal, SignInRefused):
             record.credential_problem = refusal.problem
-        if refusal.reason in _KEPT_OUT:
+        if refusal.reason in _REFUSED_AT_ENTRY:
             record.peer = context.peer()
         if refusal.reason is Reason.HANDOFF_REFUSED:
             record.refused_rules = tuple(v.subject for v in refusal.violations)
@@ -405,7 +410,7 @@ class _Calls:
 
 
 async def _within(limit: TimeLimit, name: str, answering: Awaitable[RpcAnswer]) -> RpcAnswer:
-    """Answer within a limit of our own. Raises DEADLINE."""
+    """Answer within the server's own limit. Raises DEADLINE."""
     try:
         return await limit.run(answering)
     except TimeoutError:
@@ -413,9 +418,9 @@ async def _within(limit: TimeLimit, name: str, answering: Awaitable[RpcAnswer]) 
 
 
 def _limited_as(caller: Caller, context: Context) -> str:
-    """Name whoever has a share of the server: who signed in; where nobody does, a host.
+    """Return whom the limits count: the signed-in caller, or the host if nobody signs in.
 
-    Without its port, which is another for each connection.
+    The port is left out: each connection has another one.
     """
     if caller.signed_in:
         return f"{caller.tenant}/{caller.subject}"
@@ -433,8 +438,8 @@ def _shutting_down() -> RoutingError:
 def _too_late(name: str, seconds: float) -> RoutingError:
     return RoutingError(
         Reason.DEADLINE,
-        f"{name} was not done within {seconds:g} s; repeat with the same request_id: the answer "
-        "says whether it happened",
+        f"{name} did not finish within {seconds:g} s; repeat with the same request_id: the answer "
+        "says whether it was carried out",
         metadata={"method": name},
     )
 
@@ -442,14 +447,10 @@ def _too_late(name: str, seconds: float) -> RoutingError:
 def _too_soon(name: str, remaining_s: float, typical_s: float) -> RoutingError:
     return RoutingError(
         Reason.DEADLINE,
-        f"{name} was not begun: {max(0.0, remaining_s):.3f} s are left to it, and it takes about "
-        f"{typical_s:.3f} s now; give it more time, or repeat it later with the same request_id",
+        f"{name} was not started: {max(0.0, remaining_s):.3f} s are left, and it takes about "
+        f"{typical_s:.3f} s now; set a longer deadline, or repeat later with the same request_id",
         metadata={"method": name},
     )
-
-
-def _timed_out(error: BaseException) -> bool:
-    return isinstance(error, TimeoutError)
 
 
 async def _begin(bodies: AsyncGenerator[tuple[bytes, dict[str, str]]]) -> None:
@@ -463,52 +464,55 @@ async def _write_while_signed_in(
     caller: Caller,
     bodies: AsyncGenerator[tuple[bytes, dict[str, str]]],
     opened: Callable[[Callable[[RoutingError], None]], AbstractContextManager[None]],
+    write_s_max: float,
 ) -> None:
-    """Send the messages of a stream until they end, or the credential or its right to them does.
+    """Send the messages of a stream until they end, or its caller loses the right to them.
 
-    opened: keeps the stream among those that are checked again; takes what ends it.
-    Raises RoutingError with the place from which to go on with another credential.
+    opened: keeps the stream among those that are checked again, given the function that ends it.
+    Raises RoutingError with the position at which to resume with another credential.
     """
-    place: dict[str, str] = {}
+    position: dict[str, str] = {}
     timeout = asyncio.timeout_at(_loop_time_of(caller.expires_s))
     refusal: RoutingError | None = None
 
     def end(error: RoutingError) -> None:
         nonlocal refusal
         refusal = refusal or error
-        # It may be ending just now.
+        # The timeout may just have ended.
         with suppress(RuntimeError):
             timeout.reschedule(asyncio.get_running_loop().time())
 
     try:
         async with timeout, aclosing(bodies):
             with opened(end):
-                async for body, body_place in bodies:
-                    await _write_in_time(context, body, body_place)
-                    place = body_place
+                async for body, body_position in bodies:
+                    await _write_in_time(context, body, body_position, write_s_max)
+                    position = body_position
     except TimeoutError:
         if not timeout.expired():
             raise
         refusal = refusal or expired(caller.expires_s)
-        refusal.metadata.update(place)
+        refusal.metadata.update(position)
         raise refusal from None
 
 
 def _loop_time_of(time_s: float) -> float:
-    """Return a time in seconds since 1970 as the event loop's clock has it."""
+    """Return a time in seconds since 1970 in terms of the event loop's clock."""
     now_s = asyncio.get_running_loop().time()
     return now_s + min(time_s - time.time(), STREAM_S_MAX)
 
 
-async def _write_in_time(context: Context, body: bytes, place: dict[str, str]) -> None:
-    """Send one message of a stream. Raises WATCH_TOO_SLOW where the reader does not read."""
+async def _write_in_time(
+    context: Context, body: bytes, position: dict[str, str], write_s_max: float
+) -> None:
+    """Send one message of a stream. Raises WATCH_TOO_SLOW if the reader does not read."""
     try:
-        await write_in_time(context.write(body), WRITE_S_MAX)
+        await write_in_time(context.write(body), write_s_max)
     except ReaderTooSlow as slow:
         refusal = RoutingError(
             Reason.WATCH_TOO_SLOW,
-            f"the watcher has read nothing for {WRITE_S_MAX:g} s; watch again from where it was",
-            metadata=place,
+            f"the watcher has read nothing for {write_s_max:g} s; watch again from its position",
+            metadata=position,
             retry_after_s=1.0,
         )
         raise ReaderRefused(refusal, slow) from None
@@ -517,7 +521,7 @@ async def _write_in_time(context: Context, body: bytes, place: dict[str, str]) -
 async def _abort(context: Context, refusal: RoutingError) -> NoReturn:
     """End a call with the contract's details. Always raises."""
     if isinstance(refusal, ReaderRefused):
-        await refusal.can_be_told()
+        await refusal.wait_for_write()
     status = status_of(refusal)
     await context.abort(
         code_of(refusal), status.message, ((DETAILS_KEY, status.SerializeToString()),)

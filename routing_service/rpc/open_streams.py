@@ -37,7 +37,7 @@ class OpenStreams:
     """The open streams of one server."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without open streams."""
         self._streams: set[_OpenStream] = set()
         self._checking: asyncio.Task[None] | None = None
         self._again = False
@@ -85,7 +85,7 @@ async def _ends(stream: _OpenStream) -> bool:
             return True
     except TimeoutError:
         _log.warning("stream_check_too_slow", limit_s=CHECK_S_MAX)
-    except Exception:  # noqa: BLE001 - logged; the other streams are checked all the same
+    except Exception:  # noqa: BLE001 - logged; the other streams are still checked
         _log.exception("stream_check_failed")
     return False
 

@@ -1,7 +1,6 @@
-"""Between protobuf and the core.
+"""Mapping between protobuf messages and the core's values.
 
-Owns: what each core value looks like on the wire, and the other way round. Must not know: stores.
-Rule: total in both directions for what the core can hold; checks of requests happen before.
+Total in both directions for all values that the core can hold. Requests are checked before.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ def timestamp(time_us: int) -> timestamp_pb2.Timestamp:
 
 
 def time_us(value: timestamp_pb2.Timestamp) -> int:
-    """Return a Timestamp as microseconds since 1970, cut."""
+    """Return a Timestamp as microseconds since 1970, rounded down."""
     return value.seconds * US_PER_S + value.nanos // 1000
 
 
@@ -114,7 +113,7 @@ def duration(length_us: int) -> duration_pb2.Duration:
 
 
 def duration_us(value: duration_pb2.Duration) -> int:
-    """Return a Duration as microseconds, cut."""
+    """Return a Duration as microseconds, rounded down."""
     return value.seconds * US_PER_S + value.nanos // 1000
 
 
@@ -132,7 +131,7 @@ def items_in(items: Iterable[item_pb2.Item]) -> tuple[ev.Item, ...]:
 
 
 def items_out(items: Iterable[ev.Item]) -> list[item_pb2.Item]:
-    """Return stored items as they came."""
+    """Return stored items as they were sent."""
     return [_item_out(item) for item in items]
 
 
@@ -217,7 +216,7 @@ def _fill(target: struct_pb2.Value, entry: object) -> None:
         case str():
             target.string_value = entry
         case list():
-            # An empty list is a list too.
+            # Without this an empty list would be null.
             target.list_value.SetInParent()
             for inner in entry:
                 _fill(target.list_value.values.add(), inner)
@@ -230,7 +229,7 @@ def _fill(target: struct_pb2.Value, entry: object) -> None:
 
 
 def outcome_in(request: routing_service_pb2.CompleteTurnRequest, name: str | None) -> cmd.Outcome:
-    """Return the outcome that a request reports in the field of this name, which was checked."""
+    """Return a request's outcome, already checked. name: of the outcome's field."""
     match name:
         case "proceed":
             return cmd.PROCEED
@@ -258,7 +257,7 @@ def outcome_in(request: routing_service_pb2.CompleteTurnRequest, name: str | Non
 
 
 def verdicts_out(verdicts: Iterable[cmd.Verdict]) -> list[handoff_pb2.Verdict]:
-    """Return what the rules said."""
+    """Return the verdicts of the handoff rules."""
     return [
         handoff_pb2.Verdict(rule=verdict.rule, allowed=verdict.allowed, detail=verdict.detail)
         for verdict in verdicts
@@ -275,7 +274,7 @@ def handoff_out(plan: cmd.HandoffPlan, cards: AgentCards, locale: str) -> handof
         message=plan.message,
         context=None if plan.context is None else context_out(plan.context),
     )
-    # "from" is a word of Python's own.
+    # "from" is a Python keyword.
     getattr(handoff, "from").CopyFrom(cards.card(plan.from_agent, locale))
     return handoff
 
@@ -287,7 +286,7 @@ def dispatch_out(
     cards: AgentCards,
     locale: str,
 ) -> dispatch_pb2.Dispatch:
-    """Return what an agent has to act on, without its history."""
+    """Return a dispatch for an agent, without its history."""
     made = dispatch_pb2.Dispatch(
         request_id=plan.request_id,
         task_id=plan.task_id,
@@ -314,24 +313,24 @@ def dispatch_out(
 def suggestion_out(
     plan: cmd.SuggestionPlan, present: str, cards: AgentCards, locale: str
 ) -> dispatch_pb2.Suggestion:
-    """Return an offer as the user gets it. present: the agent that the user is with."""
-    words = render_suggestion(plan.agent_id, present, cards.registry, locale)
+    """Return a suggestion for the user. present: the agent that the user talks to now."""
+    rendered = render_suggestion(plan.agent_id, present, cards.registry, locale)
     return dispatch_pb2.Suggestion(
         suggestion_id=plan.suggestion_id,
         agent=cards.card(plan.agent_id, locale),
         confidence=plan.confidence,
-        text=words.text,
+        text=rendered.text,
         options=[
-            dispatch_pb2.SuggestionOption(id=plan.suggestion_id, label=words.accept_label),
+            dispatch_pb2.SuggestionOption(id=plan.suggestion_id, label=rendered.accept_label),
             dispatch_pb2.SuggestionOption(
-                id=stay_option_id(plan.suggestion_id), label=words.stay_label
+                id=stay_option_id(plan.suggestion_id), label=rendered.stay_label
             ),
         ],
     )
 
 
 def topic_trace_out(note: cmd.TopicNote) -> routing_service_pb2.TopicTrace:
-    """Return what became of a message's topic, and why."""
+    """Return what topic detection did with a message, and why."""
     opinion = note.opinion
     return routing_service_pb2.TopicTrace(
         outcome=TOPIC_OUTCOMES[note.outcome],
@@ -347,7 +346,7 @@ def topic_trace_out(note: cmd.TopicNote) -> routing_service_pb2.TopicTrace:
 
 
 def turn_out(record: TurnRecord, *, with_steps: bool = True) -> turn_pb2.Turn:
-    """Return one turn. with_steps False: for an agent's history, which is no trace."""
+    """Return one turn. with_steps: with its execution trace, which agents' histories omit."""
     create_us, complete_us = record.create_us, record.complete_us
     outcome = turn_pb2.TURN_OUTCOME_UNSPECIFIED
     if record.outcome is not None:
@@ -381,7 +380,7 @@ def turn_out(record: TurnRecord, *, with_steps: bool = True) -> turn_pb2.Turn:
 
 
 def task_out(task: Task, metadata: Mapping[str, str], session_id: str, owner: str) -> task_pb2.Task:
-    """Return a task with what is kept on it."""
+    """Return a task with its metadata."""
     return task_pb2.Task(
         task_id=task.task_id,
         status=TASK_STATUSES[task.status],
@@ -395,7 +394,7 @@ def task_out(task: Task, metadata: Mapping[str, str], session_id: str, owner: st
 
 
 def frame_out(frame: Tenure, cards: AgentCards, locale: str) -> routing_service_pb2.Frame:
-    """Return an interrupted agent."""
+    """Return an interrupted agent of the return stack."""
     return routing_service_pb2.Frame(
         agent=cards.card(frame.agent_id, locale),
         locked=frame.locked,
@@ -406,7 +405,7 @@ def frame_out(frame: Tenure, cards: AgentCards, locale: str) -> routing_service_
 
 
 def locale_of(state: SessionState | None, asked: str = "") -> str:
-    """Return the locale in which a session's user reads; "" for the registry's default."""
+    """Return the locale of a session's user; "" for the registry's default."""
     return asked or (state.locale if state else "")
 
 

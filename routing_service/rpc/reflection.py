@@ -1,9 +1,8 @@
-"""Server reflection: what this server serves, for grpcurl, buf curl and whoever has no proto files.
+"""Server reflection: describes the served API to tools without proto files (grpcurl, buf curl).
 
-Owns grpc.reflection v1 and v1alpha, which are one protocol under two names, from one
-implementation. It must not know what the services do. The rule: every symbol that a served file
-names is found, methods, fields and enum values included, and so are the types of error details,
-which no method mentions.
+grpc.reflection v1 and v1alpha are one protocol under two names and share one implementation. Every
+symbol that a served file names is found, methods, fields and enum values included. So are the types
+of error details, which no method mentions.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ _Named = Descriptor | EnumDescriptor | FieldDescriptor | ServiceDescriptor
 
 
 class ReflectionService:
-    """Answers what is asked about the services given, and about itself."""
+    """Describes the given services, and itself."""
 
     def __init__(
         self, services: Iterable[ServiceDescriptor], files: Iterable[FileDescriptor] = ()
     ) -> None:
-        """Describe the services. files: others that callers may ask for."""
+        """Describe the services. files: further files to describe."""
         reflected = [file.services_by_name["ServerReflection"] for file in (_ALPHA, _stable())]
         self._reflection_names = [service.full_name for service in reflected]
         listed = [*services, *reflected]
@@ -54,7 +53,7 @@ class ReflectionService:
         self._draining = asyncio.Event()
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """Return what a server needs to serve both versions."""
+        """Return the handlers of both versions."""
         return [
             grpc.method_handlers_generic_handler(
                 name,
@@ -64,7 +63,7 @@ class ReflectionService:
         ]
 
     def drain(self) -> None:
-        """End the open streams: tools keep theirs for as long as they run."""
+        """End the open streams: tools keep theirs open while they run."""
         self._draining.set()
 
     async def _serve(self, _requests: object, context: _Context) -> None:
@@ -76,7 +75,7 @@ class ReflectionService:
                 if not reading.done():
                     reading.cancel()
                     await context.abort(
-                        grpc.StatusCode.UNAVAILABLE, "the server is stopping; ask another one"
+                        grpc.StatusCode.UNAVAILABLE, "the server is stopping; ask another server"
                     )
                 data: object = reading.result()
                 if not isinstance(data, bytes):  # grpc.aio.EOF
@@ -92,7 +91,7 @@ class ReflectionService:
         except DecodeError:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"the request is no {request.DESCRIPTOR.full_name}",
+                f"the request is not a {request.DESCRIPTOR.full_name}",
             )
         response = reflection_pb2.ServerReflectionResponse(
             valid_host=request.host, original_request=request
@@ -130,11 +129,15 @@ class ReflectionService:
                     response.all_extension_numbers_response.base_type_name = name
                     response.all_extension_numbers_response.extension_number.extend(numbers)
             case _:
-                _refuse(response, grpc.StatusCode.INVALID_ARGUMENT, "nothing is asked for")
+                _refuse(
+                    response,
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    "the request asks for nothing; set one of its fields",
+                )
 
 
 class _Files:
-    """Files with all that they import, and in which of them each symbol is."""
+    """Files with all their imports, and the file of each symbol."""
 
     def __init__(self, roots: Iterable[FileDescriptor]) -> None:
         self._by_name: dict[str, FileDescriptor] = {}
@@ -161,7 +164,7 @@ class _Files:
         return self._by_name.get(self._extensions.get(message_name, {}).get(number, ""))
 
     def extension_numbers(self, message_name: str) -> Sequence[int] | None:
-        """Return the numbers in order; None = there is no such message."""
+        """Return the numbers in order; None if the message is not known."""
         if message_name not in self._messages:
             return None
         return sorted(self._extensions.get(message_name, ()))
@@ -170,8 +173,7 @@ class _Files:
 def _stable() -> FileDescriptor:
     """Return v1 of the protocol: v1alpha under its other name.
 
-    The package that has the messages ships v1alpha alone. Files that differ in nothing but the
-    package are the same on the wire.
+    The library ships only v1alpha. Files that differ only in their package are equal on the wire.
     """
     proto = descriptor_pb2.FileDescriptorProto.FromString(_ALPHA.serialized_pb)
     old, new = f".{_ALPHA.package}.", ".grpc.reflection.v1."
@@ -191,7 +193,7 @@ def _stable() -> FileDescriptor:
 
 
 def _with_imports(file: FileDescriptor) -> list[FileDescriptor]:
-    """Return a file and all that it needs, each once, the file itself first."""
+    """Return a file and all its imports, each once, the file itself first."""
     found = {file.name: file}
     pending = [file]
     while pending:
@@ -217,7 +219,7 @@ def _extensions(file: FileDescriptor) -> Iterator[FieldDescriptor]:
 
 
 def _symbols(file: FileDescriptor) -> Iterator[str]:
-    """Name all that a file declares."""
+    """Yield the full name of each symbol that a file declares."""
     enums = list(file.enum_types_by_name.values())
     for message in _messages(file):
         yield message.full_name
@@ -226,7 +228,7 @@ def _symbols(file: FileDescriptor) -> Iterator[str]:
         enums += message.enum_types
     for enum in enums:
         yield enum.full_name
-        # A value lives beside its enum, not in it.
+        # A value is a sibling of its enum, not its child.
         scope = enum.full_name.rpartition(".")[0]
         yield from (f"{scope}.{value.name}" for value in enum.values)
         yield from (f"{enum.full_name}.{value.name}" for value in enum.values)
@@ -239,7 +241,7 @@ def _symbols(file: FileDescriptor) -> Iterator[str]:
 def _give(
     response: reflection_pb2.ServerReflectionResponse, file: FileDescriptor | None, what: str
 ) -> None:
-    """Answer with a file and all that it needs, or that it is not there."""
+    """Answer with a file and all its imports, or that it is not known."""
     if file is None:
         _refuse(response, grpc.StatusCode.NOT_FOUND, f"{what} is not known")
     else:

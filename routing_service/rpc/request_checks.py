@@ -1,7 +1,6 @@
-"""Field limits: every bad field of a request, at once.
+"""Checks of request fields: one error names every bad field.
 
-Owns: what each field may hold. Must not know: sessions, agents, who calls.
-Rule: a request that passes here can be stored on every engine and shown in every error.
+A request that passes can be stored on every engine and quoted in every error.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ from routing_service.core.registry import Registry
 M = TypeVar("M", bound=Message)
 
 JSON_VALUES_MAX: Final = 5_000
-"""Of a request as JSON, where Python reads one by one what has a few bytes each. A request within
-the limits above has fewer: a context of 16 KB holds 4,096 of the smallest."""
+"""Values of a JSON request, which Python parses one by one. A request within the limits above has
+fewer: a context of 16 KB holds 4,096 of the smallest."""
 LOCK_TIMEOUT_S_MAX: Final = 366 * 24 * 3600
 PAGE_SIZE_MAX: Final = 1000
 HEARTBEAT_S_MIN: Final = 1
 HEARTBEAT_S_MAX: Final = 300
 HEARTBEAT_S_DEFAULT: Final = 15.0
 
-# What an error quotes of a caller's value.
+# The part of a caller's value that an error quotes.
 _QUOTED_CHARS_MAX: Final = 64
 
 _ID = re.compile(rf"[{ID_CHARACTERS}]+\Z")
@@ -63,29 +62,29 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _LOCALE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*\Z")
 _CONTENT_TYPE = re.compile(r"[!-.0-~]+/[!-~][ -~]*\Z")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\s\x00-\x1f\x7f]+\Z")
-# Control characters, what nobody sees (Unicode's category Cf: zero width, direction, tags), line
-# separators, and what is no character: with them two names could look alike.
+# Control characters, invisible ones (Unicode's category Cf: zero width, direction, tags), line
+# separators and noncharacters. With them, two different names could look alike.
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef\ufeff\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd"
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
 )
 
-# Of the years that a Timestamp may name: 0001-01-01 to 9999-12-31.
+# A Timestamp lies between 0001-01-01 and 9999-12-31.
 _SECONDS_MIN: Final = -62_135_596_800
 _SECONDS_MAX: Final = 253_402_300_799
 _NANOS_MAX: Final = 999_999_999
 
 
 class FieldChecks:
-    """Collects what is wrong with one request."""
+    """Collects the bad fields of one request."""
 
     def __init__(self) -> None:
-        """Begin with no complaint."""
+        """Start without a bad field."""
         self._violations: list[Violation] = []
 
     def done(self) -> None:
-        """Raise INVALID_FIELD with every bad field, if there is one."""
+        """Raise INVALID_FIELD with every bad field, if there is any."""
         if not self._violations:
             return
         first = self._violations[0]
@@ -103,7 +102,7 @@ class FieldChecks:
         self._violations.append(Violation(field, detail))
 
     def identifier(self, field: str, value: str, *, required: bool = False) -> None:
-        """Check an id that is no UUID: a session's, mostly."""
+        """Check an id that is not a UUID, such as a session's."""
         if not value:
             if required:
                 self.refuse(field, f"is required; send an id of 1-{ID_CHARS_MAX} characters")
@@ -114,10 +113,10 @@ class FieldChecks:
                 f"has {len(value)} characters; use at most {ID_CHARS_MAX} of {ID_ALPHABET}",
             )
         elif not _ID.match(value):
-            self.refuse(field, f"{_quoted(value)} has other characters than {ID_ALPHABET}")
+            self.refuse(field, f"{_quoted(value)} has characters other than {ID_ALPHABET}")
 
     def agent(self, field: str, value: str, registry: Registry, *, required: bool = False) -> None:
-        """Check the name of an agent: an id, or an alias, which may have any characters."""
+        """Check an agent's id or alias. A registered alias may have any characters."""
         if registry.resolve(value) is None:
             self.identifier(field, value, required=required)
 
@@ -135,22 +134,25 @@ class FieldChecks:
         return value.lower()
 
     def user(self, field: str, value: str) -> None:
-        """Check a user's id, which is another system's and may hold what it likes."""
+        """Check a user's id. Another system made it, so it may have any visible characters."""
         if len(value) * 4 > USER_BYTES_MAX and len(value.encode()) > USER_BYTES_MAX:
             self.refuse(field, f"has more than {USER_BYTES_MAX} bytes; use a shorter id")
         elif _UNSEEN.search(value):
-            self.refuse(field, "has control or invisible characters; send the id as signed in")
+            self.refuse(
+                field,
+                "has control or invisible characters; send the id that the user signed in with",
+            )
 
     def text(self, field: str, value: str, bytes_max: int) -> None:
-        """Check words: their size, and that every engine can store them."""
-        # UTF-8 takes at most four bytes a character, so most texts need no encoding to be measured.
+        """Check a text: its size, and that every engine can store it."""
+        # UTF-8 has at most four bytes per character, so most texts need not be encoded for this.
         if len(value) * 4 > bytes_max and (size := len(value.encode())) > bytes_max:
             self.refuse(field, f"has {size} bytes; send at most {bytes_max}")
         if "\x00" in value:
             self.refuse(field, "has a NUL character; leave it out")
 
     def locale(self, field: str, value: str) -> None:
-        """Check a language tag's form."""
+        """Check the form of a language tag."""
         if value and (len(value) > LOCALE_CHARS_MAX or not _LOCALE.match(value)):
             self.refuse(
                 field, f'{_quoted(value)} is not a BCP 47 tag; send one such as "es" or "es-MX"'
@@ -165,7 +167,7 @@ class FieldChecks:
             )
 
     def entitlements(self, field: str, values: Iterable[str]) -> tuple[str, ...]:
-        """Check entitlements; return them sorted, each once, so that equal sets are equal."""
+        """Check entitlements; return them sorted and without duplicates."""
         distinct = sorted(set(values))
         if len(distinct) > ENTITLEMENTS_MAX:
             self.refuse(field, f"has {len(distinct)} entries; send at most {ENTITLEMENTS_MAX}")
@@ -181,7 +183,7 @@ class FieldChecks:
         return tuple(distinct)
 
     def metadata(self, field: str, values: Mapping[str, str]) -> None:
-        """Check what a caller keeps on a task."""
+        """Check a task's metadata."""
         if len(values) > TASK_METADATA_ENTRIES_MAX:
             self.refuse(
                 field, f"has {len(values)} entries; send at most {TASK_METADATA_ENTRIES_MAX}"
@@ -201,7 +203,7 @@ class FieldChecks:
             self.refuse(field, f"has {size} bytes; send at most {TASK_METADATA_BYTES_MAX}")
 
     def items(self, field: str, items: Iterable[item_pb2.Item]) -> None:
-        """Check a message's items: each whole, and together small enough."""
+        """Check a message's items: each of them, and their total size."""
         listed = list(items)
         if len(listed) > ITEMS_MAX:
             self.refuse(field, f"has {len(listed)} items; send at most {ITEMS_MAX}")
@@ -258,7 +260,7 @@ class FieldChecks:
                 self.duration(f"{at}.duration", step.duration, seconds_max=LOCK_TIMEOUT_S_MAX)
 
     def context(self, field: str, value: struct_pb2.Struct) -> None:
-        """Check what a handoff tells its target."""
+        """Check the context of a handoff."""
         size = value.ByteSize()
         if size > CONTEXT_BYTES_MAX:
             self.refuse(field, f"has {size} bytes; send at most {CONTEXT_BYTES_MAX}")
@@ -266,7 +268,7 @@ class FieldChecks:
             self.refuse(field, problem)
 
     def timestamp(self, field: str, value: timestamp_pb2.Timestamp) -> None:
-        """Check that a time is one."""
+        """Check that a time is valid."""
         in_range = _SECONDS_MIN <= value.seconds <= _SECONDS_MAX
         if not in_range or not 0 <= value.nanos <= _NANOS_MAX:
             self.refuse(field, "is not a time between the years 1 and 9999")
@@ -274,15 +276,15 @@ class FieldChecks:
     def duration(
         self, field: str, value: duration_pb2.Duration, *, seconds_max: int, positive: bool = False
     ) -> None:
-        """Check that a length of time is one, and within bounds."""
+        """Check that a duration is valid and within bounds."""
         nanos_fit = 0 <= value.nanos <= _NANOS_MAX
         if not 0 <= value.seconds <= seconds_max or not nanos_fit:
             self.refuse(field, f"is not between 0 and {seconds_max} seconds")
         elif positive and not value.seconds and not value.nanos:
-            self.refuse(field, "is 0; give a longer time, or leave it out")
+            self.refuse(field, "is 0; send a longer time, or leave it out")
 
     def heartbeat(self, field: str, value: duration_pb2.Duration) -> float:
-        """Check how long a watch may be silent; return it in seconds."""
+        """Check the heartbeat interval of a watch; return it in seconds."""
         seconds = value.seconds + value.nanos / 1e9
         if not HEARTBEAT_S_MIN <= seconds <= HEARTBEAT_S_MAX or not 0 <= value.nanos <= _NANOS_MAX:
             self.refuse(field, f"is not between {HEARTBEAT_S_MIN} and {HEARTBEAT_S_MAX} seconds")
@@ -299,19 +301,19 @@ class FieldChecks:
             self.refuse(field, f"is {value}; use 0 or more")
 
     def word(self, field: str, value: int, allowed: Iterable[int], names: str) -> None:
-        """Check an enum's value. names: the allowed ones, for people."""
+        """Check an enum's value. names: the allowed values, for the error."""
         if value not in allowed:
             self.refuse(field, f"{value} is not allowed here; use {names}")
 
 
 class JsonRequest(bytes):
-    """A request that came as proto3 JSON, and is not read before its caller is known."""
+    """A request in proto3 JSON. It is parsed after its caller is known."""
 
     __slots__ = ()
 
 
 def parse(message_type: type[M], data: bytes) -> M:
-    """Read a request. Raises MALFORMED_REQUEST, TOO_LARGE; the driver's words stay here."""
+    """Parse a request. Raises MALFORMED_REQUEST, TOO_LARGE, without the parser's message."""
     try:
         if not isinstance(data, JsonRequest):
             return message_type.FromString(data)
@@ -324,14 +326,14 @@ def parse(message_type: type[M], data: bytes) -> M:
 
 
 def _check_json(data: bytes) -> None:
-    """Raise TOO_LARGE where reading it as a message would hold up everybody else's calls.
+    """Raise TOO_LARGE for JSON that would take so long to parse that other calls wait.
 
-    Raises ValueError, RecursionError where it is no JSON, or no object.
+    Raises ValueError, RecursionError for what is not JSON, or not a JSON object.
     """
     if not data.lstrip().startswith(b"{"):
-        # Protobuf's parser takes a string's characters for names of fields that it does not know.
-        raise ValueError("no object")
-    # Each value but the first comes after one of these: mostly that is enough to know.
+        # Protobuf's parser would take the characters of a string for unknown field names.
+        raise ValueError("not an object")
+    # Each value but the first follows one of these, so their count is an upper bound.
     if sum(map(data.count, (b",", b":", b"[", b"{"))) < JSON_VALUES_MAX:
         return
     pending, values = [msgspec.json.decode(data)], 1
@@ -342,7 +344,7 @@ def _check_json(data: bytes) -> None:
         if values > JSON_VALUES_MAX:
             raise RoutingError(
                 Reason.TOO_LARGE,
-                f"the request's JSON has more than {JSON_VALUES_MAX} values; send less at a time",
+                f"the request's JSON has more than {JSON_VALUES_MAX} values; send fewer at a time",
                 metadata={"limit_values": str(JSON_VALUES_MAX)},
             )
         pending += [each for each in inner if isinstance(each, dict | list)]
@@ -353,20 +355,20 @@ def _refuse_bytes(name: str, error: Exception) -> NoReturn:
     method = name.rpartition(".")[2].removesuffix("Request")
     raise RoutingError(
         Reason.MALFORMED_REQUEST,
-        f"the request is no {name}; check that client and server use the same contract, and that "
-        "text is UTF-8",
+        f"the request is not a valid {name}; check that client and server use the same contract, "
+        "and that text is UTF-8",
         metadata={"method": method},
     ) from error
 
 
 def _quoted(value: str) -> str:
-    """Quote a caller's value, short and in one line."""
+    """Quote a caller's value, shortened and on one line."""
     shown = value[:_QUOTED_CHARS_MAX] + ("…" if len(value) > _QUOTED_CHARS_MAX else "")
     return '"' + shown.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
 
 
 def _struct_problem(value: struct_pb2.Struct) -> str:
-    """Say what in an object no engine or reader could take; "" for nothing."""
+    """Return what an engine or reader could not accept in an object; "" for nothing."""
     pending = [(key, entry, 1) for key, entry in value.fields.items()]
     while pending:
         key, entry, level = pending.pop()
@@ -375,7 +377,7 @@ def _struct_problem(value: struct_pb2.Struct) -> str:
         if "\x00" in key or "\x00" in entry.string_value:
             return "has a NUL character; leave it out"
         if not math.isfinite(entry.number_value):
-            return f"{_quoted(key)} is no finite number; JSON has none such"
+            return f"{_quoted(key)} is not a finite number; JSON has only finite numbers"
         pending += [(k, v, level + 1) for k, v in entry.struct_value.fields.items()]
         pending += [(key, v, level + 1) for v in entry.list_value.values]
     return ""

@@ -1,7 +1,6 @@
-"""The figures of routing as the contract has them.
+"""The figures of routing as GetRoutingStats returns them.
 
-Owns: which figure goes into which field. Must not know: how figures are counted or stored.
-Rule: rows come in a fixed order, so that the same figures are the same bytes.
+Rows have a fixed order, so that equal figures are equal bytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Errors as google.rpc.Status: the only place where one becomes the other.
+"""Errors as google.rpc.Status: each reason with its code and details.
 
-Owns: which code each reason has, and the details that go along. Must not know: what was asked.
-Rule: a message says what, which value, what to do; nothing internal gets out; all details together
-stay under 4 KB, because HTTP/2 header limits cut a larger trailer off with no word at all.
+Internal errors are not sent to callers. All details together stay under 4 KB, because a
+trailer over HTTP/2's header limit is dropped silently.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ METADATA_CHARS_MAX: Final = 200
 VIOLATIONS_MAX: Final = 20
 
 RETRY_AFTER_S: Final = 0.25
-"""What a caller waits when the store is away. A user waits as well: after a few tries the client
-falls back, so this is short."""
+"""How long a caller waits when the store is unavailable. It is short, since a user waits too: after
+a few tries the client falls back."""
 
 _CODES_BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -58,7 +57,7 @@ def code_of(error: RoutingError) -> grpc.StatusCode:
 
 
 def status_of(error: RoutingError) -> status_pb2.Status:
-    """Return an error as google.rpc.Status, cut to what a trailer can carry."""
+    """Return an error as google.rpc.Status, shortened to fit a trailer."""
     status = status_pb2.Status(
         code=code_of(error).value[0], message=_cut(error.message, MESSAGE_CHARS_MAX)
     )
@@ -76,7 +75,7 @@ def status_of(error: RoutingError) -> status_pb2.Status:
 
 
 def routing_error_of(error: StoreError, session_id: str) -> RoutingError:
-    """Return what a caller is told of a store's failure. The log has the rest."""
+    """Return the error that a caller gets for a store's failure. The log has the details."""
     match error:
         case StoreUnavailable() | StoreClosed():
             return RoutingError(
@@ -95,13 +94,13 @@ def routing_error_of(error: StoreError, session_id: str) -> RoutingError:
         case StoreCorrupt():
             return RoutingError(
                 Reason.STATE_CORRUPT,
-                f'what is stored of session "{session_id}" cannot be read; restore it from a '
-                "backup, or begin another session",
+                f'the stored data of session "{session_id}" cannot be read; restore it from a '
+                "backup, or start another session",
                 metadata={"session_id": session_id},
             )
         case CursorInvalid():
             return invalid_field(
-                "page_token", "was not made by this list; send the next_page_token as it came"
+                "page_token", "was not made by this list; send the token unchanged"
             )
         case TooLarge():
             return RoutingError(
@@ -118,7 +117,7 @@ def routing_error_of(error: StoreError, session_id: str) -> RoutingError:
 
 
 def _pack_violations(status: status_pb2.Status, error: RoutingError) -> None:
-    """Add every bad field, or every rule that refused, for as far as there is room."""
+    """Add as many bad fields, or rules that refused, as there is room for."""
     room = DETAILS_BYTES_MAX - status.ByteSize()
     for count in range(min(len(error.violations), VIOLATIONS_MAX), 0, -1):
         packed = any_pb2.Any()
@@ -165,7 +164,7 @@ def _pack(
 
 
 def _cut(text: str, chars_max: int) -> str:
-    """Shorten a text, and say by how much."""
+    """Shorten a text, and note by how much."""
     if len(text) <= chars_max:
         return text
     return f"{text[:chars_max]}… ({len(text) - chars_max} more characters)"

@@ -1,8 +1,7 @@
-"""One message of a stream, sent while its reader reads.
+"""Writing one message of a stream with a time limit.
 
-Owns: what becomes of a write that is not taken. Must not know: what is written, or what a reader is
-told. Rule: a write that was begun is never given up: gRPC takes no other operation on a call, not
-even its end, while one is under way.
+A write that has started is never given up: gRPC accepts no other operation on a call, not even its
+end, while a write is in progress.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from routing_service.core.errors import RoutingError
 
 
 class ReaderTooSlow(Exception):
-    """The reader has not taken a message in its time; the write of it goes on."""
+    """The reader has not taken a message in time. The write goes on."""
 
     def __init__(self, writing: asyncio.Future[None]) -> None:
-        """Keep the write. The call can be ended once it is done."""
+        """Keep the write. The call can be ended when it is done."""
         super().__init__("the stream's reader does not read")
         self.writing = writing
 
 
 class ReaderRefused(RoutingError):
-    """What a reader that was too slow is told, as soon as it can be told anything."""
+    """The error for a reader that was too slow, to be sent after the pending write."""
 
     def __init__(self, error: RoutingError, slow: ReaderTooSlow) -> None:
-        """Say what an error says, after a write."""
+        """Copy an error, and remember the write that it has to wait for."""
         super().__init__(
             error.reason,
             error.message,
@@ -37,13 +36,13 @@ class ReaderRefused(RoutingError):
         )
         self._writing = slow.writing
 
-    async def can_be_told(self) -> None:
-        """Wait until the reader has taken what was written for it, or has gone.
+    async def wait_for_write(self) -> None:
+        """Wait until the reader has taken the message, or has disconnected.
 
-        As long as that takes: this costs the message, and ends with the call, at the latest when
-        its connection is renewed.
+        There is no time limit. The wait costs the memory of the message, and ends at the latest
+        when the connection is renewed.
         """
-        with suppress(Exception):  # gRPC has its own, unnamed, for a peer that is gone.
+        with suppress(Exception):  # gRPC raises an error of its own, unnamed, for a lost peer.
             await self._writing
 
 
@@ -53,7 +52,7 @@ async def write_in_time(write: Coroutine[Any, Any, None], seconds: float) -> Non
     try:
         done, _ = await asyncio.wait({writing}, timeout=seconds)
     except asyncio.CancelledError:
-        writing.cancel()  # The call is gone.
+        writing.cancel()  # The call has ended.
         raise
     if not done:
         raise ReaderTooSlow(writing)

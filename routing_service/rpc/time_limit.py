@@ -1,8 +1,7 @@
 """One time limit for many calls.
 
-Owns: what becomes of a call that takes longer. Must not know: what is called.
-Rule: as asyncio.timeout, but with one timer for all of them: each has the same time, so the call
-that began first is due first. A timer of its own costs a message of a stream a tenth of its steps.
+Works like asyncio.timeout, but with one timer for all calls: each has the same time, so the call
+that started first is due first. A timer per call costs a tenth of the steps of a stream's message.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ class TimeLimit:
     """Gives each call the same time. For one event loop."""
 
     def __init__(self, seconds: float) -> None:
-        """Let nothing take longer than so many seconds."""
+        """Limit each call to so many seconds."""
         self.seconds = seconds
         self._began_s: dict[asyncio.Task[Any], float] = {}
-        """What is under way, in the order in which it began."""
+        """When each running call started, in this order."""
         self._overdue: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self, call: Awaitable[T]) -> T:
-        """Await a call, once at a time in a task. Raises TimeoutError where it took too long."""
+        """Await a call, one at a time per task. Raises TimeoutError if it takes too long."""
         task = asyncio.current_task()
         assert task is not None
         cancelling = task.cancelling()
@@ -37,7 +36,7 @@ class TimeLimit:
         try:
             return await call
         except asyncio.CancelledError:
-            # Whoever cancelled the task for another reason besides gets to hear of it.
+            # If the task was also cancelled for another reason, that cancellation goes on.
             if task in self._overdue and task.cancelling() - 1 <= cancelling:
                 raise TimeoutError from None
             raise
@@ -49,7 +48,7 @@ class TimeLimit:
                 del self._began_s[task]
 
     def _end_overdue(self) -> None:
-        """Cancel what has had its time, and look again when the next one has."""
+        """Cancel the calls whose time is up, and set the timer for the next one."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         self._timer = None

@@ -40,6 +40,7 @@ from routing_service.topics.detection import TopicJudge
 from routing_service.topics.detector_plugin import DetectorUnavailable, load_named
 from routing_service.topics.model import load_topic_model
 from routing_service.topics.topic_detector import TopicModel
+from routing_service.web.wait_limits import WaitLimits
 
 if TYPE_CHECKING:
     from routing_service.web.web_listener import WebListener
@@ -123,6 +124,7 @@ async def start_web(
     routing: grpc.GenericRpcHandler,
     health: HealthService,
     tls: TlsFiles | None,
+    waits: WaitLimits,
 ) -> WebListener | None:
     """Start the web listener if its address is set. Raises SettingsInvalid, ListenFailed."""
     address = settings.web_address
@@ -150,6 +152,7 @@ async def start_web(
         calls_max=settings.pending_requests_max,
         connections_max=settings.connections_max,
         receive_bytes_max=RECEIVE_BYTES_MAX,
+        waits=waits,
     )
 
 

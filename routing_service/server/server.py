@@ -26,6 +26,7 @@ from routing_service.rpc.health import HealthService, StoreProbe
 from routing_service.rpc.method_handlers import service_handlers
 from routing_service.rpc.open_streams import OpenStreams
 from routing_service.rpc.routing_servicer import RoutingServicer
+from routing_service.server.bounds import DEFAULT_BOUNDS, Bounds
 from routing_service.server.listeners import Listeners
 from routing_service.server.parts import (
     BugsOnly,
@@ -76,6 +77,7 @@ class _Parts:
     """What a server consists of, apart from its listeners."""
 
     settings: Settings
+    bounds: Bounds
     clock_us: Callable[[], int]
     source: RegistrySource
     store: Store
@@ -99,6 +101,7 @@ class _Parts:
         topics: TopicJudge,
         clock_us: Callable[[], int],
         signing_in: MadeSignIn,
+        bounds: Bounds,
     ) -> _Parts:
         """Make the parts and connect them. Raises SettingsInvalid for unreadable TLS files."""
         feed = EventFeed(store)
@@ -115,6 +118,7 @@ class _Parts:
         )
         return cls(
             settings=settings,
+            bounds=bounds,
             clock_us=clock_us,
             source=source,
             store=store,
@@ -125,7 +129,7 @@ class _Parts:
             handler=handler,
             switch=switch,
             sweeper=ExpirySweeper(store, handler.expire, clock_us),
-            health=HealthService(),
+            health=HealthService(bounds.health_watches_max),
             draining=asyncio.Event(),
             signing_in=signing_in,
             tls=open_tls_files(settings),
@@ -173,6 +177,7 @@ class RoutingServer:
         store_opener: OpenStore = open_store,
         make_probe: MakeProbe = StoreProbe,
         load_model: Callable[[], TopicModel] = shipped_model,
+        bounds: Bounds = DEFAULT_BOUNDS,
     ) -> RoutingServer:
         """Start serving: registry, store, handler, address, in this order.
 
@@ -180,7 +185,8 @@ class RoutingServer:
         log lines of the metrics page; None = none. tracing: traces calls; the observer is called
         through it; None = no traces. clock_us: the time of decisions, microseconds since 1970.
         make_probe: takes the store's probe and what reports readiness. load_model: loads topic
-        detection when a registry wants it, unless a setting names a detector.
+        detection when a registry wants it, unless a setting names a detector. bounds: those that no
+        setting changes.
         Raises SettingsInvalid, RegistryFileError, StoreError, ListenFailed; nothing stays open.
         """
         signing_in = make_sign_in(settings)
@@ -199,6 +205,7 @@ class RoutingServer:
                 topics=topics,
                 clock_us=clock_us,
                 signing_in=signing_in,
+                bounds=bounds,
             )
             # A store that opens but cannot be written fails here, not at a caller's first call.
             await store.probe_write()
@@ -292,6 +299,8 @@ async def _listen(
             switch=parts.switch,
             stats=parts.stats,
             clock_us=parts.clock_us,
+            audit_read_max=parts.bounds.audit_read_max,
+            audit_scanned_max=parts.bounds.audit_scanned_max,
         ),
         observer or BugsOnly(),
         sign_in=parts.signing_in.sign_in,
@@ -301,6 +310,7 @@ async def _listen(
         draining=parts.draining,
         streams=streams,
         tracer=tracing,
+        write_s_max=parts.bounds.write_s_max,
     )
     listeners = Listeners(settings, parts.tls)
     opened.push_async_callback(listeners.stop)
@@ -326,7 +336,9 @@ async def _listen(
         listener = await MetricsListener.start(metrics, figures, CONTENT_TYPE)
         opened.push_async_callback(listener.close)
         metrics = listener.address
-    web = await start_web(settings, routing_handler, parts.health, parts.tls)
+    web = await start_web(
+        settings, routing_handler, parts.health, parts.tls, parts.bounds.web_waits
+    )
     if web is not None:
         opened.push_async_callback(web.stop, 0)
     return _Listening(listeners, main, admin, metrics, web)

@@ -1,9 +1,8 @@
-"""Who may knock at the web listener at all, before a call is read.
+"""What the web listener checks before a call is read: its origin, headers and time.
 
-Owns: origins, CORS, and what HTTP alone can refuse. Must not know: calls. Rule: a request that says
-which page it comes from is answered only if that page is named in the settings. Withholding the
-headers of CORS is not enough: the browser would keep the answer from the page, and the call would
-have been carried out.
+A request that names the page it comes from is answered only if the settings name that page's
+origin. Omitting the CORS headers would not be enough: the browser would hide the answer from the
+page, but the call would have been carried out.
 """
 
 from __future__ import annotations
@@ -16,14 +15,11 @@ import structlog
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from routing_service.web.refused_call_log import PATH_CHARS_MAX, telling
-
-BODY_S_MAX: Final = 30.0
-"""How long a request's body may take to come: a message is a quarter of a megabyte at most, and one
-that is never finished would hold its connection for ever."""
+from routing_service.web.refused_call_log import PATH_CHARS_MAX, logging_refusals
+from routing_service.web.wait_limits import DEFAULT_WAITS
 
 PREFLIGHT_S_MAX: Final = 7_200
-"""How long browsers may remember what they were allowed; none remembers it for longer."""
+"""How long browsers may cache the answer to a preflight. No browser caches it for longer."""
 
 REQUEST_HEADERS: Final = (
     "authorization",
@@ -50,12 +46,22 @@ _NATIVE_GRPC: Final = (b"application/grpc", b"application/grpc+", b"application/
 _log = structlog.get_logger(__name__)
 
 
-class Doorman:
-    """Lets requests in, or says why not. An ASGI application in front of another."""
+class OriginCheck:
+    """Passes requests on to an ASGI application, or refuses them with a message."""
 
-    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
-        """Stand before an application. origins: of the pages that may call it."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        origins: frozenset[str],
+        *,
+        body_s_max: float = DEFAULT_WAITS.body_s_max,
+    ) -> None:
+        """Check requests to an application.
+
+        origins: of the pages that may call it. body_s_max: how long a body may take to arrive.
+        """
         self._origins = origins
+        self._body_s_max = body_s_max
         self._app = CORSMiddleware(
             app,
             allow_origins=sorted(origins),
@@ -68,7 +74,7 @@ class Doorman:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         if scope["type"] != "http":
-            return  # The server speaks HTTP alone.
+            return  # No websockets, no lifespan.
         headers = scope["headers"]
         for name, value in headers:
             if name == b"origin" and value.decode("latin-1") not in self._origins:
@@ -81,15 +87,15 @@ class Doorman:
                     f'pages of "{origin}" may not call this service; add the origin to web_origins',
                 )
                 return
-        send = telling(scope, send)
+        send = logging_refusals(scope, send)
         for name, value in headers:
             if not _is_utf8(value):
                 await _refuse(
                     send,
                     400,
                     "invalid_argument",
-                    f"the header {name.decode('latin-1')[:100]} is not UTF-8; encode it so, or "
-                    "leave it out",
+                    f"the header {name.decode('latin-1')[:100]} is not UTF-8; encode it as "
+                    "UTF-8, or leave it out",
                 )
                 return
         content_type = dict(headers).get(b"content-type", b"")
@@ -99,20 +105,20 @@ class Doorman:
                 415,
                 "unimplemented",
                 "this is the web listener, for Connect, gRPC-Web and JSON; gRPC is on the address "
-                "of the setting listen",
+                "in the setting listen",
             )
             return
-        request = _Request(receive, send)
+        request = _Request(receive, send, self._body_s_max)
         await self._app(scope, request.receive, request.send)
 
 
 class _Request:
-    """A request whose body has to come in time; else its caller is taken for gone."""
+    """A request whose body must arrive in time. Otherwise its client counts as disconnected."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, body_s_max: float) -> None:
         self._receive = receive
         self._send = send
-        self._until_s = asyncio.get_running_loop().time() + BODY_S_MAX
+        self._until_s = asyncio.get_running_loop().time() + body_s_max
         self._is_whole = False
         self._is_late = False
 
@@ -132,13 +138,13 @@ class _Request:
     async def send(self, message: Message) -> None:
         """See ASGI."""
         if self._is_late and message["type"] == "http.response.start":
-            # Otherwise the connection waits for the rest of the body.
+            # Without this the connection would wait for the rest of the body.
             message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
         await self._send(message)
 
 
 def _is_utf8(value: bytes) -> bool:
-    """Tell whether bytes are text, as gRPC's libraries take it for granted of headers."""
+    """Say whether a header is UTF-8, which gRPC's libraries assume."""
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -147,7 +153,7 @@ def _is_utf8(value: bytes) -> bool:
 
 
 async def _refuse(send: Send, status: int, code: str, message: str) -> None:
-    """Answer with an error in Connect's form, which its clients read; others see the status."""
+    """Answer with an error in Connect's form. Other clients see the HTTP status."""
     body = json.dumps({"code": code, "message": message}).encode()
     headers = [(b"content-type", b"application/json"), (b"vary", b"Origin")]
     await send({"type": "http.response.start", "status": status, "headers": headers})

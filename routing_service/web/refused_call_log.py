@@ -1,7 +1,7 @@
-"""Calls that were refused before a handler heard of them, and so have no line of a handler's.
+"""The log line of a call that is refused before a handler sees it.
 
-Owns: the line of such a call. Must not know: why it was refused, but for the reason that it is
-given. Rule: one line for each, under the name that the audit of refused calls has.
+A handler logs its own calls. This writes one line for every other refused call, under the name that
+the audit of refused calls uses.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ import structlog
 from starlette.types import Message, Scope, Send
 
 CALL_REFUSED: Final = "call_refused"
-"""As in the telemetry, which is no business of a listener."""
+"""The same event name as in telemetry, which this package does not import."""
 
 PATH_CHARS_MAX: Final = 200
-"""What a line quotes of a path, which is whatever a stranger sent."""
+"""What a line quotes of a path. A path comes from an unknown client and can be long."""
 
 ERRORS_FROM: Final = 400
 
 _log = structlog.get_logger(__name__)
 
 
-class _Call(msgspec.Struct):
-    is_heard: bool = False
+class _WebCall(msgspec.Struct):
+    is_handled: bool = False
     reason: str = ""
 
 
-_call: ContextVar[_Call | None] = ContextVar("web_call", default=None)
+_call: ContextVar[_WebCall | None] = ContextVar("web_call", default=None)
 
 
-def was_heard() -> None:
-    """Note that a handler takes the call of this context, and tells of it itself."""
+def note_handled() -> None:
+    """Note that a handler takes this context's call and will log it."""
     if (call := _call.get()) is not None:
-        call.is_heard = True
+        call.is_handled = True
 
 
-def because(reason: str) -> None:
-    """Note why the call of this context is refused: an ErrorReason."""
+def note_reason(reason: str) -> None:
+    """Note why this context's call is refused. reason: an ErrorReason."""
     if (call := _call.get()) is not None:
         call.reason = reason
 
 
-def telling(scope: Scope, send: Send) -> Send:
-    """Return a send that writes a line where a request is refused and no handler heard of it."""
-    call = _Call()
+def logging_refusals(scope: Scope, send: Send) -> Send:
+    """Return a send that logs a request which is refused before a handler takes it."""
+    call = _WebCall()
     _call.set(call)
 
-    async def told(message: Message) -> None:
-        if message["type"] == "http.response.start" and not call.is_heard:
+    async def send_and_log(message: Message) -> None:
+        if message["type"] == "http.response.start" and not call.is_handled:
             status = message["status"]
-            # gRPC-Web and streams have their errors behind a 200; every POST is a call.
+            # gRPC-Web and streams send their errors after a 200. Every POST is a call.
             if status >= ERRORS_FROM or scope["method"] == "POST":
                 host, port = scope.get("client") or ("", 0)
                 _log.warning(
@@ -64,4 +64,4 @@ def telling(scope: Scope, send: Send) -> Send:
                 )
         await send(message)
 
-    return told
+    return send_and_log

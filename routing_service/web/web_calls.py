@@ -1,8 +1,7 @@
-"""Calls that came over HTTP, for the handlers that gRPC has.
+"""Calls over HTTP, passed to the handlers that gRPC uses.
 
-Owns: what of a gRPC call a handler looks at, answered from an HTTP request, and how its answer and
-its errors go back. Must not know: what a call means, origins, sockets. Rule: a request reaches the
-handler as its bytes, unread, JSON too: nothing is parsed for whoever is not let in.
+WebContext stands in for gRPC's context. A request reaches its handler as unparsed bytes, JSON too:
+nothing is parsed before the caller is signed in.
 """
 
 from __future__ import annotations
@@ -52,21 +51,21 @@ AnyEndpoint = Any
 """One of the four kinds of Endpoint, which the library does not name."""
 
 
-class Reply(msgspec.Struct, frozen=True):
-    """An answer as bytes, and of which message they are."""
+class SerialisedAnswer(msgspec.Struct, frozen=True):
+    """An answer as bytes, and its message class."""
 
     body: bytes
     message_class: type[Message]
 
 
-class RawBinary(Codec[Reply, bytes]):
-    """Protobuf: bytes are passed on as they are."""
+class RawBinary(Codec[SerialisedAnswer, bytes]):
+    """Protobuf: bytes are passed on unchanged."""
 
     def name(self) -> str:
         """See Codec.name."""
         return "proto"
 
-    def encode(self, message: Reply) -> bytes:
+    def encode(self, message: SerialisedAnswer) -> bytes:
         """See Codec.encode."""
         return message.body
 
@@ -75,14 +74,14 @@ class RawBinary(Codec[Reply, bytes]):
         return bytes(data)
 
 
-class RawJson(Codec[Reply, bytes]):
-    """Proto3 JSON. A request is read by its handler, once it knows who calls."""
+class RawJson(Codec[SerialisedAnswer, bytes]):
+    """Proto3 JSON. A request is parsed by its handler, after sign-in."""
 
     def name(self) -> str:
         """See Codec.name."""
         return "json"
 
-    def encode(self, message: Reply) -> bytes:
+    def encode(self, message: SerialisedAnswer) -> bytes:
         """See Codec.encode."""
         answer = message.message_class.FromString(message.body)
         return json_format.MessageToJson(answer, indent=None, ensure_ascii=False).encode()
@@ -93,7 +92,7 @@ class RawJson(Codec[Reply, bytes]):
 
 
 class AnswersGzip(GzipCompression):
-    """gzip for answers alone: 300 bytes of a stranger's request can be a quarter of a megabyte."""
+    """gzip for answers only: 300 compressed bytes of a request could expand to 256 KiB."""
 
     def decompress(
         self,
@@ -102,45 +101,46 @@ class AnswersGzip(GzipCompression):
     ) -> bytes:
         """See Compression.decompress. Always raises."""
         raise ConnectError(
-            Code.UNIMPLEMENTED, "compressed requests are not read here; send it without compression"
+            Code.UNIMPLEMENTED,
+            "compressed requests are not accepted; send the request without compression",
         )
 
 
 class WebContext:
-    """What a handler asks of the call that it answers: as grpc.aio.ServicerContext has it."""
+    """The part of grpc.aio.ServicerContext that handlers use."""
 
     def __init__(self, request: RequestContext[Any, Any]) -> None:
         self._request = request
         self._room = asyncio.Semaphore(1)
         self.messages: asyncio.Queue[bytes | None] = asyncio.Queue()
-        """What was written; None: there is no more."""
+        """The written messages; None marks the end."""
 
     def invocation_metadata(self) -> Sequence[tuple[str, str]]:
         """Return the request's headers, names in lower case."""
         return [(key.lower(), value) for key, value in self._request.request_headers.allitems()]
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
-        """Return nothing: no certificate of a browser's is asked for."""
+        """Return nothing: browsers are not asked for a certificate."""
         return {}
 
     def peer(self) -> str:
-        """Return where the call came from, in gRPC's form."""
+        """Return the client's address in gRPC's form."""
         address = self._request.client_address or "unknown:0"
         host, _, port = address.rpartition(":")
         return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{address}"
 
     def time_remaining(self) -> float | None:
-        """Return seconds until the caller's deadline; None: it gave none."""
+        """Return seconds until the caller's deadline; None without one."""
         remaining_ms = self._request.timeout_ms
         return None if remaining_ms is None else remaining_ms / 1e3
 
     def set_trailing_metadata(self, metadata: Sequence[tuple[str, str]]) -> None:
-        """Send metadata behind the answer."""
+        """Send metadata after the answer."""
         for key, value in metadata:
             self._request.response_trailers[key] = value
 
     async def write(self, body: bytes) -> None:
-        """Send one message of a stream, as soon as the one before was taken."""
+        """Send one message of a stream once the one before it was taken."""
         await self._room.acquire()
         self.messages.put_nowait(body)
 
@@ -173,9 +173,10 @@ class WebService(ConnectASGIApplication[None]):
         calls_max: int,
         receive_bytes_max: int,
     ) -> None:
-        """Serve what handlers has of a service.
+        """Serve a service's RPCs by the handlers.
 
-        calls_max: unary calls at a time; more are refused unread. receive_bytes_max: of a request.
+        calls_max: unary calls at a time; others are refused unread. receive_bytes_max: per
+        request.
         """
         self._described = described
         self._admission = _Admission(calls_max)
@@ -194,7 +195,7 @@ class WebService(ConnectASGIApplication[None]):
 
     @property
     def path(self) -> str:
-        """The path below which the service's calls are."""
+        """The path prefix of the service's calls."""
         return f"/{self._described.full_name}"
 
     def _endpoint(
@@ -218,10 +219,10 @@ class WebService(ConnectASGIApplication[None]):
 
 
 class _Admission(MetadataInterceptor[None]):
-    """Bounds unary calls. Full, it refuses a call before its body is read.
+    """Bounds unary calls. At the limit it refuses a call before its body is read.
 
-    A call is counted once its body has come: else a few strangers who send half a body each would
-    hold every place.
+    A call counts once its body has arrived. Otherwise a few clients that each send half a body
+    could use up the limit.
     """
 
     def __init__(self, calls_max: int) -> None:
@@ -235,7 +236,7 @@ class _Admission(MetadataInterceptor[None]):
 
     @contextmanager
     def place(self, name: str) -> Iterator[None]:
-        """Count a call for as long as it is answered. Raises OVERLOADED."""
+        """Count a call while it is answered. Raises OVERLOADED."""
         self._check(name)
         self._calls += 1
         try:
@@ -250,36 +251,36 @@ class _Admission(MetadataInterceptor[None]):
 
 def _answered(
     name: str, handler: UnaryHandler, answer_class: type[Message], admission: _Admission
-) -> Callable[[bytes, RequestContext[Any, Any]], Awaitable[Reply]]:
-    """Return a function that gives what a handler answers."""
+) -> Callable[[bytes, RequestContext[Any, Any]], Awaitable[SerialisedAnswer]]:
+    """Return a function that returns a handler's answer."""
 
-    async def answer(request: bytes, context: RequestContext[Any, Any]) -> Reply:
+    async def answer(request: bytes, context: RequestContext[Any, Any]) -> SerialisedAnswer:
         with admission.place(name):
-            refused_call_log.was_heard()
-            return Reply(await handler(request, WebContext(context)), answer_class)
+            refused_call_log.note_handled()
+            return SerialisedAnswer(await handler(request, WebContext(context)), answer_class)
 
     return answer
 
 
 def _streamed(
     handler: StreamHandler, answer_class: type[Message]
-) -> Callable[[bytes, RequestContext[Any, Any]], AsyncGenerator[Reply]]:
-    """Return a function that gives what a handler writes, as it writes it."""
+) -> Callable[[bytes, RequestContext[Any, Any]], AsyncGenerator[SerialisedAnswer]]:
+    """Return a function that yields what a handler writes, as it writes it."""
 
     async def answers(
         request: bytes, request_context: RequestContext[Any, Any]
-    ) -> AsyncGenerator[Reply]:
-        refused_call_log.was_heard()
+    ) -> AsyncGenerator[SerialisedAnswer]:
+        refused_call_log.note_handled()
         context = WebContext(request_context)
         running = asyncio.ensure_future(handler(request, context))
         running.add_done_callback(lambda _: context.messages.put_nowait(None))
         try:
             while (body := await context.messages.get()) is not None:
-                yield Reply(body, answer_class)
+                yield SerialisedAnswer(body, answer_class)
                 context.taken()
             await running
         finally:
-            # The caller is gone, or the handler has ended: either way nobody reads any more.
+            # The caller has disconnected, or the handler has ended: there is no more reader.
             if not running.done():
                 running.cancel()
                 with suppress(asyncio.CancelledError, ConnectError):
@@ -291,7 +292,7 @@ def _streamed(
 def _needs_grpc(
     name: str,
 ) -> Callable[[AsyncIterator[Any], RequestContext[Any, Any]], AsyncIterator[Any]]:
-    """Return a function that refuses a call which needs streams both ways."""
+    """Return a function that refuses a call that streams both ways."""
 
     def refuse(
         _requests: AsyncIterator[Any], _context: RequestContext[Any, Any]
@@ -299,8 +300,8 @@ def _needs_grpc(
         raise _refusal(
             RoutingError(
                 Reason.NOT_IMPLEMENTED,
-                f"{name} needs gRPC, as HTTP/1.1 carries no streams both ways; call the gRPC "
-                "listener, or send each message by Route",
+                f"{name} needs gRPC, as HTTP/1.1 cannot stream both ways; call the gRPC "
+                "listener, or send each message with Route",
                 metadata={"method": name},
             )
         )
@@ -314,7 +315,7 @@ def _info(method: MethodDescriptor, stream_type: StreamType) -> MethodInfo[Any, 
         service_name=method.containing_service.full_name,
         input=GetMessageClass(method.input_type),
         output=GetMessageClass(method.output_type),
-        # Not even reads are answered to GET, whose address would carry a user's words into logs.
+        # GET is not offered even for reads: its URL would carry user text into access logs.
         idempotency_level=IdempotencyLevel.UNKNOWN,
         stream_type=stream_type,
     )
@@ -330,7 +331,7 @@ def _overloaded(name: str) -> RoutingError:
 
 
 def _refusal(error: RoutingError) -> ConnectError:
-    refused_call_log.because(error.reason.value)
+    refused_call_log.note_reason(error.reason.value)
     return _connect_error(code_of(error), status_of(error).message, status_of(error))
 
 

@@ -1,7 +1,6 @@
-"""The web listener: an HTTP server in the event loop of the gRPC one.
+"""The web listener: an HTTP server in the event loop of the gRPC server.
 
-Owns: its socket, its start and its end. Must not know: what is served, where settings come from.
-Rule: it ends as the gRPC server does: what was accepted is finished, as long as there is time.
+It stops as the gRPC server does: accepted calls finish within the grace time.
 """
 
 from __future__ import annotations
@@ -25,26 +24,19 @@ from starlette.routing import Mount, Route
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from routing_service.settings.listen_address import ListenAddress, ListenFailed, check_is_free
-from routing_service.web.origin_check import Doorman
-from routing_service.web.refused_call_log import was_heard
+from routing_service.web.origin_check import OriginCheck
+from routing_service.web.refused_call_log import note_handled
+from routing_service.web.wait_limits import DEFAULT_WAITS, WaitLimits
 from routing_service.web.web_calls import WebService
 
 BACKLOG: Final = 512
-"""Connections that wait to be accepted, as gRPC's server has."""
+"""Connections that wait to be accepted: the same number as for the gRPC server."""
 
 HEADER_BYTES_MAX: Final = 16 * 1024
-"""All headers of a request, as on the gRPC listener."""
-
-HEADERS_S_MAX: Final = 10.0
-"""How long a request's headers may take to come whole: from the connection, or from the first byte
-behind the request before it. Whoever says nothing would hold one of connections_max for ever."""
-
-UNREAD_S_MAX: Final = 30.0
-"""How long an answer may lie without its reader taking a byte of it, as on the gRPC listener.
-Whoever asks and never reads would hold one of connections_max for ever."""
+"""For all headers of a request: the same as on the gRPC listener."""
 
 IDLE_S_MAX: Final = 75
-"""How long a connection without a call is kept: longer than the minute that proxies keep theirs."""
+"""How long an idle connection is kept: longer than the minute for which proxies keep theirs."""
 
 _START_POLL_S: Final = 0.005
 
@@ -57,7 +49,7 @@ class WebListener:
     def __init__(
         self, address: ListenAddress, server: _Server, sock: socket.socket, *, scheme: str
     ) -> None:
-        """Take over what is running."""
+        """Run the server on the socket."""
         self._scheme = scheme
         self._address = address
         self._server = server
@@ -77,12 +69,13 @@ class WebListener:
         calls_max: int,
         connections_max: int,
         receive_bytes_max: int,
+        waits: WaitLimits = DEFAULT_WAITS,
     ) -> WebListener:
         """Serve a service's handlers over HTTP.
 
-        tls: None = in the clear. origins: of pages that may call. is_ready: for GET /readyz.
+        tls: None = plain HTTP. origins: of pages that may call. is_ready: for GET /readyz.
         calls_max: unary calls at a time. connections_max: more are answered 503.
-        receive_bytes_max: of one request.
+        receive_bytes_max: of one request. waits: for clients.
         Raises ListenFailed.
         """
         calls = WebService(
@@ -90,7 +83,7 @@ class WebListener:
         )
 
         async def readyz(_request: Request) -> Response:
-            was_heard()  # No call: what waits to be ready asks every second.
+            note_handled()  # Not a call: orchestrators ask every second until it is ready.
             return _READY if is_ready() else _NOT_READY
 
         app = Starlette(
@@ -101,8 +94,8 @@ class WebListener:
             ],
         )
         sock = _bind(address)
-        config = uvicorn.Config(
-            Doorman(app, origins),
+        config = _Config(
+            OriginCheck(app, origins, body_s_max=waits.body_s_max),
             http=_Connection,
             ws="none",
             lifespan="off",
@@ -114,12 +107,13 @@ class WebListener:
             timeout_keep_alive=IDLE_S_MAX,
             h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         )
+        config.waits = waits
         config.load()
         config.ssl = tls
         if not address.unix_path:
             address = address.with_port(sock.getsockname()[1])
         listener = cls(address, _Server(config), sock, scheme="http" if tls is None else "https")
-        while not listener._server.started and not listener._running.done():  # noqa: ASYNC110 - it tells by a field
+        while not listener._server.started and not listener._running.done():  # noqa: ASYNC110 - uvicorn sets a field
             await asyncio.sleep(_START_POLL_S)
         if listener._running.done():
             await listener._running
@@ -127,17 +121,17 @@ class WebListener:
 
     @property
     def url(self) -> str:
-        """Where it listens, as a browser has it; unix:PATH for a socket."""
+        """The address as a browser writes it; unix:PATH for a socket."""
         return (
             str(self._address) if self._address.unix_path else f"{self._scheme}://{self._address}"
         )
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more, and let calls finish; what takes longer than grace_s is cancelled."""
+        """Accept no more calls and let the others finish; after grace_s they are cancelled."""
         self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
         self._server.should_exit = True
         try:
-            # Beyond the grace there is only the time that cancelled calls need.
+            # The 5 s are for cancelled calls to end.
             async with asyncio.timeout(grace_s + 5):
                 await asyncio.shield(self._running)
         except TimeoutError:
@@ -146,6 +140,12 @@ class WebListener:
         self._socket.close()
         if self._address.unix_path:
             _unlink(self._address.unix_path)
+
+
+class _Config(uvicorn.Config):
+    """uvicorn's settings, with the waits of a connection."""
+
+    waits: WaitLimits = DEFAULT_WAITS
 
 
 class _Server(uvicorn.Server):
@@ -157,9 +157,9 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """A connection on which a request has to come in time, and an answer be read.
+    """A connection on which a request must arrive in time, and its answer be read in time.
 
-    uvicorn's own waits for both for ever.
+    uvicorn itself waits without a limit for both.
     """
 
     _overdue: asyncio.TimerHandle | None = None
@@ -167,14 +167,14 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # Told of the first bytes that the kernel does not take, also of those that are left when
-        # the connection is to be closed: that waits for its reader as well. (Not 0: over TLS
-        # asyncio takes an empty buffer for a full one then.)
+        # pause_writing is called as soon as the kernel refuses a byte, also while the connection is
+        # closing, which waits for its reader too. Not 0: over TLS asyncio would then take an empty
+        # buffer for a full one.
         transport.set_write_buffer_limits(high=1, low=0)
         self._wait_for_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_no_more()
+        self._stop_waiting()
         self._was_read()
         super().connection_lost(exc)
 
@@ -188,14 +188,14 @@ class _Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # This has ended uvicorn's wait for the next request, whether or not one has come.
+        # uvicorn has stopped its own wait for the next request, even if none is complete.
         if not self._is_answering:
             self._wait_for_headers()
 
     def handle_events(self) -> None:
         super().handle_events()
         if self._is_answering:
-            self._wait_no_more()
+            self._stop_waiting()
 
     @property
     def _is_answering(self) -> bool:
@@ -204,16 +204,18 @@ class _Connection(H11Protocol):
 
     def _wait_for_headers(self) -> None:
         if self._overdue is None:
-            # Aborted, as whoever is silent may not read either, and closing waits for that.
-            self._overdue = self.loop.call_later(HEADERS_S_MAX, self.transport.abort)
+            # abort, not close: close waits until the client has read everything.
+            seconds = cast("_Config", self.config).waits.headers_s_max
+            self._overdue = self.loop.call_later(seconds, self.transport.abort)
 
     def _wait_for_reader(self, unread_bytes: int) -> None:
-        self._unread = self.loop.call_later(UNREAD_S_MAX, self._look_at_reader, unread_bytes)
+        seconds = cast("_Config", self.config).waits.unread_s_max
+        self._unread = self.loop.call_later(seconds, self._check_reader, unread_bytes)
 
-    def _look_at_reader(self, unread_bytes: int) -> None:
+    def _check_reader(self, unread_bytes: int) -> None:
         rest_bytes = self.transport.get_write_buffer_size()
         if rest_bytes < unread_bytes:
-            self._wait_for_reader(rest_bytes)  # Slow, and reading.
+            self._wait_for_reader(rest_bytes)  # Slow, but reading.
             return
         host, port = self.client or ("", 0)
         _log.warning("web_reader_too_slow", unread_bytes=rest_bytes, peer=f"{host}:{port}")
@@ -224,7 +226,7 @@ class _Connection(H11Protocol):
             self._unread.cancel()
             self._unread = None
 
-    def _wait_no_more(self) -> None:
+    def _stop_waiting(self) -> None:
         if self._overdue is not None:
             self._overdue.cancel()
             self._overdue = None
@@ -235,7 +237,7 @@ _NOT_READY: Final = PlainTextResponse("not ready\n", status_code=503)
 
 
 def _bind(address: ListenAddress) -> socket.socket:
-    """Return a socket that listens. Raises ListenFailed."""
+    """Return a listening socket. Raises ListenFailed."""
     check_is_free(address)
     try:
         if address.unix_path:
@@ -252,7 +254,7 @@ def _bind(address: ListenAddress) -> socket.socket:
         raise ListenFailed(
             f"cannot listen on {address}: {error.strerror or error}; choose another address"
         ) from error
-    sock.setblocking(False)  # noqa: FBT003 - the socket module's own form
+    sock.setblocking(False)  # noqa: FBT003 - the socket module's signature
     return sock
 
 

@@ -33,6 +33,7 @@ from agent_routing.v1 import (
 from routing_service.core import events as ev
 from routing_service.examples import EXAMPLES
 from routing_service.ids import new_uuid7
+from routing_service.server.bounds import DEFAULT_BOUNDS, Bounds
 from routing_service.server.parts import Counts
 from routing_service.server.server import RoutingServer
 from routing_service.settings.settings import Settings
@@ -440,6 +441,7 @@ async def serving(
     model: TopicModel | None = None,
     counts: Counts | None = None,
     tracing: Tracing | None = None,
+    bounds: Bounds = DEFAULT_BOUNDS,
     **settings: Any,
 ) -> AsyncIterator[LiveService]:
     """Run a server until the block ends.
@@ -447,7 +449,7 @@ async def serving(
     registry: an example's name, or a registry file's text. store: "" = SQLite in the folder, the
     same file each time. shared: an open store, which stays open. model: detects topics; None = the
     one that comes with the service. counts: what the metrics page shows of calls. tracing: of
-    calls.
+    calls. bounds: those that no setting changes.
     """
     if registry in EXAMPLES:
         path = EXAMPLES[registry].registry_path
@@ -477,6 +479,7 @@ async def serving(
         clock_us=clock,
         store_opener=opener,
         load_model=(lambda: model) if model else load_topic_model,
+        bounds=bounds,
     )
     try:
         async with grpc.aio.insecure_channel(server.address) as channel:

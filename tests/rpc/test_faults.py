@@ -19,7 +19,7 @@ from agent_routing.v1 import (
     admin_service_pb2_grpc,
     routing_service_pb2,
 )
-from routing_service.rpc import method_handlers
+from routing_service.server.bounds import DEFAULT_BOUNDS, Bounds
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.open_store import open_store
 from routing_service.storage.sqlite.store import open_sqlite_store
@@ -78,9 +78,10 @@ async def store():
 
 
 @pytest.fixture
-async def desk(tmp_path, store):
-    """Run a help desk over that store."""
-    async with serving(tmp_path, DESK, shared=store) as running:
+async def desk(tmp_path, store, request):
+    """Run a help desk over that store. A test may set bounds as its indirect parameter."""
+    bounds = getattr(request, "param", DEFAULT_BOUNDS)
+    async with serving(tmp_path, DESK, shared=store, bounds=bounds) as running:
         yield running
         running.observer.failures.clear()  # They are what this is about.
 
@@ -353,9 +354,9 @@ async def test_call_that_is_cancelled_anywhere_happens_whole_or_not_at_all(tmp_p
 # --- a client that does not read ---
 
 
-async def test_watcher_who_reads_nothing_is_let_go_and_told_when_it_reads(desk, monkeypatch):
+@pytest.mark.parametrize("desk", [Bounds(write_s_max=0.3)], indirect=True)
+async def test_watcher_who_reads_nothing_is_let_go_and_told_when_it_reads(desk):
     """It holds up nobody, keeps nothing but one message, and hears of it once it can."""
-    monkeypatch.setattr(method_handlers, "WRITE_S_MAX", 0.3)
     chat = await desk.chat().with_agent("sales")
     tally = Tally()
     deaf = await connect("127.0.0.1", desk.server.port, tally, window=0)
@@ -386,9 +387,9 @@ async def test_watcher_who_reads_nothing_is_let_go_and_told_when_it_reads(desk, 
     deaf.transport.close()
 
 
-async def test_message_stream_that_is_not_read_is_told_when_it_is(desk, monkeypatch):
+@pytest.mark.parametrize("desk", [Bounds(write_s_max=0.3)], indirect=True)
+async def test_message_stream_that_is_not_read_is_told_when_it_is(desk):
     """What it asked for was done; the stream ends with a reason as soon as somebody listens."""
-    monkeypatch.setattr(method_handlers, "WRITE_S_MAX", 0.3)
     tally = Tally()
     deaf = await connect("127.0.0.1", desk.server.port, tally, window=0)
     route = routing_service_pb2.RouteRequest(

@@ -67,8 +67,8 @@ async def test_bytes_that_are_no_request_are_told_so(service, rpc, data):
     assert tuple(refused) == ("INVALID_ARGUMENT", "MALFORMED_REQUEST")
     assert refused.metadata == {"method": rpc}
     assert refused.message == (
-        f"the request is no agent_routing.v1.{rpc}Request; check that client and server use the "
-        "same contract, and that text is UTF-8"
+        f"the request is not a valid agent_routing.v1.{rpc}Request; check that client and "
+        "server use the same contract, and that text is UTF-8"
     )
 
 
@@ -142,7 +142,7 @@ async def test_all_bad_fields_of_a_message_are_named_at_once(service):
         "expected_revision",
     }
     assert refused.metadata == {"field": "session_id", "fields": "18"}
-    assert 'session_id: "no id" has other characters' in refused.message
+    assert 'session_id: "no id" has characters other than' in refused.message
     assert "(and 17 more bad fields)" in refused.message
 
 

@@ -7,8 +7,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from routing_service.examples import EXAMPLES
-from routing_service.rpc import health as health_module
 from routing_service.rpc.health import LIVENESS, READINESS, HealthService, StoreProbe
+from routing_service.server.bounds import DEFAULT_BOUNDS, Bounds
 from routing_service.server.server import RoutingServer
 from routing_service.settings.settings import Settings
 from routing_service.storage.memory_store import MemoryStore
@@ -36,8 +36,11 @@ def store():
 
 
 @pytest.fixture
-async def running(store):
-    """Run a server that probes its store every 10 ms and gives up on it after 50 ms."""
+async def running(store, request):
+    """Run a server that probes its store every 10 ms and gives up on it after 50 ms.
+
+    A test may set other bounds as its indirect parameter.
+    """
 
     async def opener(_url):
         return store
@@ -46,6 +49,7 @@ async def running(store):
         Settings(listen="127.0.0.1:0", agents=str(EXAMPLES["tax"].registry_path)),
         store_opener=opener,
         make_probe=functools.partial(StoreProbe, interval_s=0.01, failing_max_s=0.05),
+        bounds=getattr(request, "param", DEFAULT_BOUNDS),
     )
     yield server
     await server.stop(0)
@@ -145,12 +149,12 @@ async def test_bytes_that_are_no_request_are_the_callers_mistake(running, method
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.unary_unary(f"/grpc.health.v1.Health/{method}")(b"\xff\xff", timeout=5)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert caught.value.details().startswith("the request is no grpc.health.v1.Health")
+    assert caught.value.details().startswith("the request is not a grpc.health.v1.Health")
 
 
-async def test_watches_are_bounded(stub, monkeypatch):
+@pytest.mark.parametrize("running", [Bounds(health_watches_max=2)], indirect=True)
+async def test_watches_are_bounded(stub):
     """Each holds memory for as long as its client likes."""
-    monkeypatch.setattr(health_module, "WATCHES_MAX", 2)
     calls = [watch(stub, LIVENESS), watch(stub, LIVENESS)]
     for call in calls:
         await call.read()

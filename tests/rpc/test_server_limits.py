@@ -181,7 +181,7 @@ async def test_a_call_that_cannot_be_done_in_its_time_is_not_begun():
         assert (await call("chat", 20)).code == "OK"
     refused = await call("chat-none", 0.01)
     assert refused.code == "DEADLINE_EXCEEDED"
-    assert "Route was not begun: 0.010 s are left to it, and it takes about 0.0" in refused.message
+    assert "Route was not started: 0.010 s are left, and it takes about 0.0" in refused.message
     assert refused.details
     assert await store.load(SessionKey("default", "chat-none")) is None
     # Another method has a time of its own.

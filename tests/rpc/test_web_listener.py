@@ -32,10 +32,11 @@ from google.rpc import status_pb2
 
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.rpc import request_checks
+from routing_service.server.bounds import Bounds
 from routing_service.settings.resolve import resolve_settings
 from routing_service.settings.rules import SettingsInvalid
 from routing_service.settings.web_origins import parse_origins
-from routing_service.web import origin_check, web_listener
+from routing_service.web.wait_limits import WaitLimits
 from tests.rpc.live_service import (
     DETAILS_KEY,
     REPLAYED_KEY,
@@ -211,10 +212,18 @@ def wire_to(live, name):
 
 
 @pytest.fixture
-async def tax(tmp_path):
-    """The tax example, with a web listener that one page may call."""
+async def tax(tmp_path, request):
+    """The tax example, with a web listener that one page may call.
+
+    A test may set the listener's waits as its indirect parameter.
+    """
+    waits = getattr(request, "param", WaitLimits())
     async with serving(
-        tmp_path, "tax", web_listen="127.0.0.1:0", web_origins=f"{PAGE}, http://localhost:5173"
+        tmp_path,
+        "tax",
+        web_listen="127.0.0.1:0",
+        web_origins=f"{PAGE}, http://localhost:5173",
+        bounds=Bounds(web_waits=waits),
     ) as live:
         yield live
 
@@ -343,7 +352,7 @@ async def test_json_is_read_for_those_alone_who_signed_in(tmp_path, parsed):
         ana = {"authorization": f"Bearer {token('route', user='ana')}"}
         outcome = await wire.call("SetActiveAgent", MANY_VALUES, pb.SetActiveAgentResponse, ana)
         assert outcome.status.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
-        assert "more than 5000 values; send less at a time" in outcome.status.message
+        assert "more than 5000 values; send fewer at a time" in outcome.status.message
         assert b"TOO_LARGE" in outcome.status.SerializeToString()
         assert not parsed
 
@@ -380,7 +389,7 @@ async def test_compressed_requests_are_refused_unread(tax, name):
         wire.call = _without_frame(wire)
     outcome = await wire.call("SetActiveAgent", small, pb.SetActiveAgentResponse, headers)
     assert outcome.status.code == grpc.StatusCode.UNIMPLEMENTED.value[0]
-    assert outcome.status.message.endswith("send it without compression")
+    assert outcome.status.message.endswith("send the request without compression")
     assert not tax.observer.calls
 
 
@@ -745,9 +754,9 @@ async def test_what_is_not_served_here(tax, method, path, content_type, expected
     assert await asyncio.to_thread(ask) == expected
 
 
-async def test_a_body_that_never_comes_lets_go_of_its_connection(tax, monkeypatch):
+@pytest.mark.parametrize("tax", [WaitLimits(body_s_max=0.05)], indirect=True)
+async def test_a_body_that_never_comes_lets_go_of_its_connection(tax):
     """A caller that sends half a message must not hold a place for ever."""
-    monkeypatch.setattr(origin_check, "BODY_S_MAX", 0.05)
     url = urllib.parse.urlsplit(tax.server.web_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     writer.write(
@@ -774,10 +783,12 @@ async def _livez(live):
     return await asyncio.to_thread(ask)
 
 
-async def test_connections_that_say_nothing_are_let_go(tmp_path, monkeypatch):
+async def test_connections_that_say_nothing_are_let_go(tmp_path):
     """As many as there may be, for ever: nobody else would be answered."""
-    monkeypatch.setattr(web_listener, "HEADERS_S_MAX", 0.5)
-    async with serving(tmp_path, "tax", web_listen="127.0.0.1:0", connections_max=10) as live:
+    bounds = Bounds(web_waits=WaitLimits(headers_s_max=0.5))
+    async with serving(
+        tmp_path, "tax", bounds=bounds, web_listen="127.0.0.1:0", connections_max=10
+    ) as live:
         url = urllib.parse.urlsplit(live.server.web_url)
         silent = [await asyncio.open_connection(url.hostname, url.port) for _ in range(10)]
         async with asyncio.timeout(20):
@@ -788,10 +799,10 @@ async def test_connections_that_say_nothing_are_let_go(tmp_path, monkeypatch):
             writer.close()
 
 
+@pytest.mark.parametrize("tax", [WaitLimits(headers_s_max=0.2)], indirect=True)
 @pytest.mark.parametrize("before", [b"", b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"])
-async def test_headers_that_come_byte_by_byte_are_not_waited_for(tax, monkeypatch, before):
+async def test_headers_that_come_byte_by_byte_are_not_waited_for(tax, before):
     """Neither the first request's nor one's behind it: each byte wins no more time."""
-    monkeypatch.setattr(web_listener, "HEADERS_S_MAX", 0.2)
     url = urllib.parse.urlsplit(tax.server.web_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     writer.write(before)
@@ -817,11 +828,13 @@ async def _end_of(reader):
         return b""
 
 
-async def test_an_answer_that_nobody_reads_is_not_kept(tmp_path, monkeypatch):
+async def test_an_answer_that_nobody_reads_is_not_kept(tmp_path):
     """A caller who asks and never reads must not hold a place for ever."""
-    monkeypatch.setattr(web_listener, "UNREAD_S_MAX", 0.2)
+    bounds = Bounds(web_waits=WaitLimits(unread_s_max=0.2))
     path = tmp_path / "web.sock"
-    async with serving(tmp_path, "tax", web_listen=f"unix:{path}", connections_max=2):
+    async with serving(
+        tmp_path, "tax", bounds=bounds, web_listen=f"unix:{path}", connections_max=2
+    ):
         with structlog.testing.capture_logs() as lines, socket.socket(socket.AF_UNIX) as deaf:
             deaf.connect(str(path))
             deaf.settimeout(0)
@@ -842,9 +855,9 @@ async def test_an_answer_that_nobody_reads_is_not_kept(tmp_path, monkeypatch):
     assert line["unread_bytes"] > 0
 
 
+@pytest.mark.parametrize("tax", [WaitLimits(headers_s_max=0.5)], indirect=True)
 async def test_a_call_may_take_longer_than_headers(tax, monkeypatch):
     """The limit is on silence before a call, not on the call."""
-    monkeypatch.setattr(web_listener, "HEADERS_S_MAX", 0.5)
     held, reached, load = asyncio.Event(), asyncio.Event(), tax.store.load
 
     async def hold(*arguments):
@@ -877,7 +890,7 @@ async def test_a_header_that_is_no_text_is_refused_with_a_word(tax):
     assert status == http.client.BAD_REQUEST
     assert json.loads(body) == {
         "code": "invalid_argument",
-        "message": "the header x-user is not UTF-8; encode it so, or leave it out",
+        "message": "the header x-user is not UTF-8; encode it as UTF-8, or leave it out",
     }
     status, _headers, _body = await asyncio.to_thread(
         Connect(tax.server.web_url).post,

@@ -36,7 +36,7 @@ from routing_service.rpc.request_checks import (
     parse,
 )
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
-from routing_service.rpc.tenant_audit import fill_page, read_place
+from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX, fill_page, read_position
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
@@ -76,9 +76,21 @@ class AuditCalls:
     """The RPCs that list and watch events."""
 
     def __init__(
-        self, store: Store, feed: EventFeed, cards_in_force: Callable[[], AgentCards]
+        self,
+        store: Store,
+        feed: EventFeed,
+        cards_in_force: Callable[[], AgentCards],
+        *,
+        read_max: int = READ_MAX,
+        scanned_max: int = SCANNED_MAX,
     ) -> None:
-        """Read one store, watch one feed. cards_in_force: returns the registry's cards."""
+        """Read one store, watch one feed.
+
+        cards_in_force: returns the cards of the registry in force. read_max, scanned_max: changes
+        that are read at once, and for one page, of a tenant's audit.
+        """
+        self._read_max = read_max
+        self._scanned_max = scanned_max
         self._store = store
         self._feed = feed
         self._cards = cards_in_force
@@ -138,11 +150,13 @@ class AuditCalls:
             position = await fill_page(
                 self._store,
                 response,
-                read_place(cursor_in(request.page_token)),
+                read_position(cursor_in(request.page_token)),
                 tenant=tenant,
                 records_max=request.page_size or RECORDS_PAGE_DEFAULT,
                 bytes_max=PAGE_BYTES_MAX,
                 make_records=make_records,
+                read_max=self._read_max,
+                scanned_max=self._scanned_max,
             )
         except CursorInvalid as error:
             raise bad_token() from error

@@ -1,7 +1,6 @@
 import pytest
 
 from routing_service.core.errors import Reason, RoutingError
-from routing_service.rpc import caller_limits
 from routing_service.rpc.caller_limits import BURST_S, CallerLimits
 
 
@@ -75,10 +74,9 @@ def test_refused_calls_do_not_prolong_the_wait(clock):
     assert passed(limits, "ana", 10)[0] == 1
 
 
-def test_callers_who_owe_nothing_are_forgotten(clock, monkeypatch):
+def test_callers_who_owe_nothing_are_forgotten(clock):
     """A caller for each connection of the world must not fill the memory."""
-    monkeypatch.setattr(caller_limits, "CALLERS_MAX", 100)
-    limits = CallerLimits(10, clock_s=clock)
+    limits = CallerLimits(10, clock_s=clock, callers_max=100)
     passed(limits, "debtor", 20)
     for number in range(1_000):
         clock.now_s += 0.001

@@ -8,7 +8,7 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.ordered_stream import (
     IN_FLIGHT_MAX,
-    LINES_KEPT_MAX,
+    QUEUES_KEPT_MAX,
     OrderedStream,
 )
 
@@ -126,11 +126,11 @@ async def test_caller_who_reads_nothing_for_long_is_let_go():
     assert told.value.metadata == {"limit": "unread_answers"}
     # But the one message that it was given: a call can only be ended behind it.
     assert len(asyncio.all_tasks() - before) == 1
-    told_then = asyncio.create_task(told.value.can_be_told())
+    ended_after = asyncio.create_task(told.value.wait_for_write())
     await asyncio.sleep(0)
-    assert not told_then.done()
+    assert not ended_after.done()
     reads_again.set()
-    await asyncio.wait_for(told_then, WAIT_S)
+    await asyncio.wait_for(ended_after, WAIT_S)
     assert asyncio.all_tasks() == before
 
 
@@ -171,7 +171,7 @@ async def test_stream_remembers_no_more_sessions_than_it_has_use_for():
     async def write(body):
         written.append(number_of(body))
 
-    count = 3 * LINES_KEPT_MAX
+    count = 3 * QUEUES_KEPT_MAX
 
     async def requests():
         yield message(0, "slow")
@@ -187,7 +187,7 @@ async def test_stream_remembers_no_more_sessions_than_it_has_use_for():
         if len(written) == count - 1:
             break
     assert len(written) == count - 1
-    assert len(stream._latest) <= LINES_KEPT_MAX + 1
+    assert len(stream._latest) <= QUEUES_KEPT_MAX + 1
     go_on.set()
     await asyncio.wait_for(running, WAIT_S)
     assert written[-2:] == [0, count]

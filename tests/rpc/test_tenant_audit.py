@@ -5,7 +5,7 @@ from google.protobuf import timestamp_pb2
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc
-from routing_service.rpc import tenant_audit
+from routing_service.server.bounds import Bounds
 from tests.rpc.live_service import hand_to, refusal, serving
 from tests.rpc.registries import DESK
 
@@ -104,12 +104,12 @@ async def test_filters_must_all_hold(service):
     assert acme == [("all-1", *each) for each in ONE[:3]]
 
 
-async def test_page_is_bounded_work_and_goes_on(service, monkeypatch):
+async def test_page_is_bounded_work_and_goes_on(tmp_path):
     """A filter that nothing passes gives short pages, not a call that reads a whole store."""
-    monkeypatch.setattr(tenant_audit, "SCANNED_MAX", 2)
-    monkeypatch.setattr(tenant_audit, "READ_MAX", 1)
-    await three_sessions(service)
-    found = await pages(service, kinds=["task_failed"])
-    assert len(found) >= 3
-    assert not any(found)
-    assert await listed(service) == EVERYTHING
+    bounds = Bounds(audit_scanned_max=2, audit_read_max=1)
+    async with serving(tmp_path, DESK, bounds=bounds) as service:
+        await three_sessions(service)
+        found = await pages(service, kinds=["task_failed"])
+        assert len(found) >= 3
+        assert not any(found)
+        assert await listed(service) == EVERYTHING
