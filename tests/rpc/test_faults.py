@@ -180,7 +180,8 @@ async def test_full_disk_is_told_and_ends_without_a_restart(tmp_path):
         health = health_pb2_grpc.HealthStub(desk.channel)
         alive = await health.Check(health_pb2.HealthCheckRequest(service=""))
         assert alive.status == health_pb2.HealthCheckResponse.SERVING
-        await inner._writer._connection.run(lambda c: c.execute("PRAGMA max_page_count = 100000"))
+        connection = inner._engine._writer._connection
+        await connection.run(lambda c: c.execute("PRAGMA max_page_count = 100000"))
         assert (await chat.say("again", history_turns=-1)).revision == revision + 1
         desk.observer.failures.clear()
     await inner.close()
