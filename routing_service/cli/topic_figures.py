@@ -168,7 +168,9 @@ def _came_true(judged: Judged) -> Calibration:
     verdict = judged.verdict
     likeliest = [(probability, agent_id) for agent_id, probability in verdict.ranked]
     said = sum(probability for probability, _ in likeliest) + verdict.stay
-    likeliest.append((verdict.stay, judged.question.active_agent_id))
-    likeliest.append((max(0.0, 1 - said), ""))
+    active = judged.question.active_agent_id
+    likeliest.append((verdict.stay, active))
+    # What is for none of them stays where it is.
+    likeliest.append((max(0.0, 1 - said), active))
     probability, agent_id = max(likeliest, key=lambda each: each[0])
     return Calibration.of(min(1.0, probability), is_right=agent_id == judged.owner)

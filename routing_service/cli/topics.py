@@ -8,7 +8,6 @@ import typer
 
 from routing_service.cli.options import CorpusAgentsOption, PlainJsonOption, StoreOption
 from routing_service.cli.topics_run import EvaluateOptions, run_calibrate, run_evaluate
-from routing_service.replay.choices import TOPIC_THRESHOLD_DEFAULT
 
 EVALUATE_EPILOG: Final = """\b
 Plays dialogues against the model that ships, with no server; for their form see
@@ -16,11 +15,19 @@ agent-routing replay --help. Each figure is of the messages whose owner the
 record shows; ranges are 95 % intervals that know that turns of one dialogue are
 alike. Wrong dispatches are corrected at once, as if the agent had handed over;
 stuck counts the users left with the wrong agent without that. "Seen" are the
-agents that the model was trained on.
+agents that the model was trained on. A message that the record gives to no
+agent should stay where it is.
+
+\b
+"Asked" are the least sure messages, which count as right: the supervisor has
+them. "Verbatim" are the examples that only one agent has, asked word for word
+with and without a history. With --corpus-agents and no --corpus, each file is
+played against the corpus of its name, and all of them are added up.
 
 \b
 Examples:
   agent-routing topics evaluate star.jsonl.gz --corpus star
+  agent-routing topics evaluate *.jsonl.gz --corpus-agents agents.json
   agent-routing topics evaluate mine.jsonl --agents agents.yaml --threshold 0.7
   agent-routing topics evaluate mine.jsonl --agents agents.yaml --descriptions-only
 """
@@ -91,8 +98,16 @@ def evaluate(
         bool, typer.Option("--descriptions-only", help="As if no agent had examples.")
     ] = False,
     threshold: Annotated[
-        float, typer.Option("--threshold", metavar="P", min=0.0, max=1.0, help="How sure to be.")
-    ] = TOPIC_THRESHOLD_DEFAULT,
+        float | None,
+        typer.Option(
+            "--threshold",
+            metavar="P",
+            min=0.0,
+            max=1.0,
+            show_default=False,
+            help="How sure to be. Left out: the likeliest option has the message.",
+        ),
+    ] = None,
     lock_threshold: Annotated[
         float | None,
         typer.Option(

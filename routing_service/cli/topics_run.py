@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Final
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from routing_service.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed
 from routing_service.cli.screen import console
 from routing_service.cli.store_call import run_on_store
 from routing_service.cli.topic_figures import Marks, Measured
+from routing_service.cli.topic_outcomes import ASKED_PERCENT, Outcomes, verbatim_of
 from routing_service.core.registry import Registry, Topics
 from routing_service.registry.file import RegistryFileError, load_registry, parse_registry
 from routing_service.replay.choices import ReplayPolicy, SwitchMode
@@ -67,65 +69,39 @@ class EvaluateOptions:
     corpus_agents: str
     detector: str
     descriptions_only: bool
-    threshold: float
-    lock_threshold: float
+    threshold: float | None
+    lock_threshold: float | None
     limit: int | None
 
 
 def run_evaluate(asked: EvaluateOptions, *, as_json: bool) -> None:
     """Carry ``topics evaluate`` out. Raises CommandFailed, typer.Exit."""
-    if bool(asked.agents) == bool(asked.corpus):
-        raise typer.BadParameter("give --agents FILE or --corpus NAME: one says who the agents are")
+    if bool(asked.agents) + bool(asked.corpus) > 1 or not (
+        asked.agents or asked.corpus or asked.corpus_agents
+    ):
+        raise typer.BadParameter(
+            "give --agents FILE or --corpus NAME, one says who the agents are, or --corpus-agents "
+            "FILE alone, to play each file against the corpus of its name"
+        )
     try:
-        registry = _registry_of(asked)
-        if asked.descriptions_only:
-            registry = _without_examples(registry)
+        registries = list(_registries_of(asked))
         check_files(asked.files)
         model = _model(asked.detector)
-        detector = model.for_registry(registry)
-        played = _Played(model)
-        bad_lines = 0
-        for number, found in enumerate(read_dialogues(asked.files)):
-            if asked.limit is not None and number - bad_lines >= asked.limit:
-                break
-            problem = str(found) if isinstance(found, BadLine) else ""
-            if not isinstance(found, BadLine):
-                unknown = sorted(found.dialogue.agent_ids - registry.agents.keys())
-                problem = (
-                    f'{found.place}: agent "{unknown[0]}" is not registered' if unknown else ""
-                )
-                if not unknown:
-                    played.play(number, asked, found.dialogue, detector, registry)
-            if problem:
-                bad_lines += 1
-                if bad_lines <= COMPLAINTS_MAX:
-                    typer.echo(f"error: {problem}", err=True)
+        played = _Played(model, asked)
+        for files, corpus, registry in registries:
+            detector = model.for_registry(registry)
+            dialogues = played.play_all(files, corpus, detector, registry)
+            played.play_verbatim(corpus, dialogues, detector, registry)
     except (CorpusAgentsInvalid, DialogueFileUnreadable) as error:
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
     except RegistryFileError as error:
         raise CommandFailed(str(error)) from error
-    told = {
-        "model": model.version,
-        "threshold": asked.threshold,
-        "lock_threshold": asked.lock_threshold,
-        "descriptions_only": asked.descriptions_only,
-        "bad_lines": bad_lines,
-        "corpora": {
-            name: marks.as_dict()
-            | {
-                "groups": {
-                    group: held.as_dict() for group, held in sorted(played.by_group[name].items())
-                }
-            }
-            for name, marks in played.by_corpus.items()
-        },
-        "agents": {name: marks.as_dict() for name, marks in sorted(played.by_agent.items())},
-    }
+    told = played.as_dict()
     if as_json:
         typer.echo(json.dumps(told, indent=2))
     else:
         _print_evaluation(told, played)
-    if bad_lines:
+    if played.bad_lines:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -143,29 +119,116 @@ def _without_examples(registry: Registry) -> Registry:
     return replace(registry, agents=agents)
 
 
-def _registry_of(asked: EvaluateOptions) -> Registry:
+def _registries_of(asked: EvaluateOptions) -> Iterator[tuple[tuple[str, ...], str, Registry]]:
+    """Yield files with the corpus that they are of, "" where each dialogue names it."""
     if asked.agents:
-        return load_registry(asked.agents)
-    path = asked.corpus_agents or str(Path(asked.files[0]).with_name(AGENTS_FILE))
-    agents = load_corpus_agents(path, asked.corpus)
-    text = corpus_registry(asked.corpus, agents, ReplayPolicy.STICKY, SwitchMode.AGENT)
-    return parse_registry(text, f"the registry made of {asked.corpus}")
+        found = [(asked.files, "", load_registry(asked.agents))]
+    elif asked.corpus:
+        path = asked.corpus_agents or str(Path(asked.files[0]).with_name(AGENTS_FILE))
+        found = [(asked.files, "", _corpus_registry(path, asked.corpus))]
+    else:
+        names = [(file, Path(file).name.partition(".jsonl")[0]) for file in asked.files]
+        found = [
+            ((file,), name, _corpus_registry(asked.corpus_agents, name)) for file, name in names
+        ]
+    for files, corpus, registry in found:
+        yield files, corpus, _without_examples(registry) if asked.descriptions_only else registry
+
+
+def _corpus_registry(path: str, corpus: str) -> Registry:
+    agents = load_corpus_agents(path, corpus)
+    text = corpus_registry(corpus, agents, ReplayPolicy.STICKY, SwitchMode.AGENT)
+    return parse_registry(text, f"the registry made of {corpus}")
 
 
 class _Played:
     """The marks of dialogues that were played."""
 
-    def __init__(self, model: TopicModel) -> None:
+    def __init__(self, model: TopicModel, asked: EvaluateOptions) -> None:
         # Only the model that ships says what it was trained on.
         self._has_seen = getattr(model, "has_seen", lambda _corpus, _agent_id: False)
+        self._model = model
+        self._asked = asked
+        self._number = 0
+        self.bad_lines = 0
+        self.outcomes = Outcomes()
         self.by_corpus: dict[str, Marks] = {}
         self.by_group: dict[str, dict[str, Marks]] = {}
         self.by_agent: dict[str, Marks] = {}
+        self.outcomes_of: dict[str, Outcomes] = {}
 
-    def play(
+    def play_all(
+        self, files: tuple[str, ...], corpus: str, detector: TopicDetector, registry: Registry
+    ) -> list[RecordedDialogue]:
+        """Play the dialogues of files; return them. A bad line is printed and counted."""
+        limit = self._asked.limit
+        dialogues: list[RecordedDialogue] = []
+        for found in read_dialogues(files):
+            if limit is not None and len(dialogues) >= limit:
+                break
+            problem = str(found) if isinstance(found, BadLine) else ""
+            if not isinstance(found, BadLine):
+                unknown = sorted(found.dialogue.agent_ids - registry.agents.keys())
+                problem = (
+                    f'{found.place}: agent "{unknown[0]}" is not registered' if unknown else ""
+                )
+                if not unknown:
+                    dialogues.append(found.dialogue)
+                    self._number += 1
+                    name = corpus or found.dialogue.corpus or "dialogues"
+                    self._play(name, found.dialogue, detector, registry)
+            if problem:
+                self.bad_lines += 1
+                if self.bad_lines <= COMPLAINTS_MAX:
+                    typer.echo(f"error: {problem}", err=True)
+        return dialogues
+
+    def play_verbatim(
         self,
-        number: int,
-        asked: EvaluateOptions,
+        corpus: str,
+        dialogues: list[RecordedDialogue],
+        detector: TopicDetector,
+        registry: Registry,
+    ) -> None:
+        """Ask each example of one agent alone, with no history and with some of the dialogues."""
+        names = {corpus} if corpus else {one.corpus or "dialogues" for one in dialogues}
+        held = [self.outcomes, *(self.outcomes_of[name] for name in sorted(names)[:1])]
+        for is_right in verbatim_of(registry, dialogues, detector, self._policy()):
+            for outcomes in held:
+                outcomes.take_verbatim(is_right=is_right)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return all figures by name."""
+        everything = self.outcomes.as_dict()
+        corpora: dict[str, object] = {
+            name: marks.as_dict()
+            | self.outcomes_of[name].as_dict()
+            | {"groups": {group: held.as_dict() for group, held in sorted(groups.items())}}
+            for (name, marks), groups in zip(
+                self.by_corpus.items(), self.by_group.values(), strict=True
+            )
+        }
+        return {
+            "model": self._model.version,
+            "threshold": self._asked.threshold,
+            "lock_threshold": self._asked.lock_threshold,
+            "descriptions_only": self._asked.descriptions_only,
+            "bad_lines": self.bad_lines,
+            "all": everything,
+            "languages": {
+                name: self.outcomes.of_language(name).as_dict() for name in self.outcomes.languages
+            },
+            "corpora": corpora | {"all": everything},
+            "agents": {name: marks.as_dict() for name, marks in sorted(self.by_agent.items())},
+        }
+
+    def _policy(self, mends: Mends = Mends.AGENT) -> Policy:
+        asked = self._asked
+        return Policy(asked.threshold, asked.lock_threshold, asked.threshold, mends=mends)
+
+    def _play(
+        self,
+        corpus: str,
         dialogue: RecordedDialogue,
         detector: TopicDetector,
         registry: Registry,
@@ -173,29 +236,36 @@ class _Played:
         """Play a dialogue twice: with wrong dispatches mended, and for who is stuck, left alone."""
         candidates = frozenset(agent.agent_id for agent in registry.specialists if agent.enabled)
         locale = dialogue.language or registry.default_locale
-        bounds = (asked.threshold, asked.lock_threshold, asked.threshold)
-        for judged in play(dialogue.turns, detector, candidates, Policy(*bounds), locale):
-            for marks in self._marks(dialogue.corpus, judged, registry):
-                marks.take(number, judged)
-        left_alone = Policy(*bounds, mends=Mends.NOBODY)
+        for judged in play(dialogue.turns, detector, candidates, self._policy(), locale):
+            for marks in self._marks(corpus, judged, registry):
+                marks.take(self._number, judged)
+            self.outcomes_of.setdefault(corpus, Outcomes()).take(judged, locale)
+            self.outcomes.take(judged, locale)
+        left_alone = self._policy(Mends.NOBODY)
         for judged in play(dialogue.turns, detector, candidates, left_alone, locale):
-            for marks in self._marks(dialogue.corpus, judged, registry):
-                marks.take_alone(number, judged)
+            for marks in self._marks(corpus, judged, registry):
+                marks.take_alone(self._number, judged)
 
     def _marks(self, corpus: str, judged: Judged, registry: Registry) -> tuple[Marks, ...]:
         """Return where a message is counted: in its corpus, group and agent."""
-        name = corpus or "dialogues"
         group = "nobody's"
-        if judged.owner:
+        if not judged.is_no_agents:
             group = "seen agents" if self._has_seen(corpus, judged.owner) else "unseen agents"
         owner = judged.owner or registry.home_agent_id
         return (
-            self.by_corpus.setdefault(name, Marks()),
-            self.by_group.setdefault(name, {}).setdefault(group, Marks()),
+            self.by_corpus.setdefault(corpus, Marks()),
+            self.by_group.setdefault(corpus, {}).setdefault(group, Marks()),
             self.by_agent.setdefault(owner, Marks()),
         )
 
 
+_SHOWN_OUTCOMES: Final = {
+    "right": "right",
+    "first_right": "first messages right",
+    "changes_found": "changes of topic found",
+    "false_switches": "false switches",
+    "verbatim": "examples word for word",
+}
 _SHOWN: Final = {
     "right": "right at first dispatch",
     "without_supervisor": "without the supervisor",
@@ -210,12 +280,15 @@ _SHOWN: Final = {
 
 def _print_evaluation(told: dict[str, object], played: _Played) -> None:
     out = console()
+    by = "the likeliest option has the message"
+    if told["threshold"] is not None:
+        by = f"threshold {told['threshold']}, {told['lock_threshold']} while an agent waits"
     out.print(
-        f"model {told['model']}, threshold {told['threshold']}, "
-        f"{told['lock_threshold']} while an agent waits"
+        f"model {told['model']}, {by}"
         + ("; descriptions alone" if told["descriptions_only"] else ""),
         soft_wrap=True,
     )
+    _print_outcomes(out, played)
     for name, marks in played.by_corpus.items():
         groups = dict(sorted(played.by_group[name].items()))
         columns = {"all": marks, **(groups if len(groups) > 1 else {})}
@@ -239,6 +312,31 @@ def _print_evaluation(told: dict[str, object], played: _Played) -> None:
         )
     out.print()
     out.print(table)
+
+
+def _print_outcomes(out: Console, played: _Played) -> None:
+    """Print what was right by language and in all, and if the least sure are asked about."""
+    shown = {name: played.outcomes.of_language(name) for name in played.outcomes.languages}
+    if len(shown) < 2:  # noqa: PLR2004 - one language is all of it
+        shown = {}
+    columns = {"all": played.outcomes.as_dict()}
+    columns |= {name: held.as_dict() for name, held in shown.items()}
+    table = _table("all files", *columns)
+    table.add_row("messages", *(f"{figures['messages']:,}" for figures in columns.values()))
+    for key, label in _SHOWN_OUTCOMES.items():
+        table.add_row(label, *(_figure(figures.get(key)) for figures in columns.values()))
+    for percent in ASKED_PERCENT[1:]:
+        asked = [_figure(figures["right_at_asked"], str(percent)) for figures in columns.values()]
+        table.add_row(f"right if {percent} % are asked", *asked)
+    out.print()
+    out.print(table)
+
+
+def _figure(value: object, key: str = "") -> str:
+    """Return a share as a person reads it; a dash where there is none. key: of several."""
+    if isinstance(value, dict):
+        value = value[key]
+    return "-" if value is None else _percent(value)
 
 
 def _with_interval(key: str, found: Measured) -> str:

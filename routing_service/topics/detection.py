@@ -374,7 +374,8 @@ def _sound_verdict(detector: TopicDetector, question: TopicQuestion) -> TopicVer
     total = stay + sum(ranked.values())
     if total > 1 + ROUNDING_MAX * (1 + len(ranked)):
         raise VerdictUnsound(f"the probabilities with stay are {total:.7g} together, more than 1")
-    return TopicVerdict(tuple(ranked.items()), stay)
+    sureness = None if verdict.sureness is None else _probability(verdict.sureness)
+    return TopicVerdict(tuple(ranked.items()), stay, sureness)
 
 
 def _probability(value: object) -> float:

@@ -73,13 +73,14 @@ class Mends(enum.StrEnum):
 class Policy:
     """When a verdict is acted on.
 
-    threshold: the probability from which the conversation goes to another agent. lock_threshold:
+    threshold: the probability from which the conversation goes to another agent; None: the
+    likeliest option has the message, and the other two bounds are not looked at. lock_threshold:
     the same while the active agent waits for an answer; None: never then. first_threshold: the same
     where nobody is active; None: the supervisor gets those. releases: an agent that says it is done
     is no longer active.
     """
 
-    threshold: float = 0.5
+    threshold: float | None = 0.5
     lock_threshold: float | None = 0.5
     first_threshold: float | None = 0.5
     releases: bool = False
@@ -88,6 +89,10 @@ class Policy:
     def dispatch(self, question: TopicQuestion, verdict: TopicVerdict) -> str:
         """Return who gets the message."""
         agent_id, probability = verdict.ranked[0] if verdict.ranked else ("", 0.0)
+        if self.threshold is None:
+            none_of_them = 1.0 - verdict.stay - sum(share for _, share in verdict.ranked)
+            is_likeliest = probability > max(verdict.stay, none_of_them)
+            return agent_id if is_likeliest else question.active_agent_id
         bound: float | None = self.threshold
         if not question.active_agent_id:
             bound = self.first_threshold
@@ -136,7 +141,11 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One user's message and what became of it. owner: SUPERVISOR where it is nobody's."""
+    """One user's message and what became of it.
+
+    owner: who should have it. is_no_agents: the record names no agent, so the message should stay
+    with the active one, or with SUPERVISOR where no agent is active.
+    """
 
     turn: int
     question: TopicQuestion
@@ -144,6 +153,7 @@ class Judged:
     dispatched: str
     owner: str
     is_scored: bool
+    is_no_agents: bool = False
 
     @property
     def is_right(self) -> bool:
@@ -175,11 +185,13 @@ def play(
     holder = owner = SUPERVISOR
     for number, turn in enumerate(turns):
         if turn.speaker == "user":
-            said, owner = turn.text, turn.agent or SUPERVISOR
+            said, owner = turn.text, turn.agent or session.active
             question = session.question(said)
             verdict = detector.judge(question)
             holder = policy.dispatch(question, verdict)
-            yield Judged(number, question, verdict, holder, owner, not turn.uncertain)
+            yield Judged(
+                number, question, verdict, holder, owner, not turn.uncertain, not turn.agent
+            )
             if holder != owner and (policy.mends is Mends.AGENT or holder == SUPERVISOR):
                 holder = owner
         else:

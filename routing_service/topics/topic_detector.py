@@ -97,11 +97,26 @@ class TopicVerdict(msgspec.Struct, frozen=True):
 
     ranked: agent id and the probability that the message is for it, best first; candidates only, a
     few at most. stay: that it is for the active agent, 0 where nobody is active. What is left to 1:
-    for none of them (out of scope, small talk), which is the supervisor's.
+    for none of them (out of scope, small talk), which is the supervisor's. sureness: how sure the
+    detector is of its likeliest option, from 0 to 1; messages are compared by it. None: by the
+    probabilities, see how_sure().
     """
 
     ranked: tuple[tuple[str, float], ...] = ()
     stay: float = 0.0
+    sureness: float | None = None
+
+    def how_sure(self) -> float:
+        """Return the sureness, or else the lead of the likeliest option over the second.
+
+        Options are the ranked agents, staying, and none of them.
+        """
+        if self.sureness is not None:
+            return self.sureness
+        options = [probability for _, probability in self.ranked]
+        options += [self.stay, max(0.0, 1.0 - self.stay - sum(options))]
+        options.sort(reverse=True)
+        return options[0] - options[1]
 
 
 class TopicDetector(Protocol):

@@ -9,9 +9,11 @@ import pytest
 
 from routing_service.cli.app import app
 from routing_service.cli.topic_figures import calibration_error, share
+from routing_service.cli.topic_outcomes import Outcome, right_at_asked
 from routing_service.examples import EXAMPLES
 from routing_service.replay.figures import Calibration
 from routing_service.topics.model.trained_model import TrainedModel
+from routing_service.topics.topic_detector import TopicVerdict
 from tests.rpc.live_service import serving
 
 AGENTS = {
@@ -67,7 +69,7 @@ def test_evaluate_counts_every_message_whose_owner_is_known(run, folder):
     assert (code, err) == (0, "")
     told = json.loads(out)
     assert told["model"]
-    assert (told["threshold"], told["lock_threshold"]) == (0.5, 0.5)
+    assert (told["threshold"], told["lock_threshold"]) == (None, None)
     made = told["corpora"]["made"]
     assert made["scored_turns"] == 6
     figures = {name[:-4] for name in made if name.endswith("_low")}
@@ -75,6 +77,10 @@ def test_evaluate_counts_every_message_whose_owner_is_known(run, folder):
         "right", "without_supervisor", "switch_precision", "switch_recall", "switch_f1",
         "false_switches_per_1000", "stuck", "calibration_error",
     }  # fmt: skip
+    for held in (made, told["all"], told["corpora"]["all"]):
+        assert held["messages"] == 6
+        assert held["right"] <= held["right_at_asked"]["20"] <= held["right_at_asked"]["40"]
+        assert {"first_right", "changes_found", "false_switches", "asked_share"} < held.keys()
     for name in figures:
         assert made[f"{name}_low"] <= made[name] <= made[f"{name}_high"], name
     assert {name: held["scored_turns"] for name, held in made["groups"].items()} == {
@@ -91,8 +97,95 @@ def test_evaluate_prints_a_line_for_each(run, folder):
     code, out, err = run("evaluate", folder / "made.jsonl", "--corpus", "made")
     assert code == 1
     assert "made.jsonl:3" in err
-    for word in ("model ", "threshold 0.5", "made", "hotels", "weather", "100.0%"):
+    for word in ("model ", "the likeliest option", "made", "hotels", "weather", "100.0%"):
         assert word in out
+
+
+def test_evaluate_plays_each_file_against_the_corpus_of_its_name(run, folder):
+    """Several corpora are added up under "all", and by language."""
+    agents = json.loads((folder / "agents.json").read_text("utf-8"))
+    agents["otro"] = [{"id": "cosas", "name": "Cosas", "description": "Cosas", "services": []}]
+    (folder / "agents.json").write_text(json.dumps(agents), "utf-8")
+    turn = {"speaker": "user", "text": "mis cosas", "agent": "cosas"}
+    line = {"dialogue_id": "o", "corpus": "field", "language": "es", "turns": [turn]}
+    (folder / "otro.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
+    given = (folder / "made.jsonl", folder / "otro.jsonl")
+    code, out, err = run("evaluate", *given, "--corpus-agents", folder / "agents.json", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert set(told["corpora"]) == {"made", "otro", "all"}
+    assert [told["corpora"][name]["messages"] for name in ("made", "otro", "all")] == [6, 1, 7]
+    assert told["languages"]["es"]["messages"] == 1
+    assert told["all"] == told["corpora"]["all"]
+
+
+def test_message_of_no_agent_should_stay_where_it_is(run, folder, monkeypatch):
+    """Thanks in mid-conversation are right with the active agent, a greeting with nobody."""
+    turns = []
+    for agent, text in ((None, "hello"), ("weather", "w"), (None, "how funny"), ("weather", "x")):
+        turns.append({"speaker": "user", "text": text, "agent": agent})
+        answerer = "weather" if turns[2:] else agent
+        turns.append({"speaker": "agent", "text": "ok", "agent": answerer})
+    line = {"dialogue_id": "n", "corpus": "made", "turns": turns}
+    (folder / "made.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
+    (folder / "staying.py").write_text(
+        "from routing_service.topics.topic_detector import TopicVerdict\n"
+        "class Stays:\n"
+        "    version = 'stays-1'\n"
+        "    def for_registry(self, registry): return self\n"
+        "    def judge(self, question):\n"
+        "        if question.text == 'w': return TopicVerdict((('weather', 0.9),))\n"
+        "        return TopicVerdict(stay=0.8 if question.active_agent_id else 0)\n",
+        "utf-8",
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    given = ("evaluate", folder / "made.jsonl", "--corpus", "made", "--json")
+    made = json.loads(run(*given, "--detector", "staying:Stays")[1])["corpora"]["made"]
+    assert (made["messages"], made["right"], made["false_switches"]) == (4, 1.0, 0.0)
+    assert made["groups"]["nobody's"]["right"] == 1.0
+
+
+def test_least_sure_messages_are_asked_about_first():
+    """They count as right; of equal ones, the first in the file."""
+    said = [
+        Outcome(
+            sureness, is_right, is_first=False, changes=False, is_false_switch=False, language=""
+        )
+        for sureness, is_right in (
+            (0.9, True),
+            (0.1, False),
+            (0.1, False),
+            (0.5, True),
+            (0.7, False),
+        )
+    ]
+    assert right_at_asked(said, 0.0) == 0.4
+    assert right_at_asked(said, 0.2) == 0.6
+    assert right_at_asked(said, 0.4) == 0.8
+    assert right_at_asked([], 0.2) is None
+
+
+def test_sureness_is_the_lead_of_the_likeliest_option():
+    """Where a detector says nothing else of it."""
+    assert TopicVerdict((("a", 0.5), ("b", 0.2)), 0.3).how_sure() == pytest.approx(0.2)
+    assert TopicVerdict((("a", 0.2),)).how_sure() == pytest.approx(0.6)
+    assert TopicVerdict((("a", 0.5),), 0.5, sureness=0.9).how_sure() == 0.9
+
+
+def test_evaluate_asks_every_example_word_for_word(run, folder):
+    """With and without a history; an example of two agents, or of one word, is not asked."""
+    agents = json.loads((folder / "agents.json").read_text("utf-8"))
+    agents["made"][0]["examples"] = ["find something nice please"]
+    agents["made"][1]["examples"] = [
+        "will it rain in the hills",
+        "find something nice please",
+        "rain",
+    ]
+    (folder / "agents.json").write_text(json.dumps(agents), "utf-8")
+    told = json.loads(run("evaluate", folder / "made.jsonl", "--corpus", "made", "--json")[1])
+    made = told["corpora"]["made"]
+    assert made["verbatim_asked"] == told["all"]["verbatim_asked"] == 3
+    assert made["verbatim"] >= 1 / 3
 
 
 def test_evaluate_tells_agents_of_the_training_from_others(run, folder, monkeypatch):
