@@ -228,34 +228,6 @@ def _fill(target: struct_pb2.Value, entry: object) -> None:
             raise AssertionError(type(entry))
 
 
-def outcome_in(request: routing_service_pb2.CompleteTurnRequest, name: str | None) -> cmd.Outcome:
-    """Return a request's outcome, already checked. name: of the outcome's field."""
-    match name:
-        case "proceed":
-            return cmd.PROCEED
-        case "follow_up":
-            has_timeout = request.follow_up.HasField("timeout")
-            return cmd.FollowUp(duration_us(request.follow_up.timeout) if has_timeout else None)
-        case "complete":
-            return cmd.Complete(request.complete.summary, request.complete.message)
-        case "handoff":
-            handoff = request.handoff
-            has_context = handoff.HasField("context")
-            return cmd.HandOff(
-                agent_id=handoff.agent_id,
-                reason=handoff.reason,
-                context=context_in(handoff.context) if has_context else None,
-                message=handoff.message,
-                mode=OUTCOME_MODES[handoff.mode],
-            )
-        case "approval_needed":
-            return cmd.AskApproval(request.approval_needed.prompt)
-        case "failure":
-            return cmd.Fail(request.failure.message)
-        case _:
-            raise AssertionError(name)
-
-
 def verdicts_out(verdicts: Iterable[cmd.Verdict]) -> list[handoff_pb2.Verdict]:
     """Return the verdicts of the handoff rules."""
     return [

@@ -10,14 +10,15 @@ from agent_routing.v1 import task_pb2
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
-from routing_service.core.identifiers import MESSAGE_BYTES_MAX, REASON_BYTES_MAX, TEXT_BYTES_MAX
+from routing_service.core.identifiers import TEXT_BYTES_MAX
 from routing_service.core.registry import Registry
 from routing_service.ids import new_uuid7
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
 from routing_service.rpc.call_outcome import describe, identify
 from routing_service.rpc.dispatch_bytes import answer_with, dispatch_bytes, whole_answer
-from routing_service.rpc.request_checks import LOCK_TIMEOUT_S_MAX, FieldChecks, parse
+from routing_service.rpc.outcomes import OUTCOMES, check_outcome, read_outcome
+from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.request_fingerprints import Fingerprint, Present
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.wire_format import framed, tag_of
@@ -26,20 +27,7 @@ from routing_service.sessions.command_handler import CommandHandler
 from routing_service.storage.store import SessionKey
 from routing_service.telemetry.call_record import CallRecord
 
-COMPLETE_FINGERPRINT: Final = Fingerprint(
-    (
-        "text",
-        "items",
-        "steps",
-        "parse_markers",
-        "proceed",
-        "follow_up",
-        "complete",
-        "handoff",
-        "approval_needed",
-        "failure",
-    )
-)
+COMPLETE_FINGERPRINT: Final = Fingerprint(("text", "items", "steps", "parse_markers", *OUTCOMES))
 
 _ITEMS: Final = pb.CompleteTurnRequest.DESCRIPTOR.fields_by_name["items"]
 _STEPS: Final = pb.CompleteTurnRequest.DESCRIPTOR.fields_by_name["steps"]
@@ -135,60 +123,16 @@ def _complete_in(
         checks.items("items", request.items)
     if _STEPS in present:
         checks.steps("steps", request.steps)
-    _check_outcome(checks, request, outcome, registry)
+    check_outcome(checks, request, outcome, registry)
     checks.done()
     return cmd.CompleteTurn(
         request_id=request_id,
         # An alias and the id that it stands for are the same caller.
         agent_id=registry.resolve(request.agent_id) or request.agent_id,
-        outcome=pm.outcome_in(request, outcome),
+        outcome=read_outcome(request, outcome),
         child_seed=new_id(),
         text=request.text,
         items=pm.items_in(request.items) if _ITEMS in present else (),
         steps=pm.steps_in(request.steps) if _STEPS in present else (),
         parse_markers=request.parse_markers if request.HasField("parse_markers") else None,
     )
-
-
-def _check_outcome(
-    checks: FieldChecks, request: pb.CompleteTurnRequest, outcome: str | None, registry: Registry
-) -> None:
-    match outcome:
-        case "proceed":
-            pass
-        case None:
-            checks.refuse(
-                "outcome",
-                "is missing or not known here; set proceed, follow_up, complete, handoff, "
-                "approval_needed or failure",
-            )
-        case "follow_up":
-            if request.follow_up.HasField("timeout"):
-                checks.duration(
-                    "follow_up.timeout",
-                    request.follow_up.timeout,
-                    seconds_max=LOCK_TIMEOUT_S_MAX,
-                    positive=True,
-                )
-        case "complete":
-            checks.text("complete.summary", request.complete.summary, MESSAGE_BYTES_MAX)
-            checks.text("complete.message", request.complete.message, MESSAGE_BYTES_MAX)
-        case "handoff":
-            _check_handoff(checks, request, registry)
-        case "approval_needed":
-            checks.text("approval_needed.prompt", request.approval_needed.prompt, MESSAGE_BYTES_MAX)
-        case "failure":
-            checks.text("failure.message", request.failure.message, MESSAGE_BYTES_MAX)
-        case _:
-            pass
-
-
-def _check_handoff(
-    checks: FieldChecks, request: pb.CompleteTurnRequest, registry: Registry
-) -> None:
-    handoff = request.handoff
-    checks.agent("handoff.agent_id", handoff.agent_id, registry, required=True)
-    checks.text("handoff.reason", handoff.reason, REASON_BYTES_MAX)
-    checks.text("handoff.message", handoff.message, MESSAGE_BYTES_MAX)
-    checks.context("handoff.context", handoff.context)
-    checks.word("handoff.mode", handoff.mode, pm.OUTCOME_MODES, "TRANSFER, INTERLUDE or CONSULT")
