@@ -27,6 +27,11 @@ _AGENT_ID: Final = re.compile(ID_PATTERN)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
+def has_control_characters(text: str) -> bool:
+    """Say whether a text has control characters or lone surrogates."""
+    return _CONTROL.search(text) is not None
+
+
 def subject(value: Any, claim: str) -> str:
     """Return who a credential is for. Raises SignInRefused."""
     if (

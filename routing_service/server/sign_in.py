@@ -72,6 +72,8 @@ def make_sign_in(settings: Settings) -> MadeSignIn:
     made = MadeSignIn(OpenDoor())
     certificates = None
     if "mtls" in kinds:
+        if importlib.util.find_spec("cryptography") is None:
+            raise SettingsInvalid((SettingProblem("sign_in", _NO_CRYPTOGRAPHY),))
         watched = _CallersFile(Path(settings.callers_file), made.tell)
         certificates = watched.sign_in
         made.sign_in = certificates
@@ -100,6 +102,11 @@ def make_sign_in(settings: Settings) -> MadeSignIn:
         made.keys_age_s = lambda: math.inf if keys.age_s is None else keys.age_s
     return made
 
+
+_NO_CRYPTOGRAPHY: Final = (
+    "client certificates are read by cryptography, which is not installed; install it with: "
+    "pip install 'agent-routing-service[mtls]'"
+)
 
 _NO_JWT: Final = (
     "tokens of OpenID Connect need PyJWT, which is not installed; install it with: "

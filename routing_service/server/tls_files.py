@@ -44,7 +44,7 @@ class TlsFiles:
         )
         self._contents = self._read()
         self._generation = 0
-        self._contexts: list[ssl.SSLContext] = []
+        self._newest: ssl.SSLContext | None = None
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return what a port is opened with; each port has its own."""
@@ -66,16 +66,26 @@ class TlsFiles:
         )
 
     def context(self) -> ssl.SSLContext:
-        """Return what the web listener's port is opened with; it asks for no client certificate."""
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._load_into(context)
-        self._contexts.append(context)
+        """Return the TLS context of the web listener. New connections get the files as they are."""
+        context = self._newest = self._made_context()
+
+        def take_newest(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+            # A context cannot forget an authority, so that each change makes another context.
+            assert self._newest is not None
+            connection.context = self._newest
+
+        context.sni_callback = take_newest
         return context
 
-    def _load_into(self, context: ssl.SSLContext) -> None:
-        certificate, key, _authority = self._paths
+    def _made_context(self) -> ssl.SSLContext:
+        certificate, key, authority = self._paths
         assert certificate is not None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate, key, password=lambda: b"")
+        if authority is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(authority)
+        return context
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
         certificate, key, authority = self._contents
@@ -100,8 +110,8 @@ class TlsFiles:
                 self._contents = contents
                 self._generation += 1
                 try:
-                    for context in self._contexts:
-                        self._load_into(context)
+                    if self._newest is not None:
+                        self._newest = self._made_context()
                 except OSError as error:  # Changed once more, this moment; the next look has them.
                     _log.warning("tls_files_changing", error=str(error))
                 _log.info("tls_files_taken_over", certificate=str(self._paths[0]))

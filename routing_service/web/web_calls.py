@@ -41,6 +41,7 @@ from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.request_checks import JsonRequest
 from routing_service.rpc.status_errors import DETAILS_KEY, code_of, status_of
 from routing_service.web import refused_call_log
+from routing_service.web.peer_certificate import auth_context
 
 OVERLOADED_RETRY_S: Final = 1.0
 
@@ -120,8 +121,8 @@ class WebContext:
         return [(key.lower(), value) for key, value in self._request.request_headers.allitems()]
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
-        """Return nothing: browsers are not asked for a certificate."""
-        return {}
+        """Return the client certificate, where the server asks for one."""
+        return auth_context()
 
     def peer(self) -> str:
         """Return the client's address in gRPC's form."""

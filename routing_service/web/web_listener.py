@@ -25,6 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from routing_service.settings.listen_address import ListenAddress, ListenFailed, check_is_free
 from routing_service.web.origin_check import OriginCheck
+from routing_service.web.peer_certificate import presenting
 from routing_service.web.refused_call_log import note_handled
 from routing_service.web.wait_limits import DEFAULT_WAITS, WaitLimits
 from routing_service.web.web_calls import WebService
@@ -167,6 +168,7 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app = presenting(self.app, transport)
         # pause_writing is called as soon as the kernel refuses a byte, also while the connection is
         # closing, which waits for its reader too. Not 0: over TLS asyncio would then take an empty
         # buffer for a full one.

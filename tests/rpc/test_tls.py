@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import json
 import shutil
 import ssl
+import urllib.error
+import urllib.request
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -14,9 +19,11 @@ from agent_routing.v1 import admin_service_pb2, admin_service_pb2_grpc, routing_
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.examples import EXAMPLES
 from routing_service.server.server import RoutingServer
+from routing_service.server.sign_in import make_sign_in
 from routing_service.settings.listen_address import ListenFailed
 from routing_service.settings.rules import SettingsInvalid
 from routing_service.settings.settings import Settings
+from tests.rpc.identity_provider import AUDIENCE, ISSUER, claims, good_set, sign
 from tests.rpc.live_service import fresh_id, read_refusal, refusal
 from tests.rpc.signed_in import bearer, token, write_key
 from tests.rpc.tls_files import Authority
@@ -203,6 +210,111 @@ async def test_certificate_that_names_nobody_or_two_is_refused(mtls, authority):
             call(channel(mtls.address, authority, files), "ListAgents", request)
         )
         assert tuple(refused) == ("UNAUTHENTICATED", "UNAUTHENTICATED"), name
+
+
+NAMES_WITH_CONTROL_CHARACTERS = {
+    "cn": {"common_name": "sam\0.example.org"},
+    "dns": {"dns": ("frontend.example.org\0.example.com",)},
+    "uri": {"uris": ("spiffe://example.org/runtime/vat\0/x",)},
+    "newline": {"common_name": "sam\n"},
+    "another name": {"common_name": "sam", "dns": ("a\0b",)},
+}
+
+
+@pytest.mark.parametrize("names", NAMES_WITH_CONTROL_CHARACTERS.values())
+async def test_certificate_with_a_nul_in_a_name_is_nobody_s(mtls, authority, names):
+    """GRPC's own list cuts a name at the NUL: it used to sign in as the part before it."""
+    files = authority.sign("forged", **names)
+    refused = await refusal(
+        call(channel(mtls.address, authority, files), "ListAgents", pb.ListAgentsRequest())
+    )
+    assert tuple(refused) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
+
+
+def test_certificates_without_their_extra_are_refused_at_start(monkeypatch, tmp_path):
+    """With what to install, rather than at the first call."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "cryptography" else found(name)
+    )
+    settings = Settings(
+        sign_in="mtls",
+        callers_file="callers.toml",
+        tls_certificate_file="a.pem",
+        tls_key_file="a.key",
+        tls_client_authority_file="ca.pem",
+    )
+    with pytest.raises(SettingsInvalid, match=r"agent-routing-service\[mtls\]"):
+        make_sign_in(settings)
+
+
+def post(url, authority, files, metadata=()):
+    """Call ListAgents over HTTPS; return the status and the answer."""
+    context = ssl.create_default_context(cafile=str(authority.path))
+    if files is not None:
+        context.load_cert_chain(files.certificate, files.key)
+    asked = urllib.request.Request(
+        f"{url}/agent_routing.v1.RoutingService/ListAgents",
+        b"{}",
+        {"content-type": "application/json", **dict(metadata)},
+    )
+    try:
+        with urllib.request.urlopen(asked, timeout=PATIENCE_S, context=context) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+async def test_web_listener_asks_for_the_certificate_too(start, authority, tmp_path):
+    """Every connection needs one where the authority is set; it signs in as over gRPC."""
+    callers = tmp_path / "callers.toml"
+    callers.write_text(CALLERS)
+    keys = tmp_path / "jwks.json"
+    keys.write_bytes(good_set())
+    server = await start(
+        web_listen="127.0.0.1:0",
+        sign_in="oidc+mtls",
+        tls_client_authority_file=str(authority.path),
+        callers_file=str(callers),
+        oidc_issuer=ISSUER,
+        oidc_audience=AUDIENCE,
+        oidc_jwks=str(keys),
+    )
+
+    async def asked(*given):
+        return await asyncio.to_thread(post, server.web_url, *given)
+
+    with pytest.raises(OSError):  # noqa: PT011 - an alert of TLS, or the connection's end
+        await asked(authority, None)
+    other = tmp_path / "other"
+    other.mkdir()
+    forged = Authority(other).sign("sam")
+    with pytest.raises(OSError):  # noqa: PT011 - the same
+        await asked(authority, forged)
+    sam = authority.sign("sam")
+    assert (await asked(authority, sam))[0] == 200
+    stranger = authority.sign("stranger")
+    assert (await asked(authority, stranger))[0] == 401
+    nul = authority.sign("nul", common_name="sam\0.example.org")
+    assert (await asked(authority, nul))[0] == 401
+    with_token = bearer(sign(claims()))
+    assert (await asked(authority, stranger, with_token))[0] == 200
+
+    # Another authority is trusted from now on, and this one no more.
+    renewed = Authority(other, "renewed")
+    old = authority.path.read_bytes()
+    authority.path.write_bytes(renewed.path.read_bytes())
+    (tmp_path / "old.pem").write_bytes(old)
+    trusting = SimpleNamespace(path=tmp_path / "old.pem")  # Of the server's own certificate.
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await asked(trusting, sam)
+            except OSError:
+                break
+            await asyncio.sleep(0.2)
+    assert (await asked(trusting, renewed.sign("sam")))[0] == 200
 
 
 async def test_certificate_of_another_authority_gets_no_connection(mtls, authority, tmp_path):

@@ -37,8 +37,15 @@ class Authority:
         self.path = folder / f"{name}.pem"
         self.path.write_bytes(_pem(made.sign(self._key, hashes.SHA256())))
 
-    def sign(self, name: str, *, uris: tuple[str, ...] = (), dns: tuple[str, ...] = ()) -> Files:
-        """Return a certificate for a name; it is one for this machine, too."""
+    def sign(
+        self,
+        name: str,
+        *,
+        uris: tuple[str, ...] = (),
+        dns: tuple[str, ...] = (),
+        common_name: str = "",
+    ) -> Files:
+        """Return a certificate that is valid for this machine. common_name: "" = the name."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = [
             x509.DNSName("localhost"),
@@ -46,7 +53,7 @@ class Authority:
             *(x509.UniformResourceIdentifier(uri) for uri in uris),
             *(x509.DNSName(each) for each in dns),
         ]
-        made = _builder(_name(name), self._name, key).add_extension(
+        made = _builder(_name(common_name or name), self._name, key).add_extension(
             x509.SubjectAlternativeName(alternatives), critical=False
         )
         files = Files(self._folder / f"{name}.pem", self._folder / f"{name}.key")
