@@ -1,8 +1,7 @@
-"""The figures of one stretch of time, and how two of them become one.
+"""The figures of one stretch of time, with a bound for each table.
 
-Owns: what is counted, and the bound of each table. Must not know: where counts come from, stores.
-Rule: adding is the only thing that is ever done to counts; the order does not matter as long as
-no table is full. Rows beyond a table's bound share one row, so that no sum loses anything.
+Counts are only ever added, in any order as long as no table is full. Rows beyond a table's bound
+share one row, so that sums stay complete.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One step of the fold: what changes and refusals add to the figures.
 
-Owns: which settings a change counts in, and what was counted already. Must not know: stores' ways,
-clocks. Rule: fold(head, changes) -> head is pure; a change that was counted adds nothing.
+fold(head, changes) -> head is pure; a change that was counted already adds nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Final
 import msgspec
 
 from routing_service.analytics.counts import NEVER, Counts, Pair, add_word
-from routing_service.analytics.session_walk import HOUR_US, Added, Place, SessionWalk, step
+from routing_service.analytics.session_walk import HOUR_US, Added, HourChannel, SessionWalk, step
 from routing_service.analytics.stored_forms import (
     ALL_TENANTS,
     HOURS_PER_DAY,
@@ -86,7 +85,7 @@ class Step:
     def is_counted(self, key: SessionKey, revision: int, time_us: int) -> bool:
         """Say whether a change was counted, by this step or one before.
 
-        A session that was purged and begun anew has low revisions again, at a later time.
+        A session that was purged and started again has low revisions again, at a later time.
         """
         last = self._recent.get(_hash(key))
         return last is not None and revision <= last[0] and time_us <= last[1]
@@ -109,17 +108,17 @@ class Step:
     def count_refusal(self, refusal: Refusal) -> None:
         """Count a refused handoff."""
         try:
-            told = msgspec.json.decode(refusal.data, type=_RefusalData)
+            stored = msgspec.json.decode(refusal.data, type=_RefusalData)
         except msgspec.DecodeError:
             return  # Erased, or of a form that this release does not know.
-        rules = [rule for rule, allowed, _ in told.verdicts if not allowed]
-        about = told.metadata
+        rules = [rule for rule, allowed, _ in stored.verdicts if not allowed]
+        about = stored.metadata
         pair = Pair(about.from_agent_id, about.agent_id, about.initiator, "")
         counts = Counts(refused=1)
         counts.pair(pair.name).refused += 1
         for rule in rules:
             add_word(counts.refusals, rule)
-        place = Place(refusal.time_us // HOUR_US, refusal.channel)
+        place = HourChannel(refusal.time_us // HOUR_US, refusal.channel)
         self._added.setdefault(refusal.tenant, Added()).at(place).add(counts)
 
     def end_audit(self, tenant: str, cursor: bytes) -> None:

@@ -1,8 +1,7 @@
 """Counts of sizes in log-linear buckets: small, mergeable, with a bounded error.
 
-Owns: which bucket a size falls into, and which size a bucket stands for. Must not know: what is
-measured. Rule: sizes below 16 have a bucket each; above, every power of two has 16 of equal width,
-so that a bucket's middle is within 1/32 of every size in it.
+Sizes below 16 have a bucket each; above, every power of two has 16 of equal width, so a bucket's
+middle is within 1/32 of every size in it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Keeps the figures up with the log.
+"""Keeps the figures up to date with the log.
 
-Owns: the steps of the fold, from the log and the audit to settings, and when they are taken. Must
-not know: what is counted. Rule: a step is first written whole into the head, by compare-and-set
-together with the place in the log, and then added to each setting that it names; a setting knows
-the last step that is in it. So a crash anywhere repeats nothing and loses nothing, and of two
-processes that take a step at once one has taken it and the other has not.
+A step is first written whole into the head, by compare-and-set together with its place in the log,
+and then added to each setting that it names; a setting records the last step that it contains. So
+a crash repeats nothing and loses nothing, and if two processes take the same step, one succeeds and
+the other finds it taken.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ WALKS_KEPT_MAX: Final = 4_096
 store when they change."""
 
 REPLAY_CHANGES_MAX: Final = 10_000
-"""Changes that are walked anew for one session. In a longer one what came before counts as nothing:
-it may turn a stay or a handing back into another length, and no count of events into another."""
+"""Changes that are walked again for one session. In a longer one the earlier changes are left out:
+that may change the length of a stay or a handing back, and never a count of events."""
 
 REPLAY_PAGE: Final = 100
 
@@ -127,10 +126,10 @@ class StatsKeeper:
                 try:
                     there_is_more = await self._has_lease(LEASE_S) and await self.advance()
                 except StoreError as error:
-                    # Whoever asks is told; here it is enough to come back.
+                    # A caller that asks gets the error; here it is enough to come back.
                     _log.warning("stats_step_failed", error=str(error))
                     await asyncio.sleep(RETRY_S)
-                except Exception:  # noqa: BLE001 - a bug of ours must not end the counting unseen
+                except Exception:  # noqa: BLE001 - a bug must not end the counting unseen
                     _log.exception("stats_step_failed")
                     await asyncio.sleep(RETRY_S)
                 else:
@@ -194,7 +193,7 @@ class StatsKeeper:
             return is_full
 
     async def finish_step(self) -> None:
-        """Add the last step to every setting, whoever has taken it. Raises StoreError."""
+        """Add the last step to every setting, whichever process took it. Raises StoreError."""
         async with self._lock:
             _, head = await self.head()
             await self._add(head)
@@ -259,7 +258,7 @@ class StatsKeeper:
         return len(entries)
 
     async def _channel(self, key: SessionKey) -> str:
-        """Return a session's channel as it is now; "" where that cannot be told."""
+        """Return a session's channel as it is now; "" if it is not known."""
         head = await self._store.load(key)
         try:
             return decode_state(head.state).channel if head else ""

@@ -1,8 +1,7 @@
 """The figures of a time span, read from what the fold has written.
 
-Owns: which settings make up a span, and how distinct sessions are counted over it. Must not know:
-how the figures came there, protobuf. Rule: hours at the edges and days between them, so that the
-work grows with the days of a span and not with what happened in it.
+A span is read as hours at its edges and days between them, so the work grows with the days of the
+span and not with the traffic in it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from routing_service.analytics.stored_forms import (
 from routing_service.storage.store import Store
 
 HOURLY_HOURS_MAX: Final = 7 * HOURS_PER_DAY
-"""The longest span that is told hour by hour."""
+"""The longest span that is reported hour by hour."""
 
 PERIODS_MAX: Final = 1_100
 """Periods in an answer: three years of days."""

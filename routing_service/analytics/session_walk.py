@@ -1,9 +1,8 @@
 """What one change of a session adds to the figures.
 
-Owns: the meaning of each figure. Must not know: stores, clocks, who asks.
-Rule: what a change adds follows from the session's own changes up to it, and from nothing else: so
-it is the same whenever, wherever and in whatever company the change is read. Kinds of events that
-count for nothing, those of a newer release among them, are passed over.
+It follows from the session's own changes up to that one and from nothing else, so it is the same
+whenever and wherever the change is read. Events that count for nothing, such as kinds of a newer
+release, are skipped.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class SessionWalk(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HourChannel:
     """Where something is counted. hour: since 1970. channel: "" = none was named."""
 
     hour: int
@@ -99,10 +98,10 @@ class Added:
     channel_firsts: counts with nothing but the firsts within one channel.
     """
 
-    counts: dict[Place, Counts] = field(default_factory=dict)
-    channel_firsts: dict[Place, Counts] = field(default_factory=dict)
+    counts: dict[HourChannel, Counts] = field(default_factory=dict)
+    channel_firsts: dict[HourChannel, Counts] = field(default_factory=dict)
 
-    def at(self, place: Place) -> Counts:
+    def at(self, place: HourChannel) -> Counts:
         """Return the counts of a place, to be added to."""
         return self.counts.setdefault(place, Counts())
 
@@ -164,7 +163,7 @@ class _Stride:
     @property
     def here(self) -> Counts:
         """The counts of this change's own place."""
-        return self.added.at(Place(self.hour, self.channel))
+        return self.added.at(HourChannel(self.hour, self.channel))
 
     def take(self, event: Any) -> None:
         """Count one event."""
@@ -217,7 +216,7 @@ class _Stride:
             self.last_hour = self.hour
         before = self.last_hours.pop(self.channel, NEVER)
         if before != self.hour:
-            place = Place(self.hour, self.channel)
+            place = HourChannel(self.hour, self.channel)
             self.added.channel_firsts.setdefault(place, Counts()).count_first(before)
         self.last_hours[self.channel] = self.hour
 
@@ -280,7 +279,7 @@ class _Stride:
             case HandoffMode.RETURN if event.activates and self.frames:
                 self._end_stay(self.active, self.turns)
                 *kept, frame = self.frames
-                self.added.at(Place(frame.hour, frame.channel)).pair(frame.pair).returned += 1
+                self.added.at(HourChannel(frame.hour, frame.channel)).pair(frame.pair).returned += 1
                 self.frames = tuple(kept)
                 self.active, self.turns = frame.agent_id, frame.turns
             case HandoffMode.HOP if event.activates:

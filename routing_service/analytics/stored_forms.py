@@ -1,9 +1,8 @@
 """The figures as they are stored: settings, each with a version and the step that it contains.
 
-Owns: their names, bytes and bounds. Must not know: how they are read or written.
-Rule: a value of a newer release is SchemaTooNew, never damage, and is never written over.
+A value of a newer release is SchemaTooNew, not damage, and is never overwritten.
 
-All of them go by the places in one store's log, and are folded anew where the data moves to another
+All of them refer to places in one store's log, and are folded again if the data moves to another
 store. For each tenant, and for ALL_TENANTS with all tenants together, after the prefix:
 fold               of ALL_TENANTS alone: the Head
 tenant             of each tenant: its Directory

@@ -266,7 +266,7 @@ class EventFeed:
             self._tail = asyncio.create_task(self._follow(), name="event feed tail")
 
     async def _follow(self) -> None:
-        """Read the log as it grows, for as long as somebody watches."""
+        """Read the log as it grows, for as long as there are watchers."""
         cursor: bytes | None = None
         hints = 0
         while True:

@@ -1,8 +1,7 @@
 """Events and states as versioned bytes, and back.
 
-Owns: the stored form. Must not know: where the bytes are kept.
-Rule: what an older release wrote is read for ever. Bytes from a newer release are SchemaTooNew,
-never damage: a new kind of event is written one release after it can be read.
+Bytes of older releases stay readable for ever. Bytes of a newer release are SchemaTooNew, not
+damage: a new kind of event is written one release after it can be read.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class StoredEvents(msgspec.Struct, frozen=True, omit_defaults=True):
 
     v: the form's version. active: the active agent's id after each event, "" for none. user_id: who
     called; "" for an agent runtime, an operator without a name, or the service itself.
-    registry_version: of the registry that decided. actor: who signed in; "" where nobody did.
+    registry_version: of the registry that decided. actor: who signed in; "" = nobody did.
     """
 
     v: int
@@ -91,7 +90,7 @@ def decode_events(data: bytes) -> list[Event]:
 
 
 def decode_change(data: bytes) -> StoredEvents:
-    """Return the events of one change and what is kept beside them. Raises as decode_events."""
+    """Return the events of one change and what is kept with them. Raises as decode_events."""
     plain = _decompressed("event", data)
     try:
         stored = _events_decoder.decode(plain)

@@ -1,8 +1,7 @@
-"""Bringing a store's tables up to date apart from serving.
+"""Bringing a store's tables up to date as a separate step from serving.
 
-Owns which engines have that as a step of its own. It must not know what a migration does. Its
-rule: what a server that is started would do to the tables is what is done here, so that a server
-started afterwards, by a user with no right to change tables, finds nothing left to do.
+It does what a starting server would do to the tables, so that a server started later, by a user
+with no right to change tables, has nothing left to do.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Migrated:
 
 
 async def migrate_store(url: str, *, grant_to: str = "") -> Migrated:
-    """Bring a store's tables to this release's version; nothing to do is no error.
+    """Bring a store's tables to this release's version; having nothing to do is not an error.
 
     grant_to: a user who then gets the rights that serving needs; "" = none. Only for engines that
     have users. Raises StoreUrlInvalid and what open_store does.

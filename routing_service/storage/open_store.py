@@ -1,8 +1,7 @@
-"""From a store's URL to an open store.
+"""Opens the store that a URL names; an engine is imported only when a URL asks for it.
 
-Owns the URL's forms and the table of engines. It must not know what an engine does with its
-place, and it imports an engine only when a URL asks for it. Its rule: a URL that cannot be served
-is refused with what is wrong in it and what to write instead, without the password it may hold.
+A URL that cannot be served is refused with what is wrong in it and what to write instead, without
+the password that it may hold.
 """
 
 from __future__ import annotations

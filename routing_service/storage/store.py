@@ -1,10 +1,9 @@
-"""The Store protocol: what every engine promises, and the words it answers with.
+"""The Store protocol: what every engine promises, the values it stores and the errors it raises.
 
-A store owns keys, numbers and bytes. It must not know what an event, a state or an answer means,
-nor what time it is: all of that comes in with the call. Its rule: one append is one committed
-change is one stored row, whole or not at all, and on disk before ``append`` returns.
+One append is one committed change and one stored row, whole or not at all, and on disk before
+``append`` returns. Times come in with the calls; a store reads no clock for what it stores.
 
-What an engine has to bring, and how the engines do it:
+What an engine has to do, and how the engines do it:
 
 ===============  ==================================================================================
 atomic append    SQLite: one transaction for a group of appends. PostgreSQL: the same, the group
@@ -17,13 +16,13 @@ once             Unique by (tenant, session, method, request_id, actor). DynamoD
                  change with its own before it reports a conflict: it may be its own success.
 task ids         Unique by (tenant, task_id). Where the session's slot cannot hold that index
                  (Redis), the id is claimed first, and a claim counts only if the session that
-                 holds it really has the task: a claim left by a failed append is no owner.
-durable          On disk, by the engine's own strictest word: SQLite synchronous=FULL, PostgreSQL
+                 holds it really has the task: the claim of a failed append owns nothing.
+durable          On disk, by the engine's strictest setting: SQLite synchronous=FULL, PostgreSQL
                  synchronous_commit=on, Redis WAITAOF with a yes, DynamoDB as it is. Anything
                  weaker has its window of loss named in the engine's docstring.
 read the head    ``head_revision`` and ``load`` see every append that has returned anywhere before
                  they were called: ConsistentRead on DynamoDB, the primary on PostgreSQL and Redis.
-the log          ``read_log`` must never pass over a change that commits later than its
+the log          ``read_log`` must never skip a change that commits later than its
                  neighbours. Row ids are handed out before the commit, so PostgreSQL reads below
                  pg_snapshot_xmin; SQLite has one writer, so there ids are in commit order; a Redis
                  script gives a position of its shard as it commits, and a cursor has all shards'.
@@ -109,7 +108,7 @@ class Change(msgspec.Struct, frozen=True):
     """Tells a repeat of the same request from another request under the same id."""
     events: bytes
     answer: bytes
-    """The answer that the first caller got, for whoever repeats the request."""
+    """The answer that the first caller got, given again if the request is repeated."""
 
     @property
     def size_bytes(self) -> int:
@@ -151,11 +150,11 @@ class Append(msgspec.Struct, frozen=True):
     tasks: tuple[TaskRow, ...] = ()
     """Upserts by task id."""
     due_us: int | None = None
-    """When something of this session falls due though nobody calls; None = nothing does. Stored
+    """When something of this session falls due without a call; None = nothing does. Stored
     with the session, over what the append before had there."""
 
     def __post_init__(self) -> None:
-        """Assert what only a mistake of ours can break."""
+        """Assert what only a bug of this service can break."""
         assert self.base_revision >= 0, self.base_revision
         assert self.change.revision == self.base_revision + 1, (self.change, self.base_revision)
         if self.tasks:
@@ -206,7 +205,7 @@ class RevisionConflict(StoreError):
     """Another change came first. Nothing was written: load the session and decide again."""
 
     def __init__(self, key: SessionKey, base_revision: int, actual_revision: int) -> None:
-        """Keep both revisions; actual_revision is 0 where there is no session."""
+        """Keep both revisions; actual_revision is 0 if the session does not exist."""
         super().__init__(
             f'session "{key}" is at revision {actual_revision}, the append expected '
             f"{base_revision}; load the session and decide again"
@@ -301,7 +300,7 @@ class Store(Protocol):
     """What every engine does. Any method may raise StoreUnavailable, StoreCorrupt, StoreClosed.
 
     A caller that is cancelled learns nothing of its write: it happens whole or not at all, and
-    nobody else's is disturbed. Reading methods take ``limit`` from 1 to PAGE_ROWS_MAX; a page
+    no other caller's is disturbed. Reading methods take ``limit`` from 1 to PAGE_ROWS_MAX; a page
     with fewer rows than that is the last for now.
     """
 
@@ -376,7 +375,7 @@ class Store(Protocol):
         ...
 
     async def find_task(self, tenant: str, task_id: str) -> TaskRow | None:
-        """Read one task, whatever its session."""
+        """Read one task of any session."""
         ...
 
     async def list_tasks(
@@ -411,7 +410,7 @@ class Store(Protocol):
     ) -> tuple[list[SessionRow], bytes]:
         """Read a tenant's sessions in the order of their ids (by code point), and a cursor.
 
-        By id, not by time: a session that is used while somebody pages is neither passed over
+        By id, not by time: a session that is used while a caller pages is neither skipped
         nor listed twice. Raises CursorInvalid.
         """
         ...
@@ -439,7 +438,7 @@ class Store(Protocol):
         ...
 
     async def log_end(self) -> bytes:
-        """Give a cursor that every change appended from now on comes after."""
+        """Return a cursor that every change appended from now on comes after."""
         ...
 
     async def get_setting(self, tenant: str, name: str) -> bytes | None:
@@ -479,8 +478,9 @@ class Store(Protocol):
         """Take or renew a named lease until until_us; False while another holder's runs at now_us.
 
         Atomic across processes, and durable like a setting. until_us <= now_us gives it up, at
-        once for everybody, whatever their clocks say. A lease is a hint as to who should work: it
-        ends by the holders' clocks, so two may hold it for a while, and nothing may be wrong then.
+        once for all processes, however their clocks differ. A lease is a hint as to who
+        should work: it ends by the holders' clocks, so two may hold it for a while, and callers
+        have to stay correct then.
         Raises AppendRefused for a name, holder or time that some engine could not store.
         """
         ...
@@ -490,7 +490,7 @@ class Store(Protocol):
 
         Of its changes below that revision, events become ``blank``, answer and fingerprint empty;
         of all its tasks and audit entries, user_id and data become empty, and last of all the
-        user_id of its head: until that is gone, whoever repeats what was interrupted finds the
+        user_id of its head: until that is gone, a repeat of an interrupted call finds the
         session by it. Revisions, request ids, methods, actors and times stay, so that a repeat is
         still known. The state is not touched: append what replaces it first.
 
@@ -516,8 +516,8 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what was accepted, let go of everything held. Later calls raise StoreClosed.
+        """Finish the accepted writes and release everything. Later calls raise StoreClosed.
 
-        Closing twice is no error.
+        Closing twice is not an error.
         """
         ...

@@ -1,8 +1,7 @@
-"""What every engine refuses before it writes: texts, numbers and sizes that one cannot hold.
+"""The texts, numbers and sizes that every engine refuses before it writes.
 
-Owns the limits' enforcement, so that what one engine takes every engine takes, and so that a value
-no driver can bind never reaches a group of other callers' writes. It must not know any engine.
-Its rule: AppendRefused or TooLarge names the field; a value that passes here can be stored.
+A value that one engine could not hold is refused by all, and a value that no driver can bind never
+reaches a group of other callers' writes. AppendRefused or TooLarge names the field.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def check_append(append: Append) -> None:
         _check_text("actor", change.actor)
         _check_text("user id", append.user_id)
     due_us = append.due_us
-    # One look, and only where something is amiss another for what it is.
+    # One check of all, and only if it fails a second one that names the field.
     fits = (
         0 <= change.revision <= INT_MAX
         and 0 <= change.time_us <= INT_MAX
@@ -120,7 +119,7 @@ def _check_text(what: str, value: str) -> None:
         try:
             size_bytes = len(value.encode())
         except UnicodeEncodeError as error:
-            raise AppendRefused(f"the {what} {value!r} is no valid Unicode text") from error
+            raise AppendRefused(f"the {what} {value!r} is not valid Unicode text") from error
     if "\0" in value:
         # PostgreSQL has no way to hold it.
         raise AppendRefused(f"the {what} {value!r} has a NUL character")

@@ -1,7 +1,7 @@
 """How large groups of writes are, and how long the store takes for one.
 
-Owns the counts. It must not know how they are published, or what is written. Its rule: a group is
-counted once, so that it costs a write next to nothing. Not locked: one event loop counts.
+A group is counted once, so that counting costs a write next to nothing. Not locked: one event loop
+counts.
 """
 
 from __future__ import annotations

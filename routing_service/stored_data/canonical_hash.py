@@ -1,11 +1,10 @@
 """SHA-256 over what is stored, the same on every engine.
 
-Owns the form that is hashed. It must not know stores, nor what the bytes mean. Its rule: every
-field goes in with its kind and length, so that no two contents share a form; and nothing goes in
-that an engine adds of its own, such as row numbers and cursors.
+Every field goes in with its kind and length, so that no two contents share a form. What an engine
+adds of its own, such as row numbers and cursors, stays out.
 
-The form is a promise: a hash that was noted down with a backup is compared years later. What a
-newer release adds goes in only where it is set, as a record of its own.
+The form is a promise: a hash that was noted with a backup is compared years later. What a newer
+release adds goes in only where it is set, as a record of its own.
 """
 
 from __future__ import annotations

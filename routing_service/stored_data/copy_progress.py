@@ -1,8 +1,7 @@
-"""How far a copy has come, kept in the target: a repeat goes on from there.
+"""How far a copy has come, stored in the target so that a repeat goes on from there.
 
-Owns the form of that note and the names of the settings that hold it. It must not know what is
-copied. Its rule: what the note says was done is in the target; what was done may be more than it
-says, so that whoever reads it compares before writing.
+What the note says was done is in the target. More than that may be there, so a repeat compares
+before it writes.
 """
 
 from __future__ import annotations
@@ -80,5 +79,5 @@ class ProgressNotes:
         try:
             return msgspec.json.decode(stored, type=form)
         except msgspec.DecodeError:
-            # Another release's. Beginning anew only costs time: what is there is compared.
+            # Another release's. Starting again only costs time: what is there is compared.
             return form()

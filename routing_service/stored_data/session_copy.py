@@ -1,12 +1,10 @@
-"""One session brought from one store to another, change by change, as it is.
+"""One session copied from one store to another, change by change, unaltered.
 
-Owns what is compared and written of a session. It must not know engines, or which sessions there
-are. Its rules: what the target has already must be what the source has, or nothing more of that
-session is written; and the state goes in with the last change, so that a session that was copied
-half never answers for the whole.
+If what the target has already differs from the source, nothing more of that session is written. The
+state goes in with the last change, so that half a session never answers for the whole.
 
-Erasure follows: where the source's changes are blank and the target's are not yet, the target's
-are blanked too. A target that is blank where the source is not stays as it is.
+Erasure follows: where the source's changes are blank and the target's are not yet, the target's are
+blanked too. A target that is blank where the source is not stays as it is.
 """
 
 from __future__ import annotations
@@ -156,7 +154,7 @@ async def _store(target: Store, append: Append) -> None:
         await target.append(append)
     except RevisionConflict as conflict:
         raise SessionDiffers(
-            append.key, f"somebody else writes to it, at revision {conflict.actual_revision}"
+            append.key, f"another process writes to it, at revision {conflict.actual_revision}"
         ) from conflict
     except RequestSeen as seen:
         if seen.change != append.change:

@@ -1,11 +1,10 @@
-"""One session folded again from its changes, and what of it does not agree with what is stored.
+"""One session folded again from its changes, and where the result differs from what is stored.
 
-Owns the fold and the words for what is wrong. It must not know stores or who reads. Its rule: a
-stored state and the tasks' rows are consequences of the changes; where they differ one of them is
+A stored state and the tasks' rows follow from the changes; where they differ one of them is
 damaged, and this says which value and where.
 
-An erased session's changes are blank, and so is what they would tell of its tasks. The change that
-erased it starts the state anew, so that the fold comes out right behind it all the same.
+An erased session's changes are blank, and so is what they would say about its tasks. The change
+that erased it starts the state again, so the fold is right from there on.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from routing_service.storage.store import (
 )
 
 PROBLEMS_MAX: Final = 10
-"""Problems that are told of one session: the first ones lead to the others."""
+"""Problems reported of one session: the first ones cause the others."""
 
 
 class SessionReplay:
@@ -71,7 +70,7 @@ class SessionReplay:
         self._is_blanked = self._is_blanked or not stored.events
         try:
             state = self._folded(change, stored.events, stored.registry_version)
-        except Exception as error:  # noqa: BLE001 - whatever damaged events make of the fold
+        except Exception as error:  # noqa: BLE001 - damaged events may raise anything in the fold
             # Erasing goes from the first change on; a crash leaves it half done until it is
             # repeated, and what is left cannot be told without what went before.
             if not self._is_blanked:

@@ -1,8 +1,7 @@
-"""Everything that one store has, brought to another: between engines, machines and releases.
+"""Everything in one store copied to another: between engines, machines and releases.
 
-Owns the order in which it is done. It must not know engines. Its rules: the source is only read;
-a copy that was interrupted goes on where it was, and one that is repeated brings what has changed
-since; what cannot be brought is named, and the rest is brought all the same.
+The source is only read. A copy that was interrupted goes on where it was, and one that is repeated
+copies what has changed since. What cannot be copied is named, and the rest is copied all the same.
 
 The first pass goes through all sessions by tenant and session id. What changes behind it is found
 in the source's log, whose end was noted before the pass began. So the source may be in use: copy
@@ -74,7 +73,7 @@ class Copied:
 
 
 async def count_sessions(store: Store) -> int:
-    """Count the sessions of all tenants, for whoever shows how far a copy is."""
+    """Count the sessions of all tenants, for showing how far a copy is."""
     count = 0
     async for tenant in tenants_of(store):
         cursor = CURSOR_START
@@ -102,7 +101,7 @@ async def copy_store(
     """
     copy = _StoreCopy(source, target, ProgressNotes(target, source_name), on_progress)
     await copy.sessions(again=again)
-    await copy.beside(again=again)
+    await copy.tenants_own(again=again)
     return copy.copied
 
 
@@ -202,8 +201,8 @@ class _StoreCopy:
         copied.sessions += 1
         self._on_progress(copied)
 
-    async def beside(self, *, again: bool) -> None:
-        """Bring what tenants have beside their sessions: settings, and the audit in its order."""
+    async def tenants_own(self, *, again: bool) -> None:
+        """Copy what tenants have outside their sessions: settings, and the audit in its order."""
         async for tenant in tenants_of(self._source):
             if tenant == PROGRESS_TENANT:
                 continue

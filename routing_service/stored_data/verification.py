@@ -1,11 +1,10 @@
-"""Every session of a store held against its own changes, with a hash of each and one of all.
+"""Every session of a store checked against its own changes, with a hash of each and one of all.
 
-Owns what is checked and in which order. It must not know engines. Its rules: a session that is
-damaged is named and does not stop the rest; only a store that cannot be reached does. Hashes are
-the same for the same content on every engine, so that a copy can be compared with its source.
+A damaged session is named and does not stop the rest; only a store that cannot be reached does. The
+same content has the same hash on every engine, so that a copy can be compared with its source.
 
 Of each session: revisions have no gaps, each request id leads to the change that it made, the
-changes fold into the stored state, and the tasks are those that the changes tell of.
+changes fold into the stored state, and the tasks are those that the changes give.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class SessionReport:
 
 @dataclass(frozen=True, slots=True)
 class TenantReport:
-    """What was found of a tenant beside its sessions."""
+    """What was found of a tenant outside its sessions."""
 
     tenant: str
     settings: int
@@ -104,20 +103,20 @@ async def verify_store(store: Store) -> AsyncIterator[Report]:
                 damaged=total.damaged + bool(session.problems),
             )
             yield session
-        beside = await _verify_tenant(store, tenant)
-        if not (beside.settings or beside.audit or beside.problems):
+        outside = await _verify_tenant(store, tenant)
+        if not (outside.settings or outside.audit or outside.problems):
             # Nothing, or what this store alone has: no other store knows the tenant by it.
             total = replace(total, tenants=total.tenants + (total.sessions > sessions_before))
             continue
-        everything.record("tenant", tenant, beside.sha256)
+        everything.record("tenant", tenant, outside.sha256)
         total = replace(
             total,
             tenants=total.tenants + 1,
-            audit=total.audit + beside.audit,
-            settings=total.settings + beside.settings,
-            damaged=total.damaged + bool(beside.problems),
+            audit=total.audit + outside.audit,
+            settings=total.settings + outside.settings,
+            damaged=total.damaged + bool(outside.problems),
         )
-        yield beside
+        yield outside
     yield replace(total, sha256=everything.hexdigest())
 
 

@@ -1,7 +1,7 @@
 """One session as a whole: its changes, tasks and head, as they are together at one revision.
 
-Owns reading them while others write. It must not know what the bytes mean. Its rule: what was read
-of a revision stays true, so that a session that has moved on is read on and not read again.
+What was read of a revision stays true while others write, so a session that has moved on is read on
+and not read again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Calls to DynamoDB: one client, its time-outs and its repeats.
+"""Calls to DynamoDB: one client, its time-outs and its retries.
 
-Owns the driver's client from its making to its end. It must not know what is stored. Its rules: a
-call ends in bounded time; and the driver repeats what AWS says may be repeated (throttled, lost,
-failed), so that a write may have been done by an attempt whose answer was lost.
+A call ends in bounded time. The driver repeats what AWS says may be repeated (throttled, lost,
+failed), so an attempt whose answer was lost may have done a write.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 from tenacity.wait import wait_random_exponential
 
-from routing_service.storage.dynamodb.errors import MetAnother, refusal, told
+from routing_service.storage.dynamodb.errors import MetAnother, refusal, store_error
 from routing_service.storage.dynamodb.url import DynamodbPlace
 from routing_service.storage.store import StoreUnavailable
 
@@ -72,7 +71,7 @@ async def open_api(place: DynamodbPlace) -> AsyncIterator[Api]:
         )
         client = await opening.__aenter__()
     except (BotoCoreError, OSError, ValueError) as error:
-        raise told(error, place, "open") from error
+        raise store_error(error, place, "open") from error
     client.meta.events.register("before-send.dynamodb", _send_in_pieces)
     try:
         yield Api(client, place)
@@ -95,7 +94,7 @@ class Api:
     """Calls on one table."""
 
     def __init__(self, client: Any, place: DynamodbPlace) -> None:
-        """Use a client that somebody else closes."""
+        """Use a client that the caller closes."""
         self._client = client
         self._place = place
         self._slots = asyncio.Semaphore(place.options.connections)
@@ -136,7 +135,7 @@ class Api:
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") == "ResourceNotFoundException":
                 return None
-            raise told(error, self._place, "describe_table") from error
+            raise store_error(error, self._place, "describe_table") from error
         described: dict[str, Any] = answer["Table"]
         return described
 
@@ -239,7 +238,7 @@ class Api:
                 parameters["Limit"] = limit - len(found)
             answer = await self.on_table("query", **parameters)
             found += answer.get("Items", [])
-            # A page ends at 1 MB, whatever was asked for.
+            # A page ends at 1 MB, even below the limit.
             last = answer.get("LastEvaluatedKey")
             if not last or (limit is not None and len(found) >= limit):
                 return found
@@ -267,7 +266,7 @@ class Api:
             refused = refusal(error)
             if refused is not None:
                 raise refused from error
-            raise told(error, self._place, operation) from error
+            raise store_error(error, self._place, operation) from error
 
     async def _attempt(self, operation: str, parameters: dict[str, object]) -> dict[str, Any]:
         """Make one call, with the driver's repeats. Raises ClientError, StoreUnavailable."""
@@ -276,7 +275,7 @@ class Api:
                 async with asyncio.timeout(self._place.options.call_timeout_s):
                     answer: dict[str, Any] = await getattr(self._client, operation)(**parameters)
             except (BotoCoreError, aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise told(error, self._place, operation) from error
+                raise store_error(error, self._place, operation) from error
             return answer
 
 

@@ -1,15 +1,13 @@
-"""The store in a DynamoDB table: any number of replicas, nothing to run.
+"""The DynamoDB engine: any number of replicas on one table.
 
-Owns what each call means, the order of one session's appends, and how the parts are closed. It must
-not know what the stored bytes are. Its rules: an append is one transaction, whose conditions are
-all the coordination there is between replicas (dynamodb_writer); what is read is read as it stands;
-the log passes over nothing (dynamodb_sequence); and no item or partition is touched by all sessions
-(dynamodb_keys).
+An append is one transaction, whose conditions are the only coordination between replicas (see
+writer). Reads are consistent, the log is complete (see sequence), and no item or partition is
+touched by all sessions (see keys).
 
 Durable means that DynamoDB has answered: the write is then on disk in at least two of the region's
 zones. Only the index of due times may be behind, by about a second.
 
-An append that was sent goes on when its caller leaves: taking it back would not stop the server.
+An append that was sent goes on if its caller leaves: cancelling it would not stop the server.
 """
 
 from __future__ import annotations
@@ -237,7 +235,7 @@ class DynamodbEngine:
         """See Store.delete_session.
 
         The session is gone by one write. What it had goes next; where that is cut short, it is
-        finished by whoever asks what is due.
+        finished by the next call that asks what is due.
         """
 
         async def remove() -> None:
@@ -269,7 +267,7 @@ class DynamodbEngine:
             await self._opened.aclose()
 
     def _start(self, write: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """Run a write to its end, whatever becomes of who asked for it."""
+        """Run a write to its end, even if its caller is cancelled."""
         if len(self._writes) >= WAITING_WRITES_MAX:
             raise StoreUnavailable(f"{len(self._writes)} writes wait for the store; try again")
         task = asyncio.create_task(write(), name="dynamodb write")
@@ -279,7 +277,7 @@ class DynamodbEngine:
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._writes.discard(task)
-        # Also where nobody is left to hear of it.
+        # Read even if the caller is gone, or asyncio would log it.
         if not task.cancelled():
             task.exception()
 

@@ -1,8 +1,7 @@
-"""The DynamoDB driver's errors, and what the store says instead.
+"""The DynamoDB driver's errors, and the store's errors for them.
 
-Owns what each of AWS's codes means. It must not know what was called for. Its rules: an error is
-logged whole, once; what callers get are words of ours, which say what to do; and a condition that
-did not hold is no error but an answer, for the engine alone.
+An error is logged whole, once; callers get a message of ours that says what to do. A condition that
+did not hold is an answer for the engine, not an error.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def refusal(error: ClientError) -> Exception | None:
     return None
 
 
-def told(error: Exception, place: DynamodbPlace, operation: str) -> StoreError:
+def store_error(error: Exception, place: DynamodbPlace, operation: str) -> StoreError:
     """Log a driver's error whole, and say it in the store's words."""
     code = ""
     fields: dict[str, object] = {"error": str(error) or type(error).__name__}

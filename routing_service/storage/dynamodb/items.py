@@ -1,10 +1,7 @@
-"""Items of the DynamoDB table, and the values that they stand for.
+"""Items of the DynamoDB table, and the values that they hold.
 
-Owns the attributes' names. It must not know when an item is written or under which condition. Its
-rule: an item that is not what this module wrote is StoreCorrupt, which names the item and concerns
-whoever asked for it alone.
-
-Names are none of DynamoDB's reserved words, so that expressions can have them as they are.
+An item that this module did not write is StoreCorrupt; the error names the item. No attribute has
+one of DynamoDB's reserved names, so expressions can use them as they are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The keys of the DynamoDB table: where each thing is, and over how many partitions it is spread.
 
-Owns the names in both key attributes, pk and sk. It must not know the driver. Its rules: a session
-has all its own items in one partition, so that it is read by one query; nothing that all sessions
-touch is one item or one partition; and no two names can be mixed up, whatever characters they have
+A session has all its own items in one partition, so that it is read by one query. No item or
+partition is touched by all sessions. No two names can be confused, whichever characters they have
 (a tenant comes behind its length).
 
 ==================  ===========================  ==================================================
@@ -78,7 +77,9 @@ def to_session(pk: str) -> SessionKey:
     """Read a session's name back. Raises StoreCorrupt."""
     length, colon, rest = pk.removeprefix("s/").partition(":")
     if not pk.startswith("s/") or not colon or not length.isdecimal():
-        raise StoreCorrupt(f"the item {pk!r} is no session's; restore the table from a backup")
+        raise StoreCorrupt(
+            f"the item {pk!r} does not belong to a session; restore the table from a backup"
+        )
     tenant_chars = int(length)
     return SessionKey(rest[:tenant_chars], rest[tenant_chars + 1 :])
 

@@ -1,13 +1,11 @@
-"""Reading the log and the audit: places first, then what they are of.
+"""Reading the log and the audit: first the places, then the changes or entries at them.
 
-Owns their cursors and the order of a page. It must not know how places are given out
-(dynamodb_sequence says it). Its rules: a page never passes a hole; a place whose change is gone,
-or is another's, was of a session that was deleted; and a reader who has read everything is
-answered by one call.
+A page never skips a hole. A place whose change is missing, or has another writer's mark, belonged
+to a deleted session. A reader at the end of the log costs one call.
 
-The log is LOG_SHARDS sequences, a session always in the same one, so that its changes are in their
-order. A cursor has a place in each. A page takes what is earliest of what the sequences have next,
-which promises nothing: processes' clocks differ.
+The log is LOG_SHARDS sequences; a session is always in the same one, so its changes are in their
+order. A cursor has a place in each. A page takes the earliest of what the sequences have next,
+which promises nothing across sessions: processes' clocks differ.
 """
 
 from __future__ import annotations

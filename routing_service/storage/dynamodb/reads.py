@@ -1,8 +1,7 @@
 """Reading sessions, tasks, lists and settings of the DynamoDB store.
 
-Owns which items answer which question. It must not know how they are written. Its rule: everything
-is read as it stands (ConsistentRead), but for the index of due times, which follows the heads
-within about a second and has no other way to be read.
+Every read is consistent (ConsistentRead) except the index of due times, which follows the heads
+within about a second and cannot be read consistently.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Reads:
         return [to_task(found[name]) for name in wanted if name in found]
 
     async def list_sessions(self, tenant: str, last_id: str, limit: int) -> list[SessionRow]:
-        """Read a tenant's sessions after an id. Fewer than limit = there are no more for now."""
+        """Read a tenant's sessions after an id. Fewer than limit = that is all for now."""
         rows: list[SessionRow] = []
         while len(rows) < limit:
             left, after = limit - len(rows), last_id + keys.NEXT

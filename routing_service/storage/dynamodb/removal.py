@@ -1,11 +1,9 @@
-"""Taking content away from the DynamoDB store: erasing what a session had, and removing it whole.
+"""Removing content from the DynamoDB store: erasing what a session had, and deleting it whole.
 
-Owns the order in which items go. It must not know who asks, nor why. Its rules: a removal is
-decided by one conditional write, which turns the head into that of a session which is gone; what is
-left of it goes next, in transactions that each check that head, so that nothing of a session that
-is later made under the same name goes with it; and whoever finds a removal unfinished (its process
-was killed) finishes it: the next append to the session, the next removal, or whoever asks what is
-due.
+A deletion is decided by one conditional write, which marks the head as gone. The rest goes next, in
+transactions that each check that head, so that nothing of a later session of the same name goes
+with it. If the process is killed in between, the deletion is finished by the next append to the
+session, the next deletion, or the next call that asks what is due.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ class Removal:
                 self._update(
                     item,
                     "SET events = :blank, answer = :none, fingerprint = :none",
-                    # write_id: nothing of a session that was made anew under the same name.
+                    # write_id: nothing of a later session of the same name.
                     f"write_id = :write AND ({differs})",
                     {**values, ":write": item["write_id"]},
                 )
@@ -98,7 +96,7 @@ class Removal:
                 await self._api.on_table(
                     "update_item",
                     Key=head,
-                    # Due since ever: whoever looks for what is due finishes what was left.
+                    # Due at once, so that the next look for due sessions finishes the removal.
                     UpdateExpression=(
                         "SET revision = :zero, gone = :gone, due_us = :zero, due_shard = :shard "
                         "REMOVE state_data, user_id, create_us, update_us"

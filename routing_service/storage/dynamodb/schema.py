@@ -1,9 +1,8 @@
-"""The table of the DynamoDB store: how it is made, and which schema version it has.
+"""The table of the DynamoDB store: how it is made, and its schema version.
 
-Owns the table's form and the item that records its version. It must not know what the items are
-for. Its rules: only ``migrate`` makes or changes a table, as that takes rights that serving does
-not need; a table that is not the store's is left alone; and a version that a newer release wrote is
-served if that release says that this one still can.
+Only ``migrate`` makes or changes a table, because that takes rights that serving does not need. A
+table of another application is left alone. A version of a newer release is served if that release
+says that this one still can.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ async def migrate(api: Api) -> tuple[int, int]:
     """Make the table if there is none and bring it to this release's version.
 
     Returns the versions before and after; 0 = there was no table, or an empty one. Safe to repeat,
-    and beside others who do the same. Raises StoreError.
+    and while other processes do the same. Raises StoreError.
     """
     made = await _make_table(api)
     await _wait_until_ready(api)
@@ -154,7 +153,7 @@ async def _status(api: Api) -> str | None:
 
 
 async def _has_items(api: Api) -> bool:
-    """Whether there is anything: somebody else's, or a store's whose record was lost."""
+    """Whether there is any item: another application's, or a store's whose record was lost."""
     answer = await api.on_table("scan", Limit=1, ConsistentRead=True)
     return bool(answer.get("Items"))
 

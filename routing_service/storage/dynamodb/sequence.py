@@ -1,19 +1,16 @@
-"""Sequences of places: the order in which what many processes commit is read, with nothing missed.
-
-Owns how places are given out, how holes are closed, and up to where a sequence is complete. It must
-not know what the places are of.
+"""Sequences of places: the order in which the commits of many processes are read, with none missed.
 
 A place is given out by a counter (one atomic addition), and taken by an item that is put, under the
-condition that it is not there, in the transaction of what the place is of. So places have no gaps,
-and one that was given out and is empty is either still being written or never will be. A reader
-waits a little for such a hole, and then closes it: it puts a seal there, under the same condition.
-Whichever comes first wins, and the other knows: a writer who finds his place sealed has written
-nothing and takes another, further on. So a reader who has passed a place has passed it for good.
-What is given out later has a higher place; hence two changes of one session, the second of which
-was decided on the first, are in their order.
+condition that it is not there, in the transaction of the change. So places have no gaps, and one
+that was given out and is empty is either still being written or never will be. A reader waits a
+little for such a hole and then closes it: it puts a seal there, under the same condition. Whichever
+comes first wins, and the other knows: a writer who finds its place sealed has written nothing and
+takes a later one. So a reader who has passed a place has passed it for good. Later places are
+higher; hence two changes of one session, the second of which was decided on the first, are in
+order.
 
-How far a sequence is known to be complete (settled) is kept beside the counter now and then, so
-that finding its end need not read it from its beginning.
+How far a sequence is known to be complete (settled) is stored with the counter now and then, so
+that finding its end does not mean reading it from the start.
 """
 
 from __future__ import annotations
@@ -153,7 +150,7 @@ class Sequences:
         return place
 
     def settle_soon(self, name: str) -> None:
-        """Have it settled beside; what goes wrong there is the next reader's affair."""
+        """Settle it in the background; if that fails, the next reader does it."""
 
         async def settle() -> None:
             with suppress(StoreError):
@@ -172,13 +169,13 @@ class Sequences:
         task.add_done_callback(self._running.discard)
 
     async def _give_all(self, name: str) -> None:
-        """Give out places for as long as somebody asks."""
+        """Give out places for as long as writers ask."""
         try:
             while asked := self._asking[name]:
                 self._asking[name] = []
                 try:
                     last = await self._add(name, len(asked))
-                except Exception as error:  # noqa: BLE001 - whatever it was, they hear of it
+                except Exception as error:  # noqa: BLE001 - every waiting writer gets it
                     for outcome in asked:
                         if not outcome.done():
                             outcome.set_exception(_copy(error))
@@ -187,7 +184,7 @@ class Sequences:
                     if not outcome.done():
                         outcome.set_result(place)
         finally:
-            # Only where the event loop is being torn down is somebody left here.
+            # Writers are left here only if the event loop is being torn down.
             for outcome in self._asking.pop(name):
                 outcome.cancel()
 
@@ -237,7 +234,7 @@ class Sequences:
             )
 
     async def _remember(self, name: str, place: int) -> None:
-        # Otherwise somebody else was further.
+        # Otherwise another process had settled further.
         with suppress(ConditionFailed):
             await self._api.on_table(
                 "update_item",
@@ -268,6 +265,6 @@ def _copy(error: Exception) -> Exception:
     """Make one for each caller: a traceback grows on what is raised."""
     if not isinstance(error, StoreError):
         return error
-    told = copy(error)
-    told.__cause__ = error.__cause__
-    return told
+    failure = copy(error)
+    failure.__cause__ = error.__cause__
+    return failure

@@ -1,8 +1,7 @@
-"""What the DynamoDB store keeps beside sessions: settings, leases, and which tenants there are.
+"""The DynamoDB store's settings and leases, and its list of tenants.
 
-Owns these items and their conditions. It must not know what a setting or a lease is for. Its rule:
-a tenant is listed before the first thing it has is written, once for each process, so that whoever
-lists the tenants misses none, and a message costs nothing for it.
+A tenant is listed before its first item is written, once per process, so that a list of tenants
+misses none and a message costs nothing for it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from routing_service.storage.dynamodb.items import (
 )
 
 TENANTS_KEPT_MAX: Final = 100_000
-"""Tenants of which this process knows that they are listed; some 10 MB. It then begins anew."""
+"""Tenants that this process knows to be listed; some 10 MB. When full it starts empty again."""
 
 
 class Settings:

@@ -38,7 +38,7 @@ class DynamodbPlace:
 
 
 def parse_url(url: str, given: GivenOptions = MappingProxyType({})) -> DynamodbPlace:
-    """Read a URL, and options given beside it, which come first.
+    """Read a URL, and options given next to it, which win.
 
     Raises ValueError, which says what is wrong and what to write, and never repeats the URL.
     """

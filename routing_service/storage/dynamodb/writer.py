@@ -1,15 +1,13 @@
 """The append of the DynamoDB store: one transaction, and what its refusal means.
 
-Owns the actions of an append, their conditions, and how a refused transaction is explained. It must
-not know who waits. Its rules: all of a change is one transaction, so that it is whole or not there;
-what a refusal means is read from the store, at one moment, and not guessed from which condition
-failed; and a change that is there and carries this call's own mark was this call's success, by an
-attempt whose answer was lost.
+A change is one transaction, so it is stored whole or not at all. What a refusal means is read from
+the store, at one moment, and not guessed from which condition failed. A change that is stored with
+this call's own mark was stored by an attempt of this call whose answer was lost.
 
-The actions: the head, if it is at the base revision; the change; the place in the log, if nobody
-closed it; the request id, if it is new; with the first change, the session in its tenant's list;
-and each task, if it is new or this session's, with its place in the session's list if it is new.
-At most 4 + 2 x APPEND_TASKS_MAX + 1 of the 100 that DynamoDB takes, and 2.8 of its 4 MB.
+The actions: the head, if it is at the base revision; the change; the place in the log, if it is not
+sealed; the request id, if it is new; with the first change, the session in its tenant's list; and
+each task, if it is new or this session's, with its place in the session's list if it is new. At
+most 4 + 2 x APPEND_TASKS_MAX + 1 of the 100 that DynamoDB takes, and 2.8 of its 4 MB.
 """
 
 from __future__ import annotations
@@ -150,7 +148,7 @@ class Writer:
             "session_id": text(session.session_id),
             "revision": integer(change.revision),
             "time_us": integer(change.time_us),
-            # Tells the change from one of a session that was made anew under the same name.
+            # Distinguishes the change from one of a later session of the same name.
             "write_id": text(write_id),
         }
         actions = [

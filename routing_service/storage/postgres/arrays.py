@@ -1,7 +1,7 @@
-"""Arrays as PostgreSQL's binary protocol has them: how a group's columns travel.
+"""Arrays in PostgreSQL's binary protocol: how a group's columns are sent.
 
-Owns their bytes. It must not know what the columns are. Its rule: an array's type is given, never
-guessed from what is in it, so that every group is the same statement to the server.
+An array's type is given, never guessed from its values, so that every group is the same statement
+to the server.
 
 The driver would send lists as text, bytes as hexadecimal digits: 10.7 ms of the event loop's time
 for 256 appends, where these take 1.5.

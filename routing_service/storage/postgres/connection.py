@@ -1,8 +1,7 @@
-"""One connection to PostgreSQL, set up as the store needs it, and the words for its errors.
+"""One connection to PostgreSQL, set up as the store needs it, and the messages for its errors.
 
-Owns what a connection is told when it is made, how one is given up, and how the driver's errors
-are said. It must not know what is stored. Its rules: only a server that takes writes is used, so
-that what is read there is the latest; and a password is in no message and no log.
+Only a server that takes writes is used, so that reads there see the latest. A password is in no
+message and no log.
 
 Why psycopg and not asyncpg. psycopg sends a statement with its values in one round trip without
 preparing it, so that it works behind a pooler that gives each transaction another connection.
@@ -136,7 +135,7 @@ def _driver_parameters(place: PostgresPlace) -> dict[str, Any]:
         "connect_timeout": str(max(2, round(options.connect_timeout_s))),
         **KEEPALIVES,
         **place.parameters,
-        # A standby that only reads answers with what is no longer the latest.
+        # A standby that only reads may answer with old data.
         "target_session_attrs": "read-write",
         "client_encoding": "UTF8",
     }
@@ -148,7 +147,7 @@ def _driver_parameters(place: PostgresPlace) -> dict[str, Any]:
             "lock_timeout": f"{options.lock_timeout_s * 1000:.0f}",
             "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_S * 1000}",
             "default_transaction_isolation": r"read\ committed",
-            # Compiling pays for long queries only; all of ours are short.
+            # Compiling pays for long queries only; the store's are short.
             "jit": "off",
         }
         parameters["options"] = " ".join(f"-c {name}={value}" for name, value in settings.items())
@@ -193,7 +192,7 @@ def is_usable(connection: Connection) -> bool:
 
 
 def sever(connection: Connection) -> None:
-    """Cut a connection's line, so that whoever waits on it hears at once that it is lost.
+    """Cut a connection's line, so that every task waiting on it learns at once that it is lost.
 
     Closing would not do: the driver may be waiting for this very socket, whose number could by
     then be another one's. Cut, it ends by the driver's own way for a lost connection.

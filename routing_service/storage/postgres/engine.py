@@ -71,7 +71,7 @@ class PostgresEngine:
         self._writes = writes
         self._opened = opened
         self._log = LogReader(options.schema, reads.run)
-        # Nobody can listen through a pooler that changes connections.
+        # LISTEN does not work through a pooler that changes connections.
         self._sender = HintSender(reads, options.schema, origin) if options.hints else None
         self.hints = (
             HintListener(connector, options.schema, origin)
@@ -235,7 +235,7 @@ class PostgresEngine:
         self, tenant: str, name: str, before: bytes | None, value: bytes
     ) -> bool:
         """See Store.swap_setting."""
-        # Beside the groups, which it would interrupt: whoever swaps reads first, and waits anyway.
+        # Outside the groups, which it would interrupt: a caller that swaps has read first anyway.
         return await self._writes.run(
             lambda connection: self._rows.swap_setting(connection, tenant, name, before, value)
         )

@@ -112,7 +112,7 @@ class HintListener:
 
     @property
     def is_live(self) -> bool:
-        """Whether the server has been told to send hints on an open connection."""
+        """Whether LISTEN has been sent on a connection that is still open."""
         return self._is_live
 
     async def wait(self, seen: int, timeout_s: float) -> int:

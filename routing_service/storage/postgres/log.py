@@ -1,12 +1,11 @@
-"""The order in which the log and the audit are read: complete up to a place, and nothing missed.
+"""Reading the log and the audit of PostgreSQL in an order that misses nothing.
 
-Owns their cursors and the statements that read them. It must not know what the rows mean. Its
-rule: only what is below every running transaction is read, as only there nothing can come in
-between any more. (migrations/0001_sessions.sql says how labels are given.)
+Only rows below every running transaction are read, because only there no row can come in between
+any more. (migrations/0001_sessions.sql says how labels are given.)
 
-A transaction that has written and stays open holds the log back, whatever it wrote and in whatever
-database of the server. A read that finds committed rows held back waits a little for them, so that
-in the usual case whoever appended and then reads the log finds his own change.
+A transaction that has written and stays open holds the log back, in whichever database of the
+server it is. A read that finds committed rows held back waits a little for them, so that a caller
+who appended and then reads the log usually finds its own change.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from routing_service.storage.store import INT_MAX, AuditEntry, Change, SessionKe
 
 HELD_BACK_WAIT_S: Final = 0.2
 """How long a read waits for committed rows that a running transaction holds back. A group of
-appends is on its way for some milliseconds; what runs longer is somebody else's."""
+appends is on its way for some milliseconds; what runs longer is not this service's."""
 
 HELD_BACK_POLL_S: Final = 0.002
 """The first pause between two looks; each is twice the one before."""
 
 HELD_BACK_WARN_S: Final = 60.0
-"""How often the log's standing still is told of."""
+"""How often a log that is held back is logged."""
 
 PLACES: Final = 2
 """A place in a list is the label and the position of the row before it."""
@@ -60,7 +59,7 @@ Fetch = Callable[[Callable[[Connection], Awaitable[_Page]]], Awaitable[_Page]]
 
 
 class LogReader:
-    """Reads the log and the audit of one schema, through whoever has the connections."""
+    """Reads the log and the audit of one schema, through connections of the caller's."""
 
     def __init__(self, schema: str, fetch: Fetch) -> None:
         """Name the tables. fetch: calls its argument with a connection."""
@@ -169,7 +168,7 @@ def _as_page(rows: list[tuple[Any, ...]]) -> _Page:
     return _Page(found, complete_label, newest_label or 0, last_position or 0)
 
 
-# One row comes back at least, for what is known of the list beside its rows.
+# At least one row comes back, with the bounds of the list even if it has no rows.
 _SELECT_PAGE: Final = """
 SELECT bounds.*, page.*
 FROM (

@@ -1,9 +1,8 @@
 """A few connections for many calls, each held for one round trip.
 
-Owns who gets a connection, for how long, and what becomes of it afterwards. It must not know what
-a call does. Its rules: every wait has its end, for a free connection as for the server's answer;
-a connection goes back only if it is idle and whole; and a caller who goes away leaves its call to
-finish, since a connection that is cut in mid-call has to be made anew.
+Every wait is bounded, for a free connection as for the server's answer. A connection goes back only
+if it is idle and whole. A call whose caller is cancelled finishes by itself, because a connection
+that is cut in mid-call has to be made again.
 
 The driver's own pool tries again in the background, at intervals that double: a server that was
 away for ten seconds is not found again for up to ten more. Here each call that needs a connection
@@ -163,7 +162,7 @@ class ConnectionPool:
             turn.set_result(None)
 
     async def _give_back(self, connection: Connection) -> None:
-        # Whether its server is still there is looked at when somebody takes it, which may be now.
+        # Whether its server is still there is checked when a call takes it, which may be now.
         good = is_usable(connection) if self._waiting else is_whole(connection)
         if not good:
             await self._drop(connection)

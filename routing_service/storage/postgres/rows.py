@@ -1,8 +1,7 @@
-"""The statements of the PostgreSQL store: rows in and out, on a connection that somebody holds.
+"""The statements of the PostgreSQL store: rows in and out, on a connection of the caller's.
 
-Owns every SELECT, and the calls of the functions that write (migrations/ has their text).
-It must not know connections' lives, groups or who waits. Its rule: each method is one statement,
-which is one round trip and, as connections commit by themselves, one transaction.
+Each method is one statement, which is one round trip and, as connections commit by themselves, one
+transaction. The functions that write have their text in migrations/.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _DURABLE: Final = (
     "current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN '' "
     "ELSE set_config('synchronous_commit', 'on', true) END AS done) "
 )
-"""What be_durable() of the migrations does, for a statement that is no function."""
+"""What be_durable() of the migrations does, for a statement outside of functions."""
 
 
 class Rows:
@@ -68,7 +67,7 @@ class Rows:
 
         def statement(text: str) -> bytes:
             # Names are written out rather than found by a search path, which a pooler's
-            # connection may have from somebody else.
+            # connection may have from another client.
             return (
                 text.replace("@", f"{schema}.")
                 .replace("<change>", _CHANGE)

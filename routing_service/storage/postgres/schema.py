@@ -1,9 +1,8 @@
-"""The tables of the PostgreSQL store: from whatever release wrote them to this one's.
+"""The tables of the PostgreSQL store: from any older release's form to this one's.
 
-Owns the order of the migrations and the table that records them. It must not know what the tables
-are for. Its rules: a migration and its record are one transaction; replicas that start together
-migrate one after the other, by an advisory lock; and a schema that a newer release has changed is
-served if that release says that this one still can.
+A migration and its record are one transaction. Replicas that start together migrate one after the
+other, by an advisory lock. A schema of a newer release is served if that release says that this one
+still can.
 
 A migration names in its first line the oldest schema version whose release can work with the
 result: "-- compatible-from: N". During a roll-out old and new replicas then serve side by side.

@@ -104,7 +104,7 @@ def _migration_refused(place: PostgresPlace, error: psycopg.Error) -> StoreError
             f'store "{place.shown}" needs new tables, which this user may not make; run '
             "agent-routing migrate --store URL once with a user that may"
         )
-    told = store_error(error)
-    if isinstance(told, StoreUnavailable):
-        return StoreUnavailable(f'store "{place.shown}" was not migrated: {told.reason}')
+    refused = store_error(error)
+    if isinstance(refused, StoreUnavailable):
+        return StoreUnavailable(f'store "{place.shown}" was not migrated: {refused.reason}')
     return StoreUnavailable(f'store "{place.shown}" was not migrated; the log has the reason')

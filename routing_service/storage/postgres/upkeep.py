@@ -1,7 +1,6 @@
-"""The PostgreSQL statements that no request waits for: what is due, leases, erasing and deleting.
+"""The PostgreSQL statements outside the requests' path: due sessions, leases, erasing, deleting.
 
-Owns those statements, on a connection that somebody holds. It must not know connections' lives or
-who waits. Its rule: each method is one statement, which is one round trip and one transaction.
+Each method is one statement, which is one round trip and one transaction.
 """
 
 from __future__ import annotations

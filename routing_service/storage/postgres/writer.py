@@ -1,10 +1,9 @@
 """Group commit: the writes that wait become one transaction, one round trip, one wait for the disk.
 
-Owns the queue, what goes into a group together, and each write's own outcome. It must not know the
-statements. Its rules: a write alone does not wait for company; what waits while all connections
-are busy is the next group; no session and no task is in two writes of one group or in two groups
-in flight, so that within the store nothing waits for a row or runs into a neighbour; what is wrong
-with one write is that write's affair; and nothing is acknowledged before its commit has returned.
+A write alone does not wait for others; the writes that wait while all connections are busy are the
+next group. No session and no task is in two writes of one group or in two groups in flight, so
+within the store no write waits for another's row. A write's error is its own and not the group's.
+A write is acknowledged only after its commit has returned.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ write a session at a time, so there are few; this bounds the look where one does
 
 OVERLAP_AFTER_S: Final = 0.1
 """A group that is away for so long does not keep the next one waiting: it may be waiting itself,
-for a row that somebody else holds. Sooner would cost more than it gains: two groups at once were
-half as large each, and 32 callers got a tenth less done, with twice the 99th percentile."""
+for a row that another transaction holds. Sooner would cost more than it gains: two groups at once
+were half as large each, and 32 callers got a tenth less done, with twice the 99th percentile."""
 
 RETRY_ATTEMPTS_MAX: Final = 5
 RETRY_WAIT_MAX_S: Final = 0.1
@@ -219,7 +218,7 @@ class GroupWriter:
         try:
             await self._write_group(group)
         except asyncio.CancelledError:
-            # The event loop is being torn down and nobody closed the store.
+            # The event loop is being torn down and the store was not closed.
             _log.warning("store_not_closed", writes=len(self._waiting) + len(group))
             self._closing = True
             stopped = StoreUnavailable("the service stopped while it was writing")
@@ -244,7 +243,7 @@ class GroupWriter:
             else:
                 self._fail(group, error)
             return
-        except Exception as error:  # noqa: BLE001 - whatever it was, the writer goes on
+        except Exception as error:  # noqa: BLE001 - the writer goes on after any error
             # A bug, or a value that the driver cannot send.
             if len(group) > 1:
                 for waiting in group:
@@ -311,9 +310,9 @@ class GroupWriter:
     def _fail(group: Sequence[_Waiting], error: StoreError) -> None:
         for waiting in group:
             # One for each caller: a traceback grows on what is raised.
-            told = copy(error)
-            told.__cause__ = error.__cause__
-            _settle(waiting, told)
+            failure = copy(error)
+            failure.__cause__ = error.__cause__
+            _settle(waiting, failure)
 
 
 def _names(write: Write) -> tuple[Hashable, ...]:

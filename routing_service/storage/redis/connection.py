@@ -1,9 +1,7 @@
-"""One connection to Redis, set up as the store needs it, and the words for its errors.
+"""One connection to Redis, set up as the store needs it, and the messages for its errors.
 
-Owns what a connection is made with, what server it takes, and how the driver's and the server's
-errors are said. It must not know what is stored. Its rules: only a primary is used, so that what is
-read there is the latest; nothing is sent a second time by the driver; and a password is in no
-message and no log.
+Only a primary is used, so that reads there see the latest. The driver sends nothing a second time.
+A password is in no message and no log.
 
 The driver's connection is used and not its client: the client repeats calls by itself, and its
 pipeline cannot tell what was sent from what was not.
@@ -45,7 +43,7 @@ RECONNECT_PAUSE_S: Final = 0.2
 costs a thousand callers five attempts a second and not a thousand."""
 
 RESP_VERSION: Final = 2
-"""Of the protocol. The newer one adds what nobody asked for between the replies."""
+"""Of the protocol. The newer one may send other messages between the replies."""
 
 Connection: TypeAlias = TcpConnection | UnixDomainSocketConnection
 
@@ -228,7 +226,7 @@ _WORDS: Final = (
 """What error replies begin with, and how they are said."""
 
 MOVED_ON: Final = ("READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "UNBLOCKED")
-"""Error replies of a server that is no longer the one to talk to."""
+"""Error replies of a server that has stopped being the primary."""
 
 
 def error_text(error: ResponseError) -> str:

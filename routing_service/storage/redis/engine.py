@@ -1,19 +1,18 @@
-"""The store in Redis or Valkey: any number of replicas of this service on one primary.
+"""The Redis and Valkey engine: any number of replicas of this service on one primary.
 
-Owns what each call means and in what order the parts are opened and closed. It must not know what
-the stored bytes are. Its rules: an append is one script, which compares and writes in one step, and
-is all the coordination there is between replicas; writes go in groups (redis_lane), each one round
-trip and one wait for the disk; reads that wait go together too, on connections of their own.
+An append is one script, which compares and writes in one step, and is the only coordination between
+replicas. Writes go in groups (see pipeline), each one round trip and one wait for the disk. Reads
+that wait go together too, on connections of their own.
 
-Durable means that the server has said, by WAITAOF, that the write is in its append-only file on
-disk. With appendfsync=always nothing that anybody was shown can be lost by a crash of the server.
-With everysec nothing that was acknowledged, though others may have read it before it was on disk.
-A replica that takes over has what it had: sync_replicas=N waits for N of them as well. With
-durability=memory nobody waits, and a crash takes back what the server's own settings let it.
+Durable means that the server has confirmed by WAITAOF that the write is in its append-only file on
+disk. With appendfsync=always a crash of the server loses nothing that any client has read. With
+everysec it loses nothing that was acknowledged, though others may have read a write before it was
+on disk. A replica that takes over has what it had: sync_replicas=N waits for N of them as well.
+With durability=memory no write waits, and a crash loses what the server's own settings let it.
 
 On a cluster. Every script and command touches keys of one hash tag, so of one slot: this holds, and
-the tests run on a server in cluster mode, which refuses anything else. What spreads over several
-primaries is not built (following MOVED, a lane for each node) and not tested: a cluster of more
+the tests run on a server in cluster mode, which refuses anything else. Spreading over several
+primaries is not built (following MOVED, a pipeline for each node) and not tested: a cluster of more
 than one primary is refused at the start.
 
 All data is in the server's memory: docs/redis.md has what a session takes.
@@ -40,7 +39,7 @@ from routing_service.storage.redis import upkeep as redis_upkeep
 from routing_service.storage.redis.connection import Connector, Reply
 from routing_service.storage.redis.keys import SHARDS, Keys, request_field, text_bytes
 from routing_service.storage.redis.log import LogReader
-from routing_service.storage.redis.pipeline import GroupEnd, InMemory, Lane, OnDisk, OnPrimary
+from routing_service.storage.redis.pipeline import GroupEnd, InMemory, OnDisk, OnPrimary, Pipeline
 from routing_service.storage.redis.records import (
     HEAD_ROW_BYTES,
     from_audit,
@@ -89,9 +88,9 @@ class RedisEngine:
         self._store_id = store_id
         self.log_form = CursorForm(LOG, store_id, places=SHARDS)
         self._keys = keys
-        self._writes = Lane("writes", connector, end, group_calls_max=options.group_writes_max)
+        self._writes = Pipeline("writes", connector, end, group_calls_max=options.group_writes_max)
         self._reads = [
-            Lane("reads", connector, OnPrimary(), group_calls_max=READ_GROUP_CALLS_MAX)
+            Pipeline("reads", connector, OnPrimary(), group_calls_max=READ_GROUP_CALLS_MAX)
             for _ in range(options.read_connections)
         ]
         self._turns = count()
@@ -242,11 +241,11 @@ class RedisEngine:
         self, places: Places, limit: int
     ) -> tuple[list[tuple[SessionKey, Change]], Places]:
         """See Engine.read_log."""
-        return await LogReader(self._read_lane(), self._keys).read(places, limit)
+        return await LogReader(self._read_pipeline(), self._keys).read(places, limit)
 
     async def log_end(self) -> Places:
         """See Engine.log_end."""
-        return await LogReader(self._read_lane(), self._keys).end()
+        return await LogReader(self._read_pipeline(), self._keys).end()
 
     async def get_setting(self, tenant: str, name: str) -> bytes | None:
         """See Store.get_setting."""
@@ -285,7 +284,7 @@ class RedisEngine:
 
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
         """See Store.due_sessions."""
-        return await redis_upkeep.due_sessions(self._read_lane(), self._keys, now_us, limit)
+        return await redis_upkeep.due_sessions(self._read_pipeline(), self._keys, now_us, limit)
 
     async def acquire_lease(self, name: str, holder: str, now_us: int, until_us: int) -> bool:
         """See Store.acquire_lease."""
@@ -303,7 +302,7 @@ class RedisEngine:
         """See Store.delete_session.
 
         The session goes in one step. Its audit, which is in another slot, is blanked after it:
-        whoever gets StoreUnavailable and then finds no session calls again with revision 0.
+        a caller that gets StoreUnavailable and then finds no session calls again with revision 0.
         """
         await redis_upkeep.delete_session(self._writes, self._keys, key, revision)
 
@@ -315,8 +314,8 @@ class RedisEngine:
     async def close(self) -> None:
         """See Engine.close."""
         async with AsyncExitStack() as opened:
-            for lane in (self._writes, *self._reads):
-                opened.push_async_callback(lane.close)
+            for pipeline in (self._writes, *self._reads):
+                opened.push_async_callback(pipeline.close)
             await self._writer.settle()
 
     async def _write(self, command: Command) -> None:
@@ -329,13 +328,13 @@ class RedisEngine:
     async def _read_all(self, commands: list[Command]) -> list[Reply]:
         if not commands:
             return []
-        return await self._read_lane().call(commands)
+        return await self._read_pipeline().call(commands)
 
-    def _read_lane(self) -> Lane:
-        """Choose the lane that has the least to do; one after the other where it is even."""
+    def _read_pipeline(self) -> Pipeline:
+        """Choose the pipeline that has the least to do; one after the other where it is even."""
         first = next(self._turns) % len(self._reads)
-        lanes = self._reads[first:] + self._reads[:first]
-        return min(lanes, key=lambda lane: lane.waiting)
+        pipelines = self._reads[first:] + self._reads[:first]
+        return min(pipelines, key=lambda pipeline: pipeline.waiting)
 
 
 def _audit_field(kind: str, request_id: str) -> bytes:

@@ -1,11 +1,9 @@
 """The names of the Redis store's keys, and which slot each belongs to.
 
-Owns how names become keys. It must not know what is in them. Its rule: all that one script touches
-has one hash tag, so that on a cluster it is in one slot, on one node.
-
-A session belongs to one of SHARDS shards, by its key's checksum; all keys of the session and the
-shard's own (its log, its lists) have the shard's number as their tag. What belongs to a tenant as
-a whole, or to a name, is in the shard of that name's checksum.
+All keys that one script touches have one hash tag, so that on a cluster they are in one slot, on
+one node. A session belongs to one of SHARDS shards, by its key's checksum; all keys of the session
+and the shard's own (its log, its lists) have the shard's number as their tag. Keys of a tenant as a
+whole, or of a name, are in the shard of that name's checksum.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""The log of all sessions, out of the logs of the shards.
+"""The log of all sessions, merged from the logs of the shards.
 
-Owns the log's cursor and the order in which the shards' logs are merged. It must not know what the
-changes are. Its rule: a place in the log is a place in each shard's, and within a shard positions
-are given in the order of the commits, by the script that commits; so nothing can come in between
-what was read.
+A place in the log is a place in each shard's log. Within a shard the script that commits gives
+positions in the order of the commits, so no entry can come in between entries that were read.
 
-A shard's log has the changes' names and not the changes: what is erased or deleted is erased or
-deleted once. An entry whose change is no longer there, or is another session's that took the name,
-is passed over.
+A shard's log has the changes' names and not the changes, so erasing or deleting a change happens in
+one place. An entry whose change is missing, or belongs to another session that took the name, is
+skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import Final
 from routing_service.storage.page_cursor import Places, check_reached
 from routing_service.storage.redis.connection import Reply
 from routing_service.storage.redis.keys import SHARDS, Keys
-from routing_service.storage.redis.pipeline import Lane
+from routing_service.storage.redis.pipeline import Pipeline
 from routing_service.storage.redis.records import change_position, to_change, to_logged
 from routing_service.storage.redis.scripts import Command
 from routing_service.storage.store import Change, SessionKey
@@ -47,11 +45,11 @@ class _Shard:
 
 
 class LogReader:
-    """Reads the log through the lane for reads."""
+    """Reads the log through the pipeline for reads."""
 
-    def __init__(self, lane: Lane, keys: Keys) -> None:
+    def __init__(self, pipeline: Pipeline, keys: Keys) -> None:
         """Read nothing yet."""
-        self._lane = lane
+        self._pipeline = pipeline
         self._keys = keys
 
     async def read(
@@ -81,7 +79,7 @@ class LogReader:
         return await self._counts()
 
     async def _counts(self) -> Places:
-        replies = await self._lane.call([("GET", counter) for counter in self._keys.counters])
+        replies = await self._pipeline.call([("GET", counter) for counter in self._keys.counters])
         return tuple(int(reply or 0) for reply in replies)
 
     async def _merge(
@@ -114,7 +112,7 @@ class LogReader:
             ("XRANGE", self._keys.logs[s.number], f"(0-{s.read_to}", f"0-{s.count}", "COUNT", count)
             for s in shards
         ]
-        for shard, entries in zip(shards, await self._lane.call(commands), strict=True):
+        for shard, entries in zip(shards, await self._pipeline.call(commands), strict=True):
             for entry_id, (_, value) in entries:
                 position = int(entry_id.partition(b"-")[2])
                 time_us, key, revision = to_logged(value)
@@ -129,7 +127,7 @@ class LogReader:
         commands: list[Command] = [
             ("LINDEX", self._keys.session(key).changes, revision - 1) for _, key, revision in wanted
         ]
-        replies: list[Reply] = await self._lane.call(commands)
+        replies: list[Reply] = await self._pipeline.call(commands)
         return [
             (key, to_change(key, data))
             for (position, key, _), data in zip(wanted, replies, strict=True)

@@ -1,11 +1,10 @@
 """Group commit: the calls that wait become one round trip, and one wait for the disk.
 
-Owns a connection, the queue before it, and each call's own outcome. It must not know what the
-commands do. Its rules: a call alone does not wait for company; what waits while a group is on its
-way is the next group; calls are sent in the order in which they came, and an error reply is one
-call's affair; a write is acknowledged once the server has said that it is on disk, and by nothing
-else; a read is answered once the server has said, after it, that it is the primary; and nothing is
-sent twice, but for scripts that the server did not have, which have then done nothing.
+A call alone does not wait for others; the calls that wait while a group is on its way are the next
+group. Calls are sent in the order in which they came, and an error reply concerns one call. A write
+is acknowledged only after the server has confirmed that it is on disk. A read is answered only
+after the server has confirmed, behind it, that it is the primary. Nothing is sent twice, except
+scripts that the server did not have: those have then done nothing.
 """
 
 from __future__ import annotations
@@ -45,20 +44,21 @@ WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Memory that waiting calls may hold."""
 
 CALL_BYTES: Final = 512
-"""What a call holds beside its payload, for the limits; an estimate."""
+"""What a call holds besides its payload, for the limits; an estimate."""
 
 GRACE_S: Final = 1.0
 """The server ends a wait for its disk by itself when its time is up; a connection that says nothing
 for so long after that is given up."""
 
 SCRIPT_LOADS_MAX: Final = 3
-"""How often one group may find its scripts gone, before somebody must be flushing them for ever."""
+"""How often one group may find its scripts gone before it fails: another client must be flushing
+them all the time."""
 
 _log = structlog.get_logger(__name__)
 
 
 class GroupEnd(Protocol):
-    """What a lane sends after each group, and how it reads the replies."""
+    """What a pipeline sends after each group, and how it reads the replies."""
 
     commands: tuple[Command, ...]
 
@@ -87,7 +87,7 @@ class OnDisk:
     """
 
     def __init__(self, probe: bytes, *, replicas: int, timeout_s: float) -> None:
-        """Wait for as long. probe: a key that nobody reads."""
+        """Wait for as long. probe: a key that is written and never read."""
         wait: Command = ("WAITAOF", 1, replicas, round(timeout_s * 1000))
         self.commands: tuple[Command, ...] = (("SET", probe, b"1"), wait)
         self._replicas = replicas
@@ -122,7 +122,7 @@ class _Waiting:
     outcome: asyncio.Future[list[Reply]]
 
 
-class Lane:
+class Pipeline:
     """Takes calls from any number of callers and puts them through one connection."""
 
     def __init__(
@@ -177,7 +177,7 @@ class Lane:
         return replies
 
     async def close(self) -> None:
-        """Send what waits, then let go of the connection. Later calls raise StoreClosed."""
+        """Send what waits, then release the connection. Later calls raise StoreClosed."""
         self._closing = True
         if self._working is not None:
             await asyncio.wait([self._working])
@@ -191,7 +191,7 @@ class Lane:
             while group := self._take_group():
                 await self._run(group)
         except asyncio.CancelledError:
-            # The event loop is being torn down and nobody closed the store.
+            # The event loop is being torn down and the store was not closed.
             _log.warning("store_not_closed", calls=len(self._waiting) + len(group))
             self._closing = True
             self._fail([*group, *self._waiting], StoreUnavailable("the service stopped meanwhile"))
@@ -224,8 +224,8 @@ class Lane:
                 self._waiting_bytes = 0
             self._fail(group, error)
             return
-        except Exception:  # noqa: BLE001 - whatever it was, the lane goes on
-            # A mistake of ours. What has become of the calls is not known.
+        except Exception:  # noqa: BLE001 - the pipeline goes on after any error
+            # A bug of this service. The outcome of the calls is unknown.
             _log.exception("store_group_failed", calls=len(group))
             await self._drop()
             self._fail(group, StoreUnavailable("the store failed; the log has the reason"))
@@ -300,9 +300,9 @@ class Lane:
         for waiting in group:
             if not waiting.outcome.done():
                 # One for each caller: a traceback grows on what is raised.
-                told = copy(error)
-                told.__cause__ = error.__cause__
-                waiting.outcome.set_exception(told)
+                failure = copy(error)
+                failure.__cause__ = error.__cause__
+                waiting.outcome.set_exception(failure)
 
 
 def _has_moved_on(reply: Reply) -> bool:

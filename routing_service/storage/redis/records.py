@@ -1,8 +1,8 @@
 """The values of the Redis store, as bytes: heads, changes, tasks, audit entries.
 
-Owns their forms, which the scripts in lua/ know as well. It must not know where they are kept.
-Its rule: numbers are 8 bytes each, highest first, so that none is rounded through a script's
-floating point and their bytes sort as they do; a value that does not fit its form is StoreCorrupt.
+The scripts in lua/ know these forms as well. Numbers are 8 bytes each, highest first, so that none
+is rounded by a script's floating point and their bytes sort as they do. A value that does not fit
+its form is StoreCorrupt.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOGGED: Final = struct.Struct(">QQ")
 """The server's time, the revision. Then the session's member."""
 
 HEAD_ROW_BYTES: Final = _HEAD.size + 512
-"""As much of a head as has all of it but the state: owners are no longer."""
+"""Enough of a head to hold everything but the state, even with the longest owner."""
 
 NONE: Final = _OPTIONAL.pack(0, 0)
 

@@ -1,8 +1,7 @@
-"""What the Redis server and the stored form have to be before the store serves.
+"""The mark of the Redis store's form, and the checks of the server's settings before serving.
 
-Owns the mark of the stored form and the checks of the server's settings. It must not know the keys
-of sessions. Its rules: a server that may throw keys away, or that cannot do what the store promises
-by its settings, is refused with what to set; what only costs time, or was asked for, is told.
+A server that may evict keys, or whose settings cannot give what the store promises, is refused with
+what to set. Settings that only cost time, or that were asked for, are logged.
 """
 
 from __future__ import annotations

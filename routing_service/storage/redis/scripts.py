@@ -1,8 +1,7 @@
 """The scripts that the Redis server runs: each is one step, whole or not at all.
 
-Owns their texts (lua/) and how they are called. It must not know what they do. Its rule: a
-script is called by its digest; who gets the answer that the server does not have it, as after a
-restart, sends the texts and calls again, since nothing has happened then.
+A script is called by its digest. If the server answers that it does not have it, as after a
+restart, the texts are sent and the script is called again, because nothing has happened then.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""What a sweep does: due sessions, leases, erasing and deleting.
+"""What a sweep of the Redis store does: due sessions, leases, erasing and deleting.
 
-Owns those commands and their order. It must not know when a sweep comes. Its rule: each step is
-whole, and what a step that never came has left behind is either found by the next call or counts
-for nothing.
+Each step is whole, and what an interrupted sequence of steps leaves behind is either finished by
+the next call or has no effect.
 
-Deleting takes the session out of sight in one script. Its entries in the log, its tasks' claims and
-its audit are in other places, or too many for one script, and follow: what is left of them when
-the process stops between is taken away by the next delete in the shard, but for the audit, which a
-delete at revision 0 blanks. Until then the log passes such entries over, and the claims are no
-owners.
+Deleting hides the session in one script. Its entries in the log, its tasks' claims and its audit
+are in other places, or too many for one script, and follow. If the process stops in between, the
+next delete in the shard removes the rest, except for the audit, which a delete at revision 0
+blanks. Until then the log skips such entries, and the claims own nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Final
 
 from routing_service.storage.redis.connection import Reply
 from routing_service.storage.redis.keys import SHARDS, Keys, SessionKeys, session_of, text_bytes
-from routing_service.storage.redis.pipeline import Lane
+from routing_service.storage.redis.pipeline import Pipeline
 from routing_service.storage.redis.records import number, to_due, to_revision
 from routing_service.storage.redis.scripts import Command, script_call
 from routing_service.storage.redis.writer import TOKEN_BYTES, fence_command
@@ -38,37 +36,37 @@ BATCH: Final = ERASE_CHANGES_MAX
 """Rows that one script touches: others wait no longer for it than for a group of appends."""
 
 
-async def due_sessions(lane: Lane, keys: Keys, now_us: int, limit: int) -> list[SessionKey]:
+async def due_sessions(pipeline: Pipeline, keys: Keys, now_us: int, limit: int) -> list[SessionKey]:
     """Read what is due, the earliest first."""
     # Members begin with their time: what is below the next microsecond is due.
     end = b"(" + number(min(max(now_us, -1), INT_MAX) + 1)
     commands: list[Command] = [
         ("ZRANGE", shard, "-", end, "BYLEX", "LIMIT", 0, limit) for shard in keys.due
     ]
-    members = [member for reply in await lane.call(commands) for member in reply]
+    members = [member for reply in await pipeline.call(commands) for member in reply]
     assert len(members) <= SHARDS * limit
     return [key for _, key in sorted(map(to_due, members))[:limit]]
 
 
 async def acquire_lease(
-    lane: Lane, keys: Keys, name: str, holder: str, *, now_us: int, until_us: int
+    pipeline: Pipeline, keys: Keys, name: str, holder: str, *, now_us: int, until_us: int
 ) -> bool:
     """Take, renew or give up a lease."""
     command = script_call(
         "acquire_lease", [keys.lease(name)], text_bytes(holder), str(now_us), str(until_us)
     )
-    (reply,) = await lane.call([command])
+    (reply,) = await pipeline.call([command])
     return bool(reply)
 
 
 async def swap_setting(
-    lane: Lane, keys: Keys, tenant: str, name: str, *, before: bytes | None, value: bytes
+    pipeline: Pipeline, keys: Keys, tenant: str, name: str, *, before: bytes | None, value: bytes
 ) -> bool:
     """Write a setting if it is as it was before; say whether it was."""
     settings, tenants = keys.settings(tenant)
     there = (b"0", b"") if before is None else (b"1", before)
     # The tenant first: one that is listed and has nothing does no harm.
-    _, reply = await lane.call(
+    _, reply = await pipeline.call(
         [
             ("ZADD", tenants, 0, text_bytes(tenant)),
             script_call("swap_setting", [settings], text_bytes(name), value, *there),
@@ -77,24 +75,26 @@ async def swap_setting(
     return bool(reply)
 
 
-async def erase_before(lane: Lane, keys: Keys, key: SessionKey, revision: int, blank: bytes) -> int:
+async def erase_before(
+    pipeline: Pipeline, keys: Keys, key: SessionKey, revision: int, blank: bytes
+) -> int:
     """Blank the changes below a revision, the tasks, the audit, and last the owner."""
-    await _blank_audit(lane, keys, key)
+    await _blank_audit(pipeline, keys, key)
     names = keys.session(key)
-    await _blank_tasks(lane, names)
+    await _blank_tasks(pipeline, names)
     erased = 0
     for first in range(1, min(revision, INT_MAX), BATCH):
         last = min(first + BATCH - 1, revision - 1)
         command = script_call("erase_changes", [names.changes], first, last, blank)
-        ((blanked, looked_at),) = await lane.call([command])
+        ((blanked, looked_at),) = await pipeline.call([command])
         erased += blanked
         if looked_at < BATCH:
             break
-    await lane.call([script_call("erase_owner", [names.head])])
+    await pipeline.call([script_call("erase_owner", [names.head])])
     return erased
 
 
-async def delete_session(lane: Lane, keys: Keys, key: SessionKey, revision: int) -> None:
+async def delete_session(pipeline: Pipeline, keys: Keys, key: SessionKey, revision: int) -> None:
     """Remove a session and blank its audit. Raises RevisionConflict, StoreCorrupt."""
     names = keys.session(key)
     leaving = os.urandom(NAME_BYTES).hex().encode() + names.member
@@ -110,38 +110,40 @@ async def delete_session(lane: Lane, keys: Keys, key: SessionKey, revision: int)
         names.member,
         leaving,
     )
-    (outcome,) = await lane.call([command])
+    (outcome,) = await pipeline.call([command])
     match outcome:
         case [b"conflict", actual]:
             raise RevisionConflict(key, revision, to_revision(key, actual))
         case [b"corrupt", *_]:
             raise StoreCorrupt(f'session "{key}" is damaged; restore it from a backup')
-    await _blank_audit(lane, keys, key)
-    (leavings,) = await lane.call([("SMEMBERS", names.leavings)])
+    await _blank_audit(pipeline, keys, key)
+    (leavings,) = await pipeline.call([("SMEMBERS", names.leavings)])
     for left in leavings:
-        await _purge(lane, keys, names, left)
+        await _purge(pipeline, keys, names, left)
 
 
-async def _purge(lane: Lane, keys: Keys, names: SessionKeys, leaving: bytes) -> None:
+async def _purge(pipeline: Pipeline, keys: Keys, names: SessionKeys, leaving: bytes) -> None:
     """Take away what a deleted session has left. Several at once do not disturb each other."""
     changes, tasks = _put_aside(names.prefix, leaving)
     purge = script_call("purge_changes", [changes, names.log], BATCH)
-    while (await lane.call([purge]))[0] == BATCH:
+    while (await pipeline.call([purge]))[0] == BATCH:
         pass
     key = session_of(leaving[2 * NAME_BYTES :])
-    (task_ids,) = await lane.call([("HKEYS", tasks)])
+    (task_ids,) = await pipeline.call([("HKEYS", tasks)])
     for at in range(0, len(task_ids), BATCH):
-        await _release(lane, keys, key, task_ids[at : at + BATCH])
-    await lane.call([("UNLINK", tasks), ("SREM", names.leavings, leaving)])
+        await _release(pipeline, keys, key, task_ids[at : at + BATCH])
+    await pipeline.call([("UNLINK", tasks), ("SREM", names.leavings, leaving)])
 
 
-async def _release(lane: Lane, keys: Keys, key: SessionKey, task_ids: Sequence[bytes]) -> None:
+async def _release(
+    pipeline: Pipeline, keys: Keys, key: SessionKey, task_ids: Sequence[bytes]
+) -> None:
     """Give up a session's claims of tasks that it has no more.
 
     Fenced first, as by another session: a new session of that name may be about to use them.
     """
     found = [keys.claims(key.tenant, task_id.decode()) for task_id in task_ids]
-    replies: list[Reply] = await lane.call(
+    replies: list[Reply] = await pipeline.call(
         [("HGET", claims, task_id) for claims, task_id in zip(found, task_ids, strict=True)]
     )
     owner = text_bytes(key.session_id)
@@ -153,30 +155,32 @@ async def _release(lane: Lane, keys: Keys, key: SessionKey, task_ids: Sequence[b
     if not ours:
         return
     names = keys.session(key)
-    counted = await lane.call([fence_command(names, task_id, claim) for _, task_id, claim in ours])
+    counted = await pipeline.call(
+        [fence_command(names, task_id, claim) for _, task_id, claim in ours]
+    )
     commands = [
         script_call("unclaim", [claims], task_id, claim)
         for (claims, task_id, claim), counts in zip(ours, counted, strict=True)
         if not counts
     ]
     if commands:
-        await lane.call(commands)
+        await pipeline.call(commands)
 
 
-async def _blank_tasks(lane: Lane, names: SessionKeys) -> None:
-    (places,) = await lane.call([("ZRANGE", names.task_order, 0, -1)])
+async def _blank_tasks(pipeline: Pipeline, names: SessionKeys) -> None:
+    (places,) = await pipeline.call([("ZRANGE", names.task_order, 0, -1)])
     # A place is a time and the task's id.
     task_ids = [place[8:] for place in places]
     for at in range(0, len(task_ids), BATCH):
-        await lane.call([script_call("erase_tasks", [names.tasks], *task_ids[at : at + BATCH])])
+        await pipeline.call([script_call("erase_tasks", [names.tasks], *task_ids[at : at + BATCH])])
 
 
-async def _blank_audit(lane: Lane, keys: Keys, key: SessionKey) -> None:
+async def _blank_audit(pipeline: Pipeline, keys: Keys, key: SessionKey) -> None:
     audit = keys.audit(*key)
-    (positions,) = await lane.call([("ZRANGE", audit.positions, 0, -1)])
+    (positions,) = await pipeline.call([("ZRANGE", audit.positions, 0, -1)])
     for at in range(0, len(positions), BATCH):
         command = script_call("erase_audit", [audit.entries], *positions[at : at + BATCH])
-        await lane.call([command])
+        await pipeline.call([command])
 
 
 def _put_aside(prefix: bytes, leaving: bytes) -> tuple[bytes, bytes]:

@@ -1,16 +1,15 @@
-"""Appends: one script each, and before it what a new task's id needs.
+"""Appends: one script each, and before it the claim of a new task's id.
 
-Owns the order of a session's appends and the claims of task ids. It must not know connections. Its
-rules: the appends of one session, and those that share a task, are tried in the order of the calls;
-and a task id is unique in its tenant, though no script can look into two slots.
+The appends of one session, and those that share a task, are tried in the order of the calls. A task
+id is unique in its tenant, though no script can look into two slots.
 
 How a task id stays unique. Ids are claimed in the tenant's own hash, for a session, with a token
-that is new for each claim. A claim counts only if the session really has the task: one that an
-append left behind which then failed is no owner. Whoever wants an id that another session has
-claimed looks there. If that session has the task, the id is taken. If it has not, its append may
-still be on the way: after a short wait a fence is put up in that session's slot, behind which no
-append with that token can give it the task any more, and only then the claim is taken over. So at
-any moment at most one token can still succeed, whatever the clocks and whoever stops half-way.
+that is new for each claim. A claim counts only if the session really has the task: the claim of an
+append that failed owns nothing. A writer that wants an id which another session has claimed looks
+into that session. If it has the task, the id is taken. If not, its append may still be on the way:
+after a short wait the writer puts up a fence in that session's slot, behind which no append with
+that token can give it the task any more, and only then takes the claim over. So at any moment at
+most one token can still succeed, whichever clocks differ and whichever process stops half-way.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Final
 
 from routing_service.storage.redis.connection import Reply
 from routing_service.storage.redis.keys import Keys, SessionKeys, request_field, text_bytes
-from routing_service.storage.redis.pipeline import WAITING_CALLS_MAX, Lane
+from routing_service.storage.redis.pipeline import WAITING_CALLS_MAX, Pipeline
 from routing_service.storage.redis.records import (
     from_change,
     from_task,
@@ -61,7 +60,7 @@ CLAIM_POLL_S: Final = 0.005
 """The first pause between two looks; each is twice the one before."""
 
 CLAIM_ATTEMPTS_MAX: Final = 8
-"""How often one append may lose its claims before its caller is told to try again."""
+"""How often one append may lose its claims before its caller gets StoreUnavailable."""
 
 FENCE_KEPT_S: Final = 24 * 3600
 """How long a fence stands: far longer than an append can be on its way."""
@@ -72,10 +71,10 @@ _NO_TOKEN: Final = b""
 class AppendWriter:
     """Takes appends from any number of callers."""
 
-    def __init__(self, lane: Lane, keys: Keys) -> None:
+    def __init__(self, pipeline: Pipeline, keys: Keys) -> None:
         """Write nothing yet."""
         self.figures = WriteFigures()
-        self._lane = lane
+        self._pipeline = pipeline
         self._keys = keys
         self._origin = os.urandom(ORIGIN_BYTES)
         self._numbers = count(1)
@@ -89,7 +88,7 @@ class AppendWriter:
         names += [(append.key.tenant, task.task_id) for task in append.tasks]
         earlier = {self._busy[name] for name in names if name in self._busy}
         if not append.tasks and not earlier:
-            # One script: the lane keeps the order.
+            # One script: the pipeline keeps the order.
             outcome = await self._run(append, {}, {})
             self._check(append, outcome)
             return
@@ -140,7 +139,7 @@ class AppendWriter:
         keys = self._keys.session(append.key)
         begun_s = time.perf_counter()
         try:
-            (reply,) = await self._lane.call([_append_command(append, keys, tokens, owners)])
+            (reply,) = await self._pipeline.call([_append_command(append, keys, tokens, owners)])
         finally:
             self.figures.count(1, time.perf_counter() - begun_s)
         return list(reply)
@@ -183,7 +182,7 @@ class AppendWriter:
                 return stands[:TOKEN_BYTES], b""
             if await self._has_task(key.tenant, task_id, stands):
                 return _NO_TOKEN, owner
-            # It is no owner, and cannot become one by this claim.
+            # It does not own the task, and cannot get it by this claim.
             expected = stands
         raise StoreUnavailable("other sessions claim the same task; try again")
 
@@ -193,7 +192,7 @@ class AppendWriter:
         if not claim.startswith(self._origin):
             pause_s, waited_s = CLAIM_POLL_S, 0.0
             while True:
-                (found,) = await self._lane.call([("HEXISTS", keys.tasks, task_id)])
+                (found,) = await self._pipeline.call([("HEXISTS", keys.tasks, task_id)])
                 if found:
                     return True
                 if waited_s >= CLAIM_WAIT_S:
@@ -202,12 +201,14 @@ class AppendWriter:
                 waited_s += pause_s
                 pause_s *= 2
         # One of ours is known to have failed: those that share a task come one after the other.
-        (found,) = await self._lane.call([fence_command(keys, task_id, claim)])
+        (found,) = await self._pipeline.call([fence_command(keys, task_id, claim)])
         return bool(found)
 
     async def _put_claim(self, tenant: str, task_id: bytes, claim: bytes, expected: bytes) -> bytes:
         claims = self._keys.claims(tenant, task_id.decode())
-        (reply,) = await self._lane.call([script_call("claim", [claims], task_id, claim, expected)])
+        (reply,) = await self._pipeline.call(
+            [script_call("claim", [claims], task_id, claim, expected)]
+        )
         return bytes(reply)
 
     def _new_token(self) -> bytes:

@@ -1,13 +1,12 @@
-"""A SQLite store as one file of its own, taken while the server writes; and put back.
+"""A SQLite store as one file, taken while the server writes; and put back.
 
-Owns how the copy is made whole and how it takes the place of what is there. It must not know what
-is stored. Its rules: a backup is one moment of the store, and holds all that was acknowledged
-before it began; it has its name only once it is checked and on disk; and a file is put back only
-where no server uses it, and never beside the log of another one.
+A backup is one moment of the store, and holds all that was acknowledged before it began. It gets
+its name only once it is checked and on disk. A file is put back only where no server uses it, and
+never next to the log of another one.
 
-The copy is made by VACUUM INTO on a connection that cannot write: one read of one moment, beside
-the server's writer, which goes on. It leaves out the free pages, and with them what is left of
-erased content in them. Copying the file itself would miss what is in the log beside it.
+The copy is made by VACUUM INTO on a connection that cannot write: one read of one moment, while the
+server's writer goes on. It leaves out the free pages, and with them the remains of erased content.
+Copying the file itself would miss what is in its log.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def backup_sqlite(source: Path, target: Path, *, overwrite: bool = False) -> Bac
             _check(reader, source)
             reader.execute("VACUUM INTO ?", (str(partial),))
         backed_up = _checked(partial, target)
-        # Whoever may read the store may read the backup, and nobody else.
+        # The users who may read the store may read the backup, and no others.
         partial.chmod(source.stat().st_mode & 0o777)
         _move_durably(partial, target, overwrite=overwrite)
     return backed_up
@@ -93,7 +92,7 @@ def restore_sqlite(backup: Path, target: Path, *, overwrite: bool = False) -> Ba
             _refuse_existing(target, overwrite=overwrite)
             with closing(_connect(backup)) as reader:
                 _check(reader, backup)
-                # Not a copy of the file: what is in a log beside it comes along, and a backup
+                # Not a copy of the file: what is in its log comes along, and a backup
                 # that lies on read-only media can be read.
                 reader.execute("VACUUM INTO ?", (str(partial),))
             with closing(sqlite3.connect(partial, isolation_level=None)) as writer:
@@ -127,7 +126,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     check_owner(connection, str(path))
     if version_of(connection) == 0:
-        raise StoreCorrupt(f'file "{path}" has no tables; it is no store')
+        raise StoreCorrupt(f'file "{path}" has no tables, so it is not a store')
     assert version_of(connection) <= len(migrations())
 
 

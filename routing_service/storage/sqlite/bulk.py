@@ -1,12 +1,11 @@
 """Many appends in a few statements: what makes a group cheap.
 
-Owns the statements that write a group's appends together. It must not know transactions or
-threads. Its rule: it writes the appends of which it is sure and says which those are; its caller
-writes the others one by one, where each gets an answer of its own.
+It writes the appends that are certain to succeed and says which those are; the caller writes the
+others one by one, so that each gets an answer of its own.
 
-Why: every step of a statement lets go of Python's interpreter lock and has to get it back from
-the thread of the event loop. Row by row that is a dozen times for each append, and a busy event
-loop can keep it for milliseconds each time. Together it is some twenty times for the whole group.
+Why: every step of a statement releases Python's interpreter lock and has to get it back from the
+thread of the event loop. Row by row that is a dozen times for each append, and a busy event loop
+can keep it for milliseconds each time. Together it is some twenty times for the whole group.
 """
 
 from __future__ import annotations

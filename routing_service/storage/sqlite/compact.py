@@ -1,11 +1,10 @@
-"""Writing a store's file anew: its free space goes, and the last traces of what was deleted.
+"""Rewriting a store's file: its free space goes, and the last traces of what was deleted.
 
-Owns which engines have that as a step of ours. It must not know what is stored. Its rule: nothing
-that can be read changes; a step that is interrupted leaves the store as it was.
+Nothing that can be read changes; a step that is interrupted leaves the store as it was.
 
 Why: SQLite overwrites what is deleted (secure_delete), but not the copies that it leaves behind
-where it moves rows from one page to another. Measured on files of 13 MB: of 166,000 places with
-erased texts 2 to 35 were left. Writing the file anew leaves none, at some 100 MB a second.
+when it moves rows from one page to another. Measured on files of 13 MB: of 166,000 places with
+erased texts 2 to 35 were left. Rewriting the file leaves none, at some 100 MB a second.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ class Compacted:
 
 
 async def compact_store(url: str) -> Compacted:
-    """Write a SQLite store's file anew; needs as much free disk again, and no server on it.
+    """Rewrite a SQLite store's file; needs as much free disk again, and no server using it.
 
-    Raises StoreUrlInvalid, also for an engine without a file of ours; StoreError.
+    Raises StoreUrlInvalid, also for an engine without a store file; StoreError.
     """
     engine = url.partition(":")[0].lower()
     if engine != "sqlite":

@@ -1,8 +1,7 @@
 """One SQLite connection on a thread of its own, set up as the store needs it.
 
-Owns the pragmas and the words for the driver's errors. It must not know what is stored. Its rule:
-one connection per file writes and checkpoints, all others only read: SQLite before 3.51.3 can
-lose commits when two connections checkpoint (sqlite.org/wal.html#walresetbug).
+One connection per file writes and checkpoints, all others only read: SQLite before 3.51.3 can lose
+commits when two connections checkpoint (sqlite.org/wal.html#walresetbug).
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ async def open_reader(path: Path, *, busy_timeout_s: float) -> ConnectionThread:
 
 
 async def open_outside_reader(path: Path, *, busy_timeout_s: float) -> ConnectionThread:
-    """Open a connection that cannot write, beside whatever process does. Raises sqlite3.Error."""
+    """Open a connection that cannot write, while another process may. Raises sqlite3.Error."""
     reader = await _connect(f"{path.as_uri()}?mode=ro", busy_timeout_s)
     try:
         await reader.run(_set_up_reader)

@@ -1,8 +1,8 @@
-"""One process per file: a lock that the operating system lets go of when the process dies.
+"""One process per file: a lock that the operating system releases when the process dies.
 
-Owns the lock file beside the data. It must not know what the data is. Its rule: the lock belongs
-to the open descriptor, so kill -9 frees it and no stale lock has ever to be removed by hand; the
-lock file itself stays, as removing it would let two processes lock two files of one name.
+The lock belongs to the open descriptor, so kill -9 frees it and no stale lock ever has to be
+removed by hand. The lock file itself stays, because removing it would let two processes lock two
+files of one name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FileLock:
                 owner = os.read(self._descriptor, _OWNER_BYTES_MAX)
             os.close(self._descriptor)
             raise FileLockedError(owner.decode("ascii", "replace").strip()) from error
-        # For whoever is refused; the lock does not depend on it.
+        # For the message of a process that is refused; the lock does not depend on it.
         with suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.write(self._descriptor, f"{os.getpid()}\n".encode())

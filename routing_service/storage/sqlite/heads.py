@@ -1,8 +1,7 @@
-"""Sessions read together: what callers ask for while one read is under way is the next one.
+"""Session heads read together: the loads asked for during one read are the next read.
 
-Owns the queue of those who wait for a session's head. It must not know what a head is for. Its
-rules: where few write, a read does not wait for company; and each caller gets its own session or
-the failure.
+If few writes are in hand, a read does not wait for others. Each caller gets its own session or the
+error.
 
 Why: a read by itself costs two thread switches and a dozen turns at the interpreter lock, the
 session's own row next to nothing.
@@ -28,7 +27,7 @@ COMPANY_PACE_S: Final = 0.0001
 """Where many write, a read waits so long for each write in hand: 0.8 ms with 8, 4 ms with 40."""
 
 COMPANY_WAIT_S_MAX: Final = 0.005
-"""And no longer than this, which is a tenth of what a caller waits who has 63 beside him."""
+"""At most this long: a tenth of what a caller waits among 64."""
 
 _SELECT_STATES: Final = (
     "SELECT wanted.column1, revision, state FROM ({rows}) AS wanted CROSS JOIN sessions "
@@ -40,7 +39,7 @@ class HeadReader:
     """Reads heads through one connection."""
 
     def __init__(self, connection: ConnectionThread, in_hand: WritesInHand) -> None:
-        """Take no connection over: whoever opened it closes it."""
+        """Use a connection that the caller closes."""
         self._connection = connection
         self._in_hand = in_hand
         self._had_company = True
@@ -72,7 +71,7 @@ class HeadReader:
                 self._had_company = len(group) > 1
                 try:
                     heads = await self._connection.run(load_heads, [key for key, _ in group])
-                except Exception as error:  # noqa: BLE001 - it is told to those who wait
+                except Exception as error:  # noqa: BLE001 - every waiting caller gets it
                     for _, outcome in group:
                         _fail(outcome, error)
                 except asyncio.CancelledError:
@@ -91,7 +90,7 @@ class HeadReader:
     async def _gather_company(self) -> None:
         """Let a read wait for others, where many write and the read before was not alone.
 
-        Reads that are rare would wait in vain; those that are not soon meet without a wait.
+        Rare reads would wait for none; frequent ones soon meet without a wait.
         """
         are_many = self._in_hand.are_many
         wait_s = min(self._in_hand.lately * COMPANY_PACE_S, COMPANY_WAIT_S_MAX)

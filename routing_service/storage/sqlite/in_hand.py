@@ -1,7 +1,6 @@
-"""How many writes are in hand at once: whether a group, of writes or of reads, waits for company.
+"""How many writes are in hand at once: it decides whether a group waits for more writes or reads.
 
-Owns that count. It must not know what is written, or who waits for what. Its rule: it follows the
-load up at once, and down with each group.
+The number follows the load up at once, and down with each group.
 
 Why groups wait at all: each costs the event loop and a connection's thread the same dozen turns at
 Python's interpreter lock, however many are in it.
@@ -12,13 +11,13 @@ from __future__ import annotations
 from typing import Final
 
 BUSY_WRITES_MIN: Final = 8
-"""From so many writes at once on, a group waits for company. Below it, and alone, none waits."""
+"""A group waits for more from this many writes at once on. Below it, or alone, it does not."""
 
 _DECAY: Final = 0.9
 """What is left of the number with each group."""
 
 _NO_COMPANY_DECAY: Final = 0.5
-"""What is left of it where a group has waited in vain: what comes after a burst soon goes alone."""
+"""What is left of it if a group waited and none came: soon after a burst writes go alone again."""
 
 
 class WritesInHand:
@@ -33,7 +32,7 @@ class WritesInHand:
 
     @property
     def are_many(self) -> bool:
-        """Whether a group should wait for company."""
+        """Whether a group should wait for more."""
         return self.lately >= BUSY_WRITES_MIN
 
     def came(self) -> None:
@@ -46,5 +45,5 @@ class WritesInHand:
         self._now -= 1
 
     def fade(self, *, in_vain: bool = False) -> None:
-        """Let the past count for less, with each group. in_vain: one has waited for nobody."""
+        """Let the past count for less, with each group. in_vain: a group waited and none came."""
         self.lately = max(self._now, self.lately * (_NO_COMPANY_DECAY if in_vain else _DECAY))

@@ -1,10 +1,9 @@
-"""A SQLite store's file read from outside, while a server writes to it or while none does.
+"""A SQLite store's file read from another process, while a server may be writing to it.
 
-Owns opening it for that. It must not know what is read. Its rules: no lock is taken and nothing is
-written, so that no server is kept from the file; a connection that cannot write can neither
-checkpoint, so that the server's writer stays the only one that does.
+No lock is taken and nothing is written, so no server is kept from the file. A connection that
+cannot write cannot checkpoint either, so the server's writer stays the only one that does.
 
-While somebody reads a long page the server's log cannot be cut back, and grows.
+While a long page is read the server's log cannot be cut back, and grows.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def check_readable(connection: sqlite3.Connection, path: str) -> None:
     check_owner(connection, path)
     version, needed = version_of(connection), len(migrations())
     if version == 0:
-        raise StoreCorrupt(f'file "{path}" has no tables; it is no store')
+        raise StoreCorrupt(f'file "{path}" has no tables, so it is not a store')
     if version < needed:
         raise StoreUnavailable(
             f'file "{path}" has schema version {version}, this release reads {needed}; bring it up '

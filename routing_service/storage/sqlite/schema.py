@@ -1,8 +1,8 @@
-"""The tables of the SQLite store: from whatever release wrote the file to this one's.
+"""The tables of the SQLite store: from any older release's form to this one's.
 
-Owns the order of the migrations and the file's two marks: application_id says whose file it is,
-user_version how many migrations it has had. It must not know what the tables are for. Its rule:
-a migration and its mark are one transaction, so that a crash leaves a version, never a half.
+The file has two marks: application_id says which application's it is, user_version how many
+migrations it has had. A migration and its mark are one transaction, so a crash never leaves half of
+one.
 """
 
 from __future__ import annotations

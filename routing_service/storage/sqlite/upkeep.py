@@ -1,8 +1,7 @@
-"""The SQLite statements that no request waits for: what is due, leases, erasing and deleting.
+"""The SQLite statements outside the requests' path: due sessions, leases, erasing, deleting.
 
-Owns those statements. It must not know transactions, threads or who waits: a write here runs
-inside somebody's transaction. Its rule: a write that refuses has not written yet, so that a
-refusal needs no rollback of the writes beside it.
+A write runs inside the group's transaction. A write that refuses has not written yet, so that a
+refusal needs no rollback of the other writes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Group commit: the writes that wait become one transaction, and one wait for the disk.
 
-Owns the queue, the transaction around a group and each write's own outcome. It must not know what
-a write writes. Its rules: a write alone does not wait for company; what waits while a group is on
-the disk is the next group; what is wrong with one write is that write's affair; and nothing is
-acknowledged before COMMIT has returned.
+A write alone does not wait for others; the writes that wait while a group is on its way to the disk
+are the next group. A write's error is its own and not the group's. A write is acknowledged only
+after COMMIT has returned.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ With 8 in hand that is 2.4 ms at most, with 64 it is 19 ms, and never more than 
 times this."""
 
 CHECKPOINT_IDLE_S: Final = 1.0
-"""So long without a write, and the log is brought into the file while nobody waits for it."""
+"""After this long without a write the log is brought into the file, while no write waits."""
 
 Action = Callable[[sqlite3.Connection], object]
 """Runs inside the group's transaction. It may refuse (see _REFUSALS) only before it has written."""
@@ -73,7 +72,7 @@ class Write:
     """Where set, the action is this append, and it may be written together with others."""
 
 
-Outcome = object | Exception
+WriteOutcome = object | Exception
 """What a write returned, or the exception that its caller gets."""
 
 _REFUSALS: Final = (RequestSeen, RevisionConflict, TaskTaken, AppendRefused)
@@ -171,7 +170,7 @@ class GroupWriter:
                 if self._checkpoint_due:
                     await self._checkpoint()
         except asyncio.CancelledError:
-            # The event loop is being torn down and nobody closed the store.
+            # The event loop is being torn down and the store was not closed.
             _log.warning("store_not_closed", writes=len(self._waiting))
             self._stop_taking()
             await self._on_abandoned()
@@ -236,7 +235,7 @@ class GroupWriter:
             for waiting in group:
                 _settle(waiting, StoreUnavailable("the service stopped while it was writing"))
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it was, the writer goes on
+        except Exception as error:  # noqa: BLE001 - the writer goes on after any error
             outcomes = [error] * len(group)
         self.figures.count(len(group), time.perf_counter() - begun_s)
         failures: dict[int, tuple[Exception, int]] = {}  # Each once, and how many it met.
@@ -265,7 +264,7 @@ class GroupWriter:
             self._plan_checkpoint()
 
     async def compact(self) -> None:
-        """Write the file anew, between two groups. Raises sqlite3.Error, StoreClosed."""
+        """Rewrite the file, between two groups. Raises sqlite3.Error, StoreClosed."""
         if self._closing:
             raise StoreClosed
         await self._connection.run(compact)
@@ -300,7 +299,7 @@ class GroupWriter:
             _log.warning("store_checkpoint_failed", **error_fields(error))
 
 
-def write_group(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:
+def write_group(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[WriteOutcome]:
     """Run writes in one transaction and commit it; an outcome for each, in their order.
 
     What fails them all, such as a full disk, is the outcome of all. Where one of them may have
@@ -313,7 +312,7 @@ def write_group(connection: sqlite3.Connection, writes: Sequence[Write]) -> list
     except sqlite3.Error as error:
         if len(writes) == 1 or isinstance(store_error(error), StoreUnavailable):
             return [error] * len(writes)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the others are to be written
+    except Exception as error:  # noqa: BLE001 - the other writes are still written
         if len(writes) == 1:
             return [error]
     half = len(writes) // 2
@@ -332,12 +331,12 @@ def empty_log(connection: sqlite3.Connection) -> bool:
 
 
 def compact(connection: sqlite3.Connection) -> None:
-    """Write the file anew: nothing is in it then but what can be read."""
+    """Rewrite the file, so that it holds only what can be read."""
     connection.execute("VACUUM")
 
 
-def _in_transaction(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:
-    # By the two calls of the driver that let go of the interpreter lock once. execute() does it
+def _in_transaction(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[WriteOutcome]:
+    # By the two calls of the driver that release the interpreter lock once. execute() does it
     # four times, and the event loop has to hand it back as often.
     connection.executescript("BEGIN IMMEDIATE")
     try:
@@ -359,7 +358,7 @@ def _commit(connection: sqlite3.Connection) -> None:
     connection.commit()
 
 
-def _run_together(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome]:
+def _run_together(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[WriteOutcome]:
     appends = [(place, write.append) for place, write in enumerate(writes) if write.append]
     done: set[int] = set()
     if len(appends) >= TOGETHER_MIN:
@@ -371,7 +370,7 @@ def _run_together(connection: sqlite3.Connection, writes: Sequence[Write]) -> li
     ]
 
 
-def _run_refusable(connection: sqlite3.Connection, action: Action) -> Outcome:
+def _run_refusable(connection: sqlite3.Connection, action: Action) -> WriteOutcome:
     try:
         return action(connection)
     except _REFUSALS as refusal:
@@ -382,9 +381,9 @@ def _as_store_error(error: Exception) -> Exception:
     """Make a driver's error the store's, one for each caller; what is a bug stays as it is."""
     if not isinstance(error, sqlite3.Error):
         return error
-    told = store_error(error)
-    told.__cause__ = error
-    return told
+    failure = store_error(error)
+    failure.__cause__ = error
+    return failure
 
 
 def _end_wait(company: asyncio.Future[None] | None) -> None:
@@ -392,7 +391,7 @@ def _end_wait(company: asyncio.Future[None] | None) -> None:
         company.set_result(None)
 
 
-def _settle(waiting: _Waiting, outcome: Outcome) -> None:
+def _settle(waiting: _Waiting, outcome: WriteOutcome) -> None:
     if waiting.outcome.done():
         return
     if isinstance(outcome, Exception):

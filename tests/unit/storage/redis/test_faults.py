@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from routing_service.storage.open_store import open_store
 from routing_service.storage.redis.connection import RECONNECT_PAUSE_S
-from routing_service.storage.redis.pipeline import GRACE_S, Lane
+from routing_service.storage.redis.pipeline import GRACE_S, Pipeline
 from routing_service.storage.store import (
     CURSOR_START,
     RequestSeen,
@@ -224,7 +224,7 @@ async def test_server_that_becomes_a_replica_is_left(open_here, own_redis, durab
                 assert isinstance(result, StoreUnavailable), result
             # The next call connects again, and finds whoever is the primary then.
             assert store._engine._writes._connection is None
-            assert {lane._connection for lane in store._engine._reads} == {None}
+            assert {pipeline._connection for pipeline in store._engine._reads} == {None}
         finally:
             client.replicaof("NO", "ONE")
     await works_again(store)
@@ -340,7 +340,7 @@ async def test_mistake_of_ours_ends_one_group_and_not_the_store(open_here, monke
         raise ValueError("a mistake")
 
     with monkeypatch.context() as patch, capture_logs() as logs:
-        patch.setattr(Lane, "_send", broken)
+        patch.setattr(Pipeline, "_send", broken)
         results = await outcomes(*(store.append(append(n)) for n in range(3)))
     assert {type(result) for result in results} == {StoreUnavailable}
     assert [log["event"] for log in logs] == ["store_group_failed"]
