@@ -19,7 +19,7 @@ def clock():
 
 
 def passed(limits, caller, calls):
-    """Count how many of so many calls at once are let through, and what the last refusal said."""
+    """Make calls at once. Return how many pass, and the last refusal."""
     through, refused = 0, None
     for _ in range(calls):
         try:
@@ -33,7 +33,7 @@ def passed(limits, caller, calls):
 
 @pytest.mark.parametrize("per_s", [1, 3, 10, 1_000, 1_000_000])
 def test_caller_may_send_two_seconds_worth_at_once_and_no_more(clock, per_s):
-    """A frontend that was idle is not punished for a burst."""
+    """An idle frontend may send a burst."""
     limits = CallerLimits(per_s, clock_s=clock)
     burst = int(per_s * BURST_S)
     through, refused = passed(limits, "ana", min(burst, 3_000) + 5)
@@ -46,7 +46,7 @@ def test_caller_may_send_two_seconds_worth_at_once_and_no_more(clock, per_s):
 
 @pytest.mark.parametrize("per_s", [1, 7, 250])
 def test_caller_who_waits_as_told_is_let_through_at_the_rate(clock, per_s):
-    """What the answer says is true: after the delay the next call passes, and not before."""
+    """The delay in the refusal is exact: the next call passes after it, and not before."""
     limits = CallerLimits(per_s, clock_s=clock)
     passed(limits, "ana", int(per_s * BURST_S))
     begun_s = clock.now_s
@@ -60,14 +60,14 @@ def test_caller_who_waits_as_told_is_let_through_at_the_rate(clock, per_s):
 
 
 def test_one_caller_costs_the_others_nothing(clock):
-    """Each has a share of its own."""
+    """Each caller has its own limit."""
     limits = CallerLimits(10, clock_s=clock)
     assert passed(limits, "eve", 1_000)[0] == 20
     assert passed(limits, "ana", 20)[0] == 20
 
 
 def test_refused_calls_do_not_prolong_the_wait(clock):
-    """Who goes on trying is served as soon as who does not."""
+    """A caller that keeps trying is served as soon as one that waits."""
     limits = CallerLimits(10, clock_s=clock)
     passed(limits, "ana", 10_000)
     clock.now_s += 0.1001
@@ -75,14 +75,14 @@ def test_refused_calls_do_not_prolong_the_wait(clock):
 
 
 def test_callers_who_owe_nothing_are_forgotten(clock):
-    """A caller for each connection of the world must not fill the memory."""
+    """A new caller on each connection must not fill the memory."""
     limits = CallerLimits(10, clock_s=clock, callers_max=100)
     passed(limits, "debtor", 20)
     for number in range(1_000):
         clock.now_s += 0.001
         limits.admit(f"caller-{number}")
     assert len(limits._due_s) <= 101
-    # All at once: those seen first are forgotten, rather than nobody.
+    # All callers are above their rate: those seen first are forgotten.
     clock.now_s += 1_000
     for number in range(1_000):
         limits.admit(f"caller-{number}")
@@ -90,7 +90,7 @@ def test_callers_who_owe_nothing_are_forgotten(clock):
 
 
 def test_nothing_is_counted_where_nothing_is_limited():
-    """The default costs a comparison."""
+    """By default the limits cost one comparison."""
     limits = CallerLimits()
     assert not limits.limits_calls
     with limits.stream("ana"), limits.stream("ana"):
@@ -98,7 +98,7 @@ def test_nothing_is_counted_where_nothing_is_limited():
 
 
 def test_streams_are_counted_while_they_are_open():
-    """However they end."""
+    """A stream is counted until it ends, also if it ends with an error."""
     limits = CallerLimits(streams_max=2)
     with limits.stream("ana"):
         with pytest.raises(KeyError), limits.stream("ana"):

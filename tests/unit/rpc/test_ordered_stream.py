@@ -1,4 +1,4 @@
-"""What of a stream is under way: bounded, in order, and ended where nobody reads."""
+"""Messages in progress on one stream: bounded, in order, and ended if the caller does not read."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ def number_of(message):
 
 
 class Requests:
-    """Messages of a caller, counted as they are taken."""
+    """A caller's messages, counted as they are read."""
 
     def __init__(self, messages):
         self.messages = messages
@@ -41,7 +41,7 @@ class Requests:
 
 
 async def settled():
-    """Let everything that can go on go on."""
+    """Run the event loop until nothing can continue."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -52,7 +52,7 @@ async def echo(message):
 
 
 async def test_no_more_is_read_than_may_be_under_way():
-    """A caller that sends and sends gets pushed back, not the server pulled down."""
+    """A caller that sends without end is slowed down, and the server's memory stays bounded."""
     go_on = asyncio.Event()
     written = []
 
@@ -76,7 +76,7 @@ async def test_no_more_is_read_than_may_be_under_way():
 
 
 async def test_stream_that_is_not_read_is_not_read_from():
-    """Answers that nobody takes hold their places; once they are taken, all goes on."""
+    """Unread answers keep their slots. Once they are read, the stream continues."""
     go_on = asyncio.Event()
     decided, written = [], []
 
@@ -101,7 +101,7 @@ async def test_stream_that_is_not_read_is_not_read_from():
 
 
 async def test_caller_who_reads_nothing_for_long_is_let_go():
-    """With a reason, so that it knows why, and nothing of it stays behind."""
+    """The caller gets a reason, and no task is left over."""
     before = asyncio.all_tasks()
     ended = asyncio.Event()
 
@@ -124,7 +124,7 @@ async def test_caller_who_reads_nothing_for_long_is_let_go():
         await asyncio.wait_for(OrderedStream(echo, write, write_s_max=0.05).run(endless()), WAIT_S)
     assert told.value.reason is Reason.OVERLOADED
     assert told.value.metadata == {"limit": "unread_answers"}
-    # But the one message that it was given: a call can only be ended behind it.
+    # Only the write of one message goes on: the call can be ended after it.
     assert len(asyncio.all_tasks() - before) == 1
     ended_after = asyncio.create_task(told.value.wait_for_write())
     await asyncio.sleep(0)
@@ -136,7 +136,7 @@ async def test_caller_who_reads_nothing_for_long_is_let_go():
 
 @pytest.mark.parametrize("place", [{"session_id": "chat"}, {"task_id": "a-task"}])
 async def test_messages_of_one_conversation_are_begun_in_order(place):
-    """Named by its session, or by its task alone; however long one of them takes."""
+    """A conversation is named by its session, or only by its task. Slow messages delay the next."""
     begun, written, under_way = [], [], 0
 
     async def answer(data):
@@ -159,7 +159,7 @@ async def test_messages_of_one_conversation_are_begun_in_order(place):
 
 
 async def test_stream_remembers_no_more_sessions_than_it_has_use_for():
-    """However many it brings; and one that is under way keeps its order among them."""
+    """Memory is bounded for any number of sessions, and a session in progress keeps its order."""
     go_on = asyncio.Event()
     written = []
 
@@ -194,7 +194,7 @@ async def test_stream_remembers_no_more_sessions_than_it_has_use_for():
 
 
 async def test_slow_session_does_not_hold_up_the_others():
-    """Their answers come as they are ready."""
+    """The other sessions' answers are sent as they are ready."""
     go_on = asyncio.Event()
     written = []
 
@@ -218,7 +218,7 @@ async def test_slow_session_does_not_hold_up_the_others():
 
 
 async def test_what_was_taken_is_answered_when_reading_stops():
-    """A server that stops finishes what it has begun, and takes nothing more."""
+    """A stopping server finishes the messages it has taken, and takes no more."""
     go_on = asyncio.Event()
     written = []
 
@@ -244,7 +244,7 @@ async def test_what_was_taken_is_answered_when_reading_stops():
 
 
 async def test_caller_who_reads_again_too_late_is_told_so_and_not_that_all_was_answered():
-    """It may begin to read while the last answers are still decided: some were never written."""
+    """The caller may read again while the last answers are decided: some were never written."""
     reads_again = asyncio.Event()
     decides_on = asyncio.Event()
     written = []

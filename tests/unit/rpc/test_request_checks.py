@@ -25,7 +25,7 @@ LOOK_ALIKES = [
 
 
 def refused(check, *arguments):
-    """Say whether a check complains."""
+    """Say whether a check refuses."""
     checks = FieldChecks()
     getattr(checks, check)("field", *arguments)
     try:
@@ -44,7 +44,7 @@ def registry(tmp_path_factory):
 
 
 def test_no_character_that_nobody_sees_passes_in_a_user_s_id():
-    """By Unicode's own tables, of whichever version this Python has; what is seen does pass."""
+    """Checked against this Python's Unicode tables. Visible characters pass."""
     unseen = {"Cc", "Cf", "Zl", "Zp"}
     wrong = []
     for code in range(sys.maxunicode + 1):
@@ -63,7 +63,7 @@ def test_no_character_that_nobody_sees_passes_in_a_user_s_id():
 
 @pytest.mark.parametrize("name", LOOK_ALIKES)
 def test_look_alike_of_an_agent_s_id_names_nobody(registry, name):
-    """Not as an id, and not in a command or a marker, which find it the same way."""
+    """A look-alike fails as an id, in a command and in a marker: all resolve it the same way."""
     assert registry.resolve("sales") == registry.resolve("SALES") == "sales"
     assert registry.resolve(name) is None
     assert refused("agent", name, registry) is not name.isascii()

@@ -1,4 +1,4 @@
-"""Fingerprints are stored: a repeat of a request has the same one, release after release."""
+"""Fingerprints are stored: a repeated request must have the same one in every release."""
 
 import hashlib
 
@@ -9,6 +9,11 @@ from hypothesis import strategies as st
 from agent_routing.v1 import item_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.rpc.routing.complete_turn import COMPLETE_FINGERPRINT
+from routing_service.rpc.routing.handoffs import (
+    CLEAR_FINGERPRINT,
+    RESUME_FINGERPRINT,
+    SET_ACTIVE_FINGERPRINT,
+)
 from routing_service.rpc.routing.route import ROUTE_FINGERPRINT
 
 ID = "0198A6C0-5f3e-7a51-9c1d-2f6f0a4b7e11"
@@ -76,7 +81,7 @@ def digest_of(request, fingerprint):
 
 @given(routes, unknown)
 def test_message_is_compared_as_protobuf_writes_it(request, more):
-    """However it is put together; what this release does not know is compared as well."""
+    """The joined bytes equal protobuf's. Fields unknown to this release are compared as well."""
     request = pb.RouteRequest.FromString(request.SerializeToString() + more)
     written = ROUTE_FINGERPRINT.serialised(request)
     expected = hashlib.blake2b(written, digest_size=16).digest()
@@ -85,7 +90,7 @@ def test_message_is_compared_as_protobuf_writes_it(request, more):
 
 @given(answers, unknown)
 def test_answer_is_compared_as_protobuf_writes_it(request, more):
-    """The same of what agents say."""
+    """The same holds for agents' answers."""
     request = pb.CompleteTurnRequest.FromString(request.SerializeToString() + more)
     written = COMPLETE_FINGERPRINT.serialised(request)
     expected = hashlib.blake2b(written, digest_size=16).digest()
@@ -125,5 +130,44 @@ def test_answer_is_compared_as_protobuf_writes_it(request, more):
     ],
 )
 def test_fingerprint_is_what_earlier_releases_stored(request_, fingerprint, digest):
-    """Otherwise a repeat over an upgrade would be refused as another request."""
+    """Otherwise a repeat after an upgrade would be refused as another request."""
     assert digest_of(request_, fingerprint).hex() == digest
+
+
+@pytest.mark.parametrize(
+    ("message", "fingerprint", "not_compared"),
+    [
+        (
+            pb.RouteRequest,
+            ROUTE_FINGERPRINT,
+            {
+                *("session_id", "user_id", "request_id"),
+                *("history_turns", "expected_revision", "validate_only", "explain_topic"),
+            },
+        ),
+        (
+            pb.CompleteTurnRequest,
+            COMPLETE_FINGERPRINT,
+            {"session_id", "user_id", "request_id", "agent_id"},
+        ),
+        (
+            pb.SetActiveAgentRequest,
+            SET_ACTIVE_FINGERPRINT,
+            {"session_id", "user_id", "request_id", "expected_revision", "validate_only"},
+        ),
+        (
+            pb.ClearActiveAgentRequest,
+            CLEAR_FINGERPRINT,
+            {"session_id", "user_id", "request_id", "expected_revision"},
+        ),
+        (pb.ResumeTaskRequest, RESUME_FINGERPRINT, {"session_id", "user_id", "request_id"}),
+    ],
+    ids=["Route", "CompleteTurn", "SetActiveAgent", "ClearActiveAgent", "ResumeTask"],
+)
+def test_every_field_of_a_request_is_compared_or_known_not_to_be(
+    message, fingerprint, not_compared
+):
+    """A forgotten field would let another request pass as a repeat."""
+    assert set(fingerprint.fields).isdisjoint(not_compared)
+    assert set(fingerprint.fields) | not_compared == set(message.DESCRIPTOR.fields_by_name)
+    assert fingerprint.uuids | fingerprint.sets <= set(fingerprint.fields)

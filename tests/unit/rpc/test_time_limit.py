@@ -1,4 +1,4 @@
-"""One time limit for many calls: each has its time, and no more."""
+"""One time limit for many calls: each call has the full time, and no more."""
 
 import asyncio
 
@@ -17,13 +17,13 @@ async def for_ever():
 
 
 async def test_call_that_is_done_in_time_is_answered():
-    """And leaves its task as it was."""
+    """The task is left as it was before."""
     assert await TimeLimit(LONG_S).run(asyncio.sleep(0, "done")) == "done"
     assert asyncio.current_task().cancelling() == 0
 
 
 async def test_each_call_that_takes_longer_is_ended():
-    """Whenever it began, one after the other and several at once."""
+    """Calls are ended whenever they started, singly and several at once."""
     limit = TimeLimit(SHORT_S)
     for _ in range(2):
         calls = [asyncio.create_task(limit.run(for_ever())) for _ in range(3)]
@@ -36,7 +36,7 @@ async def test_each_call_that_takes_longer_is_ended():
 
 
 async def test_later_call_has_its_own_time():
-    """It is not ended with the one that began before it."""
+    """It is not ended together with a call that started earlier."""
     limit = TimeLimit(SHORT_S)
 
     async def first_then_second():
@@ -48,7 +48,7 @@ async def test_later_call_has_its_own_time():
 
 
 async def test_cancelled_call_is_cancelled_and_not_late():
-    """A caller that is gone is no caller that waited too long."""
+    """A call whose caller disconnects is cancelled, not timed out."""
     limit = TimeLimit(LONG_S)
     call = asyncio.create_task(limit.run(for_ever()))
     await asyncio.sleep(0)
@@ -59,7 +59,7 @@ async def test_cancelled_call_is_cancelled_and_not_late():
 
 
 async def test_call_that_is_late_and_cancelled_is_cancelled():
-    """Its task is to end, whatever else came at the same time."""
+    """A cancellation from outside still ends the task."""
     limit = TimeLimit(SHORT_S)
     call = asyncio.create_task(limit.run(for_ever()))
     await asyncio.sleep(0)
@@ -73,7 +73,7 @@ async def test_call_that_is_late_and_cancelled_is_cancelled():
 
 
 async def test_call_that_ends_although_it_is_late_is_answered():
-    """What was done is done: its cancellation came too late, and is taken back."""
+    """The call had finished, so its late cancellation is taken back."""
     limit = TimeLimit(SHORT_S)
 
     async def stubborn():
@@ -87,7 +87,7 @@ async def test_call_that_ends_although_it_is_late_is_answered():
 
 
 async def test_inner_errors_pass():
-    """A call's own failure is its own."""
+    """A call's own error is raised unchanged."""
 
     async def failing():
         raise ValueError("no")
