@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, cast
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -25,6 +25,10 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from routing_service.auth.caller import Metadata, SignIn
+from routing_service.core.errors import RoutingError
+from routing_service.rpc.status_errors import DETAILS_KEY, code_of, status_of
+
 _ALPHA: Final = reflection_pb2.DESCRIPTOR
 
 _Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -35,9 +39,14 @@ class ReflectionService:
     """Describes the given services, and itself."""
 
     def __init__(
-        self, services: Iterable[ServiceDescriptor], files: Iterable[FileDescriptor] = ()
+        self,
+        services: Iterable[ServiceDescriptor],
+        files: Iterable[FileDescriptor] = (),
+        *,
+        sign_in: SignIn,
     ) -> None:
-        """Describe the services. files: further files to describe."""
+        """Describe the services. files: further files to describe. sign_in: as for every call."""
+        self._sign_in = sign_in
         reflected = [file.services_by_name["ServerReflection"] for file in (_ALPHA, _stable())]
         self._reflection_names = [service.full_name for service in reflected]
         listed = [*services, *reflected]
@@ -67,6 +76,13 @@ class ReflectionService:
         self._draining.set()
 
     async def _serve(self, _requests: object, context: _Context) -> None:
+        try:
+            metadata = cast("Metadata", context.invocation_metadata() or ())
+            await self._sign_in.caller(metadata, context.auth_context)
+        except RoutingError as error:
+            status = status_of(error)
+            details = ((DETAILS_KEY, status.SerializeToString()),)
+            await context.abort(code_of(error), status.message, details)
         draining = asyncio.ensure_future(self._draining.wait())
         try:
             while True:

@@ -9,6 +9,7 @@ import grpc
 from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 
 from agent_routing.v1 import error_reason_pb2
+from routing_service.auth.caller import SignIn
 from routing_service.rpc.reflection import ReflectionService
 from routing_service.server.channel_options import channel_options
 from routing_service.server.tls_files import TlsFiles
@@ -22,8 +23,9 @@ _ALSO_REFLECTED: Sequence[FileDescriptor] = (error_reason_pb2.DESCRIPTOR,)
 class Listeners:
     """The gRPC servers of one process."""
 
-    def __init__(self, settings: Settings, tls: TlsFiles | None) -> None:
-        """Listen nowhere yet. tls: None = in the clear."""
+    def __init__(self, settings: Settings, tls: TlsFiles | None, sign_in: SignIn) -> None:
+        """Listen nowhere yet. tls: None = in the clear. sign_in: asked by reflection."""
+        self._sign_in = sign_in
         self._settings = settings
         self._tls = tls
         self._servers: list[grpc.aio.Server] = []
@@ -41,7 +43,7 @@ class Listeners:
         """
         server = grpc.aio.server(options=channel_options(self._settings))
         self._servers.append(server)
-        reflection = ReflectionService(services, _ALSO_REFLECTED)
+        reflection = ReflectionService(services, _ALSO_REFLECTED, sign_in=self._sign_in)
         self._reflections.append(reflection)
         server.add_generic_rpc_handlers((*handlers, *reflection.handlers()))
         address = _bind(server, wanted, self._tls)

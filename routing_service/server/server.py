@@ -312,7 +312,7 @@ async def _listen(
         tracer=tracing,
         write_s_max=parts.bounds.write_s_max,
     )
-    listeners = Listeners(settings, parts.tls)
+    listeners = Listeners(settings, parts.tls, parts.signing_in.sign_in)
     opened.push_async_callback(listeners.stop)
     main, admin = await open_listeners(
         listeners,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import math
+import os
+import stat
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,7 @@ from routing_service.auth.jwks_source import JwksSource
 from routing_service.auth.key_set import KeySet
 from routing_service.auth.no_sign_in import OpenDoor
 from routing_service.auth.oidc import OidcRules, OidcTokens
+from routing_service.settings.provider_url import with_tenant_mark
 from routing_service.settings.rules import SettingProblem, SettingsInvalid
 from routing_service.settings.setting_forms import separated
 from routing_service.settings.settings import Settings
@@ -84,6 +87,7 @@ def make_sign_in(settings: Settings) -> MadeSignIn:
             key = read_or_make_key(Path(settings.development_key_file))
         except KeyUnusable as error:
             raise SettingsInvalid((SettingProblem("development_key_file", str(error)),)) from error
+        _warn_if_readable(Path(settings.development_key_file))
         made.sign_in = BearerSignIn(DevelopmentTokens(key), certificates=certificates)
     if "oidc" in kinds:
         if importlib.util.find_spec("jwt") is None:
@@ -115,10 +119,11 @@ _NO_JWT: Final = (
 
 
 def _rules(settings: Settings) -> OidcRules:
+    is_entra = settings.oidc_profile == "entra"
     return OidcRules(
-        issuer=settings.oidc_issuer,
+        issuer=with_tenant_mark(settings.oidc_issuer) if is_entra else settings.oidc_issuer,
         audiences=separated(settings.oidc_audience),
-        is_entra=settings.oidc_profile == "entra",
+        is_entra=is_entra,
         tenants=frozenset(separated(settings.oidc_tenants)),
         tenant_claim=settings.oidc_tenant_claim,
         user_claim=settings.oidc_user_claim,
@@ -147,6 +152,19 @@ def log_sign_in(settings: Settings) -> None:
         )
     else:
         _log.info("sign_in", kind=settings.sign_in)
+
+
+def _warn_if_readable(key_file: Path) -> None:
+    """Warn if other users of the machine can read the development key."""
+    mode = stat.S_IMODE(key_file.stat().st_mode)
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        _log.warning(
+            "development_key_readable",
+            key_file=str(key_file),
+            mode=f"{mode:04o}",
+            meaning="other users of this machine can read the key, and act as any user with it",
+            remedy=f"chmod 600 {key_file}; if others had access, remove the file for a new key",
+        )
 
 
 class _CallersFile:

@@ -1,7 +1,6 @@
-"""Where an identity provider may be.
+"""The form of an identity provider's addresses.
 
-Owns: the form of its addresses. Must not know: what is fetched from there.
-Rule: imports nothing, so that settings are checked without loading what signs in.
+Rule: imports nothing of the project, so that settings are checked without loading the sign-in.
 """
 
 from __future__ import annotations
@@ -10,7 +9,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 TENANT_MARK: Final = "{tid}"
-"""In an issuer: stands for the tenant of a token, of those that are let in."""
+"""In an issuer: stands for the tenant of a token, which must be an accepted one."""
+
+_SHARED: Final = frozenset({"common", "organizations", "consumers"})
+"""Endpoints of Entra ID for many tenants. Tokens name their own tenant in iss, never these."""
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -25,3 +27,13 @@ def is_fetchable(url: str) -> bool:
     return bool(host) and (
         parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)
     )
+
+
+def shared_endpoint(issuer: str) -> str:
+    """Return which endpoint for many tenants an issuer of Entra ID names; "" for none."""
+    return next((part for part in issuer.split("/") if part in _SHARED), "")
+
+
+def with_tenant_mark(issuer: str) -> str:
+    """Return an issuer of Entra ID as tokens have it: with TENANT_MARK for a shared endpoint."""
+    return "/".join(TENANT_MARK if part in _SHARED else part for part in issuer.split("/"))

@@ -14,9 +14,10 @@ from routing_service.settings.listen_address import (
     ADMIN_PLACES,
     parse_listen_address,
 )
-from routing_service.settings.provider_url import TENANT_MARK, is_fetchable
+from routing_service.settings.provider_url import TENANT_MARK, is_fetchable, shared_endpoint
 from routing_service.settings.setting_forms import Setting
 
+_ENTRA_HOST: Final = "//login.microsoftonline."
 _SHOWN_CHARACTERS_MAX: Final = 200
 _USER_INFO: Final = re.compile(r"//.*@", re.DOTALL)
 _QUERY_SECRET: Final = re.compile(r"((?:password|secret|_key)=)[^&#]*", re.IGNORECASE)
@@ -151,8 +152,19 @@ def _issuer_problems(
     table: Mapping[str, Setting], read: Mapping[str, Any]
 ) -> Iterable[tuple[str, str]]:
     issuer, jwks = read["oidc_issuer"], read["oidc_jwks"]
-    if TENANT_MARK in issuer:
-        if read["oidc_profile"] != "entra":
+    is_entra = read["oidc_profile"] == "entra"
+    shared = shared_endpoint(issuer) if is_entra or _ENTRA_HOST in issuer else ""
+    if shared and not (is_entra and read["oidc_tenants"]):
+        yield (
+            "oidc_issuer",
+            (
+                f', and "{shared}" is no tenant: tokens name their own; give the URL with your '
+                f"tenant's id, or set oidc_profile entra and list the accepted tenants in "
+                f"{table['oidc_tenants'].flag}"
+            ),
+        )
+    elif TENANT_MARK in issuer or shared:
+        if not is_entra:
             yield "oidc_issuer", f" and has {TENANT_MARK}; that needs oidc_profile entra"
         for other in ("oidc_tenants", "oidc_jwks"):
             if not read[other]:

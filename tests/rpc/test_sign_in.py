@@ -8,6 +8,8 @@ import json
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from structlog.testing import capture_logs
 
 from agent_routing.v1 import admin_service_pb2 as admin
 from agent_routing.v1 import handoff_pb2
@@ -16,6 +18,17 @@ from routing_service.auth import bearer as bearer_module
 from routing_service.auth.bearer import BearerSignIn
 from routing_service.auth.caller import Caller, SignInRefused
 from routing_service.auth.development import DevelopmentTokens, KeyUnusable, read_or_make_key
+from routing_service.server.sign_in import make_sign_in
+from routing_service.settings.rules import SettingsInvalid
+from routing_service.settings.settings import Settings
+from tests.rpc.identity_provider import (
+    CLIENT_ID,
+    OTHER_TENANT_ID,
+    TENANT_ID,
+    entra_claims,
+    good_set,
+    sign,
+)
 from tests.rpc.live_service import (
     fresh_id,
     hand_to,
@@ -23,6 +36,7 @@ from tests.rpc.live_service import (
     proceed,
     read_refusal,
     refusal,
+    serving,
 )
 from tests.rpc.registries import DESK
 from tests.rpc.signed_in import (
@@ -33,6 +47,7 @@ from tests.rpc.signed_in import (
     serving_signed_in,
     signed,
     token,
+    write_key,
 )
 
 PATIENCE_S = 20
@@ -370,3 +385,60 @@ def test_key_is_made_once_and_for_its_owner_alone(tmp_path):
         read_or_make_key(path)
     with pytest.raises(KeyUnusable, match="name a file"):
         read_or_make_key(tmp_path)
+
+
+async def test_reflection_needs_a_credential_and_health_does_not(service, run_tool):
+    """A stranger learns nothing of what is served here; probes have no credential."""
+    address = service.server.address
+    listed = ("-plaintext", address, "list")
+    refused = await run_tool("grpcurl", *listed)
+    assert refused.exit_code != 0
+    assert "Unauthenticated" in refused.err
+    header = ("-H", f"authorization: Bearer {token('read', user='ana')}")
+    shown = await run_tool("grpcurl", *header, *listed)
+    assert "agent_routing.v1.RoutingService" in shown.out
+    for version in ("v1", "v1alpha"):
+        path = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
+        stream = service.channel.stream_stream(path)(timeout=PATIENCE_S)
+        assert (await refusal(stream.read())).code == "UNAUTHENTICATED"
+    health = health_pb2_grpc.HealthStub(service.channel)
+    checked = await health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
+    assert checked.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, True), (0o604, True)])
+async def test_development_key_that_others_can_read_is_a_warning(tmp_path, mode, warned):
+    """Its reader can act as any user."""
+    write_key(tmp_path).chmod(mode)
+    with capture_logs() as lines:
+        make_sign_in(
+            Settings(sign_in="development", development_key_file=str(tmp_path / "development.key"))
+        )
+    found = [line["mode"] for line in lines if line["event"] == "development_key_readable"]
+    assert found == ([f"{mode:04o}"] if warned else [])
+
+
+@pytest.mark.parametrize("shared", ["common", "organizations", "consumers"])
+@pytest.mark.parametrize("profile", ["entra", "standard"])
+async def test_shared_endpoint_of_entra_needs_its_tenants(tmp_path, shared, profile):
+    """No token has it as its issuer: nobody would get in, or everyone."""
+    keys = tmp_path / "jwks.json"
+    keys.write_bytes(good_set())
+    given = {
+        "sign_in": "oidc",
+        "oidc_profile": profile,
+        "oidc_issuer": f"https://login.microsoftonline.com/{shared}/v2.0",
+        "oidc_audience": CLIENT_ID,
+        "oidc_jwks": str(keys),
+    }
+    with pytest.raises(SettingsInvalid, match=f'"{shared}" is no tenant.*--oidc-tenants'):
+        Settings(**given)
+    if profile == "standard":
+        return
+    async with serving(tmp_path, DESK, store="memory:", oidc_tenants=TENANT_ID, **given) as service:
+        good, other = entra_claims(), OTHER_TENANT_ID
+        foreign = entra_claims(tid=other, iss=good["iss"].replace(TENANT_ID, other))
+        route = pb.RouteRequest(session_id="s", text="hello", request_id=fresh_id())
+        await Signed(service, *bearer(sign(good)))("Route", route)
+        refused = await refusal(Signed(service, *bearer(sign(foreign)))("Route", route))
+        assert refused.code == "UNAUTHENTICATED"
