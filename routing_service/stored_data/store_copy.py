@@ -92,14 +92,24 @@ async def copy_store(
     source_name: str,
     again: bool = False,
     on_progress: Callable[[Copied], None] = lambda _copied: None,
+    sessions_per_note: int = SESSIONS_PER_NOTE,
+    audit_per_note: int = AUDIT_PER_NOTE,
 ) -> Copied:
-    """Bring everything from source to target. Nobody else may write to the target.
+    """Copy everything from source to target. No other process may write to the target.
 
-    source_name: the source's URL as it may be shown. again: look at every session, also where an
-    earlier copy has been. on_progress: hears now and then how far it is.
-    Raises StoreUnavailable, StoreCorrupt, StoreClosed: repeat it then, it goes on.
+    source_name: the source's URL as it may be shown. again: look at every session, even those that
+    an earlier copy has done. on_progress: called now and then with what was done so far.
+    Raises StoreUnavailable, StoreCorrupt, StoreClosed: a repeat goes on from there.
     """
-    copy = _StoreCopy(source, target, ProgressNotes(target, source_name), on_progress)
+    notes = ProgressNotes(target, source_name)
+    copy = _StoreCopy(
+        source,
+        target,
+        notes,
+        on_progress,
+        sessions_per_note=sessions_per_note,
+        audit_per_note=audit_per_note,
+    )
     await copy.sessions(again=again)
     await copy.tenants_own(again=again)
     return copy.copied
@@ -114,11 +124,16 @@ class _StoreCopy:
         target: Store,
         notes: ProgressNotes,
         on_progress: Callable[[Copied], None],
+        *,
+        sessions_per_note: int,
+        audit_per_note: int,
     ) -> None:
         self._source = source
         self._target = target
         self._notes = notes
         self._on_progress = on_progress
+        self._sessions_per_note = sessions_per_note
+        self._audit_per_note = audit_per_note
         self.copied = Copied()
 
     async def sessions(self, *, again: bool) -> None:
@@ -152,7 +167,7 @@ class _StoreCopy:
                 progress.tenant, progress.place = tenant, CURSOR_START
             while True:
                 page, place = await self._source.list_sessions(
-                    tenant, progress.place, SESSIONS_PER_NOTE
+                    tenant, progress.place, self._sessions_per_note
                 )
                 if not page:
                     break
@@ -225,7 +240,7 @@ class _StoreCopy:
         present, progress.target = await self._entries_after(tenant, progress.target)
         while True:
             page, progress.source = await self._source.read_audit(
-                tenant, None, progress.source, AUDIT_PER_NOTE
+                tenant, None, progress.source, self._audit_per_note
             )
             if not page:
                 return
@@ -245,7 +260,7 @@ class _StoreCopy:
     async def _entries_after(self, tenant: str, cursor: bytes) -> tuple[Counter[bytes], bytes]:
         entries: Counter[bytes] = Counter()
         while True:
-            page, cursor = await self._target.read_audit(tenant, None, cursor, AUDIT_PER_NOTE)
+            page, cursor = await self._target.read_audit(tenant, None, cursor, self._audit_per_note)
             if not page:
                 return entries, cursor
             entries.update(map(_name, page))

@@ -18,7 +18,6 @@ from routing_service.storage.store import (
     StoreUnavailable,
     TaskRow,
 )
-from routing_service.stored_data import store_copy
 from routing_service.stored_data.store_copy import copy_store
 from routing_service.stored_data.verification import verify_store
 from routing_service.stored_data.whole_session import SessionBusy, settled_head
@@ -116,17 +115,17 @@ async def test_copy_is_exact(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_copy_that_breaks_anywhere_goes_on_when_it_is_repeated(seed, monkeypatch):
+async def test_copy_that_breaks_anywhere_goes_on_when_it_is_repeated(seed):
     """Nothing is lost and nothing is there twice, wherever it broke, audit included."""
-    monkeypatch.setattr(store_copy, "SESSIONS_PER_NOTE", 3)
-    monkeypatch.setattr(store_copy, "AUDIT_PER_NOTE", 7)
     source, target = await filled(seed), MemoryStore()
     breaking = Breaking(target, random.Random(seed))
     broken = 0
     looked_at = 0
     while True:
         try:
-            copied = await copy_store(source, breaking, source_name=NAME)
+            copied = await copy_store(
+                source, breaking, source_name=NAME, sessions_per_note=3, audit_per_note=7
+            )
         except StoreUnavailable:
             broken += 1
             assert broken < 500
@@ -156,9 +155,8 @@ async def test_repeated_copy_looks_at_what_has_changed_alone():
     assert await hashes(target) == await hashes(source)
 
 
-async def test_source_may_be_written_to_while_it_is_copied(monkeypatch):
-    """What comes behind the copy's back is in the log; a last copy brings the rest."""
-    monkeypatch.setattr(store_copy, "SESSIONS_PER_NOTE", 3)
+async def test_source_may_be_written_to_while_it_is_copied():
+    """Changes behind the copy's place are in the log; a last copy brings the rest."""
     source, target = await filled(), MemoryStore()
     rng = random.Random(1)
     done = asyncio.Event()
@@ -178,11 +176,11 @@ async def test_source_may_be_written_to_while_it_is_copied(monkeypatch):
             await asyncio.sleep(0)
             await target.append(change)
 
-    first = await copy_store(source, Slow(), source_name=NAME)
+    first = await copy_store(source, Slow(), source_name=NAME, sessions_per_note=3)
     done.set()
     await writing
     assert first.refused == {}
-    await copy_store(source, target, source_name=NAME)
+    await copy_store(source, target, source_name=NAME, sessions_per_note=3)
     assert await hashes(target) == await hashes(source)
 
 
@@ -316,11 +314,10 @@ async def test_source_that_was_restored_from_a_backup_is_gone_through_again():
     assert await hashes(target) == await hashes(restored)
 
 
-async def test_audit_is_not_doubled_by_a_copy_that_is_begun_again_and_breaks(monkeypatch):
-    """Its note must not say that what it has not compared yet is accounted for."""
-    monkeypatch.setattr(store_copy, "AUDIT_PER_NOTE", 7)
+async def test_audit_is_not_doubled_by_a_copy_that_is_begun_again_and_breaks():
+    """Its note must not count entries that it has not compared yet."""
     source, target = await filled(), MemoryStore()
-    await copy_store(source, target, source_name=NAME)
+    await copy_store(source, target, source_name=NAME, audit_per_note=7)
 
     class BreaksAfterThreePages:
         pages = 0
@@ -335,8 +332,10 @@ async def test_audit_is_not_doubled_by_a_copy_that_is_begun_again_and_breaks(mon
             return await source.read_audit(*arguments)
 
     with pytest.raises(StoreUnavailable):
-        await copy_store(BreaksAfterThreePages(), target, source_name=NAME, again=True)
-    await copy_store(source, target, source_name=NAME)
+        await copy_store(
+            BreaksAfterThreePages(), target, source_name=NAME, again=True, audit_per_note=7
+        )
+    await copy_store(source, target, source_name=NAME, audit_per_note=7)
     assert await hashes(target) == await hashes(source)
 
 

@@ -46,11 +46,21 @@ _log = structlog.get_logger(__name__)
 class ConnectionPool:
     """Runs calls on up to ``size_max`` connections, made when they are needed."""
 
-    def __init__(self, connector: Connector, *, size_max: int, call_timeout_s: float) -> None:
+    def __init__(
+        self,
+        connector: Connector,
+        *,
+        size_max: int,
+        call_timeout_s: float,
+        grace_s: float = GRACE_S,
+        waiting_calls_max: int = WAITING_CALLS_MAX,
+    ) -> None:
         """Make no connection yet. call_timeout_s: as the connections tell the server."""
         self._connector = connector
         self._size_max = size_max
         self._call_timeout_s = call_timeout_s
+        self._grace_s = grace_s
+        self._waiting_calls_max = waiting_calls_max
         self._idle: list[Connection] = []
         self._made = 0
         """Connections there are, those being made included."""
@@ -96,7 +106,7 @@ class ConnectionPool:
             late = True
             sever(connection)
 
-        timer = asyncio.get_running_loop().call_later(timeout_s + GRACE_S, give_up)
+        timer = asyncio.get_running_loop().call_later(timeout_s + self._grace_s, give_up)
         try:
             return await work(connection)
         except psycopg.Error as error:
@@ -131,7 +141,7 @@ class ConnectionPool:
 
     async def _wait(self) -> Connection | None:
         """Wait for a connection; None = there is room to make one, counted as made already."""
-        if len(self._waiting) >= WAITING_CALLS_MAX:
+        if len(self._waiting) >= self._waiting_calls_max:
             raise StoreUnavailable(f"{len(self._waiting)} calls wait for the store; try again")
         turn: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)

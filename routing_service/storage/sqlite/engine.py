@@ -68,7 +68,7 @@ class SqliteEngine:
         self._audit_form = CursorForm(AUDIT, store_id)
         self._writer = writer
         self._rows = rows
-        self._heads = HeadReader(rows, writer.in_hand)
+        self._heads = HeadReader(rows, writer.in_hand, bounds=writer.bounds)
         self._pages = pages
         self._connections = connections
 

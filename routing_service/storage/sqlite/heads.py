@@ -15,19 +15,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from routing_service.storage.sqlite import rows as sqlite_rows
+from routing_service.storage.sqlite.bounds import DEFAULT_BOUNDS, SqliteBounds
 from routing_service.storage.sqlite.bulk import run_with_rows
 from routing_service.storage.sqlite.connection import ConnectionThread
 from routing_service.storage.sqlite.in_hand import WritesInHand
 from routing_service.storage.store import Head, SessionKey, StoreClosed
-
-READS_MAX: Final = 128
-"""Sessions of one read. A state is a few hundred bytes, 8 KiB at most: 1 MiB."""
-
-COMPANY_PACE_S: Final = 0.0001
-"""Where many write, a read waits so long for each write in hand: 0.8 ms with 8, 4 ms with 40."""
-
-COMPANY_WAIT_S_MAX: Final = 0.005
-"""At most this long: a tenth of what a caller waits among 64."""
 
 _SELECT_STATES: Final = (
     "SELECT wanted.column1, revision, state FROM ({rows}) AS wanted CROSS JOIN sessions "
@@ -38,10 +30,17 @@ _SELECT_STATES: Final = (
 class HeadReader:
     """Reads heads through one connection."""
 
-    def __init__(self, connection: ConnectionThread, in_hand: WritesInHand) -> None:
+    def __init__(
+        self,
+        connection: ConnectionThread,
+        in_hand: WritesInHand,
+        *,
+        bounds: SqliteBounds = DEFAULT_BOUNDS,
+    ) -> None:
         """Use a connection that the caller closes."""
         self._connection = connection
         self._in_hand = in_hand
+        self._bounds = bounds
         self._had_company = True
         self._company: asyncio.Future[None] | None = None
         self._is_closing = False
@@ -67,7 +66,8 @@ class HeadReader:
         try:
             while self._waiting:
                 await self._gather_company()
-                group, self._waiting = self._waiting[:READS_MAX], self._waiting[READS_MAX:]
+                reads_max = self._bounds.reads_max
+                group, self._waiting = self._waiting[:reads_max], self._waiting[reads_max:]
                 self._had_company = len(group) > 1
                 try:
                     heads = await self._connection.run(load_heads, [key for key, _ in group])
@@ -93,7 +93,9 @@ class HeadReader:
         Rare reads would wait for none; frequent ones soon meet without a wait.
         """
         are_many = self._in_hand.are_many
-        wait_s = min(self._in_hand.lately * COMPANY_PACE_S, COMPANY_WAIT_S_MAX)
+        bounds = self._bounds
+        wait_s = self._in_hand.lately * bounds.read_company_pace_s
+        wait_s = min(wait_s, bounds.read_company_s_max)
         self._in_hand.fade()
         if not (are_many and self._had_company) or self._is_closing:
             return

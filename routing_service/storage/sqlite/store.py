@@ -16,6 +16,7 @@ import structlog
 
 from routing_service.storage.checked_store import CheckedStore
 from routing_service.storage.sqlite import rows as sqlite_rows
+from routing_service.storage.sqlite.bounds import DEFAULT_BOUNDS, SqliteBounds
 from routing_service.storage.sqlite.connection import (
     error_fields,
     open_reader,
@@ -60,6 +61,7 @@ class SqliteStore(CheckedStore):
 async def open_sqlite_store(
     path: str | Path,
     options: SqliteOptions = DEFAULTS,
+    bounds: SqliteBounds = DEFAULT_BOUNDS,
 ) -> SqliteStore:
     """Open the file, made with its folder if there is none, and bring its tables up to date.
 
@@ -74,7 +76,7 @@ async def open_sqlite_store(
     opened = AsyncExitStack()
     try:
         where = await asyncio.to_thread(_claim, Path(path), opened)
-        return await _open_claimed(where, options, opened)
+        return await _open_claimed(where, options, bounds, opened)
     except sqlite3.Error as error:
         await opened.aclose()
         _log.error("store_open_failed", path=str(path), **error_fields(error))
@@ -105,7 +107,9 @@ def _claim(path: Path, opened: AsyncExitStack) -> Path:
     return where
 
 
-async def _open_claimed(path: Path, options: SqliteOptions, opened: AsyncExitStack) -> SqliteStore:
+async def _open_claimed(
+    path: Path, options: SqliteOptions, bounds: SqliteBounds, opened: AsyncExitStack
+) -> SqliteStore:
     reader_options = {"busy_timeout_s": options.busy_timeout_s}
     # Opened in the order that makes the stack close them right: the writer last of the
     # connections, as SQLite brings the log into the file when the last one closes.
@@ -123,6 +127,6 @@ async def _open_claimed(path: Path, options: SqliteOptions, opened: AsyncExitSta
     pages = await open_reader(path, **reader_options)
     opened.push_async_callback(pages.close)
     group_writer = GroupWriter(
-        writer, group_writes_max=options.group_writes_max, on_abandoned=opened.aclose
+        writer, group_writes_max=options.group_writes_max, on_abandoned=opened.aclose, bounds=bounds
     )
     return SqliteStore(SqliteEngine(store_id, group_writer, rows, pages, opened), path)

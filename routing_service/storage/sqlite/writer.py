@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from routing_service.storage.sqlite.bounds import DEFAULT_BOUNDS, SqliteBounds
 from routing_service.storage.sqlite.bulk import APPENDS_MAX, write_together
 from routing_service.storage.sqlite.connection import ConnectionThread, error_fields, store_error
 from routing_service.storage.sqlite.in_hand import WritesInHand
@@ -38,26 +39,12 @@ GROUP_WRITES_MAX: Final = APPENDS_MAX
 GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes in one transaction, so that a group of large changes does not outgrow the page cache."""
 
-WAITING_WRITES_MAX: Final = 8_192
-"""Writes that may wait: about a second's worth. What comes on top would time out in the queue."""
-
-WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Memory that waiting writes may hold."""
-
 TOGETHER_MIN: Final = 4
 """From so many appends on, writing them together costs less than one by one."""
 
 COMPANY_SHARE: Final = 0.75
 """A group waits until it has this share of what was lately in hand at once, waiting or on its way
 to the disk: the rest are with their callers, who are still being answered."""
-
-COMPANY_PACE_S: Final = 0.0004
-"""And no longer than this for each of them: about as fast as a busy event loop brings writes.
-With 8 in hand that is 2.4 ms at most, with 64 it is 19 ms, and never more than GROUP_WRITES_MAX
-times this."""
-
-CHECKPOINT_IDLE_S: Final = 1.0
-"""After this long without a write the log is brought into the file, while no write waits."""
 
 Action = Callable[[sqlite3.Connection], object]
 """Runs inside the group's transaction. It may refuse (see _REFUSALS) only before it has written."""
@@ -98,6 +85,7 @@ class GroupWriter:
         *,
         group_writes_max: int,
         on_abandoned: Callable[[], Awaitable[None]],
+        bounds: SqliteBounds = DEFAULT_BOUNDS,
     ) -> None:
         """Start the writer task on the running event loop.
 
@@ -109,6 +97,7 @@ class GroupWriter:
         self._connection = connection
         self._group_writes_max = group_writes_max
         self._on_abandoned = on_abandoned
+        self._bounds = bounds
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
@@ -122,6 +111,11 @@ class GroupWriter:
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run(), name="sqlite group writer")
 
+    @property
+    def bounds(self) -> SqliteBounds:
+        """The bounds of its queue and waits."""
+        return self._bounds
+
     async def write(self, key: SessionKey, size_bytes: int, write: Write) -> object:
         """Run one write within a group and return what it returned, once it is on disk.
 
@@ -133,8 +127,8 @@ class GroupWriter:
         if self._closing:
             raise StoreClosed
         if (
-            len(self._waiting) >= WAITING_WRITES_MAX
-            or self._waiting_bytes + size_bytes > WAITING_BYTES_MAX
+            len(self._waiting) >= self._bounds.waiting_writes_max
+            or self._waiting_bytes + size_bytes > self._bounds.waiting_bytes_max
         ):
             raise StoreUnavailable(f"{len(self._waiting)} writes wait for the store; try again")
         waiting = _Waiting(key, size_bytes, write, self._loop.create_future())
@@ -189,7 +183,7 @@ class GroupWriter:
         if not are_many or len(self._waiting) >= self._company_writes or self._closing:
             return
         self._company = self._loop.create_future()
-        wait_s = self._company_writes * COMPANY_PACE_S
+        wait_s = self._company_writes * self._bounds.write_company_pace_s
         timer = self._loop.call_later(wait_s, _end_wait, self._company)
         try:
             await self._company
@@ -273,12 +267,14 @@ class GroupWriter:
     def _plan_checkpoint(self) -> None:
         self._last_write_s = self._loop.time()
         if self._checkpoint_timer is None:
-            self._checkpoint_timer = self._loop.call_later(CHECKPOINT_IDLE_S, self._on_timer)
+            self._checkpoint_timer = self._loop.call_later(
+                self._bounds.checkpoint_idle_s, self._on_timer
+            )
 
     def _on_timer(self) -> None:
         idle_s = self._loop.time() - self._last_write_s
-        if idle_s < CHECKPOINT_IDLE_S:
-            rest_s = CHECKPOINT_IDLE_S - idle_s
+        if idle_s < self._bounds.checkpoint_idle_s:
+            rest_s = self._bounds.checkpoint_idle_s - idle_s
             self._checkpoint_timer = self._loop.call_later(rest_s, self._on_timer)
             return
         self._checkpoint_timer = None

@@ -19,10 +19,12 @@ async def make_pool(postgres_database):
     """What makes a pool with its own number and time-outs."""
     made = []
 
-    def make(size_max=2, call_timeout_s=5.0, query=""):
+    def make(size_max=2, call_timeout_s=5.0, query="", **bounds):
         url = f"{postgres_database.url}?call_timeout_s={call_timeout_s}{query}"
         place = parse_url(url)
-        pool = ConnectionPool(Connector(place), size_max=size_max, call_timeout_s=call_timeout_s)
+        pool = ConnectionPool(
+            Connector(place), size_max=size_max, call_timeout_s=call_timeout_s, **bounds
+        )
         made.append(pool)
         return pool
 
@@ -82,10 +84,9 @@ async def test_waiting_for_a_connection_has_its_end(make_pool):
     assert await pool.run(own_pid)
 
 
-async def test_queue_for_connections_is_bounded(make_pool, monkeypatch):
-    """What comes on top is refused at once."""
-    monkeypatch.setattr(postgres_pool, "WAITING_CALLS_MAX", 2)
-    pool = make_pool(size_max=1)
+async def test_queue_for_connections_is_bounded(make_pool):
+    """More calls are refused at once."""
+    pool = make_pool(size_max=1, waiting_calls_max=2)
     calls = [asyncio.create_task(pool.run(sleep_for(0.2))) for _ in range(3)]
     await asyncio.sleep(0.05)
     with pytest.raises(StoreUnavailable, match="2 calls wait for the store; try again"):
@@ -176,10 +177,9 @@ async def test_connection_that_died_is_not_handed_on(make_pool, postgres_databas
     assert first != second
 
 
-async def test_answer_that_does_not_come_is_not_waited_for(make_pool, monkeypatch):
+async def test_answer_that_does_not_come_is_not_waited_for(make_pool):
     """The server should have ended the call by itself; where it does not, the line is cut."""
-    monkeypatch.setattr(postgres_pool, "GRACE_S", 0.1)
-    pool = make_pool(size_max=1, call_timeout_s=0.3)
+    pool = make_pool(size_max=1, call_timeout_s=0.3, grace_s=0.1)
 
     async def deaf(connection):
         await connection.execute("SET statement_timeout = 0")

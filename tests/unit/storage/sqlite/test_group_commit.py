@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from routing_service.storage.sqlite import bulk as sqlite_bulk
 from routing_service.storage.sqlite import rows as sqlite_rows
 from routing_service.storage.sqlite import writer as sqlite_writer
+from routing_service.storage.sqlite.bounds import SqliteBounds
 from routing_service.storage.sqlite.in_hand import BUSY_WRITES_MIN
 from routing_service.storage.sqlite.store import open_sqlite_store
 from routing_service.storage.sqlite.writer import Write
@@ -44,9 +45,16 @@ def append(number, base=0, *, request_id=None, events=b"events", task_id=None):
 
 
 @pytest.fixture
-async def store(tmp_path):
+def bounds():
+    """The store's bounds; a test that needs others parametrizes this."""
+    return SqliteBounds()
+
+
+@pytest.fixture
+async def store(tmp_path, bounds):
     """An open store."""
-    store = await open_sqlite_store(tmp_path / "store.db", SqliteOptions(busy_timeout_s=0))
+    options = SqliteOptions(busy_timeout_s=0)
+    store = await open_sqlite_store(tmp_path / "store.db", options, bounds)
     yield store
     await store.close()
 
@@ -95,9 +103,9 @@ async def test_append_alone_waits_for_nobody(store, statements):
     assert statements.count("COMMIT") == 3
 
 
-async def test_a_few_at_once_wait_for_nobody(store, monkeypatch):
+@pytest.mark.parametrize("bounds", [SqliteBounds(write_company_pace_s=600)])
+async def test_a_few_at_once_wait_for_nobody(store):
     """Below BUSY_WRITES_MIN a group goes as soon as the disk is free."""
-    monkeypatch.setattr(sqlite_writer, "COMPANY_PACE_S", 600)
 
     async def appends(number):
         for base in range(20):
@@ -121,7 +129,7 @@ async def test_where_many_write_a_group_waits_for_company(store, statements):
     assert statements.count("COMMIT") <= 4
 
 
-async def test_the_wait_for_company_ends(store, statements, monkeypatch):
+async def test_the_wait_for_company_ends(store, statements):
     """Who is left alone after a busy time waits for a few milliseconds, and for a few times."""
     await asyncio.gather(*(store.append(append(number)) for number in range(64)))
     statements.clear()
@@ -129,7 +137,7 @@ async def test_the_wait_for_company_ends(store, statements, monkeypatch):
         await store.append(append(1, base))
     assert statements.count("COMMIT") == 5
     assert not store._engine._writer.in_hand.are_many
-    monkeypatch.setattr(sqlite_writer, "COMPANY_PACE_S", 600)
+    store._engine._writer._bounds = SqliteBounds(write_company_pace_s=600)
     async with asyncio.timeout(30):
         await store.append(append(1, 6))
 
@@ -314,9 +322,9 @@ async def test_cancelling_all_of_a_group_leaves_the_writer_working(store):
     assert await store.head_revision(key(99)) == 1
 
 
-async def test_too_many_waiting_writes_are_refused_at_once(store, monkeypatch):
+@pytest.mark.parametrize("bounds", [SqliteBounds(waiting_writes_max=5)])
+async def test_too_many_waiting_writes_are_refused_at_once(store):
     """Better a clear word now than an answer after the deadline."""
-    monkeypatch.setattr(sqlite_writer, "WAITING_WRITES_MAX", 5)
     gate = await Gate(store).reached()
     calls = [asyncio.create_task(store.append(append(number))) for number in range(8)]
     await asyncio.sleep(0)
@@ -331,9 +339,9 @@ async def test_too_many_waiting_writes_are_refused_at_once(store, monkeypatch):
     await store.append(append(50))
 
 
-async def test_too_many_waiting_bytes_are_refused_at_once(store, monkeypatch):
-    """Memory is bounded, whatever the writes' sizes."""
-    monkeypatch.setattr(sqlite_writer, "WAITING_BYTES_MAX", 100_000)
+@pytest.mark.parametrize("bounds", [SqliteBounds(waiting_bytes_max=100_000)])
+async def test_too_many_waiting_bytes_are_refused_at_once(store):
+    """Memory is bounded for writes of any size."""
     gate = await Gate(store).reached()
     large = asyncio.create_task(store.append(append(1, events=b"e" * 90_000)))
     await asyncio.sleep(0)
@@ -353,9 +361,9 @@ async def test_reads_do_not_wait_for_a_commit(store):
     await gate.open()
 
 
+@pytest.mark.parametrize("bounds", [SqliteBounds(checkpoint_idle_s=0.01)])
 async def test_log_is_checkpointed_when_nobody_writes(store, tmp_path, monkeypatch):
     """So that the log is small when the next burst comes, and nobody waits for it."""
-    monkeypatch.setattr(sqlite_writer, "CHECKPOINT_IDLE_S", 0.01)
     checkpointed = asyncio.Event()
     loop = asyncio.get_running_loop()
     checkpoint = sqlite_writer.checkpoint
@@ -376,9 +384,9 @@ async def test_log_is_checkpointed_when_nobody_writes(store, tmp_path, monkeypat
             checkpointed.clear()
 
 
+@pytest.mark.parametrize("bounds", [SqliteBounds(checkpoint_idle_s=0.01)])
 async def test_failing_checkpoint_is_logged_and_harms_nothing(store, monkeypatch):
     """The log keeps everything until a later one succeeds."""
-    monkeypatch.setattr(sqlite_writer, "CHECKPOINT_IDLE_S", 0.01)
     tried = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -6,6 +6,7 @@ import sqlite3
 import pytest
 
 from routing_service.storage.sqlite import heads as sqlite_heads
+from routing_service.storage.sqlite.bounds import SqliteBounds
 from routing_service.storage.sqlite.in_hand import BUSY_WRITES_MIN
 from routing_service.storage.sqlite.store import open_sqlite_store
 from routing_service.storage.store import Append, Change, Head, SessionKey, StoreUnavailable
@@ -16,10 +17,20 @@ def key(number):
     return SessionKey(f"tenant-{number % 2}", f"chat-{number}")
 
 
+ENDLESS_WAIT = SqliteBounds(read_company_pace_s=600, read_company_s_max=600)
+"""A wait for other reads that only they end."""
+
+
 @pytest.fixture
-async def store(tmp_path):
+def bounds():
+    """The store's bounds; a test that needs others parametrizes this."""
+    return SqliteBounds()
+
+
+@pytest.fixture
+async def store(tmp_path, bounds):
     """A store of ten sessions."""
-    store = await open_sqlite_store(tmp_path / "store.db")
+    store = await open_sqlite_store(tmp_path / "store.db", bounds=bounds)
     for number in range(10):
         change = Change(1, 10, "Route", f"r-{number}", "", b"", b"events", b"answer")
         await store.append(Append(key(number), 0, change, b"state-%d" % number, "ana"))
@@ -33,13 +44,6 @@ async def statements(store):
     seen = []
     await store._engine._rows.run(lambda c: c.set_trace_callback(seen.append))
     return seen
-
-
-@pytest.fixture
-def endless_wait(monkeypatch):
-    """A wait for company that only company ends."""
-    monkeypatch.setattr(sqlite_heads, "COMPANY_WAIT_S_MAX", 600)
-    monkeypatch.setattr(sqlite_heads, "COMPANY_PACE_S", 600)
 
 
 def many_write(store, count):
@@ -63,7 +67,8 @@ async def test_a_read_alone_waits_for_nobody(store, statements):
     assert len(statements) == 3
 
 
-async def test_where_many_write_a_read_waits_for_company(store, statements, endless_wait):
+@pytest.mark.parametrize("bounds", [ENDLESS_WAIT])
+async def test_where_many_write_a_read_waits_for_company(store, statements):
     """First messages come one after the other: each would be read by itself. Closing ends it."""
     many_write(store, 64)
     loading = []
@@ -79,7 +84,8 @@ async def test_where_many_write_a_read_waits_for_company(store, statements, endl
     assert len(statements) == 1
 
 
-async def test_where_few_write_a_read_waits_for_nobody(store, endless_wait):
+@pytest.mark.parametrize("bounds", [ENDLESS_WAIT])
+async def test_where_few_write_a_read_waits_for_nobody(store):
     """A lone user's first message least of all."""
     many_write(store, BUSY_WRITES_MIN - 1)
     async with asyncio.timeout(30):
@@ -87,19 +93,19 @@ async def test_where_few_write_a_read_waits_for_nobody(store, endless_wait):
         await asyncio.gather(*(store.load(key(number)) for number in range(10)))
 
 
-async def test_reads_that_are_rare_wait_in_vain_once(store, request):
+async def test_reads_that_are_rare_wait_in_vain_once(store):
     """Where nearly all that is asked for is in the cache, nobody else comes."""
     many_write(store, 64)
     await store.load(key(1))
-    request.getfixturevalue("endless_wait")
+    store._engine._heads._bounds = ENDLESS_WAIT
     async with asyncio.timeout(30):
         for number in range(5):
             await store.load(key(number))
 
 
-async def test_a_read_is_bounded(store, statements, monkeypatch):
-    """What is too many is the next read's."""
-    monkeypatch.setattr(sqlite_heads, "READS_MAX", 4)
+@pytest.mark.parametrize("bounds", [SqliteBounds(reads_max=4)])
+async def test_a_read_is_bounded(store, statements):
+    """More than that go into the next read."""
     heads = await asyncio.gather(*(store.load(key(number)) for number in range(10)))
     assert heads == [Head(1, b"state-%d" % number) for number in range(10)]
     assert len(statements) == 3
