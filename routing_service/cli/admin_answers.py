@@ -1,8 +1,6 @@
-"""What operators are shown, in words.
+"""How people see the answers of AdminService, tasks and decisions.
 
-Owns what a person sees of AdminService's answers, of tasks and of decisions. It must not know how
-an answer was got. Its rule is that of answers: what users said is shown as it stands, never as
-markup, and never as what would drive the terminal.
+Its rule, as in answers.py: users' text is shown literally, never as markup or terminal control.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ BRIEF_ID_CHARACTERS: Final = 20
 
 
 def print_sessions(answer: ListSessionsResponse) -> None:
-    """Print a list of sessions, a line each."""
+    """Print sessions, one line each."""
     out = console()
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("session", "owner", "active agent", "task", "channel", "changed"):
@@ -58,7 +56,7 @@ def print_sessions(answer: ListSessionsResponse) -> None:
 
 
 def print_records(answer: ListEventsResponse, *, of_session: str) -> None:
-    """Print the audit, a line for each record."""
+    """Print audit records, one line each."""
     out = console()
     for record in answer.records:
         out.print(_record_line(record, with_session=not of_session), soft_wrap=True)
@@ -66,7 +64,7 @@ def print_records(answer: ListEventsResponse, *, of_session: str) -> None:
 
 
 def print_change(change: Change, tenant: str, *, with_session: bool) -> None:
-    """Print what a change did, a line for each event, at once."""
+    """Print a change, one line for each event, and flush."""
     out = console()
     for event in change.events:
         line = event_line(event, with_session=with_session)
@@ -89,7 +87,7 @@ def _record_line(record: AuditRecord, *, with_session: bool) -> Text:
 
 
 def event_line(event: SessionEvent, *, with_session: bool, is_brief: bool = False) -> Text:
-    """Return an event in words, on one line; brief: the day left out, and the end of a long id."""
+    """Return an event on one line. brief: without the day and the end of a long id."""
     time, session_id = time_text(event.event_time), seen(event.session_id)
     if is_brief:
         time = time[len("2026-01-01 ") : -len(" UTC")]
@@ -99,7 +97,7 @@ def event_line(event: SessionEvent, *, with_session: bool, is_brief: bool = Fals
     if with_session:
         line.append(f"{session_id}  ", style="not dim")
     line.append(f"{event.revision}  ")
-    kind = event.WhichOneof("kind") or "something newer"
+    kind = event.WhichOneof("kind") or "unknown to this release"
     style = "not dim bold red" if kind == "handoff_refused" else "not dim bold"
     line.append(kind.replace("_", " "), style=style)
     told = _what(event, kind)
@@ -109,7 +107,7 @@ def event_line(event: SessionEvent, *, with_session: bool, is_brief: bool = Fals
 
 
 def _what(event: SessionEvent, kind: str) -> Text:
-    """Return what there is to say of an event beside its kind."""
+    """Return the details of an event after its kind."""
     line = Text(style="not dim")
     match kind:
         case "message_routed":
@@ -125,7 +123,7 @@ def _what(event: SessionEvent, kind: str) -> Text:
             line.append(seen(event.command_handled.command))
         case "agent_cleared":
             line.append_text(agent_text(event.agent_cleared.previous_agent))
-        case "something newer" | "session_erased":
+        case "unknown to this release" | "session_erased":
             pass
         case _:
             body = getattr(event, kind)
@@ -157,7 +155,7 @@ def print_tasks(tasks: Sequence[Task]) -> None:
 
 
 def print_resumed(answer: ResumeTaskResponse, decision: str) -> None:
-    """Print who goes on after a decision."""
+    """Print the agent that continues after a decision."""
     out = console()
     said = "approved" if decision == "approve" else "rejected"
     out.print(Text(said, "green").append(f", revision {answer.revision}", "dim"))
@@ -168,7 +166,7 @@ def print_resumed(answer: ResumeTaskResponse, decision: str) -> None:
 
 
 def print_reloaded(answer: ReloadAgentsResponse, *, is_trial: bool) -> None:
-    """Print what a reload changed, or with is_trial would change."""
+    """Print what a reload changed, or would change if is_trial."""
     out = console()
     changed = (
         ("added", answer.added_agent_ids),
@@ -186,11 +184,11 @@ def print_reloaded(answer: ReloadAgentsResponse, *, is_trial: bool) -> None:
         if agent_ids:
             out.print(Text(f"{what}: {', '.join(agent_ids)}"))
     if not any(agent_ids for _, agent_ids in changed):
-        out.print("all agents are as before", style="dim")
+        out.print("no agent changed", style="dim")
 
 
 def print_switched(answer: SetStickinessResponse) -> None:
-    """Print how stickiness stands."""
+    """Print whether stickiness is on."""
     now, before = (_on(enabled) for enabled in (answer.enabled, answer.previously_enabled))
     told = f"stickiness is {now}"
     told += f", it was {before}" if answer.HasField("update_time") else " already"

@@ -1,7 +1,4 @@
-"""The options that operators' commands share, and how times are typed.
-
-Owns their names, forms and help. It must not know what they are used for.
-"""
+"""The options that the operators' commands share, and the forms of time that they accept."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import typer
 _AGO: Final = re.compile(r"(\d{1,9})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-TIME_FORMS: Final = "2026-03-01, 2026-03-01T08:00, or how long ago: 30m, 12h, 7d"
+TIME_FORMS: Final = "2026-03-01, 2026-03-01T08:00, or an age: 30m, 12h, 7d"
 
 SinceOption = Annotated[
     str,
@@ -33,14 +30,15 @@ UntilOption = Annotated[
 ]
 OwnerOption = Annotated[
     str,
-    typer.Option(
-        "--owner", metavar="USER", show_default=False, help="Only of this user's sessions."
-    ),
+    typer.Option("--owner", metavar="USER", show_default=False, help="Only sessions of this user."),
 ]
 AgentOption = Annotated[
     str,
     typer.Option(
-        "--agent", metavar="ID", show_default=False, help="Only what this agent takes part in."
+        "--agent",
+        metavar="ID",
+        show_default=False,
+        help="Only events or sessions that involve this agent.",
     ),
 ]
 KindOption = Annotated[
@@ -54,16 +52,18 @@ KindOption = Annotated[
 ]
 OnlyChannelOption = Annotated[
     str,
-    typer.Option("--channel", metavar="WORD", show_default=False, help="Only of this channel."),
+    typer.Option("--channel", metavar="WORD", show_default=False, help="Only this channel."),
 ]
 MaxOption = Annotated[
     int,
-    typer.Option("--max", metavar="N", min=1, help="Stop after so many; the rest is told of."),
+    typer.Option(
+        "--max", metavar="N", min=1, help="Show at most N; a note says if there are more."
+    ),
 ]
 
 
 def read_time(option: str, text: str) -> datetime | None:
-    """Return the time that an option names; "" = None. Raises typer.BadParameter."""
+    """Return the time in an option's value, None for "". Raises typer.BadParameter."""
     if not text:
         return None
     try:
@@ -72,5 +72,5 @@ def read_time(option: str, text: str) -> datetime | None:
             return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         found = datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:
-        raise typer.BadParameter(f'{option} "{text}" is no time; write {TIME_FORMS}') from error
+        raise typer.BadParameter(f'{option} "{text}" is not a time; write {TIME_FORMS}') from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)

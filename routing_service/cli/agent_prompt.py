@@ -1,7 +1,6 @@
-"""The instructions for one agent's prompt: from a server, or from a registry file.
+"""The instructions for one agent's prompt, from a server or from a registry file.
 
-Owns where they come from and how they are printed. It must not know what they say. Its rule: the
-text goes into a pipe as it is: a prompt is made of it.
+Its rule: in a pipe the text is printed unchanged, because a prompt is made of it.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from routing_service.texts.agent_instructions import agent_instructions
 
 
 def print_instructions_of_file(path: str, agent: str, locale: str, *, as_json: bool) -> None:
-    """Print them from a registry file. agent: an id or alias. Raises CommandFailed."""
-    # Where a server is asked, nothing of these is needed.
-
+    """Print the instructions from a registry file. agent: an id or alias. Raises CommandFailed."""
     try:
         registry = load_registry(path)
     except RegistryFileError as error:
@@ -36,7 +33,7 @@ def print_instructions_of_file(path: str, agent: str, locale: str, *, as_json: b
 def print_instructions_of_server(
     place: CallOptions, agent: str, *, session: str, user: str, from_agent: str, locale: str
 ) -> None:
-    """Print them as a server's registry has them. agent: an id. Raises CommandFailed."""
+    """Print the instructions from a server's registry. agent: an id. Raises CommandFailed."""
     with calling(place) as client:
         answer = client.list_agents(
             session_id=session,
@@ -59,5 +56,5 @@ def _print(agent_id: str, text: str, *, as_json: bool) -> None:
         answer = {"agent_id": agent_id, "instructions": text}
         typer.echo(seen_json(json.dumps(answer, indent=2, ensure_ascii=False)))
     else:
-        # Into a pipe it goes as it is: a model is to read it.
+        # In a pipe it is printed unchanged: a model reads it.
         typer.echo(seen(text) if sys.stdout.isatty() else text, nl=False)

@@ -1,4 +1,4 @@
-"""``agent-routing agents``: the agents of a server, and what their prompts are told."""
+"""``agent-routing agents``: list the agents of a server, or print an agent's instructions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def agents(
             "--session",
             metavar="ID",
             show_default=False,
-            help="Only those that this session's user may reach.",
+            help="Only agents that this session's user may reach.",
         ),
     ] = "",
     from_agent: Annotated[
@@ -49,7 +49,7 @@ def agents(
             "--from",
             metavar="ID",
             show_default=False,
-            help="Only those that this agent may hand over to.",
+            help="Only agents that this agent may hand over to.",
         ),
     ] = "",
     instructions: Annotated[
@@ -58,8 +58,8 @@ def agents(
             "--instructions",
             metavar="ID",
             show_default=False,
-            help="Print the instructions for this agent's prompt instead: how it keeps the "
-            "conversation, asks, completes, and to whom it hands over.",
+            help="Print this agent's instructions for its prompt instead: how it keeps the "
+            "conversation, asks, completes, and which agents it may hand over to.",
         ),
     ] = "",
     agents_file: Annotated[
@@ -68,7 +68,7 @@ def agents(
             "--agents",
             metavar="FILE",
             show_default=False,
-            help="With --instructions: of this registry file, without a server.",
+            help="With --instructions: read this registry file instead of asking a server.",
         ),
     ] = "",
     locale: LocaleOption = "",
@@ -85,7 +85,7 @@ def agents(
             + agents_file
         )
     if agents_file and (session or from_agent):
-        raise typer.BadParameter("--session and --from are a server's affair; leave out --agents")
+        raise typer.BadParameter("--session and --from need a server; leave out --agents")
     if agents_file:
         print_instructions_of_file(agents_file, instructions, locale, as_json=as_json)
         return

@@ -1,8 +1,6 @@
-"""The service's answers, in words.
+"""How people see the answers of RoutingService.
 
-Owns what a person is shown of each answer, and what is left out. It must not know how an answer was
-got. Its rule: what the user of a conversation said is shown as it stands, never as markup, and
-never as what would drive the terminal.
+Its rule: users' text is shown literally, never as markup or terminal control.
 """
 
 from __future__ import annotations
@@ -37,12 +35,12 @@ _ARROW: Final = " → "
 
 
 def reason_words(reason: RouteReason.ValueType) -> str:
-    """Return a route reason in words: "follow up lock"."""
+    """Return a route reason as text: "follow up lock"."""
     return word(RouteReason.DESCRIPTOR, reason, "ROUTE_REASON_")
 
 
 def handoff_line(handoff: Handoff) -> Text:
-    """Return a handoff on one line: who to whom, by whom, and how where that is unusual."""
+    """Return a handoff on one line: both agents, the initiator, and the mode if unusual."""
     line = Text()
     line.append_text(agent_text(getattr(handoff, "from")))
     line.append(_ARROW)
@@ -56,12 +54,12 @@ def handoff_line(handoff: Handoff) -> Text:
 
 
 def refused_rules(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Return the rules that refuse."""
+    """Return the verdicts of rules that refuse."""
     return [verdict for verdict in verdicts if not verdict.allowed]
 
 
 def print_agents(answer: ListAgentsResponse) -> None:
-    """Print a registry's agents, with what sets each apart and what it is for."""
+    """Print a registry's agents with their notes and descriptions."""
     out = console()
     for agent in answer.agents:
         line = agent_text(agent)
@@ -84,7 +82,7 @@ def _notes(agent: Agent, home_agent_id: str) -> list[str]:
 
 
 def print_status(answer: StatusResponse) -> None:
-    """Print how a session stands."""
+    """Print the state of a session."""
     table = grid()
     table.add_row("session", Text(f"{seen(answer.session_id)}, revision {answer.revision}"))
     table.add_row("active agent", _active(answer))
@@ -142,12 +140,12 @@ def _open_request(request: Dispatch) -> Text:
 
 
 def print_turns(turns: Iterable[Turn]) -> None:
-    """Print a history, a turn after the other, as it is read."""
+    """Print turns in their order, each as soon as it is read."""
     out = console()
     shown_request_id = ""
     count = 0
     for count, turn in enumerate(turns, 1):
-        # Agents that share a message follow one another; it is shown once.
+        # Consecutive turns may share a message; it is shown once.
         follows = shown_request_id in (turn.request_id, turn.parent_request_id)
         if turn.user_text and not (follows and count > 1):
             when = time_text(turn.create_time)
@@ -180,7 +178,7 @@ def _turn_heading(turn: Turn) -> Text:
 
 
 def print_routed(answer: RouteResponse) -> None:
-    """Print where a message goes."""
+    """Print where a message was routed."""
     out = console()
     if answer.HasField("reply"):
         out.print(Text(seen(answer.reply.text)))
@@ -204,7 +202,7 @@ def print_routed(answer: RouteResponse) -> None:
 
 
 def _print_topic(trace: TopicTrace) -> None:
-    """Print what became of a message's topic, and by which figures."""
+    """Print what topic detection found, with its figures."""
     outcome = word(TopicOutcome.DESCRIPTOR, trace.outcome, "TOPIC_OUTCOME_")
     line = f"topic: {outcome}"
     if trace.candidates:
@@ -229,7 +227,7 @@ def _print_dispatch(dispatch: Dispatch) -> None:
 
 
 def print_completed(answer: CompleteTurnResponse) -> None:
-    """Print what became of an answer."""
+    """Print the result of a completed turn."""
     out = console()
     status = word(OutcomeStatus.DESCRIPTOR, answer.outcome_status, "OUTCOME_STATUS_")
     style = "green" if status == "applied" else "yellow"
@@ -251,7 +249,7 @@ def print_completed(answer: CompleteTurnResponse) -> None:
 
 
 def print_handoff(answer: SetActiveAgentResponse, *, is_trial: bool) -> None:
-    """Print a handoff, or with is_trial what each rule says of it."""
+    """Print a handoff, or the verdict of each rule if is_trial."""
     out = console()
     if is_trial:
         refusing = refused_rules(answer.verdicts)
@@ -271,7 +269,7 @@ def print_handoff(answer: SetActiveAgentResponse, *, is_trial: bool) -> None:
 
 
 def print_cleared(answer: ClearActiveAgentResponse) -> None:
-    """Print who has the session after it was given back."""
+    """Print the agent that gets the next message after a clear."""
     line = agent_text(answer.agent)
     line.append(" gets the next message")
     if answer.HasField("previous_agent"):

@@ -1,4 +1,4 @@
-"""``agent-routing backup`` and ``restore``: a SQLite store as one file, and back."""
+"""``agent-routing backup`` and ``restore``: save a SQLite store to one file, and put it back."""
 
 from __future__ import annotations
 
@@ -15,35 +15,33 @@ from routing_service.storage.open_store import StoreUrlInvalid, sqlite_path, wit
 from routing_service.storage.sqlite.backup import BackedUp, backup_sqlite, restore_sqlite
 
 BACKUP_EPILOG: Final = """\b
-The server may go on: the backup is one moment of the store, and holds all that
-was acknowledged before it began. FILE is there only once it is whole, checked
-and on disk. Of a crontab:
+The server may keep running: the backup is one moment of the store, with all that
+was acknowledged before it began. FILE appears only once it is complete, checked
+and on disk. In a crontab:
   agent-routing backup --store sqlite:////var/lib/agent-routing/routing.db \\
     --to /backup/routing-$(date +%F).db && \\
   agent-routing verify --quiet --store sqlite:////backup/routing-$(date +%F).db
 
 \b
-For SQLite. PostgreSQL has pg_dump; agent-routing copy brings any engine's data
-into a SQLite file.
+For SQLite only. PostgreSQL has pg_dump; agent-routing copy writes any engine's
+data to a SQLite file.
 
 \b
-Exit codes: 0 the backup is good; 1 there is none; 2 the URL is wrong.
+Exit codes: 0 the backup is good; 1 no backup was made; 2 the URL is wrong.
 """
 
 RESTORE_EPILOG: Final = """\b
-Stop the server first. With --overwrite, what is there is kept beside it as
-NAME.before-restore. Clients that watch go on where they are.
+Stop the server first. With --overwrite, the existing file is kept as
+NAME.before-restore. Clients that watch continue where they were.
   agent-routing restore --from /backup/routing-2026-11-21.db \\
     --store sqlite:////var/lib/agent-routing/routing.db --overwrite
 
 \b
-Exit codes: 0 it is restored; 1 it is not, and nothing was changed; 2 the URL is
-wrong.
+Exit codes: 0 restored; 1 not restored, and nothing was changed; 2 the URL
+is wrong.
 """
 
-OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Take the place of a file that is there.")
-]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 
 
 def backup(
@@ -79,9 +77,9 @@ def _file_of(url: str) -> Path:
     engine, _, rest = url.partition(":")
     if engine.lower() != "sqlite":
         raise StoreUrlInvalid(
-            f'store URL "{without_secrets(url)}" is no SQLite file, which alone this backs up; '
-            "PostgreSQL has pg_dump, and agent-routing copy --to sqlite:///FILE takes any engine's "
-            "data into a file"
+            f'store URL "{without_secrets(url)}" is not a SQLite file, the only kind that can be '
+            "backed up; PostgreSQL has pg_dump, and agent-routing copy --to sqlite:///FILE writes "
+            "any engine's data to a file"
         )
     return Path(sqlite_path(url, rest))
 

@@ -22,13 +22,13 @@ While you chat:
   Ctrl-D or Ctrl-C leaves
 
 \b
-Agents without a script have a stand-in, which you steer by how you begin:
+An agent without a script is a stand-in; the start of your message steers it:
   !ask it asks you something    !done it completes    !fail it fails
   !to AGENT it hands over       !pause it needs an approval
   anything else: it answers
 
 \b
-Where an agent needs an approval, you are also who gives it:
+If an agent needs an approval, you give it:
   !approve COMMENT              !reject COMMENT
 
 \b
@@ -50,7 +50,7 @@ def chat(
             metavar="|".join(EXAMPLES),
             autocompletion=lambda: list(EXAMPLES),
             show_default=False,
-            help="The example whose agents answer. Left out: tax, or the server's own.",
+            help="The example whose agents answer. Default: tax, or the server's own.",
         ),
     ] = "",
     agents: Annotated[
@@ -65,7 +65,7 @@ def chat(
             "--story",
             metavar="NAME",
             show_default=False,
-            help="Play a story that comes with the examples; exit 1 if it goes another way.",
+            help="Play a story of the examples; exit 1 if anything differs from it.",
         ),
     ] = "",
     target: Annotated[
@@ -75,7 +75,7 @@ def chat(
             metavar="HOST:PORT",
             envvar=TARGET_VARIABLE,
             show_default=False,
-            help="A running server. Left out: one is started for this chat.",
+            help="A running server. Default: one is started for this chat.",
         ),
     ] = "",
     store: Annotated[
@@ -84,13 +84,16 @@ def chat(
             "--store",
             metavar="URL",
             show_default=False,
-            help="Where that server keeps sessions. Left out: nowhere for long.",
+            help="The store of that server. Default: a temporary one.",
         ),
     ] = "",
     session: Annotated[
         str,
         typer.Option(
-            "--session", metavar="ID", show_default=False, help="Go on with a session, or name it."
+            "--session",
+            metavar="ID",
+            show_default=False,
+            help="Continue this session, or give a new one this id.",
         ),
     ] = "",
     user: Annotated[str, typer.Option("--user", metavar="ID", help="Who you are.")] = "you",
@@ -100,20 +103,21 @@ def chat(
             "--locale",
             metavar="TAG",
             show_default=False,
-            help="Your language, such as es. Left out: the terminal's.",
+            help="Your language, such as es. Default: the terminal's.",
         ),
     ] = "",
-    channel: Annotated[str, typer.Option("--channel", metavar="WORD", help="Where you are.")] = "",
+    channel: Annotated[
+        str, typer.Option("--channel", metavar="WORD", help="Your channel, such as web.")
+    ] = "",
     entitlement: EntitlementOption = None,
     tenant: TenantOption = "",
     as_json: PlainJsonOption = False,
 ) -> None:
     """Talk to agents in the terminal, and see who answers and why.
 
-    The examples' agents follow scripts: no model, no network. Works in a pipe too: a message a
-    line.
+    The examples' agents follow scripts: no model, no network. In a pipe, each line is a message.
     """
-    # Read when gRPC is loaded: what it has to say of connections, the chat says in its own words.
+    # gRPC reads it when it is imported: the chat reports connection errors itself.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from routing_service.cli.chat_program import ChatOptions, run_chat  # noqa: PLC0415 - after the line above
 

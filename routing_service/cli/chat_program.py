@@ -1,8 +1,7 @@
-"""The chat as a program: a server, agents, and somebody who types.
+"""The chat as a program: its server, its agents, and the source of messages.
 
-Owns where the server and the agents come from, and where messages come from: a person, a pipe or a
-story. It must not know how a message is led or shown. Its rule: leaving is always clean, and a
-story that goes another way than it says is a failure.
+Messages come from a person, a pipe or a story. Its rule: it always exits cleanly, and a story whose
+turns go another way is a failure.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ EXAMPLE_DEFAULT: Final = "tax"
 CHANNEL_DEFAULT: Final = "web"
 
 _RETRY: Final = RetryPolicy(attempts_max=3, backoff_first_s=0.1)
-"""A person waits for the answer, and the client falls back for a server that stays away."""
+"""A person waits for the answer, and the client has a fallback if the server stays away."""
 
 _DECISIONS: Final[Mapping[str, DecisionWord]] = {"!approve": "approve", "!reject": "reject"}
-"""What a person decides. Not a message: the agents do not see it as one."""
+"""A person's decision about an approval. It is not sent to the agents as a message."""
 
 _TYPING_S: Final = 0.6
-"""Before each message of a story, in a terminal: it is read as it goes."""
+"""The pause before each message of a story in a terminal, so that people can read along."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +81,11 @@ class ChatOptions:
 
 
 def run_chat(options: ChatOptions) -> None:
-    """Carry the command out. Raises CommandFailed, typer.Exit."""
+    """Run the command. Raises CommandFailed, typer.Exit."""
     _check(options)
     story = STORIES[options.story] if options.story else None
     leave_by_interrupt()
-    # What the client logs of an outage, the chat says in its own words.
+    # The chat reports outages itself, so the client's log lines are dropped.
     logging.getLogger("agent_routing").addHandler(logging.NullHandler())
     try:
         with _server(options, story) as target, _client(options, target) as client:
@@ -107,7 +106,7 @@ def run_chat(options: ChatOptions) -> None:
 
 
 def _check(options: ChatOptions) -> None:
-    """Refuse options that say two things at once, or name what is not there."""
+    """Refuse options that contradict each other or name something unknown."""
     if options.target and (options.agents or options.store):
         raise typer.BadParameter("--target has a registry and a store; leave out --agents, --store")
     if options.agents and (options.example or options.story):
@@ -133,7 +132,7 @@ def _server(options: ChatOptions, story: Story | None) -> Iterator[str]:
 
 
 def _client(options: ChatOptions, target: str) -> Client:
-    # A server of the command's own is in the clear, and nobody signs in there.
+    # The command's own server has neither TLS nor sign-in.
     credentials = given().for_client() if options.target else {}
     return Client(target, tenant=options.tenant, retry=_RETRY, **credentials)
 
@@ -141,7 +140,7 @@ def _client(options: ChatOptions, target: str) -> Client:
 def _agents(
     options: ChatOptions, story: Story | None, known: ListAgentsResponse
 ) -> tuple[Agents, str]:
-    """Return who answers, and what to call the chat: scripts where there are any, or stand-ins."""
+    """Return the agents and the title: scripted agents if there are scripts, else stand-ins."""
     ids = {agent.agent_id for agent in known.agents if agent.kind != AGENT_KIND_SYSTEM}
     wanted = story.example if story else options.example
     chosen: Example | None = None
@@ -182,17 +181,17 @@ def _speaker(options: ChatOptions, story: Story | None) -> Speaker:
 
 
 def _terminal_locale() -> str:
-    """Return the language of whoever sits at the terminal; "" in a pipe, where nobody does."""
+    """Return the language of the terminal, "" in a pipe."""
     if not sys.stdin.isatty():
         return ""
     name = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
     language = name.partition(".")[0].partition("@")[0]
-    # Containers say C or nothing, which is nobody's language: what is typed there is English.
+    # Containers say C or nothing, which is not a language: English is assumed.
     return "en" if language in ("", "C", "POSIX") else language.replace("_", "-")
 
 
 def _converse(conversation: Conversation, screen: Screen, title: str, story: Story | None) -> bool:
-    """Talk until there is nothing more to say; return whether all went as it should."""
+    """Talk until the input ends; return whether everything went as expected."""
     speaker = conversation.speaker
     screen.opened(title, f"Session {speaker.session_id}, user {speaker.user_id}")
     try:
@@ -210,7 +209,7 @@ def _converse(conversation: Conversation, screen: Screen, title: str, story: Sto
 
 
 def _talk(conversation: Conversation, screen: Screen) -> None:
-    """Talk with whoever sits at the terminal, until Ctrl-D."""
+    """Talk with the person at the terminal, until Ctrl-D."""
     _edit_lines()
     status = conversation.standing()
     while True:
@@ -224,9 +223,9 @@ def _talk(conversation: Conversation, screen: Screen) -> None:
 
 
 def _edit_lines() -> None:
-    """Let input() have arrow keys and a history, where the platform knows how."""
+    """Give input() arrow keys and a history if the platform has readline."""
     try:
-        import readline  # noqa: F401, PLC0415 - importing it is what does it
+        import readline  # noqa: F401, PLC0415 - the import takes effect by itself
     except ImportError:
         return
 
@@ -249,7 +248,7 @@ def _went_wrong(happenings: list[Happening]) -> bool:
 def _say(
     conversation: Conversation, screen: Screen, text: str, *, is_echo: bool
 ) -> tuple[list[Happening], StatusResponse | None]:
-    """Send a message and show what comes of it."""
+    """Send a message and show the result."""
     order, _, rest = text.partition(" ")
     if order in _DECISIONS:
         coming = conversation.decide(_DECISIONS[order], rest.strip())
@@ -266,7 +265,7 @@ def _show(
     *,
     is_echo: bool,
 ) -> tuple[list[Happening], StatusResponse | None]:
-    """Show what comes of a message or a decision, as it comes, and how the session stands then."""
+    """Show the happenings of a message or decision as they come, then the session's state."""
     screen.said(text, is_echo=is_echo)
     happenings = []
     for happening in coming:
@@ -278,7 +277,7 @@ def _show(
 
 
 def _play(conversation: Conversation, screen: Screen, story: Story) -> bool:
-    """Play a story to its end; return whether it went as it says."""
+    """Play a story to its end; return whether every turn went as the story expects."""
     went_well = True
     for number, turn in enumerate(story.turns, 1):
         if sys.stdout.isatty():
@@ -313,7 +312,7 @@ def _to_item(item: StoryItem) -> Item:
 def _differences(
     turn: StoryTurn, happenings: list[Happening], status: StatusResponse | None
 ) -> Iterator[str]:
-    """Yield what a story's turn says and what happened instead."""
+    """Yield each difference between what a story's turn expects and what happened."""
     answers = [each for each in happenings if isinstance(each, AgentAnswered)]
     replies = [each.reply.command for each in happenings if isinstance(each, Replied)]
     refusals = [each.error for each in happenings if isinstance(each, Refused)]
@@ -338,7 +337,7 @@ def _differences(
     for name, expected, found in told:
         if expected != found:
             yield f"{name} {found!r}, expected {expected!r}"
-    # A command's refusal is said in its reply; only an agent's is an error that names its rules.
+    # A refused command is reported in its reply; a refused agent gets an error with the rules.
     if turn.expect_agent_ids and refused != turn.expect_refused_rules:
         yield f"refused {refused!r}, expected {turn.expect_refused_rules!r}"
     if any(isinstance(each, NothingToDecide) for each in happenings):

@@ -1,7 +1,7 @@
-"""How a conversation looks: in a terminal, in a pipe, and as JSON.
+"""How a conversation is shown: in a terminal, in a pipe, and as JSON.
 
-Owns the lines. It must not know how they came about. Its rule: everything that the routing did is
-to be seen, in few words, beside what was said; a pipe gets the same words without colour.
+Its rule: every routing decision is shown in a few words next to the messages; a pipe gets the same
+text without colour.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from routing_service.cli.screen import SafeConsole, agent_style, word
 from routing_service.telemetry.terminal_text import seen, seen_json
 
 COLUMNS_MAX: Final = 80
-"""Longer lines are hard to read, however wide the terminal is."""
+"""Longer lines are hard to read, even on a wide terminal."""
 
 _SIGNS: Final[Mapping[str, str]] = {
     "archive": "▤",
@@ -55,7 +55,7 @@ _SIGNS: Final[Mapping[str, str]] = {
     "users": "∴",
     "wallet": "✦",
 }
-"""One character for the names of icons that registries use, one column wide in every terminal."""
+"""A character for each icon name that registries use; one column wide in every terminal."""
 
 _SIGN_OF_OTHERS: Final = "●"
 
@@ -72,46 +72,46 @@ _OUTCOMES_SHOWN: Final[Mapping[str, str]] = {
     "failure": "fails",
     "handoff": "hands over",
 }
-"""What is said of a turn's end. Most turns end with an answer or a question, which show it."""
+"""The note at a turn's end. Most turns end with an answer or a question and need none."""
 
 _MODES: Final[Mapping[str, str]] = {
     "transfer": "handoff",
     "completion": "goes on",
     "return": "returns",
 }
-"""Words for what a handoff is to somebody who watches it; other modes are their own."""
+"""How handoff modes are shown to people; other modes are shown by their names."""
 
 
 class Screen(Protocol):
-    """Where a chat is shown."""
+    """The output of a chat."""
 
     def opened(self, title: str, detail: str) -> None:
-        """Show what the chat is. detail: its session and user."""
+        """Show the chat's title. detail: its session and user."""
         ...
 
     def said(self, text: str, *, is_echo: bool) -> None:
-        """Take note of a message. is_echo: the terminal shows it already."""
+        """Show a message of the user. is_echo: the terminal has shown it already."""
         ...
 
     def happened(self, happening: Happening) -> None:
-        """Show one thing that came of the message."""
+        """Show one happening of the message."""
         ...
 
     def stands(self, status: StatusResponse | None) -> None:
-        """Show how the session stands after the message."""
+        """Show the session's state after the message."""
         ...
 
     def noted(self, text: str) -> None:
-        """Show something that is not part of the conversation."""
+        """Show a note that is not part of the conversation."""
         ...
 
     def prompt(self, status: StatusResponse | None) -> str:
-        """Return what stands before the place where the user types."""
+        """Return the prompt before the user's input."""
         ...
 
 
 class TextScreen:
-    """Lines for people. In a terminal in colour."""
+    """Lines for people, with colour in a terminal."""
 
     def __init__(self) -> None:
         console = SafeConsole(highlight=False)
@@ -181,10 +181,10 @@ class TextScreen:
             self._print(answered.text)
 
     def _print(self, text: str, sign: str = "", style: str = "", *, indent: str = _INDENT) -> None:
-        """Print text, every line of it at the same distance from the edge."""
+        """Print text with every line indented alike."""
         lines = Text(seen(text)).wrap(self._out, self._out.width - len(indent))
         for number, line in enumerate(lines):
-            # Trailing spaces would end up in whatever the text is copied to.
+            # Trailing spaces would be copied along with the text.
             line.rstrip()
             head = f"  {sign} " if sign and number == 0 else indent
             self._out.print(Text(head, style=style).append_text(line))
@@ -209,7 +209,7 @@ class TextScreen:
 
 
 class JsonScreen:
-    """One JSON object a message, for programs."""
+    """One JSON object for each message, for programs."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}

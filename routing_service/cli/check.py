@@ -1,4 +1,4 @@
-"""``agent-routing check``: whether a registry file is taken."""
+"""``agent-routing check``: check registry files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check(
 ) -> None:
     """Check registry files: each problem, its place, its remedy.
 
-    Exits with 0 if all are taken (warnings do not count), with 1 if not.
+    Exits with 0 if all files are valid (warnings do not count), else with 1.
     """
     if schema:
         print_schema()

@@ -46,8 +46,8 @@ def clear(
         ClearScope,
         typer.Option(
             "--scope",
-            help="agent: active agent, lock and interrupted agents. session: that, and the task "
-            "is cancelled and open turns are abandoned.",
+            help="agent: clear the active agent, lock and interrupted agents. session: "
+            "also cancel the task and abandon open turns.",
         ),
     ] = ClearScope.AGENT,
     reason: ReasonOption = "",

@@ -1,4 +1,4 @@
-"""``agent-routing compact``: write a store's file anew."""
+"""``agent-routing compact``: rewrite the file of a SQLite store."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from routing_service.storage.store import StoreError
 from routing_service.telemetry.call_log import configure_logging
 
 EPILOG: Final = """\b
-After users were erased, with the server stopped:
+After erasing users, with the server stopped:
   agent-routing compact --store sqlite:////var/lib/agent-routing/routing.db
 
 \b
-Needs as much free disk as the file has bytes. Only SQLite has a file of ours;
-for PostgreSQL see VACUUM FULL.
+Needs as much free disk space as the file has bytes. For SQLite only; for
+PostgreSQL see VACUUM FULL.
 
 \b
-Exit codes: 0 the file is written anew; 1 it is as it was, for instance because a
+Exit codes: 0 the file is rewritten; 1 it is unchanged, for instance because a
 server uses it; 2 the URL is wrong.
 """
 
@@ -38,7 +38,7 @@ def compact(
             metavar="URL",
             envvar="AGENT_ROUTING_STORE",
             show_default=False,
-            help="The store, as agent-routing serve is told it.",
+            help="The store's URL, as for agent-routing serve.",
         ),
     ],
     as_json: PlainJsonOption = False,

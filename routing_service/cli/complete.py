@@ -49,9 +49,11 @@ def complete(
     session: SessionArgument,
     request: Annotated[
         str,
-        typer.Argument(metavar="REQUEST", help="The open request, as route or status names it."),
+        typer.Argument(metavar="REQUEST", help="The open request's id, from route or status."),
     ],
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent that answers.")],
+    agent: Annotated[
+        str, typer.Argument(metavar="AGENT", help="The id of the agent that answers.")
+    ],
     *,
     outcome: Annotated[
         str,
@@ -60,9 +62,9 @@ def complete(
             metavar="|".join(OUTCOMES),
             autocompletion=_complete_outcome,
             show_default=False,
-            help="How the turn ended. follow-up: the agent asked something. complete: it is done. "
-            "handoff: the message goes on to AGENT. approval-needed: the task pauses until "
-            "somebody has approved or rejected what --reason says.",
+            help="How the turn ended. follow-up: the agent asked something. complete: the task is "
+            "done. handoff: AGENT gets the message next. approval-needed: the task pauses until "
+            "a person approves or rejects what --reason says.",
         ),
     ],
     text: Annotated[
@@ -78,7 +80,7 @@ def complete(
             "--message",
             metavar="TEXT",
             show_default=False,
-            help="Words for the user on the way to the next agent.",
+            help="Text for the user on the way to the next agent.",
         ),
     ] = "",
     wait: Annotated[
@@ -88,7 +90,7 @@ def complete(
             metavar="SECONDS",
             min=0.001,
             show_default=False,
-            help="With follow-up: how long the agent waits for the user. Left out: for ever.",
+            help="With follow-up: how long the agent waits for the user. Default: no limit.",
         ),
     ] = None,
     parse_markers: Annotated[
@@ -119,7 +121,7 @@ def complete(
 
 
 def _read_outcome(name: str, *, reason: str, message: str, wait_s: float | None) -> Outcome:
-    """Return the outcome that an option names; what does not belong to it is refused."""
+    """Return the outcome that --outcome names. Refuses options that do not go with it."""
     kind, _, agent_id = name.partition(":")
     if bool(agent_id) is not (kind == "handoff"):
         kind = ""  # handoff without an agent, or an agent without handoff.
@@ -149,5 +151,5 @@ def _read_outcome(name: str, *, reason: str, message: str, wait_s: float | None)
             return outcomes.failure(reason)
         case _:
             raise typer.BadParameter(
-                f'--outcome "{name}" is none; use {", ".join(OUTCOMES)}, such as handoff:billing'
+                f'--outcome "{name}" is unknown; use {", ".join(OUTCOMES)}, such as handoff:billing'
             )

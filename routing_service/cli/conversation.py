@@ -1,8 +1,7 @@
-"""A conversation as a chat frontend leads it: route, let the agent answer, follow where it goes.
+"""A conversation as a chat frontend drives it: route, let the agent answer, follow the dispatches.
 
-Owns the order of those calls, and what is told of each. It must not know how it is shown. Its rule:
-the service alone decides who answers; where it cannot be reached that is said with every word that
-comes nevertheless.
+Its rule: the service alone decides who answers. If it cannot be reached, every message that is
+answered all the same says so.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ from routing_service.ids import new_uuid7
 DecisionWord = Literal["approve", "reject"]
 
 _REFUSALS_MAX: Final = 3
-"""Handoffs that are refused in a turn before an agent is asked for nothing but its words."""
+"""Refused handoffs in a turn before the agent is asked for text alone."""
 
 
 class Agents(Protocol):
-    """Whoever answers in the agents' place."""
+    """What answers for the agents: scripts or stand-ins."""
 
     def answer(self, turn: AgentTurn) -> AgentReply:
         """Return the answer of the turn's agent."""
@@ -63,14 +62,14 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """The conversation changed hands."""
+    """Another agent has the conversation."""
 
     handoff: Handoff
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An agent wanted to hand over, and the rules said no."""
+    """The rules refused an agent's handoff."""
 
     agent: Agent
     error: HandoffRefused
@@ -78,7 +77,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswered:
-    """An agent answered. outcome: in a word, such as "follow up". waits: for the user's answer."""
+    """An agent answered. outcome: such as "follow up". waits: for the user's answer."""
 
     agent: Agent
     reason: str
@@ -89,7 +88,7 @@ class AgentAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAsked:
-    """An agent must not go on before a person has decided. prompt: about what."""
+    """An agent waits for a person's approval. prompt: what is to be approved."""
 
     agent: Agent
     prompt: str
@@ -97,33 +96,33 @@ class ApprovalAsked:
 
 @dataclass(frozen=True, slots=True)
 class Suggested:
-    """The user is offered another agent. A plain yes takes it, unless an agent waits."""
+    """The user is offered another agent. A plain yes accepts, unless an agent waits."""
 
     suggestion: Suggestion
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToDecide:
-    """Somebody decided, and no agent had asked for an approval."""
+    """A decision came, but no agent had asked for an approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The same request was sent once more. replayed: it got the first answer, and did nothing."""
+    """The same request was sent again. replayed: it got the first answer and had no effect."""
 
     replayed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """The service could not be asked: the client decided, and nothing was stored."""
+    """The service could not be reached: the client's fallback decided, and nothing was stored."""
 
     error: RoutingError
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A call was refused, or nobody answered it."""
+    """A call was refused or got no answer."""
 
     error: RoutingError
 
@@ -144,7 +143,7 @@ Happening = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """Who talks, and where."""
+    """The user, the session and the channel."""
 
     session_id: str
     user_id: str
@@ -156,7 +155,7 @@ class Speaker:
 
 
 class Conversation:
-    """One session, with the agents that answer in it."""
+    """One session and its agents."""
 
     def __init__(self, client: Client, agents: Agents, speaker: Speaker) -> None:
         self._client = client
@@ -166,9 +165,9 @@ class Conversation:
     def say(
         self, text: str, items: tuple[Item, ...] = (), *, comes_twice: bool = False
     ) -> Iterator[Happening]:
-        """Send a message of the user's; yield what comes of it, as it comes.
+        """Send a message of the user; yield each happening as it comes.
 
-        comes_twice: as if the first answer had been lost on the way.
+        comes_twice: send it again, as if the first answer had been lost.
         """
         request_id = new_uuid7()
         try:
@@ -192,7 +191,7 @@ class Conversation:
     def decide(
         self, decision: DecisionWord, comment: str, *, comes_twice: bool = False
     ) -> Iterator[Happening]:
-        """Decide, as a person would, about the approval that is asked for."""
+        """Approve or reject what the agent waits for."""
         try:
             pending = self._pending_approval()
             if pending is None:
@@ -208,7 +207,7 @@ class Conversation:
             yield Failed(error)
 
     def _pending_approval(self) -> PendingApproval | None:
-        """Return what an agent waits for; None for nothing, or where nobody has talked yet."""
+        """Return the pending approval; None without one, or before the first message."""
         speaker = self.speaker
         try:
             status = self._client.status(speaker.session_id, user_id=speaker.user_id)
@@ -243,7 +242,7 @@ class Conversation:
         )
 
     def _follow(self, dispatch: Dispatch | None) -> Iterator[Happening]:
-        """Let agents answer for as long as the message goes on."""
+        """Let agents answer until no dispatch follows."""
         while dispatch is not None:
             if dispatch.HasField("handoff"):
                 yield HandedOver(dispatch.handoff)
@@ -251,14 +250,14 @@ class Conversation:
             dispatch = response.next if response.HasField("next") else None
 
     def standing(self) -> StatusResponse | None:
-        """Return how the session stands; None while the service cannot say."""
+        """Return the session's status; None while the service cannot be reached."""
         try:
             return self._client.status(self.speaker.session_id, user_id=self.speaker.user_id)
         except RoutingError:
             return None
 
     def _answer(self, dispatch: Dispatch) -> Generator[Happening, None, CompleteTurnResponse]:
-        """Let the agent answer, again if its handoff is refused; return what became of it."""
+        """Let the agent answer, and again if its handoff is refused; return the completed turn."""
         turn = self._turn(dispatch)
         reply = self._agents.answer(turn)
         for refusals in itertools.count(1):
@@ -286,7 +285,7 @@ class Conversation:
         raise AssertionError  # Counting does not end.
 
     def _answer_unheard(self, dispatch: Dispatch) -> AgentAnswered:
-        """Let the agent answer a message that the service never saw: there is nothing to report."""
+        """Let the agent answer a message that the service never got; nothing is reported."""
         turn = self._turn(dispatch)
         reply = self._agents.answer(turn)
         return AgentAnswered(
@@ -320,7 +319,7 @@ class Conversation:
             _to_contract(reply.outcome),
             text=reply.text,
             user_id=self.speaker.user_id,
-            # Where the registry lets the agent use them.
+            # If the registry lets the agent use markers.
             parse_markers=True,
         )
 

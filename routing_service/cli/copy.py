@@ -1,4 +1,4 @@
-"""``agent-routing copy``: bring everything from one store to another."""
+"""``agent-routing copy``: copy everything from one store to another."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from routing_service.storage.open_store import open_store, open_store_to_read, w
 from routing_service.stored_data.store_copy import Copied, copy_store, count_sessions
 
 EPILOG: Final = """\b
-Sessions with all their changes, request ids and answers, tasks, the audit and
-the settings, exactly as they are; between any two engines. Tables of the target
-are made if there are none. No server may use the target; servers may go on
-using the source. Interrupted, it goes on where it was when it is run again; run
-again later, it brings what has changed since:
+Copies sessions with all their changes, request ids and answers, tasks, the audit
+and the settings, unchanged, between any two engines. The target's tables are
+created if missing. No server may use the target; servers may keep using the
+source. Run it again to resume an interrupted copy, or to copy what has changed
+since:
 
 \b
   agent-routing copy --from sqlite:///var/routing.db --to postgres://db/chat
@@ -31,15 +31,15 @@ again later, it brings what has changed since:
   (start them with --store postgres://db/chat)
 
 \b
-A session that the target has with other content is named and left as it is.
-agent-routing verify compares both afterwards.
+A session that differs in the target is reported and left alone. Compare both
+stores afterwards with agent-routing verify.
 
 \b
-Exit codes: 0 all is in the target; 1 something is not; 2 a URL is wrong.
+Exit codes: 0 everything is copied; 1 something is not; 2 a URL is wrong.
 """
 
 REFUSED_SHOWN_MAX: Final = 20
-"""Sessions named on a screen; --json names all."""
+"""Sessions listed as text; --json lists all."""
 
 
 def copy(
@@ -54,16 +54,19 @@ def copy(
     ],
     again: Annotated[
         bool,
-        typer.Option("--again", help="Look at every session, also where a copy has been before."),
+        typer.Option(
+            "--again", help="Check every session again, also those that an earlier copy has done."
+        ),
     ] = False,
     as_json: PlainJsonOption = False,
 ) -> None:
     """Copy one store into another; run it again to resume."""
     if source == target:
-        raise CommandFailed("--from and --to name one store; name two", exit_code=EXIT_USAGE)
+        raise CommandFailed("--from and --to are the same store; name two", exit_code=EXIT_USAGE)
     if target.partition(":")[0].lower() == "memory":
         raise CommandFailed(
-            "memory: would be gone with this command; copy to another store", exit_code=EXIT_USAGE
+            "a memory: store would be lost when this command ends; copy to another store",
+            exit_code=EXIT_USAGE,
         )
     copied = run_on_store(_copy(source, target, again=again))
     if as_json:
@@ -75,7 +78,7 @@ def copy(
         typer.echo(json.dumps({**counts, "refused": refused}, ensure_ascii=False))
     else:
         typer.echo(
-            f"{copied.sessions} sessions looked at, {copied.written} written: {copied.changes} "
+            f"{copied.sessions} sessions checked, {copied.written} written: {copied.changes} "
             f"changes, {copied.tasks} tasks, {copied.blanked} changes erased; {copied.audit} "
             f"audit entries, {copied.settings} settings"
         )
@@ -83,7 +86,7 @@ def copy(
         reasons = [reason for _, reason in sorted(copied.refused.items())]
         shown = reasons[:REFUSED_SHOWN_MAX]
         if len(reasons) > len(shown):
-            shown.append(f"and {len(reasons) - len(shown)} more sessions; --json names all")
+            shown.append(f"and {len(reasons) - len(shown)} more sessions; --json lists all")
         raise CommandFailed("\n".join(shown))
 
 

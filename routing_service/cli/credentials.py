@@ -1,8 +1,6 @@
-"""Who the commands are to a server, and how they know it.
+"""The credentials of commands: the options before a command's name, and the client's arguments.
 
-Owns: the options before a command's name that all commands share, and what a client makes of them.
-Must not know: commands. Rule: a token is never typed on the command line, where everybody on the
-machine can read it.
+Its rule: a token is never an argument, because everybody on the machine can read the command line.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ TokenFileOption = Annotated[
     ),
 ]
 TlsOption = Annotated[
-    bool, typer.Option("--tls", help="Use TLS; also where one of the next four is given.")
+    bool, typer.Option("--tls", help="Use TLS. Any of the next four options implies it.")
 ]
 TlsCaOption = Annotated[
     str,
@@ -43,7 +41,7 @@ TlsCaOption = Annotated[
         metavar="FILE",
         envvar="AGENT_ROUTING_TLS_CA",
         show_default=False,
-        help="Who has signed the server's certificate (PEM), if not a public authority.",
+        help="The authority that signed the server's certificate (PEM), if not a public one.",
     ),
 ]
 TlsCertOption = Annotated[
@@ -73,14 +71,14 @@ TlsNameOption = Annotated[
         metavar="NAME",
         envvar="AGENT_ROUTING_TLS_NAME",
         show_default=False,
-        help="The name in the server's certificate, if it is not the target's.",
+        help="The name in the server's certificate, if it differs from the target.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What was given before the command's name."""
+    """The options before the command's name."""
 
     token_file: str = ""
     tls: bool = False
@@ -102,7 +100,7 @@ class Credentials:
             with Path(self.token_file).open(encoding="ascii") as file:
                 token = file.read(TOKEN_BYTES_MAX).strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
+            reason = getattr(error, "strerror", None) or "it is not text"
             message = f'token file "{self.token_file}": {reason}; check path and content'
             raise CommandFailed(message, exit_code=EXIT_USAGE) from error
         if not token:
@@ -111,7 +109,7 @@ class Credentials:
         return token
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
-        """Return the credentials of a channel, None for one in the clear. Raises CommandFailed."""
+        """Return the channel's credentials, None without TLS. Raises CommandFailed."""
         if not self.is_encrypted:
             return None
         from agent_routing import tls_credentials  # noqa: PLC0415 - the list of commands needs no gRPC
@@ -130,11 +128,11 @@ class Credentials:
             raise CommandFailed(message, exit_code=EXIT_USAGE) from error
 
     def channel_options(self) -> tuple[tuple[str, Any], ...]:
-        """Return options of a channel."""
+        """Return the channel's options."""
         return (("grpc.ssl_target_name_override", self.tls_name),) if self.tls_name else ()
 
     def channel(self, target: str) -> grpc.Channel:
-        """Return a channel, for calls that no client makes. Raises CommandFailed."""
+        """Return a channel, for calls without a client. Raises CommandFailed."""
         import grpc  # noqa: PLC0415 - as above
 
         credentials = self.channel_credentials()
@@ -143,7 +141,7 @@ class Credentials:
         return grpc.secure_channel(target, credentials, self.channel_options())
 
     def for_client(self) -> dict[str, Any]:
-        """Return the arguments of a client. Raises CommandFailed."""
+        """Return the keyword arguments of a client. Raises CommandFailed."""
         return {
             "token": self.token if self.token() else None,
             "credentials": self.channel_credentials(),
@@ -151,7 +149,7 @@ class Credentials:
         }
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the metadata of a call that no client makes. Raises CommandFailed."""
+        """Return the metadata of a call without a client. Raises CommandFailed."""
         token = self.token()
         return (("authorization", f"Bearer {token}"),) if token else ()
 
@@ -160,11 +158,11 @@ _given = Credentials()
 
 
 def use(credentials: Credentials) -> None:
-    """Keep what was given, for the command that comes."""
+    """Keep the credentials for the command that follows."""
     global _given  # noqa: PLW0603 - one command line a process
     _given = credentials
 
 
 def given() -> Credentials:
-    """Return what was given."""
+    """Return the credentials."""
     return _given

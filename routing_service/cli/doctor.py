@@ -60,7 +60,7 @@ def _make_doctor() -> Callable[..., None]:
         inspect.Parameter("timeout", keyword, default=DOCTOR_TIMEOUT_S, annotation=TimeoutOption),
         inspect.Parameter("as_json", keyword, default=False, annotation=PlainJsonOption),
     ]
-    # As for serve: the parser of options reads the signature alone.
+    # As for serve: the parser reads only the signature.
     doctor.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     doctor.__annotations__ = {each.name: each.annotation for each in parameters}
     doctor.__doc__ = _HELP
@@ -74,7 +74,7 @@ def _doctor(
     config: str | None, flags: dict[str, object], *, target: str, timeout_s: float, as_json: bool
 ) -> None:
 
-    # What a driver says of a fault is in the finding; its log lines would come in between.
+    # The finding has the driver's error; log lines would interrupt the table.
     configure_logging("error", "auto")
     found: list[Finding] = []
     settings: Settings | None = None
@@ -82,18 +82,22 @@ def _doctor(
         resolved = resolve_settings(flags, os.environ, config)
     except SettingsInvalid as error:
         found += [
-            Finding("settings", "problem", str(problem), "agent-routing serve --help has them all")
+            Finding(
+                "settings", "problem", str(problem), "agent-routing serve --help lists all settings"
+            )
             for problem in error.problems
         ]
     else:
         settings = resolved.settings
         found += [
-            Finding("settings", "warning", str(warning), "mend the name, or take it out")
+            Finding("settings", "warning", str(warning), "correct the name, or remove it")
             for warning in resolved.warnings
         ]
         if not found:
             own = [each for each in resolved.explain() if each.source != "default"]
-            found.append(Finding("settings", "ok", f"{len(own)} given, the others as by default"))
+            found.append(
+                Finding("settings", "ok", f"{len(own)} given, the others have their defaults")
+            )
     for finding in [*found, *_looked_at(settings, target, timeout_s)]:
         if finding not in found:
             found.append(finding)
@@ -107,7 +111,7 @@ def _doctor(
 
 
 def _looked_at(settings: Settings | None, target: str, timeout_s: float) -> Iterator[Finding]:
-    """Make every check; one that fails in a way nobody thought of does not hide the others."""
+    """Run every check; an unexpected error in one does not stop the others."""
     made: list[Callable[[], Iterator[Finding]]] = [checks.machine]
     if settings is not None:
         known = settings
@@ -127,8 +131,8 @@ def _looked_at(settings: Settings | None, target: str, timeout_s: float) -> Iter
             yield checks.Finding(
                 name if name != "<lambda>" else "check",
                 "problem",
-                f"could not be looked at: {type(error).__name__}: {error}",
-                "report this: the doctor itself has a fault",
+                f"the check failed: {type(error).__name__}: {error}",
+                "report this: it is a bug in the doctor",
             )
 
 

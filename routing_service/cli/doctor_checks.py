@@ -1,8 +1,7 @@
-"""What ``agent-routing doctor`` looks at, a function each.
+"""The checks of ``agent-routing doctor``, one function each.
 
-Owns what is looked at, when it is well, and what to do if not. It must not know how findings are
-shown. Its rules: nothing is changed, made or locked, so that it may run beside a busy server; what
-cannot be looked at says so and does not hide the others; secrets are not shown.
+Its rules: nothing is changed, created or locked, so that it is safe next to a busy server. A check
+that cannot be made says so and does not stop the others. Secrets are not shown.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ from routing_service.storage.store import StoreError
 Level = Literal["ok", "warning", "problem"]
 
 DISK_BYTES_LEAST: Final = 100 * 1024**2
-"""Below this a busy server fills the disk before somebody comes."""
+"""With less, a busy server fills the disk before an operator can act."""
 DISK_BYTES_SOON: Final = 1024**3
 DESCRIPTORS_LEAST: Final = 1_024
 CERTIFICATE_DAYS_SOON: Final = 14
 CLOCK_S_MAX: Final = 5.0
 """By how much two clocks may differ before time-outs and tokens are wrong in a way that shows."""
 OVERDUE_S: Final = 60.0
-"""Time-outs take effect within about a second; a minute late nobody looks after them."""
+"""Time-outs are applied within about a second; after a minute no server is applying them."""
 SESSIONS_READ: Final = 1_000
 STORE_S_MAX: Final = 15.0
-# A network's file system does not keep the promises that SQLite's log is built on.
+# Network file systems do not give the guarantees that SQLite's log needs.
 NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs"}
 )
@@ -57,7 +56,7 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. remedy: what to do; empty where all is well."""
+    """The result of a check. remedy: what to do; empty if there is no problem."""
 
     what: str
     level: Level
@@ -66,7 +65,7 @@ class Finding:
 
 
 def machine() -> Iterator[Finding]:
-    """Look at the interpreter and the limits of this process."""
+    """Check the interpreter and the limits of this process."""
     yield Finding(
         "version",
         "ok",
@@ -89,13 +88,13 @@ def machine() -> Iterator[Finding]:
 
 
 def registry(settings: Settings) -> Iterator[Finding]:
-    """Look at the registry file as a server would read it."""
+    """Check the registry file as a server would read it."""
     if not settings.agents:
-        # Not a problem: most who ask here look at a server that runs, with a file of its own.
+        # Not a problem: a running server with its own file is the usual case.
         yield Finding(
             "registry",
             "warning",
-            "no registry file is named, so none was looked at",
+            "no registry file is named, so none was checked",
             "give --agents FILE; a server needs it to start",
         )
         return
@@ -124,7 +123,7 @@ def registry(settings: Settings) -> Iterator[Finding]:
 
 
 def disk(settings: Settings) -> Iterator[Finding]:
-    """Look at the folder of a SQLite store: that it can be written, has room, and is local."""
+    """Check the folder of a SQLite store: writable, with free space, on a local disk."""
     if not settings.store.startswith("sqlite:"):
         return
     path = Path(sqlite_path(settings.store, settings.store.partition(":")[2])).absolute()
@@ -141,22 +140,22 @@ def disk(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "disk",
             "problem",
-            f"{folder} is on a network's file system ({kind}), which does not lock and sync as "
+            f"{folder} is on a network file system ({kind}), which does not lock and sync as "
             "SQLite needs it",
             "keep the file on a disk of this machine, or use PostgreSQL",
         )
     free = shutil.disk_usage(folder).free
     said = f"{folder}, {free / 1024**3:.1f} GB free"
     if free < DISK_BYTES_LEAST:
-        yield Finding("disk", "problem", said, "make room; a full disk refuses every change")
+        yield Finding("disk", "problem", said, "free disk space; a full disk refuses every change")
     elif free < DISK_BYTES_SOON:
-        yield Finding("disk", "warning", said, "make room soon; a turn takes about 2 KB")
+        yield Finding("disk", "warning", said, "free disk space soon; a turn takes about 2 KB")
     else:
         yield Finding("disk", "ok", said)
 
 
 def file_system_of(folder: Path) -> str:
-    """Return the kind of file system that a folder is on; "" where the system does not say."""
+    """Return the type of the file system of a folder; "" if it is unknown."""
     try:
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -172,7 +171,7 @@ def file_system_of(folder: Path) -> str:
 
 
 def store(settings: Settings) -> Iterator[Finding]:
-    """Open the store for reading: that it is there, is ours, and its times make sense."""
+    """Check the store: that it exists, is one of ours, and its times make sense."""
     url = settings.store
     shown = without_secrets(url)
     if url.startswith("memory:"):
@@ -186,7 +185,7 @@ def store(settings: Settings) -> Iterator[Finding]:
     if url.startswith("sqlite:"):
         path = Path(sqlite_path(url, url.partition(":")[2]))
         if not path.exists():
-            yield Finding("store", "ok", f"{shown} is not there yet; the server makes it")
+            yield Finding("store", "ok", f"{shown} does not exist yet; the server creates it")
             return
     try:
         yield from asyncio.run(asyncio.wait_for(_look_into(url, shown), STORE_S_MAX))
@@ -195,14 +194,14 @@ def store(settings: Settings) -> Iterator[Finding]:
             "store",
             "problem",
             f"{shown} does not answer within {STORE_S_MAX:.0f} s",
-            "look at the database and the way to it",
+            "check the database and the network to it",
         )
     except StoreError as error:
         yield Finding(
             "store",
             "problem",
             str(error),
-            "docs/operations.md, What does it say?, tells what each of these means",
+            "docs/operations.md, What does it say?, explains each of these",
         )
 
 
@@ -211,7 +210,7 @@ async def _look_into(url: str, shown: str) -> list[Finding]:
     try:
         now_us = time.time_ns() // 1_000
         tenants = await opened.list_tenants("", SESSIONS_READ)
-        # What is set for all tenants is kept under a name that is no tenant's.
+        # Settings for all tenants are stored under a name that no tenant can have.
         tenants = [tenant for tenant in tenants if tenant != ALL_TENANTS]
         newest_us = 0
         sessions = 0
@@ -243,7 +242,7 @@ async def _look_into(url: str, shown: str) -> list[Finding]:
                 "time-outs",
                 "warning",
                 f"time-outs of {count_of(len(overdue), 'session')} fell due more than a minute ago",
-                "a running server sees to them at once; with --no-expiry-sweep they wait for the "
+                "a running server applies them at once; with --no-expiry-sweep they wait for the "
                 "session's next call",
             )
         )
@@ -251,7 +250,7 @@ async def _look_into(url: str, shown: str) -> list[Finding]:
 
 
 def certificates(settings: Settings) -> Iterator[Finding]:
-    """Look at the server's certificate: that it is one, has its key, and is not about to expire."""
+    """Check the server's certificate: valid, with its key, and not about to expire."""
     file = settings.tls_certificate_file
     if not file:
         return
@@ -262,30 +261,30 @@ def certificates(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "tls",
             "problem",
-            f"{file} and {settings.tls_key_file} make no certificate: {error}",
+            f"{file} and {settings.tls_key_file} are not a certificate and its key: {error}",
             "give the certificate with its chain and the key that belongs to it, both as PEM",
         )
         return
     until = certificate_end(file)
     days = (until - datetime.now(UTC)) // timedelta(days=1)
-    said = f"{file} is good until {until:%Y-%m-%d %H:%M} UTC, {days} days"
+    said = f"{file} is valid until {until:%Y-%m-%d %H:%M} UTC, {days} days"
     if days < 0:
         yield Finding("tls", "problem", f"{file} expired on {until:%Y-%m-%d}", "renew it")
     elif days < CERTIFICATE_DAYS_SOON:
-        yield Finding("tls", "warning", said, "renew it; the server reads the new one by itself")
+        yield Finding("tls", "warning", said, "renew it; the server reads the new file by itself")
     else:
         yield Finding("tls", "ok", said)
 
 
 def certificate_end(file: str) -> datetime:
     """Return when the first certificate of a PEM file expires."""
-    # The standard library decodes a certificate for people, and only from a file.
+    # The standard library decodes certificates only from files.
     decoded = ssl._ssl._test_decode_cert(file)  # type: ignore[attr-defined]  # noqa: SLF001
     return datetime.fromtimestamp(ssl.cert_time_to_seconds(decoded["notAfter"]), UTC)
 
 
 def ports(settings: Settings) -> Iterator[Finding]:
-    """Look at the addresses: free, or in use."""
+    """Check the addresses: free, or in use."""
     addresses = {"listen": settings.listen_address}
     if settings.admin_address is not None:
         addresses["admin_listen"] = settings.admin_address
@@ -293,13 +292,13 @@ def ports(settings: Settings) -> Iterator[Finding]:
         try:
             check_is_free(address)
         except ListenFailed:
-            yield Finding(name, "ok", f"{address} is in use; below is by whom")
+            yield Finding(name, "ok", f"{address} is in use; the next lines say by what")
         else:
             yield Finding(name, "ok", f"{address} is free")
 
 
 def server(target: str, timeout_s: float) -> Iterator[Finding]:
-    """Ask the server that runs: whether it can serve, and whether it is what is installed here."""
+    """Ask the running server whether it is ready, and whether its release is the one here."""
     with given().channel(target) as channel:
         stub = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
         try:
@@ -313,8 +312,8 @@ def server(target: str, timeout_s: float) -> Iterator[Finding]:
                     yield Finding(
                         "server",
                         "problem",
-                        f"{target} says {word}: it cannot write to its store, or it drains",
-                        "look at the store, and at the server's log",
+                        f"{target} says {word}: it cannot write to its store, or it is stopping",
+                        "check the store and the server's log",
                     )
         except grpc.RpcError as error:
             code = error.code().name
@@ -327,7 +326,7 @@ def server(target: str, timeout_s: float) -> Iterator[Finding]:
 
 
 def _operators_view(channel: grpc.Channel, target: str, timeout_s: float) -> Iterator[Finding]:
-    """Look at what only operators are told: release, registry, clock."""
+    """Check what only operators may see: release, registry, clock."""
     stub = AdminServiceStub(channel)
     metadata = given().metadata()
     try:
@@ -346,20 +345,20 @@ def _operators_view(channel: grpc.Channel, target: str, timeout_s: float) -> Ite
         yield Finding(
             "server",
             level,
-            f"{target} does not tell an operator's view [{error.code().name}]: {error.details()}",
+            f"{target} does not answer operators' calls [{error.code().name}]: {error.details()}",
             "sign in with the scope admin (--token-file), or name the operators' listener "
-            "(--target); what follows is not looked at",
+            "(--target); the checks that follow are skipped",
         )
         return
     told = dict(call.trailing_metadata() or ()).get("agent-routing-release", "")
     release = told if isinstance(told, str) else told.decode("ascii", "replace")
     if release == __version__:
-        yield Finding("release", "ok", f"{target} runs {release}, as is installed here")
+        yield Finding("release", "ok", f"{target} runs {release}, the same as installed here")
     else:
         yield Finding(
             "release",
             "warning",
-            f"{target} runs {release or 'an older release'}, here is {__version__}",
+            f"{target} runs {release or 'an older release'}, installed here is {__version__}",
             "use the commands of the server's release, or finish the roll-out",
         )
     if reloaded.registry_version != reloaded.previous_registry_version or (
@@ -368,15 +367,15 @@ def _operators_view(channel: grpc.Channel, target: str, timeout_s: float) -> Ite
         yield Finding(
             "registry",
             "warning",
-            f"the file is at version {reloaded.registry_version}, the server goes by "
+            f"the file is at version {reloaded.registry_version}, the server uses "
             f"{reloaded.previous_registry_version}",
             "agent-routing reload",
         )
     else:
-        yield Finding("registry", "ok", f"the server goes by version {reloaded.registry_version}")
+        yield Finding("registry", "ok", f"the server uses version {reloaded.registry_version}")
     if not stats.HasField("as_of_time"):
         return
-    # Told as of the server's own now, unless it is behind with counting.
+    # The figures are as of the server's own clock, unless its counting is behind.
     as_of_us = stats.as_of_time.ToMicroseconds()
     ahead_s = (as_of_us - after_us) / 1e6
     behind_s = (before_us - as_of_us) / 1e6
@@ -400,4 +399,4 @@ def _operators_view(channel: grpc.Channel, target: str, timeout_s: float) -> Ite
 
 
 def _told(error: grpc.RpcError) -> str:
-    return str(error.details() or "look at the server's log")
+    return str(error.details() or "check the server's log")

@@ -1,8 +1,7 @@
-"""A server for one command, in this process, with a store on this machine's disk.
+"""A server for one command, in this process, with a store on the local disk.
 
-Owns the settings of such a server and its temporary folder. It must not know what it is for. Its
-rule: it is the server that ``agent-routing serve`` starts, reached over the loopback like any
-other; nothing is short-circuited for being near.
+Its rule: it is the server that ``agent-routing serve`` starts, called over the loopback interface
+like any other, with no short cuts.
 """
 
 from __future__ import annotations
@@ -29,26 +28,25 @@ ENDING: Final = tuple(
     for name in ("SIGTERM", "SIGHUP")
     if hasattr(signal, name)  # Windows has no SIGHUP.
 )
-"""What ends a command beside Ctrl-C: kill, and a terminal that is closed."""
+"""The signals that end a command like Ctrl-C: from kill, and from a closed terminal."""
 
 
 def leave_by_interrupt() -> None:
     """Let SIGTERM, and SIGHUP of a terminal that is closed, end the command as Ctrl-C does.
 
-    Left alone they would end the process where it stands, and its temporary folder would stay.
+    By default they would end the process at once and leave its temporary folder behind.
     """
-    # gRPC logs a traceback for a call that the interrupt ends, which says nothing to anybody.
+    # gRPC logs a traceback for a call that the interrupt ends; it is noise.
     logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)
     for number in ENDING:
         signal.signal(number, signal.default_int_handler)
 
 
 async def interruptible(work: Coroutine[Any, Any, T]) -> T:
-    """Do what a command with a server is for; the signals that end it cancel it, as Ctrl-C does.
+    """Run a command's work with a server; the signals that end it cancel the task.
 
-    Elsewhere they are raised wherever the process stands. Here that is in gRPC's code as often as
-    not: the signal was lost, or the process crashed. A second one changes nothing: closing a
-    terminal sends two.
+    Raised as exceptions they would often interrupt gRPC's own code: the signal got lost or the
+    process crashed. A second signal has no effect, because closing a terminal sends two.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -72,7 +70,7 @@ async def embedded_server(registry: str | Path, store_url: str = "") -> AsyncIte
 
     Raises what RoutingServer.start does.
     """
-    # Of the server's own lines only what went wrong is of interest to whoever runs a command.
+    # The person who runs a command needs only the server's errors.
     configure_logging("error", "auto")
     with tempfile.TemporaryDirectory(prefix="agent-routing-") as folder:
         settings = Settings(
@@ -89,14 +87,14 @@ async def embedded_server(registry: str | Path, store_url: str = "") -> AsyncIte
             try:
                 await asyncio.shield(stopping)
             except asyncio.CancelledError:
-                # The folder goes next, and the store is in it.
+                # The folder with the store is removed next.
                 await stopping
                 raise
 
 
 @contextmanager
 def server_in_thread(registry: str | Path, store_url: str = "") -> Iterator[str]:
-    """Serve as embedded_server does, for a program that blocks, such as one that waits for keys."""
+    """Serve as embedded_server does, for a program that blocks, such as on keyboard input."""
     serving: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def serve() -> None:

@@ -19,13 +19,13 @@ from routing_service.cli.screen import print_json
 from routing_service.cli.server_call import CallOptions
 
 TIMEOUT_DEFAULT_S: Final = 60.0
-"""What a server gives a call at the most, by its default: many sessions take their time."""
+"""The longest time that a server gives a call by default: many sessions take long."""
 
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Only say how much it would be; nothing is removed.")
+    bool, typer.Option("--dry-run", help="Only say how much would be removed.")
 ]
 YesOption = Annotated[
-    bool, typer.Option("--yes", help="Do not ask; it cannot be undone all the same.")
+    bool, typer.Option("--yes", help="Do not ask for confirmation. It cannot be undone.")
 ]
 LongTimeoutOption = Annotated[
     float,
@@ -33,7 +33,7 @@ LongTimeoutOption = Annotated[
         "--timeout",
         metavar="SECONDS",
         min=0.1,
-        help="How long to wait for an answer. What is done by then is done; repeat for the rest.",
+        help="How long to wait for an answer. Repeat the command for what is left by then.",
     ),
 ]
 
@@ -43,8 +43,8 @@ Examples:
   agent-routing erase-user ana --yes --reason "request 17"
 
 \b
-After an error repeat it: it goes on with what is left. What the store's files
-and backups keep, and for how long: docs/retention.md.
+After an error, repeat it: it continues with what is left. docs/retention.md says
+what the store's files and backups keep, and for how long.
 """
 
 
@@ -77,7 +77,7 @@ def erase_user(
 
 
 def _told(answer: object) -> str:
-    """Say how much it is."""
+    """Return the amounts as text."""
     assert isinstance(answer, pb.EraseUserResponse)
     return (
         f"sessions: {answer.sessions_erased}, turns: {answer.turns_erased}, "

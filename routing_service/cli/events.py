@@ -1,4 +1,4 @@
-"""``agent-routing events``: what happened, and what was refused."""
+"""``agent-routing events``: list events and refused handoffs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from routing_service.cli.server_call import CallOptions, calling
 EVENTS_MAX_DEFAULT: Final = 200
 
 PAGE_MAX: Final = 1_000
-"""The largest page that the service gives."""
+"""The service's largest page."""
 
 EPILOG: Final = """\b
 Examples:
@@ -45,26 +45,30 @@ def events(
     session: Annotated[
         str,
         typer.Argument(
-            metavar="[SESSION]", show_default=False, help="The session. Left out: all of them."
+            metavar="[SESSION]", show_default=False, help="The session's id. Default: all sessions."
         ),
     ] = "",
     *,
     owner: OwnerOption = "",
     actor: Annotated[
         str,
-        typer.Option("--actor", metavar="USER", show_default=False, help="Only what they caused."),
+        typer.Option(
+            "--actor", metavar="USER", show_default=False, help="Only events caused by this caller."
+        ),
     ] = "",
     agent: AgentOption = "",
     kind: KindOption = None,
     request: Annotated[
         str,
-        typer.Option("--request", metavar="UUID", show_default=False, help="Only of this request."),
+        typer.Option(
+            "--request", metavar="UUID", show_default=False, help="Only events of this request."
+        ),
     ] = "",
     since: SinceOption = "",
     until: UntilOption = "",
     newest_first: Annotated[
         bool,
-        typer.Option("--newest-first", help="Of one session: the newest first."),
+        typer.Option("--newest-first", help="The newest first; for one session only."),
     ] = False,
     most: MaxOption = EVENTS_MAX_DEFAULT,
     tenant: TenantOption = "",
@@ -74,10 +78,10 @@ def events(
 ) -> None:
     """List events and refused handoffs.
 
-    The oldest first: events, and handoffs that the rules refused.
+    The oldest come first. Refused handoffs are those that a rule refused.
     """
     if newest_first and not session:
-        raise typer.BadParameter("--newest-first goes with a session; leave one of them")
+        raise typer.BadParameter("--newest-first needs a session; name one")
     happened_from, happened_before = read_time("--since", since), read_time("--until", until)
     answer = ListEventsResponse()
     with calling(

@@ -1,7 +1,7 @@
-"""An export on its way into a file.
+"""Writing an export to a file.
 
-Owns: that a file with an export's name is a whole export. Must not know: what the parts are.
-Rule: it is written beside its place and moved there at the end, readable by its owner alone.
+Its rule: it is written to a temporary file next to its destination, readable by its owner alone,
+and renamed at the end, so that a file with the export's name is always complete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from routing_service.cli.screen import json_line
 
 
 def write_export(parts: Iterable[Message], output: Path | None) -> None:
-    """Write each part as a line. output None: to stdout, as they come."""
+    """Write each part as a line. output None: to stdout, each as it comes."""
     if output is None:
         for part in parts:
             sys.stdout.write(f"{json_line(part)}\n")
@@ -26,12 +26,12 @@ def write_export(parts: Iterable[Message], output: Path | None) -> None:
         return
     if output.exists():
         raise CommandFailed(
-            f'"{output}" is there already; remove it, or name another file', exit_code=EXIT_USAGE
+            f'"{output}" exists already; remove it, or name another file', exit_code=EXIT_USAGE
         )
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     count = 0
     try:
-        # It holds what a person has said: nobody else on this machine may read it.
+        # It contains users' messages: no other user of this machine may read it.
         opened = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(opened, "w", encoding="utf-8") as file:
             for count, part in enumerate(parts, 1):  # noqa: B007 - told below

@@ -1,4 +1,4 @@
-"""``agent-routing export-user``: all that is kept about a user, as JSON lines."""
+"""``agent-routing export-user``: all data stored about a user, as JSON lines."""
 
 from __future__ import annotations
 
@@ -34,21 +34,22 @@ def export_user(
             "-o",
             metavar="FILE",
             show_default=False,
-            help="Write to this file, which must not be there yet. Left out: to stdout.",
+            help="Write to this new file. Default: to stdout.",
         ),
     ] = None,
     tenant: TenantOption = "",
     target: TargetOption = TARGET_DEFAULT,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=1, help="For the whole export.")
+        float,
+        typer.Option("--timeout", metavar="SECONDS", min=1, help="The time for the whole export."),
     ] = EXPORT_S_DEFAULT,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Tell errors as JSON, too; the lines always are.")
+        bool, typer.Option("--json", help="Print errors as JSON too; the lines always are JSON.")
     ] = False,
 ) -> None:
     """Export all data stored about a user.
 
-    Sessions, tasks, turns and audit: a line of JSON for each.
+    One line of JSON for each session, task, turn and audit record.
     """
     place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     with calling(place) as client:

@@ -1,7 +1,6 @@
 """How a command fails: one line on stderr, an exit code, and no traceback.
 
-Owns the words for a call that failed. It must not know commands, and imports nothing of gRPC until
-a call has failed. Its rule: the line says what, which value and what to do.
+Its rule: the line says what, which value and what to do.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ if TYPE_CHECKING:
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-"""As the parser of options exits for its own complaints."""
+"""The exit code of the option parser for its own errors."""
 EXIT_INTERRUPTED: Final = 130
-"""By Ctrl-C: 128 and the signal's number, as shells have it."""
+"""After Ctrl-C: 128 plus the signal's number, as in shells."""
 
 
 class CommandFailed(Exception):
-    """What went wrong, for people, and for programs where they asked for it."""
+    """A command's failure, as a line for people or as JSON for programs."""
 
     def __init__(
         self,
@@ -32,7 +31,7 @@ class CommandFailed(Exception):
         exit_code: int = EXIT_FAILED,
         details: dict[str, object] | None = None,
     ) -> None:
-        """Take the line. details: what programs get to read instead; None = people read it."""
+        """Take the line. details: printed as JSON instead, unless None."""
         super().__init__(message)
         self.exit_code = exit_code
         self.details = details
@@ -40,7 +39,7 @@ class CommandFailed(Exception):
     def show(self) -> None:
         """Write it to stderr."""
         if self.details is None:
-            # A registry file has a line for each of its problems.
+            # A registry file's failure has a line for each problem.
             lines = [f"error: {line}" for line in seen(str(self)).splitlines()]
         else:
             lines = [seen_json(json.dumps({"error": self.details}, ensure_ascii=False))]
@@ -48,7 +47,7 @@ class CommandFailed(Exception):
 
 
 def call_failed(error: RoutingError, target: str, *, as_json: bool) -> CommandFailed:
-    """Return a failed call as a failed command."""
+    """Return the command's failure for a failed call."""
     from agent_routing.errors import Unauthenticated, Unavailable, Unimplemented  # noqa: PLC0415 - it imports gRPC
 
     message = error.message
@@ -59,8 +58,8 @@ def call_failed(error: RoutingError, target: str, *, as_json: bool) -> CommandFa
         )
     elif isinstance(error, Unimplemented) and not error.reason:
         message = (
-            f"what listens at {target} does not have this call; where AdminService has a listener "
-            "of its own (admin_listen), name that with --target"
+            f"what listens at {target} does not have this call; if AdminService has "
+            "its own listener (admin_listen), name that with --target"
         )
     elif isinstance(error, Unauthenticated):
         message = f"{message}; give --token-file before the command's name, or --tls-cert"

@@ -1,4 +1,4 @@
-"""``agent-routing handoff``: give a session to an agent."""
+"""``agent-routing handoff``: hand a session to an agent."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from routing_service.cli.server_call import CallOptions, calling
 
 
 class HandoffMode(enum.StrEnum):
-    """What becomes of the agent before."""
+    """What happens to the previous agent."""
 
     TRANSFER = "transfer"
     INTERLUDE = "interlude"
 
 
 class Initiator(enum.StrEnum):
-    """Who asks for a handoff."""
+    """Who requests a handoff."""
 
     SUPERVISOR = "supervisor"
     AGENT = "agent"
@@ -53,7 +53,7 @@ Examples:
 def handoff(
     session: SessionArgument,
     agent: Annotated[
-        str, typer.Argument(metavar="AGENT", help="The id of the agent that is to have it.")
+        str, typer.Argument(metavar="AGENT", help="The id of the agent that gets the session.")
     ],
     *,
     from_agent: Annotated[
@@ -62,7 +62,7 @@ def handoff(
             "--from",
             metavar="ID",
             show_default=False,
-            help="The agent that hands over. Refused if it does not have the session any more.",
+            help="The agent that hands over. Refused if it no longer has the session.",
         ),
     ] = "",
     initiator: Annotated[
@@ -70,7 +70,7 @@ def handoff(
         typer.Option(
             "--initiator",
             show_default=False,
-            help="In whose name. Left out: the supervisor's or the agent's, whoever has it.",
+            help="Who requests it. Default: the supervisor or the agent that has the session.",
         ),
     ] = None,
     mode: Annotated[
@@ -78,7 +78,7 @@ def handoff(
         typer.Option(
             "--mode",
             show_default=False,
-            help="interlude: the agent before gets it back. Left out: as the registry says.",
+            help="interlude: the previous agent gets it back. Default: as in the registry.",
         ),
     ] = None,
     turn: Annotated[
@@ -87,19 +87,19 @@ def handoff(
             "--turn",
             metavar="UUID",
             show_default=False,
-            help="The open request to move. Left out: only the next message goes to the agent.",
+            help="The open request to move. Default: none; the agent gets the next message.",
         ),
     ] = "",
     reason: ReasonOption = "",
     message: Annotated[
         str,
-        typer.Option("--message", metavar="TEXT", show_default=False, help="Words for the user."),
+        typer.Option("--message", metavar="TEXT", show_default=False, help="Text for the user."),
     ] = "",
     expected_revision: ExpectedRevisionOption = None,
     validate_only: Annotated[
         bool,
         typer.Option(
-            "--validate-only", help="Only say what each rule says; exit 1 if one refuses."
+            "--validate-only", help="Only print the verdict of each rule; exit 1 if one refuses."
         ),
     ] = False,
     request_id: RequestIdOption = "",

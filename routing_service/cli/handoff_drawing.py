@@ -1,12 +1,12 @@
-"""Who hands to whom, as an SVG.
+"""The handoffs between agents as an SVG drawing.
 
-Owns the places of agents and arrows. It must not know how handoffs are counted or where the drawing
-goes. Its rule: it reads without colours and without a program that runs: names beside the agents,
-numbers on the arrows, and a title on everything for screen readers and the mouse.
+Its rule: it can be read without colours and without scripts: names next to the agents, numbers on
+the arrows, and a title on everything for screen readers and the mouse.
 
-The home agent is in the middle, for it has something to do with everybody; the others stand around
-it, those who hand to each other most side by side. Arrows bend to their left, so that there and
-back are two arrows. It stays readable to some twenty agents; the busiest AGENTS_MAX are drawn.
+The home agent is in the middle, because most handoffs involve it. The others stand around it, those
+with the most handoffs between them side by side. Arrows bend to their left, so that the two
+directions are two arrows. It stays readable up to about twenty agents; the busiest AGENTS_MAX are
+drawn.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _GAP: Final = 190.0
 _RING_MIN: Final = 260.0
 _MARGIN_ACROSS: Final = 230.0
 _MARGIN_DOWN: Final = 70.0
-"""Around the ring: names stand beside the agents."""
+"""The margin around the ring, for the agents' names."""
 _HEAD_LENGTH: Final = 13.0
 _BEND: Final = 0.2
-"""How far an arrow's middle lies beside the straight line, as a share of its length."""
+"""How far an arrow's middle is off the straight line, as a share of its length."""
 _WIDTH_MIN: Final = 1.4
 _WIDTH_MAX: Final = 6.5
 _SHARES: Final = (0.34, 0.42, 0.26, 0.5, 0.2, 0.58, 0.66, 0.74)
-"""Where on its arrow a number may stand, the best first: nearer to where it comes from."""
+"""Where on its arrow a number may stand, the best first: near the start."""
 _LABEL_ACROSS: Final = 38.0
 _LABEL_DOWN: Final = 17.0
-"""Room that a number needs."""
+"""The space of a number."""
 _COLOUR: Final = re.compile(r"#[0-9a-fA-F]{6}\Z")
 _COLOUR_DEFAULT: Final = "#5b6b7b"
 
@@ -62,7 +62,7 @@ class _Point:
 
 
 def draw_handoffs(stats: GetRoutingStatsResponse, agents: Mapping[str, Agent]) -> str:
-    """Return the drawing. agents: for names and colours; others go by their ids in grey."""
+    """Return the drawing. agents: for names and colours; others are drawn grey with their ids."""
     carried: Counter[Pair] = Counter()
     refused: Counter[Pair] = Counter()
     for row in stats.handoffs:
@@ -128,7 +128,7 @@ def _busiest(traffic: Counter[Pair]) -> list[str]:
 
 
 def _ring_order(names: Sequence[str], traffic: Counter[Pair]) -> list[str]:
-    """Return names with those that have the most between them side by side, greedily."""
+    """Return the names in an order that puts agents with many handoffs side by side; greedy."""
     rest = list(names)
     if not rest:
         return []
@@ -162,12 +162,12 @@ def _arrow(
     most: int,
     taken: list[_Point],
 ) -> tuple[str, str]:
-    """Return one arrow and its number; dashed and red where all were refused.
+    """Return one arrow and its number; dashed and red if all were refused.
 
-    taken: where numbers stand already; this one is added.
+    taken: the positions of earlier numbers; this one is added.
     """
     start, end = places[pair[0]], places[pair[1]]
-    # To the left of the way, so that the arrow back bends to the other side.
+    # To the left, so that the arrow back bends to the other side.
     bend = _Point(
         (start.x + end.x) / 2 + (end.y - start.y) * _BEND,
         (start.y + end.y) / 2 - (end.x - start.x) * _BEND,
@@ -194,7 +194,7 @@ def _arrow(
 
 
 def _free_place(candidates: Sequence[_Point], taken: list[_Point]) -> _Point:
-    """Return the first place that is away from all other numbers, and take it."""
+    """Return the first position away from all other numbers, and add it to taken."""
 
     def room(place: _Point) -> float:
         return min(
@@ -209,7 +209,7 @@ def _free_place(candidates: Sequence[_Point], taken: list[_Point]) -> _Point:
 
 
 def _head(neck: _Point, tip: _Point) -> str:
-    """Return an arrow's head: a path and no marker, which not every program turns with its line."""
+    """Return an arrow's head as a path: not every program rotates an SVG marker."""
     across = _Point((tip.y - neck.y) * 0.42, (neck.x - tip.x) * 0.42)
     left = _Point(neck.x + across.x, neck.y + across.y)
     right = _Point(neck.x - across.x, neck.y - across.y)
@@ -251,11 +251,11 @@ def _text(
     colour: str = "#263238",
     bold: bool = False,
 ) -> str:
-    """Return words with a white edge, so that they read over lines."""
+    """Return text with a white outline, so that it can be read over lines."""
     weight = ' font-weight="bold"' if bold else ""
     at = f'x="{place.x:.1f}" y="{place.y:.1f}" text-anchor="{anchor}" font-size="{size}"{weight}'
     said = escape(words)
-    # Twice, edge and words: not every program knows paint-order.
+    # Twice, outline and text: not every program knows paint-order.
     edge = 'fill="none" stroke="#ffffff" stroke-width="4" stroke-linejoin="round"'
     return (
         f'<text {at} {edge} aria-hidden="true">{said}</text>'

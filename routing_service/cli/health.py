@@ -1,4 +1,4 @@
-"""``agent-routing health``: whether a server lives, and whether it can serve."""
+"""``agent-routing health``: ask a server whether it is alive or ready."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Examples:
   agent-routing health --live
 
 \b
-Without --live it asks whether calls can be served: not while the store cannot be
-written, and not while the server drains. With --live only whether the process
-answers, as a liveness probe must: a store that is away is no reason to restart.
+Without --live it asks for readiness: a server is not ready while its store
+cannot be written or while it is stopping. --live only asks whether the process
+answers, for liveness probes: an unreachable store is no reason to restart.
 
 \b
 Examples:
@@ -28,17 +28,17 @@ Examples:
   agent-routing health --live
 
 \b
-Exit codes: 0 yes; 1 no, or nobody answers; 2 the target is wrong.
+Exit codes: 0 yes; 1 no, or no answer; 2 the target is wrong.
 """
 
 HEALTH_TIMEOUT_S: Final = 3.0
-"""As probes have it; a server that takes longer is of no use either."""
+"""As usual for probes; a server that takes longer is not useful either."""
 
 
 def health(
     *,
     live: Annotated[
-        bool, typer.Option("--live", help="Ask only whether the process answers.")
+        bool, typer.Option("--live", help="Only ask whether the process answers.")
     ] = False,
     target: TargetOption = TARGET_DEFAULT,
     timeout_s: TimeoutOption = HEALTH_TIMEOUT_S,

@@ -1,4 +1,4 @@
-"""``agent-routing history``: what was said in a session, and who answered."""
+"""``agent-routing history``: the turns of a session."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def history(
     agent: Annotated[
         str,
         typer.Option(
-            "--agent", metavar="ID", show_default=False, help="Only what this agent may see."
+            "--agent", metavar="ID", show_default=False, help="Only turns that this agent may see."
         ),
     ] = "",
     task: Annotated[
         str,
-        typer.Option("--task", metavar="UUID", show_default=False, help="Only this task's turns."),
+        typer.Option("--task", metavar="UUID", show_default=False, help="Only turns of this task."),
     ] = "",
     newest: Annotated[
         int | None,

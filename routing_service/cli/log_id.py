@@ -1,4 +1,4 @@
-"""``agent-routing log-id``: what a session or user is called in a log whose ids are hashed."""
+"""``agent-routing log-id``: the hash of a session or user id in a log."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Examples:
   grep "$(agent-routing log-id chat-42 --key-file log-ids.key)" routing.log
 
 \b
-Prints a line for each id, in their order. The key file is the one that the
-servers were started with (--log-ids-key-file): without it nobody can tell.
-Exit codes: 0 done; 2 the key file is not taken.
+For logs whose ids are hashed. Prints a line for each id, in order. The key file
+is the servers' --log-ids-key-file; the hashes cannot be computed without it.
+Exit codes: 0 done; 2 the key file is invalid.
 """
 
 

@@ -1,4 +1,4 @@
-"""``agent-routing migrate``: bring a store's tables up to date, apart from serving."""
+"""``agent-routing migrate``: bring a store's schema up to date without serving."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from routing_service.storage.store import StoreError
 from routing_service.telemetry.call_log import configure_logging
 
 EPILOG: Final = """\b
-A server brings the tables up to date as it starts, if its user may. Where it
-may not, run this first, as a user who owns them:
+A server migrates its store when it starts, if its database user may. If not, run
+this first, as a user who owns the tables:
   agent-routing migrate --store postgres://owner@db/chat --grant-to router
   agent-routing serve --store postgres://router@db/chat --agents agents.yaml
 
 \b
-Exit codes: 0 the tables are up to date; 1 they are not; 2 the URL is wrong.
+Exit codes: 0 the schema is up to date; 1 it is not; 2 the URL is wrong.
 """
 
 
@@ -35,7 +35,7 @@ def migrate(
             metavar="URL",
             envvar="AGENT_ROUTING_STORE",
             show_default=False,
-            help="The store, as agent-routing serve is told it.",
+            help="The store's URL, as for agent-routing serve.",
         ),
     ],
     grant_to: Annotated[
@@ -44,13 +44,13 @@ def migrate(
             "--grant-to",
             metavar="USER",
             show_default=False,
-            help="Then grant this user what serving needs, and no right to change the tables.",
+            help="Then grant this user what serving needs, without the right to change tables.",
         ),
     ] = "",
     as_json: PlainJsonOption = False,
 ) -> None:
-    """Bring a store's schema up to date. Safe to repeat, and beside servers that run."""
-    # The driver's own words for what went wrong; what goes well is told below.
+    """Bring a store's schema up to date. Safe to repeat, and while servers run."""
+    # Log the driver's errors; success is printed below.
     configure_logging("error", "auto")
     try:
         migrated = asyncio.run(migrate_store(store, grant_to=grant_to))

@@ -1,7 +1,4 @@
-"""The options that commands share.
-
-Owns their names, defaults and help. It must not know what they are used for.
-"""
+"""The options that commands share: their names, defaults and help."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ SessionArgument = Annotated[
 TargetOption = Annotated[
     str,
     typer.Option(
-        "--target", metavar="HOST:PORT", envvar=TARGET_VARIABLE, help="Where the server listens."
+        "--target", metavar="HOST:PORT", envvar=TARGET_VARIABLE, help="The server's address."
     ),
 ]
 UserOption = Annotated[
@@ -29,7 +26,7 @@ UserOption = Annotated[
         "--user",
         metavar="ID",
         show_default=False,
-        help="The user to act for. Left out: an agent's runtime, or an operator.",
+        help="The user to act for. Default: none, for an agent's runtime or an operator.",
     ),
 ]
 TenantOption = Annotated[
@@ -40,7 +37,7 @@ TenantOption = Annotated[
         envvar="AGENT_ROUTING_TENANT",
         show_default=False,
         show_envvar=False,
-        help="The tenant, if not the default one.",
+        help="The tenant. Default: the default tenant.",
     ),
 ]
 TimeoutOption = Annotated[
@@ -64,11 +61,12 @@ StoreOption = Annotated[
         metavar="URL",
         envvar="AGENT_ROUTING_STORE",
         show_default=False,
-        help="The store, as agent-routing serve is told it.",
+        help="The store's URL, as for agent-routing serve.",
     ),
 ]
 ReasonOption = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", show_default=False, help="Why, for the audit.")
+    str,
+    typer.Option("--reason", metavar="TEXT", show_default=False, help="The reason, for the audit."),
 ]
 RequestIdOption = Annotated[
     str,
@@ -76,7 +74,7 @@ RequestIdOption = Annotated[
         "--request-id",
         metavar="UUID",
         show_default=False,
-        help="Repeats of a call that carry the same id are handled once. Left out: a new one.",
+        help="Calls with the same id are handled once. Default: a new id.",
     ),
 ]
 ExpectedRevisionOption = Annotated[
@@ -86,7 +84,7 @@ ExpectedRevisionOption = Annotated[
         metavar="N",
         min=0,
         show_default=False,
-        help="Refuse if the session is at another revision; 0: it is new.",
+        help="Refuse if the session is at another revision; 0 means a new session.",
     ),
 ]
 LocaleOption = Annotated[
@@ -95,7 +93,12 @@ LocaleOption = Annotated[
 ]
 ChannelOption = Annotated[
     str,
-    typer.Option("--channel", metavar="WORD", show_default=False, help="Such as web or whatsapp."),
+    typer.Option(
+        "--channel",
+        metavar="WORD",
+        show_default=False,
+        help="The channel, such as web or whatsapp.",
+    ),
 ]
 EntitlementOption = Annotated[
     list[str] | None,
@@ -103,7 +106,7 @@ EntitlementOption = Annotated[
         "--entitlement",
         metavar="WORD",
         show_default=False,
-        help="Something that the user is entitled to, such as plan:premium. May be repeated.",
+        help="An entitlement of the user, such as plan:premium. May be repeated.",
     ),
 ]
 CorpusAgentsOption = Annotated[
@@ -112,6 +115,6 @@ CorpusAgentsOption = Annotated[
         "--corpus-agents",
         metavar="FILE",
         show_default=False,
-        help="The agents of each corpus (JSON). Left out: agents.json beside the first FILE.",
+        help="The agents of each corpus (JSON). Default: agents.json next to the first FILE.",
     ),
 ]

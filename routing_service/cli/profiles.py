@@ -1,8 +1,7 @@
-"""Profiles: servers by name, for the commands.
+"""Profiles: named sets of values for the variables of commands, such as a server and its token.
 
-Owns where ``--profile NAME`` may stand, the file of profiles and its form. It must not know what a
-value is used for: a profile is what the environment could say too, under the same names. Its rule:
-what was typed wins over the profile, which was asked for by name and so wins over the environment.
+Its rule: an option wins over the profile, and the profile wins over the environment, because it was
+asked for by name.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ FILE_BYTES_MAX: Final = 1_000_000
 
 
 def taken_from(argv: Sequence[str]) -> tuple[list[str], str]:
-    """Return the words without --profile NAME, and the name; "" where there is none.
+    """Return the arguments without --profile NAME, and the name, "" without one.
 
-    It may stand before or behind the command, as people type it. What follows ``--`` is left.
-    Raises CommandFailed where the name is missing, or there are two.
+    The option may come before or after the command. Arguments after ``--`` are left alone. Raises
+    CommandFailed if the name is missing or the option is given twice.
     """
     words = list(argv)
     end = words.index("--") if "--" in words else len(words)
@@ -52,10 +51,10 @@ def taken_from(argv: Sequence[str]) -> tuple[list[str], str]:
 def apply_profile(
     name: str, environment: MutableMapping[str, str], known: frozenset[str], home: Path
 ) -> None:
-    """Put a profile's values into the environment, under their variables.
+    """Set a profile's values in the environment, under their variables.
 
-    known: the variables that there are. home: the user's folder. Raises CommandFailed for a file or
-    a profile that is not there, and for keys that mean nothing.
+    known: all variables of commands. home: the user's folder. Raises CommandFailed if the file or
+    the profile is missing, and for unknown keys.
     """
     path = profiles_path(environment, home)
     profiles = read_profiles(path)
@@ -67,7 +66,8 @@ def apply_profile(
     profile = profiles[name]
     if not isinstance(profile, Mapping):
         raise CommandFailed(
-            f"{path}: {name} is no table; write [{name}] and its keys below", exit_code=EXIT_USAGE
+            f"{path}: {name} is not a table; write [{name}] and its keys below",
+            exit_code=EXIT_USAGE,
         )
     for key, value in profile.items():
         variable = f"{PREFIX}{key.upper()}"
@@ -78,12 +78,14 @@ def apply_profile(
                 exit_code=EXIT_USAGE,
             )
         if isinstance(value, Mapping | list):
-            raise CommandFailed(f"{path}: [{name}] {key} is not one value", exit_code=EXIT_USAGE)
+            raise CommandFailed(
+                f"{path}: [{name}] {key} is not a single value", exit_code=EXIT_USAGE
+            )
         environment[variable] = str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def profiles_path(environment: Mapping[str, str], home: Path) -> Path:
-    """Return where the file of profiles is."""
+    """Return the path of the file of profiles."""
     named = environment.get(FILE_VARIABLE)
     if named:
         return Path(named)
@@ -92,7 +94,7 @@ def profiles_path(environment: Mapping[str, str], home: Path) -> Path:
 
 
 def read_profiles(path: Path) -> Mapping[str, object]:
-    """Read the file. Raises CommandFailed with what is wrong and where."""
+    """Read the file. Raises CommandFailed with the problem and its place."""
     try:
         with path.open("rb") as file:
             text = file.read(FILE_BYTES_MAX).decode("utf-8")
@@ -108,4 +110,4 @@ def read_profiles(path: Path) -> Mapping[str, object]:
             f"cannot read {path}: {os.strerror(error.errno or 0)}", exit_code=EXIT_USAGE
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CommandFailed(f"{path} is no TOML file: {error}", exit_code=EXIT_USAGE) from None
+        raise CommandFailed(f"{path} is not a TOML file: {error}", exit_code=EXIT_USAGE) from None

@@ -1,4 +1,4 @@
-"""``agent-routing purge``: remove sessions that nobody has used for long."""
+"""``agent-routing purge``: remove sessions that have not been used for long."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ Examples:
   agent-routing purge --before 2025-01-01 --max 500
 
 \b
-Sessions with a turn that somebody may still answer stay. It works in steps, and
-after an error a repeat goes on with what is left: docs/retention.md.
+Sessions with a turn that can still be answered stay. It works in steps; after an
+error, repeat it to continue with what is left: docs/retention.md.
 """
 
 
@@ -49,7 +49,7 @@ def purge(
             "--older-than",
             metavar="AGE",
             show_default=False,
-            help="Sessions that did not change for so long: 36h, 400d or 52w.",
+            help="Sessions that have not changed for this long: 36h, 400d or 52w.",
         ),
     ] = "",
     before: Annotated[
@@ -58,7 +58,7 @@ def purge(
             "--before",
             metavar="TIME",
             show_default=False,
-            help="Or: that last changed before 2025-01-01 or 2025-01-01T08:00 (UTC).",
+            help="Or sessions that last changed before 2025-01-01 or 2025-01-01T08:00 (UTC).",
         ),
     ] = "",
     sessions_max: Annotated[
@@ -68,10 +68,12 @@ def purge(
             metavar="N",
             min=1,
             show_default=False,
-            help="At most so many, those that changed longest ago first. Left out: all.",
+            help="At most N, the oldest first. Default: all.",
         ),
     ] = None,
-    all_tenants: Annotated[bool, typer.Option("--all-tenants", help="Of all tenants.")] = False,
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", help="Sessions of all tenants.")
+    ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     reason: ReasonOption = "",
@@ -83,7 +85,7 @@ def purge(
     """Remove sessions that have not been used for long."""
     until = _time(older_than, before)
     if tenant and all_tenants:
-        raise typer.BadParameter("--tenant and --all-tenants say different things; use one")
+        raise typer.BadParameter("--tenant and --all-tenants exclude each other; use one")
 
     def request(count: int, *, validate_only: bool) -> pb.PurgeSessionsRequest:
         made = pb.PurgeSessionsRequest(
@@ -108,7 +110,7 @@ def purge(
             while total.more and left:
                 step = client.purge_sessions(request(left, validate_only=False))
                 total.sessions_purged += step.sessions_purged
-                # Somebody may have used all that this step had chosen.
+                # All sessions that this step had chosen may have been used since.
                 total.more = step.more
                 left = left - step.sessions_purged if sessions_max else SESSIONS_PER_CALL
     if as_json:
@@ -118,11 +120,11 @@ def purge(
 
 
 SESSIONS_PER_CALL: Final = 1_000
-"""Each well within a call's time: a session takes one write."""
+"""Sessions per step, so that a step stays well within a call's time: one write a session."""
 
 
 def _told(answer: object) -> str:
-    """Say how many."""
+    """Return the amounts as text."""
     assert isinstance(answer, pb.PurgeSessionsResponse)
     return f"sessions: {answer.sessions_purged}{', and there are more' if answer.more else ''}"
 
@@ -135,13 +137,15 @@ def _time(older_than: str, before: str) -> datetime:
         try:
             found = datetime.fromisoformat(before)
         except ValueError as error:
-            message = f'--before "{before}" is no time; write 2025-01-01 or 2025-01-01T08:00'
+            message = f'--before "{before}" is not a time; write 2025-01-01 or 2025-01-01T08:00'
             raise typer.BadParameter(message) from error
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     age = _AGE.match(older_than)
     if age is None:
-        raise typer.BadParameter(f'--older-than "{older_than}" is no age; write 36h, 400d or 52w')
+        raise typer.BadParameter(
+            f'--older-than "{older_than}" is not an age; write 36h, 400d or 52w'
+        )
     try:
         return datetime.now(UTC) - timedelta(**{_UNITS[age["unit"]]: int(age["count"])})
     except OverflowError as error:
-        raise typer.BadParameter(f'--older-than "{older_than}" is before all time') from error
+        raise typer.BadParameter(f'--older-than "{older_than}" is too long ago') from error

@@ -1,7 +1,6 @@
-"""What there is to say of registry files.
+"""How the problems, warnings and agents of registry files are printed.
 
-Owns how problems, warnings and registries are shown. It must not know what is a problem: the
-registry's reader does. Its rule: one line a problem, as compilers and editors have them.
+Its rule: one line for each problem, in the form of compilers and editors.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ STDIN_NAME = "-"
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """One file, and what is to be said of it. registry: None if it is not taken."""
+    """The result for one file. registry: None if it is invalid."""
 
     file: str
     registry: Registry | None
@@ -40,7 +39,7 @@ class FileReport:
 
 
 def check_files(files: Sequence[str]) -> list[FileReport]:
-    """Check files, each by itself."""
+    """Check each file by itself."""
     reports = []
     for file in files:
         try:
@@ -66,7 +65,7 @@ def print_schema() -> None:
 
 
 def print_reports_as_json(reports: Sequence[FileReport]) -> None:
-    """Print what there is to say as one JSON object."""
+    """Print the reports as one JSON object."""
     files = [
         {
             "file": report.file,
@@ -94,7 +93,7 @@ def _summary(registry: Registry) -> dict[str, object]:
 
 
 def print_reports(reports: Sequence[FileReport]) -> None:
-    """Print problems and warnings a line each, and the agents of what is taken."""
+    """Print problems and warnings, one line each, and the agents of valid files."""
     out = console()
     for report in reports:
         for problem in report.problems:
@@ -110,7 +109,7 @@ def print_reports(reports: Sequence[FileReport]) -> None:
 
 
 def _print_problem(file: str, problem: FileProblem, kind: str) -> None:
-    # Not wrapped: editors read these lines.
+    # Not wrapped: editors parse these lines.
     place = f"{problem.path}: " if problem.path else ""
     words = f"{kind}{place}{problem.message}; {problem.remedy}"
     where = f"{file}:{problem.line}:{problem.column}:" if problem.line else f"{file}:"
@@ -145,7 +144,7 @@ def _cells(agent: Agent, registry: Registry) -> tuple[str, ...]:
     name = agent.display_name(registry.default_locale, registry.default_locale)
     hands_to = "any" if agent.handoff_to is None else ", ".join(sorted(agent.handoff_to)) or "none"
     if is_supervisor or agent.kind is AgentKind.SYSTEM:
-        # Neither is ever active; a system agent hands to nobody.
+        # Neither is ever active, and a system agent hands over to no agent.
         hands_to = hands_to if is_supervisor else ""
         return agent.agent_id, name, "", "", hands_to, _notes(agent)
     completes = agent.on_complete_agent_id or agent.on_complete.value
@@ -155,9 +154,9 @@ def _cells(agent: Agent, registry: Registry) -> tuple[str, ...]:
 
 
 def _topics(topics: Topics) -> str:
-    """Say in a line what a registry has topics do."""
+    """Return a registry's settings of topics in a line."""
     lock = topics.lock_threshold
-    first = "the agent that they are about" if topics.first_message == "auto" else "the home agent"
+    first = "the agent of their topic" if topics.first_message == "auto" else "the home agent"
     return "; ".join(
         (
             f"{'switched' if topics.mode == 'auto' else 'suggested'} from {topics.threshold:.2f}",
@@ -170,7 +169,7 @@ def _topics(topics: Topics) -> str:
 
 
 def _topics_to(agent: Agent) -> str:
-    """Say how topics bring users to an agent, "" where that is as for all."""
+    """Return how topics bring users to an agent, "" if that is the same for all."""
     mode, threshold = agent.topics.mode, agent.topics.threshold
     if mode == "off":
         return "no topic brings users"

@@ -1,4 +1,4 @@
-"""``agent-routing reload``: let a server read its registry file again."""
+"""``agent-routing reload``: make a server read its registry file again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ Examples:
 def reload(
     *,
     validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Only check the file and say what would change.")
+        bool,
+        typer.Option("--validate-only", help="Only check the file and print what would change."),
     ] = False,
     target: TargetOption = TARGET_DEFAULT,
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,

@@ -1,4 +1,4 @@
-"""``agent-routing replay``: what a registry would have done with recorded dialogues."""
+"""``agent-routing replay``: replay recorded dialogues and count what routing does."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ Each line is a dialogue:
     {"speaker": "user", "text": "...", "agent": "billing"},
     {"speaker": "agent", "text": "...", "agent": "billing",
      "requires_follow_up": true, "task_complete": false}]}
-agent is the turn's true owner; null: nobody's yet, the supervisor's.
+agent is the turn's true owner; null is the supervisor.
 
 \b
 Figures (shares are from 0 to 1):
   supervisor_calls_saved  user turns that stickiness took past the supervisor;
-                          a lock counts whoever the answer was for
-  first_dispatch_right    user turns that Route sent straight to their owner
+                          a locked turn counts, whichever agent it was for
+  first_dispatch_right    user turns that Route sent directly to their owner
   misrouted               user turns that Route sent to another agent
   stuck_turns             user turns that ended with another agent
-  switch_precision        of the switches by topic (in suggest mode: offers), those
-                          to the owner; switch_recall: of those that were due
+  switch_precision        share of switches by topic (in suggest mode: offers)
+                          that went to the owner
+  switch_recall           share of the due switches that were made
   false_switches_per_1000 switches away from the owner, per 1,000 scored turns
-  calibration_error       how far off the probabilities of topic detection are
-  decisions_digest        equal for runs that decided alike
+  calibration_error       how far the probabilities of topic detection are off
+  decisions_digest        equal for runs with the same decisions
 
 \b
 Examples:
@@ -75,8 +76,8 @@ def replay(
             "--compare",
             metavar="FILE",
             show_default=False,
-            help="The registry file before: both play the same dialogues, and what differs is "
-            "shown, turn by turn.",
+            help="The earlier registry file: both play the same dialogues, and the differences are "
+            "shown turn by turn.",
         ),
     ] = "",
     corpus: Annotated[
@@ -85,7 +86,7 @@ def replay(
             "--corpus",
             metavar="NAME",
             show_default=False,
-            help="A corpus of --corpus-agents: a registry is made of its agents.",
+            help="A corpus of --corpus-agents; its agents make the registry.",
         ),
     ] = "",
     corpus_agents: CorpusAgentsOption = "",
@@ -101,8 +102,8 @@ def replay(
         SwitchMode,
         typer.Option(
             "--switch",
-            help="What becomes of a message that went to the wrong agent. supervisor: back to the "
-            "supervisor, which hands it on. agent: straight on to its owner. stuck: nothing.",
+            help="What happens to a message that went to the wrong agent. supervisor: back to the "
+            "supervisor, which hands it on. agent: directly to its owner. stuck: nothing.",
         ),
     ] = SwitchMode.SUPERVISOR,
     topics: Annotated[
@@ -110,8 +111,8 @@ def replay(
         typer.Option(
             "--topics",
             show_default=False,
-            help="What the server does about changes of topic: off, suggest (the user takes right "
-            "offers and declines wrong ones) or auto. Left out: as the registry says.",
+            help="What the server does about changes of topic: off, suggest (the user accepts "
+            "right offers and declines wrong ones) or auto. Default: as in the registry.",
         ),
     ] = None,
     first_message: Annotated[
@@ -119,14 +120,18 @@ def replay(
         typer.Option(
             "--first-message",
             show_default=False,
-            help="Who gets a message that finds nobody active: the supervisor, or (auto) the agent "
-            "that it is about. Left out: auto with --topics auto.",
+            help="Who gets a message while no agent is active: the supervisor, or (auto) the agent "
+            "of its topic. Default: auto with --topics auto.",
         ),
     ] = None,
     topic_threshold: Annotated[
         float,
         typer.Option(
-            "--topic-threshold", metavar="P", min=0.0, max=1.0, help="How sure a topic must be."
+            "--topic-threshold",
+            metavar="P",
+            min=0.0,
+            max=1.0,
+            help="The least probability of a topic.",
         ),
     ] = TOPIC_THRESHOLD_DEFAULT,
     topic_lock_threshold: Annotated[
@@ -137,7 +142,7 @@ def replay(
             min=0.0,
             max=1.0,
             show_default=False,
-            help="The same while an agent waits for an answer. Left out: as --topic-threshold.",
+            help="The same while an agent waits for an answer. Default: --topic-threshold.",
         ),
     ] = None,
     target: Annotated[
@@ -161,12 +166,14 @@ def replay(
             "--store",
             metavar="URL",
             show_default=False,
-            help="The embedded server's store. Left out: SQLite in a temporary folder.",
+            help="The embedded server's store. Default: SQLite in a temporary folder.",
         ),
     ] = "",
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", min=1, show_default=False, help="Only N dialogues."),
+        typer.Option(
+            "--limit", metavar="N", min=1, show_default=False, help="At most N dialogues."
+        ),
     ] = None,
     concurrency: Annotated[
         int,
@@ -180,13 +187,13 @@ def replay(
             "--run-label",
             metavar="WORD",
             show_default=False,
-            help="Names the run. The same label again takes up a run that was cut short.",
+            help="The run's name. The same label resumes an interrupted run.",
         ),
     ] = "",
     patience: Annotated[
         float,
         typer.Option(
-            "--patience", metavar="SECONDS", min=0.0, help="How long a server may be away."
+            "--patience", metavar="SECONDS", min=0.0, help="How long the server may be unreachable."
         ),
     ] = PATIENCE_DEFAULT_S,
     strict: Annotated[
@@ -209,9 +216,9 @@ def replay(
     """Replay recorded dialogues and count what routing did.
 
     Every user turn is a Route, every agent turn a CompleteTurn with its
-    outcome. --policy and --switch say how the registry of a corpus is made;
-    with --agents or --target the registry is as it is, and they say how wrong
-    dispatches are mended and counted.
+    outcome. --policy and --switch shape the registry made of a corpus;
+    with --agents or --target the registry is given, and they say how wrong
+    dispatches are corrected and counted.
     """
     run_replay(
         ReplayOptions(

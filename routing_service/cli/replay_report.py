@@ -1,7 +1,6 @@
-"""What a replay prints at its end: figures, or two registries side by side.
+"""The report of a replay: its figures, or two registries side by side.
 
-Owns the tables. It must not know how the figures came about. Its rule: people get what they need to
-decide, programs get everything.
+Its rule: people get what they need to decide, programs (--json) get everything.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from routing_service.replay.comparison import EFFECTS, ChangedTurn, Comparison
 from routing_service.replay.figures import ReplayFigures
 
 CHANGES_SHOWN_MAX: Final = 20
-"""Changed turns in the table; --json has them all."""
+"""Changed turns in the table; --json lists all."""
 
 _SHARES: Final = {
     "supervisor_calls_saved",
@@ -37,7 +36,7 @@ _MORE_IS_BETTER: Final = {
     "switch_precision": True,
     "switch_recall": True,
 }
-"""Figures whose growth is good; of the other compared ones less is better, handoffs aside."""
+"""Figures of which more is better; of the others less is better, except handoffs."""
 
 TOPIC_FIGURES: Final = {
     "judged_turns",
@@ -52,7 +51,7 @@ TOPIC_FIGURES: Final = {
     "suggestions_declined",
     "calibration_error",
 }
-"""Figures that say nothing where topic detection had no part."""
+"""Figures that mean nothing without topic detection."""
 
 _NEUTRAL: Final = {"handoffs"}
 
@@ -107,10 +106,10 @@ def _print_changes(comparison: Comparison) -> None:
     out = console()
     changed = comparison.changed
     if not changed.count:
-        out.print("no message went elsewhere, or for another reason")
+        out.print("no message went to another agent or for another reason")
         return
     effects = ", ".join(f"{count:,} {effect}" for effect, count in sorted(changed.effects.items()))
-    out.print(f"{changed.count:,} messages went elsewhere, or for another reason: {effects}")
+    out.print(f"{changed.count:,} messages went to another agent or for another reason: {effects}")
     shown = changed.in_order()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("dialogue", "turn", "owner", "old", "new", ""):
@@ -119,7 +118,7 @@ def _print_changes(comparison: Comparison) -> None:
         table.add_row(*_row(turn))
     out.print(table)
     if changed.count > len(shown):
-        out.print(f"{changed.count - len(shown):,} more; --json has them all", style="dim")
+        out.print(f"{changed.count - len(shown):,} more; --json lists all", style="dim")
 
 
 def _row(turn: ChangedTurn) -> tuple[str | Text, ...]:

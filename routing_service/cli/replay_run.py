@@ -1,8 +1,6 @@
-"""A replay as the command line asks for it.
+"""The run of ``agent-routing replay``: its registries, servers and progress.
 
-Owns where registries and servers come from, and the progress that is shown. It must not know how a
-dialogue is played, nor how figures look. Its rule: stdout has the figures alone; all else is
-on stderr.
+Its rule: stdout has only the figures; everything else goes to stderr.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ from routing_service.settings.rules import SettingsInvalid
 from routing_service.storage.store import StoreError
 
 COMPLAINTS_MAX: Final = 20
-"""Bad lines and errors that are shown one by one; the figures count them all."""
+"""Bad lines and errors that are shown; the figures count all of them."""
 
 AGENTS_FILE: Final = "agents.json"
 
@@ -99,7 +97,7 @@ class ReplayOptions:
 
 
 def run_replay(options: ReplayOptions) -> None:
-    """Carry the command out. Raises CommandFailed, typer.Exit."""
+    """Run the command. Raises CommandFailed, typer.Exit."""
     _check(options)
     leave_by_interrupt()
     try:
@@ -133,7 +131,7 @@ def run_replay(options: ReplayOptions) -> None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the loop that the server runs on, too; None = Python's own."""
+    """Return the factory of the event loop that the server uses too; None for Python's own."""
     try:
         import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:
@@ -142,7 +140,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _check(options: ReplayOptions) -> None:
-    """Refuse options that say two things at once, or too little."""
+    """Refuse options that contradict each other or are incomplete."""
     if options.target and (options.embedded or options.store):
         raise typer.BadParameter(
             "--target has a store of its own; leave out --embedded and --store"
@@ -164,17 +162,19 @@ def _check(options: ReplayOptions) -> None:
         )
     if options.topics is not None and options.target:
         raise typer.BadParameter(
-            "--target has a registry of its own, which says what topics do; leave out --topics"
+            "--target has its own registry with its own topics; leave out --topics"
         )
     if options.write_registry and not options.corpus:
-        raise typer.BadParameter("--write-registry writes what --corpus makes; give --corpus NAME")
+        raise typer.BadParameter(
+            "--write-registry writes the registry of --corpus; give --corpus NAME"
+        )
 
 
 def _registry_text(options: ReplayOptions) -> str:
-    """Return the registry that is made for this run, "" where one is taken as it is."""
+    """Return the registry made for this run as YAML, "" if a given one is used."""
     topics = _topic_settings(options)
     if options.agents and topics is not None:
-        load_registry(options.agents)  # Its own mistakes are told by their lines.
+        load_registry(options.agents)  # The file's own mistakes are reported with their lines.
         return with_topics(Path(options.agents).read_text(encoding="utf-8"), topics)
     if not options.corpus:
         return ""
@@ -184,7 +184,7 @@ def _registry_text(options: ReplayOptions) -> str:
 
 
 def _topic_settings(options: ReplayOptions) -> TopicSettings | None:
-    """Return what the options say of topics, None where they leave it to the registry."""
+    """Return the options' topics settings, None to use the registry's."""
     if options.topics is None:
         return None
     lock_threshold = options.topic_lock_threshold
@@ -200,7 +200,7 @@ def _topic_settings(options: ReplayOptions) -> TopicSettings | None:
 
 
 def _registry(options: ReplayOptions, registry_text: str) -> Registry | None:
-    """Return the registry that was named, None where it is only the server's affair."""
+    """Return the named registry, None if only the server has it."""
     if registry_text:
         return parse_registry(
             registry_text, f"the registry made of {options.corpus or options.agents}"
@@ -231,7 +231,7 @@ async def _replay(
             target,
             tenant=options.tenant,
             patience_s=options.patience_s,
-            # A server of the command's own is in the clear, and nobody signs in there.
+            # The command's own server has neither TLS nor sign-in.
             metadata=given().metadata if options.target else lambda: (),
         )
         try:
@@ -240,7 +240,7 @@ async def _replay(
             raise call_failed(error, target, as_json=options.as_json) from error
         _compare(answer, registry, target)
         if not options.run_label and (options.target or options.store):
-            _note(f"--run-label {run_label} takes up this run if it is cut short")
+            _note(f"--run-label {run_label} resumes this run if it is interrupted")
         with _progress(options.limit) as progress:
             return await replay(
                 Order(options.files, options.concurrency, options.limit, strict=options.strict),
@@ -263,7 +263,7 @@ def _channel(options: ReplayOptions, target: str) -> grpc.aio.Channel:
 async def _compare_registries(
     options: ReplayOptions, old: Registry, new: Registry, registry_text: str
 ) -> Comparison:
-    """Play the same dialogues on a server of each registry."""
+    """Play the same dialogues on one server for each registry."""
     run_label = options.run_label or new_uuid7()
     named = ((options.compare, old), (options.agents or f"made of {options.corpus}", new))
     async with AsyncExitStack() as opened:
@@ -316,17 +316,17 @@ def _stage(options: ReplayOptions, home_agent_id: str, run_label: str) -> Stage:
 
 
 def _compare(answer: ListAgentsResponse, registry: Registry | None, target: str) -> None:
-    """Say so where a running server has another registry than the one that was named."""
+    """Warn if the running server has another registry than the named one."""
     if registry is not None and registry.version != answer.registry_version:
         _note(
             f'note: the registry of {target} is "{answer.registry_version}", not '
-            f'"{registry.version}"; the figures are of what it has'
+            f'"{registry.version}"; the figures are of that one'
         )
 
 
 @asynccontextmanager
 async def _server(options: ReplayOptions, registry_text: str) -> AsyncIterator[str]:
-    """Give the target to play on: a running server's, or one that is started for this run."""
+    """Give the target: a running server, or one started for this run."""
     if options.target:
         yield options.target
         return
@@ -343,7 +343,7 @@ def _note(line: str) -> None:
 
 
 def _complaints() -> Callable[[str], None]:
-    """Return what tells of bad lines and errors, until there are too many to read."""
+    """Return a function that prints bad lines and errors, up to COMPLAINTS_MAX."""
     told = 0
 
     def complain(what: str) -> None:
@@ -352,14 +352,14 @@ def _complaints() -> Callable[[str], None]:
         if told <= COMPLAINTS_MAX:
             _note(f"error: {what}")
         if told == COMPLAINTS_MAX:
-            _note("error: more are counted and not shown")
+            _note("error: further errors are counted and not shown")
 
     return complain
 
 
 @contextmanager
 def _progress(limit: int | None) -> Iterator[Callable[[Tally], None]]:
-    """Give what shows how far the run is: a bar on a terminal, nothing in a pipe."""
+    """Give the progress display: a bar on a terminal, nothing in a pipe."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

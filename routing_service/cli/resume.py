@@ -24,7 +24,7 @@ from routing_service.cli.server_call import CallOptions, calling
 
 
 class ApprovalDecision(enum.StrEnum):
-    """What a person decides."""
+    """A person's decision."""
 
     APPROVE = "approve"
     REJECT = "reject"
@@ -51,18 +51,18 @@ _RequestOption = Annotated[
         "--request",
         metavar="UUID",
         show_default=False,
-        help="The request that waits. Left out: the one that the session's paused task waits for.",
+        help="The waiting request. Default: the one of the session's paused task.",
     ),
 ]
 _TaskOption = Annotated[
     str,
     typer.Option(
-        "--task", metavar="UUID", show_default=False, help="The task. Left out: the session's own."
+        "--task", metavar="UUID", show_default=False, help="The task. Default: the session's own."
     ),
 ]
 _CommentOption = Annotated[
     str,
-    typer.Option("--comment", metavar="TEXT", show_default=False, help="Words for the agent."),
+    typer.Option("--comment", metavar="TEXT", show_default=False, help="A comment for the agent."),
 ]
 
 
@@ -70,7 +70,7 @@ def resume(
     session: SessionArgument,
     *,
     decision: Annotated[
-        ApprovalDecision, typer.Option("--decision", show_default=False, help="What was decided.")
+        ApprovalDecision, typer.Option("--decision", show_default=False, help="The decision.")
     ],
     request: _RequestOption = "",
     task: _TaskOption = "",
@@ -83,7 +83,7 @@ def resume(
 ) -> None:
     """Decide what a paused task waits for.
 
-    Its agent goes on, either way, and is told what was decided.
+    Its agent continues in either case, and learns the decision.
     """
     options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     _decide(options, session, decision, request=request, task=task, comment=comment, user=user)
@@ -143,7 +143,7 @@ def _decide(
             request = request or standing.pending_approval.request_id
         if not (request and task):
             raise CommandFailed(
-                f'nothing waits for an approval in session "{session}"; to repeat a decision that '
+                f'no task waits for an approval in session "{session}"; to repeat a decision that '
                 "was made, name its --request and --task"
             )
         answer = client.resume_task(

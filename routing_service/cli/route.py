@@ -36,19 +36,19 @@ Examples:
 
 def route(
     session: Annotated[
-        str, typer.Argument(metavar="SESSION", help="The session's id; - begins a new session.")
+        str, typer.Argument(metavar="SESSION", help="The session's id; - starts a new session.")
     ],
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the user says.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The user's message.")],
     *,
     user: UserOption = "",
     locale: LocaleOption = "",
     channel: ChannelOption = "",
     entitlement: EntitlementOption = None,
     literal_text: Annotated[
-        bool, typer.Option("--literal-text", help="Carry out no command in the text.")
+        bool, typer.Option("--literal-text", help="Treat a command in the text as plain text.")
     ] = False,
     validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Only say where it would go.")
+        bool, typer.Option("--validate-only", help="Only print where the message would go.")
     ] = False,
     quick_reply: Annotated[
         str,

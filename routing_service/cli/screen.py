@@ -1,8 +1,7 @@
-"""What commands print: tables and lines for people, JSON for programs.
+"""How commands print: tables and lines for people, JSON for programs.
 
-Owns how answers of the contract look. It must not know how they were got. Its rule: on a terminal
-things are coloured and fitted to its width; in a pipe they are the same words, plain. And nothing
-that somebody said drives the terminal: what is not seen there is shown as a sign.
+Its rule: a terminal gets colours and fitting widths, a pipe the same text plain. Text of users and
+agents never controls the terminal: control characters are shown as signs.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from agent_routing.v1.agent_pb2 import Agent
 from routing_service.telemetry.terminal_text import seen, seen_json
 
 PIPE_COLUMNS: Final = 100
-"""The width of tables where there is no terminal to ask."""
+"""The width of tables without a terminal."""
 
 
 class SafeConsole(Console):
-    """A console that shows every text as ``seen`` does: the last line of defence.
+    """A console that shows every text as ``seen`` does, as the last line of defence.
 
-    Texts in tables are better given through ``seen`` before: they are measured as they are given.
+    Pass texts in tables through ``seen`` before, because their width is measured as given.
     """
 
     def render(
@@ -40,18 +39,18 @@ class SafeConsole(Console):
     ) -> Iterable[Segment]:
         """See Console."""
         for segment in super().render(renderable, options):
-            # A control segment is Rich's own, such as what moves the cursor.
+            # A control segment is Rich's own, such as a cursor movement.
             yield segment if segment.control else Segment(seen(segment.text), segment.style)
 
 
 def console() -> Console:
-    """Return where answers go: stdout, in colour on a terminal."""
+    """Return the console for answers: stdout, in colour on a terminal."""
     width = None if sys.stdout.isatty() else PIPE_COLUMNS
     return SafeConsole(highlight=False, width=width)
 
 
 def print_json(message: Message) -> None:
-    """Print an answer as JSON, every field of it, under the contract's names."""
+    """Print an answer as JSON with all fields, under the contract's names."""
     text = json_format.MessageToJson(
         message,
         preserving_proto_field_name=True,
@@ -62,7 +61,7 @@ def print_json(message: Message) -> None:
 
 
 def json_line(message: Message) -> str:
-    """Return a message as one line of JSON, what is set of it, under the contract's names."""
+    """Return a message as one line of JSON with the fields that are set, under their names."""
     return seen_json(
         json_format.MessageToJson(
             message, preserving_proto_field_name=True, indent=None, ensure_ascii=False
@@ -71,7 +70,7 @@ def json_line(message: Message) -> str:
 
 
 def word(enum: EnumDescriptor, value: int, prefix: str) -> str:
-    """Return an enum's value in words: ROUTE_REASON_FOLLOW_UP_LOCK as "follow up lock"."""
+    """Return an enum's value as text: ROUTE_REASON_FOLLOW_UP_LOCK as "follow up lock"."""
     found = enum.values_by_number.get(value)
     if found is None:
         return str(value)
@@ -79,12 +78,12 @@ def word(enum: EnumDescriptor, value: int, prefix: str) -> str:
 
 
 def count_of(count: int, what: str) -> str:
-    """Return so many of a thing: "1 session", "2 sessions"."""
+    """Return a count with its noun: "1 session", "2 sessions"."""
     return f"{count} {what}{'s' * (count != 1)}"
 
 
 def agent_text(agent: Agent) -> Text:
-    """Return an agent as people know it: its name in its colour, its id where that differs."""
+    """Return an agent's name in its colour, with its id if that differs."""
     name = agent.display_name or agent.agent_id
     text = Text(seen(name), style=agent_style(agent))
     if name != agent.agent_id:
@@ -93,12 +92,12 @@ def agent_text(agent: Agent) -> Text:
 
 
 def agent_style(agent: Agent) -> str:
-    """Return an agent's colour as a style; bold alone where it has none."""
+    """Return an agent's colour as a style; bold alone without a colour."""
     return f"bold {agent.color}" if agent.color else "bold"
 
 
 def time_text(timestamp: Timestamp) -> str:
-    """Return a point in time, UTC, to the second; "" where it is unset."""
+    """Return a point in time, UTC, to the second; "" if it is unset."""
     if not timestamp.ByteSize():
         return ""
     return timestamp.ToDatetime(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

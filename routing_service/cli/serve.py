@@ -1,6 +1,6 @@
-"""``agent-routing serve``: serve a registry's agents until told to stop.
+"""``agent-routing serve``: serve a registry's agents until stopped.
 
-Owns the flags of the server, made from its table of settings: what can be set is listed once.
+Its flags are made from the table of settings.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from routing_service.settings.settings import SETTINGS
 
 _HELP: Final = """Serve a registry's agents over gRPC until SIGTERM or Ctrl-C.
 
-Prints "serving on HOST:PORT" once it answers. Each setting is taken from its flag, else from its
+Prints "serving on HOST:PORT" once it is ready. Each setting is taken from its flag, else from its
 environment variable (--log-level is AGENT_ROUTING_LOG_LEVEL), else from the configuration file
 (log_level), else from its default.
 """
 
 EPILOG: Final = """\b
-Exit codes: 0 stopped when told to; 1 the machine did not let it (the store
-cannot be opened, the address is taken); 2 what it was told is wrong.
+Exit codes: 0 stopped by a signal; 1 it could not start (the store cannot be
+opened, the address is in use); 2 the settings or the registry are wrong.
 
 \b
 Examples:
@@ -49,7 +49,7 @@ def _make_serve() -> Callable[..., None]:
         *setting_parameters(),
         inspect.Parameter("explain", keyword, default=False, annotation=_EXPLAIN_OPTION),
     ]
-    # The parser of options reads the signature, which is all that it asks of a function.
+    # The option parser reads only the signature of a function.
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     serve.__annotations__ = {each.name: each.annotation for each in parameters}
     serve.__doc__ = _HELP
@@ -57,7 +57,7 @@ def _make_serve() -> Callable[..., None]:
 
 
 def setting_parameters() -> list[inspect.Parameter]:
-    """Return the options that say how a server is set up: one for each setting, and the file."""
+    """Return the options of a server: one for each setting, and --config."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     return [
         *(
@@ -79,12 +79,12 @@ _CONFIG_OPTION: Final = Annotated[
 ]
 _EXPLAIN_OPTION: Final = Annotated[
     bool,
-    typer.Option("--explain", help="Print each setting and where its value is from; do not serve."),
+    typer.Option("--explain", help="Print each setting with the source of its value, and exit."),
 ]
 
 
 def _annotation(setting: Setting) -> Any:
-    """Return a setting as an option: text, which the setting's own form reads, or a switch."""
+    """Return a setting as an option: a switch, or text that the setting's form parses."""
     text = setting.help[:1].upper() + setting.help[1:]
     if isinstance(setting.form, Switch):
         flags = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"

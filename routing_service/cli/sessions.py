@@ -1,4 +1,4 @@
-"""``agent-routing sessions``: the sessions of a tenant, by what they are."""
+"""``agent-routing sessions``: list the sessions of a tenant."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from routing_service.cli.server_call import CallOptions, calling
 SESSIONS_MAX_DEFAULT: Final = 100
 
 PAGE_MAX: Final = 1_000
-"""The largest page that the service gives."""
+"""The service's largest page."""
 
 
 class TaskStatusWord(enum.StrEnum):
-    """How a session's task stands."""
+    """The status of a session's task."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -59,12 +59,17 @@ def sessions(
     active: Annotated[
         str,
         typer.Option(
-            "--active", metavar="AGENT", show_default=False, help="Only where this agent is active."
+            "--active",
+            metavar="AGENT",
+            show_default=False,
+            help="Only sessions where this agent is active.",
         ),
     ] = "",
     task: Annotated[
         TaskStatusWord | None,
-        typer.Option("--task", show_default=False, help="Only where the task stands so."),
+        typer.Option(
+            "--task", show_default=False, help="Only sessions whose task has this status."
+        ),
     ] = None,
     channel: OnlyChannelOption = "",
     locked: Annotated[
@@ -72,7 +77,7 @@ def sessions(
         typer.Option(
             "--locked/--unlocked",
             show_default=False,
-            help="Only where the active agent waits for an answer, or where none does.",
+            help="Only sessions whose active agent waits for an answer, or does not.",
         ),
     ] = None,
     since: SinceOption = "",
@@ -85,7 +90,7 @@ def sessions(
 ) -> None:
     """List sessions and the agent that has each.
 
-    --since and --until go by the time when a session last changed.
+    --since and --until compare with the time of a session's last change.
     """
     changed_from, changed_before = read_time("--since", since), read_time("--until", until)
     answer = ListSessionsResponse()

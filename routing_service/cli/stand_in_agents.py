@@ -1,7 +1,6 @@
-"""Agents for registries that have no scripts: enough to see where messages go.
+"""Stand-ins for agents without scripts: enough to see where messages go.
 
-Owns how a stand-in chooses what to say and how its turn ends. It must not know the service. Its
-rule: it says that it is a stand-in, and whoever talks to it decides what it does.
+Its rule: a stand-in shows that it is one, and the person who chats with it decides what it does.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from routing_service.examples.agent_reply import (
 
 _WORD: Final = re.compile(r"\w+")
 _WORD_LETTERS_MIN: Final = 4
-"""Shorter words are in every description."""
+"""Shorter words occur in every description."""
 
 _ORDERED: Final = "the user said so"
-"""The reason of a handoff by order. An order is for whoever gets the message first, not for the
-next one too, which sees the same text."""
+"""The reason of a handoff by order. The order is for the first agent that gets the message, not for
+the next one, which gets the same text."""
 
 _ORDERS: Final[Mapping[str, Callable[[str], Outcome]]] = {
     "ask": lambda _: FollowUp(),

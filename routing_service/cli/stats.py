@@ -1,4 +1,4 @@
-"""``agent-routing stats``: how routing does, as tables and bars, or as a drawing."""
+"""``agent-routing stats``: routing figures as tables and bars, or as a drawing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from routing_service.cli.server_call import CallOptions, calling
 from routing_service.cli.stats_report import print_stats
 
 STATS_S_DEFAULT: Final = 30.0
-"""A year is read in days, and what is due is counted first: longer than other calls may take."""
+"""Longer than for other calls: a year is read day by day, and new events are counted first."""
 
 EPILOG: Final = """\b
 Examples:
@@ -48,12 +48,12 @@ def stats(
             "--svg",
             metavar="FILE",
             show_default=False,
-            help="Draw who hands to whom into this file, as an SVG, instead.",
+            help="Draw the handoffs between agents as an SVG file instead.",
         ),
     ] = None,
     tenant: TenantOption = "",
     all_tenants: Annotated[
-        bool, typer.Option("--all-tenants", help="Of all tenants together.")
+        bool, typer.Option("--all-tenants", help="All tenants together.")
     ] = False,
     target: TargetOption = TARGET_DEFAULT,
     timeout: TimeoutOption = STATS_S_DEFAULT,
@@ -61,13 +61,13 @@ def stats(
 ) -> None:
     """Show routing figures: handoffs, refusals, stuck users.
 
-    Calls saved, handoffs, refusals, stuck users, and each agent's figures. Times are rounded to
-    whole hours. docs/analytics.md says what each figure counts.
+    Also the supervisor calls saved and each agent's figures. Times are rounded to whole
+    hours. docs/analytics.md says what each figure counts.
     """
     if all_tenants and tenant:
-        raise typer.BadParameter("--tenant and --all-tenants say different things; use one")
+        raise typer.BadParameter("--tenant and --all-tenants exclude each other; use one")
     if svg is not None and as_json:
-        raise typer.BadParameter("--svg draws and --json prints; use one")
+        raise typer.BadParameter("--svg and --json exclude each other; use one")
     start, end = read_time("--since", since), read_time("--until", until)
     with calling(
         CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)

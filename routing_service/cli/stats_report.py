@@ -1,7 +1,6 @@
 """The figures of routing as tables and bars.
 
-Owns how they look on a terminal and in a pipe. It must not know how they are counted. Its rule:
-what did not happen has no table; a share never stands without what it is a share of.
+Its rule: an empty table is left out; a share is shown with its total.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from routing_service.cli.screen import console, grid, time_text, word
 
 BAR_CHARACTERS: Final = 24
 PERIODS_SHOWN: Final = 24
-"""The latest hours or days; --json has all of them."""
+"""The latest hours or days; --json has all."""
 
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _DAY_S: Final = 86_400
@@ -199,7 +198,7 @@ def _periods(rows: Sequence[StatsPeriod]) -> Table:
 
 
 def bar(count: int, most: int, width: int = BAR_CHARACTERS) -> Text:
-    """Return a bar as long as its count, to an eighth of a character; some is never none."""
+    """Return a bar in eighths of a character; a count above 0 is always visible."""
     eighths = max(round(count / most * width * 8), 1) if count and most else 0
     text = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
     return Text(text, style="cyan")

@@ -1,4 +1,4 @@
-"""``agent-routing status``: how a session stands."""
+"""``agent-routing status``: the state of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``agent-routing stickiness``: turn it off for a tenant, and back on."""
+"""``agent-routing stickiness``: switch stickiness off for a tenant, and on again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from routing_service.cli.server_call import CallOptions, calling
 
 
 class OnOff(enum.StrEnum):
-    """How it is to be."""
+    """The new state."""
 
     ON = "on"
     OFF = "off"
@@ -42,7 +42,7 @@ def stickiness(
     *,
     reason: ReasonOption = "",
     all_tenants: Annotated[
-        bool, typer.Option("--all-tenants", help="For all tenants, those to come included.")
+        bool, typer.Option("--all-tenants", help="For all tenants, including future ones.")
     ] = False,
     tenant: TenantOption = "",
     target: TargetOption = TARGET_DEFAULT,
@@ -51,10 +51,10 @@ def stickiness(
 ) -> None:
     """Switch stickiness on or off.
 
-    On all replicas, within a second; no session loses its state.
+    It takes effect on all replicas within a second; sessions keep their state.
     """
     if all_tenants and tenant:
-        raise typer.BadParameter("--tenant and --all-tenants say different things; use one")
+        raise typer.BadParameter("--tenant and --all-tenants exclude each other; use one")
     with calling(
         CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     ) as client:

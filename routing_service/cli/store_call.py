@@ -1,7 +1,4 @@
-"""What commands that work on a store share: its option, and its errors as a command's.
-
-Owns how such a command is run and how it fails. It must not know what it does.
-"""
+"""How commands run on a store, and how they fail."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ T = TypeVar("T")
 
 
 def run_on_store(work: Coroutine[object, object, T]) -> T:
-    """Run a command's work. Raises CommandFailed for what a store says."""
+    """Run a command's work. Raises CommandFailed for errors of the store."""
     return call_store(lambda: asyncio.run(work))
 
 
 def call_store(work: Callable[[], T]) -> T:
-    """Do what blocks. Raises CommandFailed for what a store says."""
-    # The driver's own words for what went wrong; what goes well the command tells.
+    """Run blocking work. Raises CommandFailed for errors of the store."""
+    # Log the driver's errors; the command prints the rest.
     configure_logging("error", "auto")
     try:
         return work()

@@ -36,7 +36,7 @@ def tasks(
     status: Annotated[
         list[TaskStatusWord] | None,
         typer.Option(
-            "--status", show_default=False, help="Only tasks that stand so. May be repeated."
+            "--status", show_default=False, help="Only tasks with this status. May be repeated."
         ),
     ] = None,
     user: UserOption = "",

@@ -1,4 +1,4 @@
-"""``agent-routing token``: a token for first steps and tests."""
+"""``agent-routing token``: make a token for first steps and tests."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Examples:
   agent-routing --token-file admin.token sessions
 
 \b
-For a server with --sign-in development, and the same key file: whoever has that
-file can be anybody. Scopes: route, agent, read, admin, act_as, platform.
+For a server with --sign-in development and the same key file. With that file one
+can sign in as any caller. Scopes: route, agent, read, admin, act_as, platform.
 """
 
 _LASTS: Final = re.compile(r"(\d{1,6})([smhd])")
@@ -40,13 +40,13 @@ def token(
             "--user",
             metavar="ID",
             show_default=False,
-            help="The user who signs in. Left out: a service, which is no user.",
+            help="The user who signs in. Default: a service without a user.",
         ),
     ] = "",
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            "--scope", metavar="WORD", show_default=False, help="A right. May be repeated."
+            "--scope", metavar="WORD", show_default=False, help="A scope. May be repeated."
         ),
     ] = None,
     agent: Annotated[
@@ -55,7 +55,7 @@ def token(
             "--agent",
             metavar="ID",
             show_default=False,
-            help="An agent that a runtime speaks for; * for all. May be repeated.",
+            help="An agent that a runtime acts for; * for all. May be repeated.",
         ),
     ] = None,
     entitlement: Annotated[
@@ -64,7 +64,7 @@ def token(
             "--entitlement",
             metavar="WORD",
             show_default=False,
-            help="What the user is entitled to. May be repeated. Left out: nothing is said of it.",
+            help="An entitlement of the user. May be repeated. Default: the token has none.",
         ),
     ] = None,
     subject: Annotated[
@@ -73,12 +73,13 @@ def token(
             "--subject",
             metavar="NAME",
             show_default=False,
-            help="Who signs in, for the audit. Left out: the user, or the agents, or development.",
+            help="The caller's name in the audit. Default: the user, the agents, or development.",
         ),
     ] = "",
     tenant: Annotated[str, typer.Option("--tenant", metavar="ID", help="The tenant.")] = "default",
     lasts: Annotated[
-        str, typer.Option("--lasts", metavar="TIME", help="How long: 90s, 30m, 12h or 30d.")
+        str,
+        typer.Option("--lasts", metavar="TIME", help="How long it is valid: 90s, 30m, 12h or 30d."),
     ] = LASTS_DEFAULT,
     key_file: Annotated[
         str,
@@ -86,22 +87,22 @@ def token(
             "--key-file",
             metavar="FILE",
             envvar="AGENT_ROUTING_DEVELOPMENT_KEY_FILE",
-            help="The server's development key; one that is not there is made.",
+            help="The server's development key file; created if missing.",
         ),
     ] = DEFAULT_KEY,
 ) -> None:
     """Print a signed token, for --sign-in development."""
     found = _LASTS.fullmatch(lasts)
     if found is None:
-        raise typer.BadParameter(f'--lasts "{lasts}" is no time; write 90s, 30m, 12h or 30d')
+        raise typer.BadParameter(f'--lasts "{lasts}" is not a duration; write 90s, 30m, 12h or 30d')
     unknown = sorted(set(scope or ()) - SCOPES)
     if unknown:
         raise typer.BadParameter(f'no scope "{unknown[0]}"; use {", ".join(sorted(SCOPES))}')
     if not is_tenant(tenant):
-        raise typer.BadParameter(f'--tenant "{tenant}" cannot name a tenant')
+        raise typer.BadParameter(f'--tenant "{tenant}" is not a valid tenant')
     named = subject or user or (f"agents/{'+'.join(sorted(agent))}" if agent else "development")
     try:
-        # What the server would refuse is refused here, where it is typed.
+        # Refuse here what the server would refuse later.
         claims.subject(named, "subject")
         claims.agents(agent or ())
         claims.entitlements(entitlement or [], "entitlements")
@@ -109,11 +110,11 @@ def token(
         key = read_or_make_key(Path(key_file))
     except SignInRefused as error:
         what = error.problem.removeprefix("bad_")
-        raise CommandFailed(f"{what} is not of its form", exit_code=EXIT_USAGE) from error
+        raise CommandFailed(f"{what} has the wrong form", exit_code=EXIT_USAGE) from error
     except KeyUnusable as error:
         raise CommandFailed(str(error)) from error
     if not was_there:
-        # In another folder than the server's it is another key, and its tokens are refused there.
+        # If the server uses another file, it refuses tokens of this key.
         typer.echo(f"made a new key at {key_file}", err=True)
     typer.echo(
         make_token(

@@ -1,4 +1,4 @@
-"""``agent-routing top``: what goes on now, on a screen that keeps itself up to date."""
+"""``agent-routing top``: live activity on a screen that updates itself."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from routing_service.cli.top_screen import TopState
 
 FRAMES_A_SECOND: Final = 2
 STATS_EVERY_S: Final = 5.0
-"""The totals are read from what is counted in the background; more often would show no more."""
+"""The totals come from background counting; asking more often would show nothing new."""
 AWAY_S_MAX: Final = 3600.0
-"""A screen that is left open outlives a restart, an outage, a night shift's coffee."""
+"""A screen that is left open survives a restart or a longer outage."""
 
 EPILOG: Final = """\b
 Examples:
@@ -46,7 +46,7 @@ def top(
             min=1,
             max=86_400,
             show_default=False,
-            help="End after so long, and leave the last screen standing.",
+            help="Exit after this time and leave the last screen.",
         ),
     ] = None,
     tenant: TenantOption = "",
@@ -55,21 +55,21 @@ def top(
 ) -> None:
     """Show live activity: messages, agents, refusals, events.
 
-    Until Ctrl-C, or for --seconds. It needs the right to watch all sessions.
+    Runs until Ctrl-C, or for --seconds. The caller must be allowed to watch all sessions.
     """
     state = TopState(target)
     ended = threading.Event()
     threads: list[threading.Thread] = []
     out = console()
     with ExitStack() as stack:
-        # Last of all, when the client's end has ended what they wait for.
+        # Joined last: closing the client ends what the threads wait for.
         stack.callback(_join, threads, timeout)
         client = stack.enter_context(
             calling(CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=False))
         )
         stack.callback(ended.set)
-        # The first answer decides whether there is anything to show: a typing mistake, a missing
-        # right end here, with words, not on a screen that says nothing.
+        # The first answer decides: a wrong address or a missing right ends here with a message,
+        # not on an empty screen.
         state.totals(client.routing_stats(timeout=timeout), time.time())
         state.health = "SERVING"
         for work, words in (
@@ -91,27 +91,27 @@ def top(
                     time.sleep(1 / FRAMES_A_SECOND)
                     live.update(state.screen(time.time(), rows=out.height), refresh=True)
             if not out.is_terminal:
-                out.print()  # In a pipe the last screen ends without an end of its line.
+                out.print()  # In a pipe the last screen has no newline at its end.
         except KeyboardInterrupt:
-            # The way to end it, and no failure of anything.
+            # The usual way to end it, not a failure.
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def _watch(client: Admin, state: TopState, ended: threading.Event) -> None:
-    """Tell the screen of every change, for as long as it is there."""
+    """Pass every change to the screen until the command ends."""
     try:
         for message in client.watch_events(away_timeout=AWAY_S_MAX):
             state.changed(message.change, message.tenant, time.time())
     except errors.RoutingError as error:
         state.away = str(error)
     except (RuntimeError, ValueError):
-        # The client was closed in the middle of a wait, which is how it ends.
+        # The client was closed during the wait: the command ends.
         if not ended.is_set():
             raise
 
 
 def _count(client: Admin, state: TopState, ended: threading.Event, timeout_s: float) -> None:
-    """Bring the totals up to date now and then, and say whether the server answers."""
+    """Update the totals regularly, and show whether the server answers."""
     gone_since = 0.0
     while not ended.wait(STATS_EVERY_S):
         try:
@@ -124,6 +124,6 @@ def _count(client: Admin, state: TopState, ended: threading.Event, timeout_s: fl
 
 
 def _join(threads: list[threading.Thread], timeout_s: float) -> None:
-    """Wait for the threads' ends."""
+    """Wait for the threads."""
     for thread in threads:
         thread.join(timeout_s)

@@ -1,7 +1,6 @@
-"""What ``agent-routing top`` shows: the last minute, folded from the changes as they happen.
+"""What ``agent-routing top`` shows: the last minute, folded from the changes as they arrive.
 
-Owns the figures and how they look. It must not know how changes or answers were got, nor the time:
-it is told. Its rule: a figure that is not known is left out, never shown as nought.
+It has no clock: the time is an argument. Its rule: an unknown figure is left out, never shown as 0.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from routing_service.cli.screen import agent_text, count_of
 from routing_service.telemetry.terminal_text import seen
 
 WINDOW_S: Final = 60
-"""What "now" means: long enough for a quiet product to show something, short enough to be news."""
+"""The span of "now": long enough for a quiet service to show something, short enough to be new."""
 EVENTS_KEPT: Final = 200
 """The latest events; more than the tallest terminal shows."""
 AGENTS_SHOWN: Final = 20
@@ -45,7 +44,7 @@ _ALARMING: Final = {"refused", "failed", "abandoned"}
 
 @dataclass
 class Second:
-    """What happened in one second."""
+    """The counts of one second."""
 
     at_s: int
     kinds: Counter[str] = field(default_factory=Counter)
@@ -54,21 +53,21 @@ class Second:
 
 
 class TopState:
-    """All that the screen is made of; told of changes and answers as they come."""
+    """The state of the screen, updated with each change and answer."""
 
     def __init__(self, target: str) -> None:
         self.target = target
         self.health = ""
         self.away = ""
         self.stats: GetRoutingStatsResponse | None = None
-        # A refusal changes nothing, so no watch tells of it: it is in the totals.
+        # A refusal changes nothing, so watches do not report it: it is in the totals.
         self._refusals: deque[tuple[float, int]] = deque()
         self._agents: dict[str, Agent] = {}
         self._seconds: deque[Second] = deque()
         self._events: deque[tuple[SessionEvent, str]] = deque(maxlen=EVENTS_KEPT)
 
     def changed(self, change: Change, tenant: str, now_s: float) -> None:
-        """Count a change that was just heard of."""
+        """Count a change that has just arrived."""
         second = self._second(int(now_s))
         for event in change.events:
             kind = event.WhichOneof("kind") or ""
@@ -82,22 +81,22 @@ class TopState:
             self._events.append((event, tenant))
 
     def totals(self, stats: GetRoutingStatsResponse, now_s: float) -> None:
-        """Take in the totals as they were just read."""
+        """Take new totals."""
         self.stats = stats
         self._refusals.append((now_s, stats.refusals_total))
         while self._refusals[0][0] <= now_s - WINDOW_S:
             self._refusals.popleft()
 
     def refused(self) -> int:
-        """Return how many handoffs were refused in the last minute, as far as was watched."""
+        """Return the handoffs refused in the last minute, since the start at the most."""
         return self._refusals[-1][1] - self._refusals[0][1] if self._refusals else 0
 
     def counted(self, kind: str, now_s: float) -> int:
-        """Return how often something happened in the last minute."""
+        """Return the count of the last minute."""
         return sum(second.kinds[kind] for second in self._recent(now_s))
 
     def screen(self, now_s: float, *, rows: int) -> RenderableType:
-        """Return what to show on a terminal of so many rows."""
+        """Return the screen for a terminal with this many rows."""
         minute = list(self._recent(now_s))
         parts: list[RenderableType] = [self._headline(), self._figures(minute), self._who(minute)]
         used = 8 + min(AGENTS_SHOWN, sum(1 for _ in self._busy(minute)))

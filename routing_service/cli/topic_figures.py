@@ -1,7 +1,7 @@
-"""What ``topics evaluate`` counts, and how sure its figures are.
+"""The figures of ``topics evaluate`` and their confidence.
 
-Owns the meaning of every figure and of its interval. It must not know files, models or tables. Its
-rule: a figure comes with its 95 % interval, and turns of a dialogue are not taken for independent.
+Its rule: a figure comes with its 95 % interval, and turns of one dialogue are not treated as
+independent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Z_95: Final = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A figure and its 95 % interval. of: what it is a share of, in messages or switches."""
+    """A figure and its 95 % interval. of: its denominator, in messages or switches."""
 
     value: float
     low: float
@@ -27,13 +27,13 @@ class Measured:
     of: float
 
     def times(self, factor: float) -> Measured:
-        """Return it in another unit."""
+        """Return the figure in another unit."""
         return Measured(self.value * factor, self.low * factor, self.high * factor, self.of)
 
 
 @dataclass(slots=True)
 class DialogueCounts:
-    """What was counted of one dialogue."""
+    """The counts of one dialogue."""
 
     scored: int = 0
     right: int = 0
@@ -47,7 +47,7 @@ class DialogueCounts:
 
 
 class Marks:
-    """What was counted of one corpus, or of some agents' messages, dialogue by dialogue."""
+    """The counts of one corpus, or of some agents' messages, by dialogue."""
 
     def __init__(self) -> None:
         self._counts: list[DialogueCounts] = []
@@ -55,11 +55,11 @@ class Marks:
 
     @property
     def scored(self) -> int:
-        """Messages that are scored."""
+        """The scored messages."""
         return sum(counts.scored for counts in self._counts)
 
     def take(self, dialogue: int, judged: Judged) -> None:
-        """Count one message of a dialogue; dialogues come one after the other."""
+        """Count one message. The messages of a dialogue must come in a row."""
         if not judged.is_scored:
             return
         counts = self._of(dialogue)
@@ -74,12 +74,12 @@ class Marks:
         counts.calibration += _came_true(judged)
 
     def take_alone(self, dialogue: int, judged: Judged) -> None:
-        """Count one message where nobody mends a wrong dispatch."""
+        """Count one message of the run in which wrong dispatches are not corrected."""
         if judged.is_scored and judged.dispatched and not judged.is_right:
             self._of(dialogue).stuck += 1
 
     def figures(self) -> dict[str, Measured]:
-        """Return the figures by name, in the order in which they are shown."""
+        """Return the figures by name, in the order of display."""
         all_of_it = self._counts
         scored = [counts.scored for counts in all_of_it]
         right_switches = [counts.right_switches for counts in all_of_it]
@@ -114,10 +114,10 @@ class Marks:
 
 
 def share(parts: Sequence[float], wholes: Sequence[float]) -> Measured:
-    """Return a share of sums over dialogues, with Wilson's interval, sound near 0 and 1 too.
+    """Return a share of sums over dialogues with Wilson's interval, which also holds near 0 and 1.
 
-    Of as many turns as are worth that many independent ones: where dialogues differ more than
-    chance has it, by what their differences say (a ratio's variance over clusters).
+    The interval uses the effective number of turns: if dialogues differ more than by chance, it is
+    smaller, by the variance of a ratio over clusters.
     """
     whole = sum(wholes)
     if not whole:
@@ -135,7 +135,7 @@ def share(parts: Sequence[float], wholes: Sequence[float]) -> Measured:
 
 
 def wilson(value: float, whole: float) -> tuple[float, float]:
-    """Return the 95 % interval of a share of so many independent ones, by Wilson's score."""
+    """Return the 95 % interval of a share of this many independent trials, by Wilson's score."""
     if not whole:
         return 0.0, 1.0
     square = _Z_95**2
@@ -146,7 +146,7 @@ def wilson(value: float, whole: float) -> tuple[float, float]:
 
 
 def calibration_error(found: Sequence[Calibration]) -> Measured:
-    """Return the expected calibration error, with an interval by how dialogues differ."""
+    """Return the expected calibration error, with an interval from the variance of dialogues."""
     whole = sum((each for each in found), Calibration())
     total = sum(whole.counts)
     if not total:
@@ -164,7 +164,7 @@ def calibration_error(found: Sequence[Calibration]) -> Measured:
 
 
 def _came_true(judged: Judged) -> Calibration:
-    """Return whether the likeliest of agents, staying and the supervisor was right."""
+    """Return whether the most likely of agents, staying and the supervisor was right."""
     verdict = judged.verdict
     likeliest = [(probability, agent_id) for agent_id, probability in verdict.ranked]
     said = sum(probability for probability, _ in likeliest) + verdict.stay

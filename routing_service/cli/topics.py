@@ -1,4 +1,4 @@
-"""``agent-routing topics``: how well changes of topic are noticed, and by which threshold."""
+"""``agent-routing topics``: measure topic detection and compare thresholds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from routing_service.cli.options import CorpusAgentsOption, PlainJsonOption, Sto
 from routing_service.cli.topics_run import EvaluateOptions, run_calibrate, run_evaluate
 
 EVALUATE_EPILOG: Final = """\b
-Plays dialogues against the model that ships, with no server; for their form see
-agent-routing replay --help. Each figure is of the messages whose owner the
-record shows; ranges are 95 % intervals that know that turns of one dialogue are
+Plays dialogues against the bundled model, without a server; for their form see
+agent-routing replay --help. The figures count the messages whose owner is
+recorded; ranges are 95 % intervals that allow for turns of one dialogue being
 alike. Wrong dispatches are corrected at once, as if the agent had handed over;
 stuck counts the users left with the wrong agent without that. "Seen" are the
 agents that the model was trained on. A message that the record gives to no
@@ -68,7 +68,7 @@ _DetectorOption = Annotated[
         "--detector",
         metavar="NAME",
         show_default=False,
-        help="Another detector: MODULE:NAME, or one that a package offers.",
+        help="Another detector: MODULE:NAME, or the name that a package registers.",
     ),
 ]
 _DAYS_MAX: Final = 36_500
@@ -81,7 +81,7 @@ def evaluate(
         typer.Argument(
             metavar="FILE...",
             show_default=False,
-            help="Dialogues, as agent-routing replay has them.",
+            help="Dialogues, in the form of agent-routing replay.",
         ),
     ],
     *,
@@ -95,7 +95,7 @@ def evaluate(
     corpus_agents: CorpusAgentsOption = "",
     detector: _DetectorOption = "",
     descriptions_only: Annotated[
-        bool, typer.Option("--descriptions-only", help="As if no agent had examples.")
+        bool, typer.Option("--descriptions-only", help="Ignore the agents' examples.")
     ] = False,
     threshold: Annotated[
         float | None,
@@ -105,7 +105,7 @@ def evaluate(
             min=0.0,
             max=1.0,
             show_default=False,
-            help="How sure to be. Left out: the likeliest option has the message.",
+            help="The least probability of a topic. Default: the most likely option gets the message.",
         ),
     ] = None,
     lock_threshold: Annotated[
@@ -116,12 +116,14 @@ def evaluate(
             min=0.0,
             max=1.0,
             show_default=False,
-            help="The same while an agent waits for an answer. Left out: as --threshold.",
+            help="The same while an agent waits for an answer. Default: --threshold.",
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", min=1, show_default=False, help="Only N dialogues."),
+        typer.Option(
+            "--limit", metavar="N", min=1, show_default=False, help="At most N dialogues."
+        ),
     ] = None,
     as_json: PlainJsonOption = False,
 ) -> None:
@@ -151,7 +153,7 @@ def calibrate(
     tenant: Annotated[
         str,
         typer.Option(
-            "--tenant", metavar="ID", show_default=False, help="Only of this tenant. Left out: all."
+            "--tenant", metavar="ID", show_default=False, help="Only this tenant. Default: all."
         ),
     ] = "",
     days: Annotated[

@@ -1,8 +1,6 @@
-"""What the commands of ``agent-routing topics`` do, and what they print.
+"""The runs of ``agent-routing topics``: their inputs, tables and JSON.
 
-Owns where registries, dialogues and conversations come from, and the tables. It must not know how a
-topic is detected or what a figure means. Its rule: stdout has the figures alone, and no text of
-anybody's.
+Its rule: stdout has only the figures, and never the text of a message.
 """
 
 from __future__ import annotations
@@ -75,13 +73,13 @@ class EvaluateOptions:
 
 
 def run_evaluate(asked: EvaluateOptions, *, as_json: bool) -> None:
-    """Carry ``topics evaluate`` out. Raises CommandFailed, typer.Exit."""
+    """Run ``topics evaluate``. Raises CommandFailed, typer.Exit."""
     if bool(asked.agents) + bool(asked.corpus) > 1 or not (
         asked.agents or asked.corpus or asked.corpus_agents
     ):
         raise typer.BadParameter(
-            "give --agents FILE or --corpus NAME, one says who the agents are, or --corpus-agents "
-            "FILE alone, to play each file against the corpus of its name"
+            "give --agents FILE or --corpus NAME to name the agents, or --corpus-agents FILE alone "
+            "to play each file against the corpus of its name"
         )
     try:
         registries = list(_registries_of(asked))
@@ -106,7 +104,7 @@ def run_evaluate(asked: EvaluateOptions, *, as_json: bool) -> None:
 
 
 def _model(name: str) -> TopicModel:
-    """Return the model of a name, "" = the one that ships. Raises CommandFailed."""
+    """Return the model of a name, "" = the bundled one. Raises CommandFailed."""
     try:
         return load_named(name) if name else load_topic_model()
     except DetectorUnavailable as error:
@@ -114,7 +112,7 @@ def _model(name: str) -> TopicModel:
 
 
 def _without_examples(registry: Registry) -> Registry:
-    """Return a registry whose agents say what they are for in their descriptions alone."""
+    """Return the registry without the agents' examples."""
     agents = {name: replace(agent, examples=()) for name, agent in registry.agents.items()}
     return replace(registry, agents=agents)
 
@@ -142,7 +140,7 @@ def _corpus_registry(path: str, corpus: str) -> Registry:
 
 
 class _Played:
-    """The marks of dialogues that were played."""
+    """The counts of the dialogues played."""
 
     def __init__(self, model: TopicModel, asked: EvaluateOptions) -> None:
         # Only the model that ships says what it was trained on.
@@ -233,7 +231,7 @@ class _Played:
         detector: TopicDetector,
         registry: Registry,
     ) -> None:
-        """Play a dialogue twice: with wrong dispatches mended, and for who is stuck, left alone."""
+        """Play a dialogue twice: with wrong dispatches corrected, and without for stuck users."""
         candidates = frozenset(agent.agent_id for agent in registry.specialists if agent.enabled)
         locale = dialogue.language or registry.default_locale
         for judged in play(dialogue.turns, detector, candidates, self._policy(), locale):
@@ -273,7 +271,7 @@ _SHOWN: Final = {
     "switch_recall": "switches: recall",
     "switch_f1": "switches: F1",
     "false_switches_per_1000": "false switches in 1,000",
-    "stuck": "stuck where nobody mends",
+    "stuck": "stuck without correction",
     "calibration_error": "calibration error",
 }
 
@@ -340,7 +338,7 @@ def _figure(value: object, key: str = "") -> str:
 
 
 def _with_interval(key: str, found: Measured) -> str:
-    """Return a figure as a person reads it; a dash where there is nothing that it could be of."""
+    """Return a figure as text; a dash if its denominator is 0."""
     if not found.of:
         return "-"
     if key == "calibration_error":
@@ -353,7 +351,7 @@ def _with_interval(key: str, found: Measured) -> str:
 def run_calibrate(
     store: str, agents: str, detector: str, tenant: str, days: int | None, *, as_json: bool
 ) -> None:
-    """Carry ``topics calibrate`` out. Raises CommandFailed."""
+    """Run ``topics calibrate``. Raises CommandFailed."""
     if not agents:
         raise typer.BadParameter("give --agents FILE: the registry whose topics are judged")
     try:
@@ -366,8 +364,8 @@ def run_calibrate(
     messages = run_on_store(_labelled(store, always_asked(registry), judge, tenant, since_us))
     if not messages:
         raise CommandFailed(
-            "no message in this store has a known owner that detection could have been asked "
-            "about; serve for a while, or give more --days"
+            "this store has no message with a known owner that detection could have been "
+            "asked about; serve for a while, or give more --days"
         )
     by_place = {place: [m for m in messages if m.place == place] for place in PLACES}
     tables = {
@@ -406,7 +404,7 @@ async def _labelled(
 
 
 def _own_threshold(topics: Topics, place: str) -> float | None:
-    """Return what the registry has for a place; None: nothing is done there."""
+    """Return the registry's threshold for a place; None if topics do nothing there."""
     if not topics.is_on:
         return None
     if place == "first messages":

@@ -1,4 +1,4 @@
-"""``agent-routing verify``: hold every session of a store against its own changes."""
+"""``agent-routing verify``: check every session of a store against its own changes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from routing_service.stored_data.verification import (
 )
 
 EPILOG: Final = """\b
-Of each session: its revisions have no gaps, every request id leads to the
-change it made, the changes fold into the stored state, and the tasks are those
-that the changes tell of. Damaged sessions are named and do not stop the rest.
+For each session it checks that revisions have no gaps, that every request id
+leads to its change, that the changes fold into the stored state, and that the
+tasks match the changes. Damaged sessions are listed and do not stop the rest.
 
 \b
 The hashes are the same for the same content on every engine:
   agent-routing verify --store sqlite:///var/routing.db > before
   agent-routing copy --from sqlite:///var/routing.db --to postgres://db/chat
   agent-routing verify --store postgres://db/chat | diff before -
-Servers may go on writing meanwhile; compare only what stands still.
+Servers may keep writing; compare only stores that do not change.
 
 \b
-Exit codes: 0 all is well; 1 something is damaged, or the store cannot be read;
+Exit codes: 0 no damage; 1 something is damaged, or the store cannot be read;
 2 the URL is wrong.
 """
 
@@ -41,7 +41,7 @@ def verify(
     *,
     store: StoreOption,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only what is damaged, and the whole.")
+        bool, typer.Option("--quiet", "-q", help="Print only damaged sessions and the total.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON for each session and tenant.")
@@ -68,7 +68,7 @@ async def _verify(store: str, *, quiet: bool, as_json: bool) -> StoreReport:
                 return report
     finally:
         await opened.close()
-    raise AssertionError("the report on the whole is the last one")
+    raise AssertionError("the report on the whole store comes last")
 
 
 def _as_json(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""``agent-routing watch``: what happens, as it happens."""
+"""``agent-routing watch``: print changes as they happen."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def watch(
     session: Annotated[
         str,
         typer.Argument(
-            metavar="[SESSION]", show_default=False, help="The session. Left out: all of them."
+            metavar="[SESSION]", show_default=False, help="The session's id. Default: all sessions."
         ),
     ] = "",
     *,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Begin with what has happened already.")
+        bool, typer.Option("--from-beginning", help="Start with the oldest change.")
     ] = False,
     after: Annotated[
         int | None,
@@ -47,37 +47,38 @@ def watch(
             metavar="REVISION",
             min=0,
             show_default=False,
-            help="Of one session: go on after this revision.",
+            help="Continue after this revision; for one session only.",
         ),
     ] = None,
     kind: KindOption = None,
     most: Annotated[
         int | None,
-        typer.Option(
-            "--max", metavar="N", min=1, show_default=False, help="End after so many changes."
-        ),
+        typer.Option("--max", metavar="N", min=1, show_default=False, help="Exit after N changes."),
     ] = None,
     user: UserOption = "",
     tenant: TenantOption = "",
     target: TargetOption = TARGET_DEFAULT,
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, a change a line, with the contract's names.")
+        bool,
+        typer.Option(
+            "--json", help="Print JSON, one change a line, with the contract's field names."
+        ),
     ] = False,
 ) -> None:
     """Print changes as they happen, until Ctrl-C.
 
-    --timeout says how long the server may be away before it gives up.
+    --timeout is how long the server may be unreachable before the command gives up.
     """
     if not session and (after is not None or user):
-        raise typer.BadParameter("--after and --user go with a session; name one")
+        raise typer.BadParameter("--after and --user need a session; name one")
     if session and from_beginning and after is not None:
-        raise typer.BadParameter("--after and --from-beginning say different things; use one")
+        raise typer.BadParameter("--after and --from-beginning exclude each other; use one")
     kinds = frozenset(kind or ())
     unknown = sorted(kinds.difference(known_kinds()))
     if unknown:
         raise typer.BadParameter(
-            f'--kind "{unknown[0]}" is no kind of event; use {", ".join(known_kinds())}'
+            f'--kind "{unknown[0]}" is not a kind of event; use {", ".join(known_kinds())}'
         )
     place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     with calling(place) as client:
@@ -101,10 +102,10 @@ def watch(
         try:
             for whose, change in islice(wanted, most):
                 if as_json:
-                    # Whoever reads a pipe wants each line when it happens.
+                    # A program reading the pipe needs each line at once.
                     print(json_line(change), flush=True)  # noqa: T201 - the result
                 else:
                     print_change(change, whose, with_session=not session)
         except KeyboardInterrupt:
-            # The way to end it, and no failure of anything.
+            # The usual way to end it, not a failure.
             raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -281,9 +281,9 @@ def test_outcome_is_what_was_asked_for(ask, session, argv, status):
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [
-        (("done",), '"done" is none; use proceed, follow-up, complete'),
-        (("handoff",), '"handoff" is none'),
-        (("proceed:vat",), '"proceed:vat" is none'),
+        (("done",), '"done" is unknown; use proceed, follow-up, complete'),
+        (("handoff",), '"handoff" is unknown'),
+        (("proceed:vat",), '"proceed:vat" is unknown'),
         (("proceed", "--wait", "5"), "--wait goes with follow-up, not with proceed"),
         (("failure", "--message", "oh"), "--message goes with complete or handoff"),
     ],

@@ -99,10 +99,10 @@ def test_token_file_that_is_none_is_said_to_be(run, tmp_path):
     ("argv", "word"),
     [
         (("--scope", "root"), "no scope"),
-        (("--lasts", "soon"), "is no time"),
-        (("--tenant", "a/b"), "cannot name a tenant"),
-        (("--agent", "a b"), "agents is not of its form"),
-        (("--user", "a\nb"), "is not of its form"),
+        (("--lasts", "soon"), "is not a duration"),
+        (("--tenant", "a/b"), "is not a valid tenant"),
+        (("--agent", "a b"), "agents has the wrong form"),
+        (("--user", "a\nb"), "has the wrong form"),
     ],
 )
 def test_token_that_no_server_would_take_is_not_made(run, argv, word):

@@ -104,7 +104,7 @@ def test_doctor_changes_nothing(doctor, tmp_path: Path):
     """It may be run at the busiest hour, and on a store that is not there."""
     code, found = doctor("--agents", TAX, "--store", f"sqlite:///{tmp_path}/new/routing.db")
     assert code == 0
-    assert "not there yet" in found["store"][0]["said"]
+    assert "does not exist yet" in found["store"][0]["said"]
     assert list(tmp_path.iterdir()) == []
 
 

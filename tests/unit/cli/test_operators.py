@@ -254,7 +254,7 @@ def test_user_is_exported_to_a_file_that_is_whole(ask, run, talk, tenant, tmp_pa
     assert file.read_text(encoding="utf-8").splitlines() == lines
     assert file.stat().st_mode & 0o077 == 0
     code, _, err = run("export-user", "ben", "--output", str(file), "--tenant", tenant)
-    assert (code, "is there already" in err) == (2, True)
+    assert (code, "exists already" in err) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["ben.jsonl"]
 
 
@@ -274,7 +274,7 @@ def test_registry_is_reloaded(monkeypatch, capsys, tmp_path):
 
         code, out, _ = reload()
         assert (code, "registry 1 is in force" in out) == (0, True)
-        assert "all agents are as before" in out
+        assert "no agent changed" in out
         code, out, _ = reload("--validate-only", "--json")
         assert (code, '"previous_registry_version": "1"' in out) == (0, True)
         path.write_text(text.replace("handoff_to: [vat, income_tax]", "handoff_to: [nobody]"))
@@ -329,7 +329,7 @@ def test_paused_task_is_approved_and_rejected(ask, run, target, tenant):
     request = out.split()[-1]
     assert "running" in ask("tasks", "pay", "--tenant", tenant)
     code, _, err = run("reject", "pay", "--tenant", tenant)
-    assert (code, "nothing waits for an approval" in err) == (1, True)
+    assert (code, "no task waits for an approval" in err) == (1, True)
     ask(
         *("complete", "pay", request, turn.agent_id, "--tenant", tenant),
         *("--outcome", "approval-needed", "--reason", "refund 90?"),
@@ -347,12 +347,12 @@ def test_paused_task_is_approved_and_rejected(ask, run, target, tenant):
 def test_what_does_not_go_together_is_refused(run):
     """Before any call, with what to do."""
     for argv, said in (
-        (("events", "--newest-first"), "goes with a session"),
-        (("watch", "--after", "3"), "go with a session"),
-        (("watch", "chat", "--kind", "moon"), '"moon" is no kind'),
+        (("events", "--newest-first"), "needs a session"),
+        (("watch", "--after", "3"), "need a session"),
+        (("watch", "chat", "--kind", "moon"), '"moon" is not a kind'),
         (("stats", "--svg", "x.svg", "--json"), "use one"),
-        (("stats", "--since", "yesterday"), "is no time"),
-        (("sessions", "--since", "2026-99-01"), "is no time"),
+        (("stats", "--since", "yesterday"), "is not a time"),
+        (("sessions", "--since", "2026-99-01"), "is not a time"),
         (("stickiness", "maybe"), "maybe"),
         (("resume", "x"), "--decision"),
         (("complete", "s", "r", "a", "--outcome", "approval-needed"), "--reason"),

@@ -45,10 +45,10 @@ def test_profile_without_a_name_or_with_two_is_refused(argv):
     ("text", "said"),
     [
         ("[other]\n", r'no profile "staging"; it has: other'),
-        ('staging = "x"\n', r"staging is no table"),
+        ('staging = "x"\n', r"staging is not a table"),
         ('[staging]\ntargets = "x"\n', r'unknown key "targets"; keys are insecure, target, tenant'),
-        ("[staging]\ntarget = [1]\n", r"target is not one value"),
-        ("[staging\n", r"is no TOML file"),
+        ("[staging]\ntarget = [1]\n", r"target is not a single value"),
+        ("[staging\n", r"is not a TOML file"),
     ],
 )
 def test_profile_that_is_wrong_says_what_and_where(tmp_path: Path, text, said):

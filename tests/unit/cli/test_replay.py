@@ -279,7 +279,9 @@ def test_comparison_is_a_table_for_people(compared, folder):
     assert "supervisor calls saved 20.00% 40.00% +20.00 points" in lines
     assert f"handoffs {4 * COUNT} {3 * COUNT} -{COUNT}" in lines
     assert "stuck turns 0 0 =" in lines
-    assert f"{COUNT} messages went elsewhere, or for another reason: {COUNT} right now" in lines
+    assert (
+        f"{COUNT} messages went to another agent or for another reason: {COUNT} right now" in lines
+    )
     row = next(place for place, line in enumerate(lines) if line.startswith("d0 "))
     assert lines[row] == "d0 6 weather desk weather right now"
     assert lines[row + 1] == "no active agent sticky"
@@ -293,8 +295,8 @@ def test_comparison_shows_only_so_many_turns(compared, folder):
     many = [line.replace('"d0"', f'"e{number}"') for number, line in enumerate(lines[:1] * 25)]
     file.write_text("\n".join(many), encoding="utf-8")
     _, out, _ = compared()
-    assert "25 messages went elsewhere" in out
-    assert "5 more; --json has them all" in out
+    assert "25 messages went to another agent" in out
+    assert "5 more; --json lists all" in out
     # Once in the summary, and in each row.
     assert out.count("right now") == 1 + 20
     assert len(json.loads(compared("--json")[1])["changes"]) == 25
@@ -311,7 +313,7 @@ def test_registry_compared_with_itself_changes_nothing(run, folder):
     assert found["changes"] == []
     assert found["old"]["decisions_digest"] == found["new"]["decisions_digest"]
     _, out, _ = run(file, "--agents", same, "--compare", same)
-    assert out.splitlines()[-1] == "no message went elsewhere, or for another reason"
+    assert out.splitlines()[-1] == "no message went to another agent or for another reason"
 
 
 def test_dialogue_that_one_registry_cannot_play_is_told_with_its_name(run, folder):
@@ -394,7 +396,7 @@ def test_too_many_bad_lines_are_not_all_shown(run, folder):
     code, out, err = run(file, "--corpus", "made", "--json")
     assert (code, json.loads(out)["bad_lines"]) == (1, 100)
     assert len(err.splitlines()) == 21
-    assert err.splitlines()[-1] == "error: more are counted and not shown"
+    assert err.splitlines()[-1] == "error: further errors are counted and not shown"
 
 
 def test_running_server_is_replayed_on_and_taken_up_by_the_label(run, folder, figures):
@@ -413,7 +415,7 @@ def test_running_server_is_replayed_on_and_taken_up_by_the_label(run, folder, fi
         # Without a label it says how to take the run up.
         code, out, err = run(file, *made, "--target", target, "--json")
         assert code == 0
-        assert f"--run-label {json.loads(out)['run_label']} takes up this run" in err
+        assert f"--run-label {json.loads(out)['run_label']} resumes this run" in err
         # Another registry than the server's is pointed at.
         _, _, err = run(file, *made, "--policy", "follow_up", "--target", target, *label)
         assert '"made-sticky-supervisor", not "made-follow_up-supervisor"' in err
