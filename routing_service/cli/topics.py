@@ -105,7 +105,7 @@ def evaluate(
             min=0.0,
             max=1.0,
             show_default=False,
-            help="The least probability of a topic. Default: the most likely option gets the message.",
+            help="The least probability of a topic. Default: the most likely option wins.",
         ),
     ] = None,
     lock_threshold: Annotated[

@@ -143,7 +143,7 @@ class _Played:
     """The counts of the dialogues played."""
 
     def __init__(self, model: TopicModel, asked: EvaluateOptions) -> None:
-        # Only the model that ships says what it was trained on.
+        # Only the bundled model says what it was trained on.
         self._has_seen = getattr(model, "has_seen", lambda _corpus, _agent_id: False)
         self._model = model
         self._asked = asked
@@ -245,7 +245,7 @@ class _Played:
                 marks.take_alone(self._number, judged)
 
     def _marks(self, corpus: str, judged: Judged, registry: Registry) -> tuple[Marks, ...]:
-        """Return where a message is counted: in its corpus, group and agent."""
+        """Return the counts that a message belongs to: of its corpus, group and agent."""
         group = "nobody's"
         if not judged.is_no_agents:
             group = "seen agents" if self._has_seen(corpus, judged.owner) else "unseen agents"
