@@ -252,7 +252,7 @@ def test_evaluate_takes_another_detector(run, folder, monkeypatch):
     ("argv", "words"),
     [
         (("evaluate", "x.jsonl"), "give --agents FILE or --corpus NAME"),
-        (("evaluate", "x.jsonl", "--corpus", "c", "--agents", "a.yaml"), "one says who"),
+        (("evaluate", "x.jsonl", "--corpus", "c", "--agents", "a.yaml"), "to name the agents"),
         (("evaluate", "x.jsonl", "--corpus", "c"), "agents.json"),
         (("calibrate", "--store", "sqlite:///none.db"), "give --agents FILE"),
     ],
