@@ -68,10 +68,9 @@ def open_case(
     elif state.erased and not isinstance(command, Expire | Erase):
         raise session_erased(session_id)
     draft = Draft(state, session_id, registry, now_us)
-    is_new = state is None
     if isinstance(command, RouteMessage):
-        return _receive(draft, command, is_new=is_new)
-    return Case(draft, command, is_new)
+        return _receive(draft, command, is_new=state is None)
+    return Case(draft, command, is_new=state is None)
 
 
 def is_mid_task(state: SessionState) -> bool:
@@ -91,12 +90,12 @@ def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
         ownership.expire_ownership(draft)
         return Case(draft, command, is_new, mid_task)
     # Most messages have no slash anywhere; to see that is cheaper than to parse them.
-    may_be_command = COMMAND_PREFIX in command.text and not command.literal_text
-    parsed = parse(command.text) if may_be_command else None
-    if parsed is not None:
-        # Commands see the lock and the active agent before their time-outs: /supervisor ends them
-        # anyway, and /status only shows what would expire.
-        return Case(draft, command, is_new, mid_task, parsed)
+    if COMMAND_PREFIX in command.text and not command.literal_text:
+        parsed = parse(command.text)
+        if parsed is not None:
+            # Commands see the lock and the active agent before their time-outs: /supervisor ends
+            # them anyway, and /status only shows what would expire.
+            return Case(draft, command, is_new, mid_task, parsed)
     blocked_by = None
     # While an approval is pending no turn can move anything, so none is in the way.
     if draft.registry.double_text_rejects and draft.state.paused is None:

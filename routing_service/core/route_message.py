@@ -212,9 +212,11 @@ def _refuse_known_request(draft: Draft, command: RouteMessage, facts: Facts) -> 
     request_id = command.request_id
     before = draft.before
     paused = before.paused
-    is_paused = paused is not None and paused.request_id == request_id
-    is_known = is_paused or before.find_turn(request_id) is not None
-    if is_known or (facts and facts.of(IsServiceRequest)):
+    if (
+        before.find_turn(request_id) is not None
+        or (paused is not None and paused.request_id == request_id)
+        or (facts and facts.of(IsServiceRequest))
+    ):
         raise RoutingError(
             Reason.REQUEST_ID_REUSED,
             f'request id "{request_id}" is that of another request of this session; make a new id '

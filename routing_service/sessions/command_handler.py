@@ -466,7 +466,7 @@ def _append(
         change=change,
         state=encode_state(state),
         # An interrupted erasure finds the session by its user when it is called again.
-        user_id=before.owner if before and state.erased else state.owner,
+        user_id=before.owner if state.erased and before else state.owner,
         tasks=tasks,
         due_us=next_due_us(state, made.registry),
     )
