@@ -277,8 +277,7 @@ class ConsultPlan(msgspec.Struct, frozen=True):
 class DispatchPlan(msgspec.Struct, frozen=True):
     """A message that an agent must act on.
 
-    message_revision: the change that holds text and items; 0 = the command's own.
-    text: the command's own text, without its slash command; unused with a message_revision.
+    message_revision: the change that holds text and items; 0 = this very change.
     """
 
     request_id: str
@@ -290,7 +289,6 @@ class DispatchPlan(msgspec.Struct, frozen=True):
     locked: bool = False
     handoff: HandoffPlan | None = None
     message_revision: int = 0
-    text: str = ""
     resume: ResumePlan | None = None
     consult: ConsultPlan | None = None
 

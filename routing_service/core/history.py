@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from routing_service.core import events as ev
+from routing_service.core.dispatches import dispatched_by
 from routing_service.core.vocabulary import OutcomeKind, OutcomeStatus, RouteReason
 
 _POSITION = attrgetter("position")
@@ -189,40 +190,51 @@ class HistoryFold:
         if known is not None:
             # It has the request a second time, and its place is where it has it now.
             self._take((request_id, event.to_agent))
-        message = self._messages.get(event.message_revision)
-        self._put(
-            TurnRecord(
-                position=position,
-                request_id=request_id,
-                agent_id=event.to_agent,
-                task_id=event.task_id,
-                message_revision=event.message_revision,
-                create_us=now_us,
-                revision=position[0],
-                parent_request_id=event.turn_request_id if event.child_request_id else "",
-                from_agent_id=event.from_agent,
-                reason=event.route_reason,
-                has_message=message is not None,
-                user_text=message.text if message else "",
-                user_items=message.items if message else (),
-                size_bytes=_size(message.text, message.items) if message else 0,
-            )
+        self._go_on(
+            event,
+            position,
+            now_us,
+            parent_request_id=event.turn_request_id if event.child_request_id else "",
+            from_agent_id=event.from_agent,
+            reason=event.route_reason,
         )
 
     def _resumed(self, event: ev.TaskResumed, position: tuple[int, int], now_us: int) -> None:
-        message = self._messages.get(event.message_revision)
+        self._go_on(
+            event,
+            position,
+            now_us,
+            parent_request_id=event.request_id,
+            from_agent_id=event.agent_id,
+            reason=RouteReason.TASK_RESUMED,
+        )
+
+    def _go_on(
+        self,
+        event: ev.AgentHandedOff | ev.TaskResumed,
+        position: tuple[int, int],
+        now_us: int,
+        *,
+        parent_request_id: str,
+        from_agent_id: str,
+        reason: RouteReason,
+    ) -> None:
+        """Add the turn of an agent with which an earlier message goes on."""
+        sent = dispatched_by(event)
+        assert sent is not None
+        message = self._messages.get(sent.message_revision)
         self._put(
             TurnRecord(
                 position=position,
-                request_id=event.child_request_id,
-                agent_id=event.agent_id,
-                task_id=event.task_id,
-                message_revision=event.message_revision,
-                revision=position[0],
+                request_id=sent.request_id,
+                agent_id=sent.agent_id,
+                task_id=sent.task_id,
+                message_revision=sent.message_revision,
                 create_us=now_us,
-                parent_request_id=event.request_id,
-                from_agent_id=event.agent_id,
-                reason=RouteReason.TASK_RESUMED,
+                revision=position[0],
+                parent_request_id=parent_request_id,
+                from_agent_id=from_agent_id,
+                reason=reason,
                 has_message=message is not None,
                 user_text=message.text if message else "",
                 user_items=message.items if message else (),

@@ -308,7 +308,6 @@ def _dispatch(
         previous_agent=state.previous_agent,
         locked=locked,
         handoff=choice.handoff,
-        text=choice.text,
     )
     draft.add(
         ev.MessageRouted(

@@ -30,12 +30,6 @@ class SlashCommand:
     name: str
     # The first word after the command, or the first quoted words, are an agent's name.
     takes_argument: bool = False
-    # What follows is a message of its own, which goes to an agent.
-    dispatches_rest: bool = False
-    # An agent that waits for an answer no longer does.
-    unlocks: bool = False
-    # May change who gets the next message.
-    changes_ownership: bool = False
     # Language -> further names, for users who write in it. Replies use the first.
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -49,25 +43,16 @@ class SlashCommand:
 SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(
         "supervisor",
-        dispatches_rest=True,
-        unlocks=True,
-        changes_ownership=True,
         names={"es": ("supervisor", "supervisora"), "pt": ("supervisor", "supervisora")},
     ),
     SlashCommand(
         "reset",
-        dispatches_rest=True,
-        unlocks=True,
-        changes_ownership=True,
         names={"es": ("reiniciar",), "pt": ("reiniciar",)},
     ),
     SlashCommand("agents", names={"es": ("agentes",), "pt": ("agentes",)}),
     SlashCommand(
         "agent",
         takes_argument=True,
-        dispatches_rest=True,
-        unlocks=True,
-        changes_ownership=True,
         names={"es": ("agente",), "pt": ("agente",)},
     ),
     SlashCommand("status", names={"es": ("estado",), "pt": ("estado",)}),

@@ -21,7 +21,7 @@ from routing_service.core.slash_commands import ParsedCommand, ReplySpec
 from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason, TaskStatus
 
 
-class Answered(msgspec.Struct, frozen=True):
+class CommandAnswer(msgspec.Struct, frozen=True):
     """A command's reply, and where the text left over goes ("" = nowhere)."""
 
     reply: ReplySpec
@@ -31,7 +31,7 @@ class Answered(msgspec.Struct, frozen=True):
     verdicts: tuple[Verdict, ...] = ()
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CommandCase(msgspec.Struct, frozen=True):
     """A command with what it needs to know of its message."""
 
     parsed: ParsedCommand
@@ -47,18 +47,20 @@ def answer_command(
     stickiness_enabled: bool,
     has_items: bool,
     typed: str,
-) -> Answered:
+) -> CommandAnswer:
     """Do what a command asks and record it.
 
     has_items: the message has more than text. typed: the message as the user wrote it.
     """
     if parsed.name in draft.registry.disabled_commands:
-        answered = Answered(ReplySpec(parsed.name, "disabled"))
+        answered = CommandAnswer(ReplySpec(parsed.name, "disabled"))
     else:
-        asked = Asked(parsed, mid_task=mid_task, stickiness_enabled=stickiness_enabled)
+        asked = CommandCase(parsed, mid_task=mid_task, stickiness_enabled=stickiness_enabled)
         answered = _ANSWERS[parsed.name](draft, asked)
     if not (parsed.rest or has_items):
-        answered = Answered(answered.reply, verdicts=answered.verdicts, handoff=answered.handoff)
+        answered = CommandAnswer(
+            answered.reply, verdicts=answered.verdicts, handoff=answered.handoff
+        )
     draft.add(
         ev.CommandHandled(
             command=parsed.name,
@@ -84,7 +86,7 @@ def _selectable_agents(draft: Draft) -> tuple[str, ...]:
     return tuple(name for name in reachable_agents(draft) if agents[name].user_selectable)
 
 
-def _supervisor(draft: Draft, asked: Asked) -> Answered:
+def _supervisor(draft: Draft, asked: CommandCase) -> CommandAnswer:
     left = draft.state.active_id
     ownership.clear(draft, "command")
     reply = ReplySpec(
@@ -93,35 +95,35 @@ def _supervisor(draft: Draft, asked: Asked) -> Answered:
         agent_id=left,
         agent_ids=reachable_agents(draft),
     )
-    return Answered(reply, dispatch_to=draft.registry.home_agent_id)
+    return CommandAnswer(reply, dispatch_to=draft.registry.home_agent_id)
 
 
-def _reset(draft: Draft, asked: Asked) -> Answered:
+def _reset(draft: Draft, asked: CommandCase) -> CommandAnswer:
     ownership.clear_all(draft, "reset")
     reply = ReplySpec(asked.parsed.name, "done", agent_ids=reachable_agents(draft))
-    return Answered(reply, dispatch_to=draft.registry.home_agent_id)
+    return CommandAnswer(reply, dispatch_to=draft.registry.home_agent_id)
 
 
-def _agents(draft: Draft, asked: Asked) -> Answered:
+def _agents(draft: Draft, asked: CommandCase) -> CommandAnswer:
     reply = ReplySpec(
         asked.parsed.name,
         "done",
         agent_id=draft.state.active_id,
         agent_ids=reachable_agents(draft),
     )
-    return Answered(reply)
+    return CommandAnswer(reply)
 
 
-def _agent(draft: Draft, asked: Asked) -> Answered:
+def _agent(draft: Draft, asked: CommandCase) -> CommandAnswer:
     name = asked.parsed.argument
     if not name:
-        return Answered(ReplySpec("agent", "no_argument", agent_ids=_selectable_agents(draft)))
+        return CommandAnswer(ReplySpec("agent", "no_argument", agent_ids=_selectable_agents(draft)))
     target = _find_agent(draft, name)
     if target is None:
         unknown = ReplySpec(
             "agent", "unknown_agent", agent_ids=_selectable_agents(draft), detail=(name,)
         )
-        return Answered(unknown)
+        return CommandAnswer(unknown)
     ownership.expire_ownership(draft)
     present = draft.state.active_id or draft.registry.home_agent_id
     is_present = target.agent_id == present
@@ -150,10 +152,10 @@ def _agent(draft: Draft, asked: Asked) -> Answered:
             agent_ids=_selectable_agents(draft),
             detail=refused,
         )
-        return Answered(reply, verdicts=verdicts)
+        return CommandAnswer(reply, verdicts=verdicts)
     if is_present:
         ownership.unlock(draft, "command")
-        return Answered(
+        return CommandAnswer(
             ReplySpec("agent", "already_active", agent_id=target.agent_id),
             dispatch_to=target.agent_id,
             reason=RouteReason.USER_SELECTED,
@@ -170,7 +172,7 @@ def _agent(draft: Draft, asked: Asked) -> Answered:
             route_reason=RouteReason.USER_SELECTED,
         ),
     )
-    return Answered(
+    return CommandAnswer(
         ReplySpec("agent", "done", agent_id=target.agent_id),
         dispatch_to=target.agent_id,
         reason=RouteReason.USER_SELECTED,
@@ -190,7 +192,7 @@ def _find_agent(draft: Draft, name: str) -> Agent | None:
     return named[0] if len(named) == 1 else None
 
 
-def _status(draft: Draft, asked: Asked) -> Answered:
+def _status(draft: Draft, asked: CommandCase) -> CommandAnswer:
     # What the next message would meet, without making it so: only that message expires anything.
     view = Draft(draft.state, draft.state.session_id, draft.registry, draft.now_us)
     view.before = draft.before
@@ -215,10 +217,10 @@ def _status(draft: Draft, asked: Asked) -> Answered:
         agent_id=state.active_id,
         detail=tuple(detail),
     )
-    return Answered(reply)
+    return CommandAnswer(reply)
 
 
-def _history(draft: Draft, asked: Asked) -> Answered:
+def _history(draft: Draft, asked: CommandCase) -> CommandAnswer:
     counts = draft.state.turns_by_agent
     reply = ReplySpec(
         asked.parsed.name,
@@ -226,14 +228,14 @@ def _history(draft: Draft, asked: Asked) -> Answered:
         agent_ids=tuple(counts),
         counts=tuple(counts.values()),
     )
-    return Answered(reply)
+    return CommandAnswer(reply)
 
 
-def _help(_draft: Draft, asked: Asked) -> Answered:
-    return Answered(ReplySpec(asked.parsed.name, "done"))
+def _help(_draft: Draft, asked: CommandCase) -> CommandAnswer:
+    return CommandAnswer(ReplySpec(asked.parsed.name, "done"))
 
 
-_ANSWERS: dict[str, Callable[[Draft, Asked], Answered]] = {
+_ANSWERS: dict[str, Callable[[Draft, CommandCase], CommandAnswer]] = {
     "supervisor": _supervisor,
     "reset": _reset,
     "agents": _agents,

@@ -12,6 +12,7 @@ from typing import Final
 
 from routing_service.core import events as ev
 from routing_service.core.commands import Decision, DispatchPlan
+from routing_service.core.dispatches import dispatched_by
 from routing_service.core.history import TurnRecord
 from routing_service.core.identifiers import (
     HISTORY_BYTES_MAX,
@@ -77,23 +78,17 @@ class DispatchHistory:
         history: tuple[TurnRecord, ...] = ()
         message: ev.MessageRouted | None = None
         for event in events:
-            match event:
-                case ev.MessageRouted():
-                    message = event
-                    plan = (event.agent_id, event.request_id, event.locked)
-                case ev.TaskResumed():
-                    message = await self._turns.message(call.key, event.message_revision)
-                    plan = (event.agent_id, event.child_request_id, False)
-                case ev.AgentHandedOff() if event.dispatches and event.child_request_id:
-                    message = await self._turns.message(call.key, event.message_revision)
-                    plan = (event.to_agent, event.child_request_id, event.locked)
-                case _:
-                    continue
-            agent_id, request_id, locked = plan
-            count = history_count(call, locked=locked)
+            sent = dispatched_by(event)
+            if sent is None or not sent.makes_request:
+                continue
+            if isinstance(event, ev.MessageRouted):
+                message = event
+            else:
+                message = await self._turns.message(call.key, sent.message_revision)
+            count = history_count(call, locked=sent.locked)
             if count:
                 history = await self._as_of(
-                    call.key, revision, count, agent_id, request_id, locked=locked
+                    call.key, revision, count, sent.agent_id, sent.request_id, locked=sent.locked
                 )
         return message, history
 

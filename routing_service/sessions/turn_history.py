@@ -7,10 +7,11 @@ request, however much later it came.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from routing_service.core import events as ev
+from routing_service.core.dispatches import dispatched_by
 from routing_service.core.facts import KnownTurn
 from routing_service.core.history import HistoryFold, TurnRecord, changed
 from routing_service.core.turn_ids import revision_of_child
@@ -165,9 +166,8 @@ class TurnHistory:
     ) -> ev.MessageRouted | ev.AgentHandedOff | ev.TaskResumed | None:
         """Return the event by which a change gave an agent a request."""
         for event in await self._events(key, revision):
-            if isinstance(event, ev.MessageRouted | ev.TaskResumed):
-                return event
-            if isinstance(event, ev.AgentHandedOff) and event.dispatches:
+            if dispatched_by(event) is not None:
+                assert isinstance(event, ev.MessageRouted | ev.AgentHandedOff | ev.TaskResumed)
                 return event
         return None
 
@@ -197,10 +197,7 @@ class TurnHistory:
         """Return the turn that a request was dispatched in, however long ago; None for none."""
         routed = await self._store.find_request(key, ROUTE, request_id)
         if routed is not None:
-            for event in decode_events(routed.events):
-                if isinstance(event, ev.MessageRouted):
-                    return KnownTurn(event.request_id, event.task_id, event.agent_id)
-            return None
+            return _known_turn(decode_events(routed.events), request_id)
         return await self._find_child(key, request_id)
 
     async def was_asked(self, key: SessionKey, request_id: str, agent_id: str) -> bool:
@@ -225,15 +222,9 @@ class TurnHistory:
         return await self._find_child(key, request_id) is not None
 
     async def _find_child(self, key: SessionKey, request_id: str) -> KnownTurn | None:
-        for event in await self._events(key, revision_of_child(request_id)):
-            if isinstance(event, ev.AgentHandedOff) and event.child_request_id == request_id:
-                return KnownTurn(event.root_request_id, event.task_id, event.to_agent)
-            if isinstance(event, ev.TaskResumed) and event.child_request_id == request_id:
-                return KnownTurn(event.root_request_id, event.task_id, event.agent_id)
-            if isinstance(event, ev.MessageRouted) and event.request_id == request_id:
-                # A suggestion that was accepted by a handoff opened a turn of its own.
-                return KnownTurn(event.request_id, event.task_id, event.agent_id)
-        return None
+        # A handoff, a resumption, or a suggestion accepted by a handoff, which opened a turn.
+        events = await self._events(key, revision_of_child(request_id))
+        return _known_turn(events, request_id)
 
     async def _events(self, key: SessionKey, revision: int) -> list[ev.Event]:
         if revision < 1:
@@ -278,12 +269,19 @@ def _with_words(record: TurnRecord, message: ev.MessageRouted) -> TurnRecord:
     return changed(record, has_message=True, user_text=message.text, user_items=message.items)
 
 
+def _known_turn(events: Iterable[ev.Event], request_id: str) -> KnownTurn | None:
+    """Return the turn that a change opened with a request of this id."""
+    for event in events:
+        sent = dispatched_by(event)
+        if sent is not None and sent.makes_request and sent.request_id == request_id:
+            return KnownTurn(sent.root_request_id, sent.task_id, sent.agent_id)
+    return None
+
+
 def _gives(change: Change, request_id: str, agent_id: str) -> bool:
     """Say whether a change gave a request to an agent."""
-    fold = HistoryFold()
-    _fold(fold, [change])
-    asked = [r for r in fold.records if r.message_revision]
-    return any((r.request_id, r.agent_id) == (request_id, agent_id) for r in asked)
+    sent = [dispatched_by(event) for event in decode_events(change.events)]
+    return any(s is not None and (s.request_id, s.agent_id) == (request_id, agent_id) for s in sent)
 
 
 def _fold(fold: HistoryFold, changes: list[Change]) -> None:

@@ -357,3 +357,9 @@ class Conversation:
 def completes(summary: str = "", message: str = "") -> Complete:
     """Return the outcome of an agent that has finished."""
     return Complete(summary=summary, message=message)
+
+
+def routed_text(decision: Decision) -> str:
+    """Return the text that a decision dispatches."""
+    (message,) = [event for event in decision.events if isinstance(event, ev.MessageRouted)]
+    return message.text

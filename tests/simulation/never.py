@@ -455,7 +455,9 @@ def check_offer(command: Command, decided: Decided, registry: Registry) -> None:
         check_change(decided.state, accepting, accepted, registry)
         dispatch = accepted.decision.dispatch
         assert dispatch is not None
-        assert (dispatch.agent_id, dispatch.text) == (offer.agent_id, message.text)
+        (sent_on,) = _of(accepted.decision.events, ev.MessageRouted)
+        assert isinstance(sent_on, ev.MessageRouted)
+        assert (dispatch.agent_id, sent_on.text) == (offer.agent_id, message.text)
         assert dispatch.reason is RouteReason.TOPIC_SWITCH
         assert accepted.state.active_id == offer.agent_id
 

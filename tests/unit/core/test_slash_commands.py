@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing_service.core.commands import FollowUp
+from routing_service.core.registry import Agent
 from routing_service.core.slash_commands import (
     COMMANDS_BY_NAME,
     SLASH_COMMANDS,
@@ -13,6 +15,7 @@ from routing_service.core.slash_commands import (
     parse,
 )
 from routing_service.texts import shipped_texts
+from tests.simulation.conversation import Conversation, registry_of
 
 NAMES = [command.name for command in SLASH_COMMANDS]
 WITH_ARGUMENT = [command.name for command in SLASH_COMMANDS if command.takes_argument]
@@ -42,9 +45,21 @@ def test_table_has_the_commands_that_users_know():
 def test_only_three_commands_unlock_change_ownership_and_dispatch():
     """Looking at something must not change it."""
     acting = {"supervisor", "reset", "agent"}
-    assert {c.name for c in SLASH_COMMANDS if c.unlocks} == acting
-    assert {c.name for c in SLASH_COMMANDS if c.changes_ownership} == acting
-    assert {c.name for c in SLASH_COMMANDS if c.dispatches_rest} == acting
+    unlocking, changing, dispatching = set(), set(), set()
+    for command in SLASH_COMMANDS:
+        agents = (Agent("math"), Agent("art", user_selectable=True))
+        chat = Conversation(registry_of(*agents)).with_agent("math")
+        chat.says("how much?")
+        chat.answers(FollowUp())
+        assert chat.locked
+        decision = chat.says(f"/{command.name} art hello")
+        if not chat.locked:
+            unlocking.add(command.name)
+        if chat.active != "math":
+            changing.add(command.name)
+        if decision.dispatch is not None:
+            dispatching.add(command.name)
+    assert unlocking == changing == dispatching == acting
     assert WITH_ARGUMENT == ["agent"]
 
 

@@ -20,7 +20,7 @@ from routing_service.core.vocabulary import (
     TaskStatus,
     TopicOutcome,
 )
-from tests.simulation.conversation import SESSION_ID, Conversation, registry_of, uuid7
+from tests.simulation.conversation import SESSION_ID, Conversation, registry_of, routed_text, uuid7
 
 AUTO = Topics("auto", threshold=0.8, first_message="auto")
 SUGGEST = Topics("suggest", threshold=0.8)
@@ -50,7 +50,7 @@ def test_message_for_another_agent_goes_there():
     assert decision.dispatch.reason is RouteReason.TOPIC_SWITCH
     assert decision.dispatch.previous_agent == "vat"
     assert decision.dispatch.handoff.initiator is Initiator.TOPIC
-    assert decision.dispatch.text == "my wages"
+    assert routed_text(decision) == "my wages"
     assert chat.active == "payroll"
     assert outcome(chat) is TopicOutcome.SWITCHED
     routed = chat.last_events[-1]
@@ -345,7 +345,7 @@ def test_accepted_suggestion_brings_the_message_to_the_other_agent(answered_firs
 
     assert decision.dispatch.agent_id == "payroll"
     assert decision.dispatch.reason is RouteReason.TOPIC_SWITCH
-    assert decision.dispatch.text == "my wages"
+    assert routed_text(decision) == "my wages"
     assert decision.dispatch.handoff.initiator is Initiator.TOPIC
     assert chat.active == "payroll"
     assert chat.state.suggestion is None
@@ -364,7 +364,7 @@ def test_accepted_by_handoff_outside_a_turn_it_is_dispatched_as_well():
 
     assert decision.handoff.initiator is Initiator.TOPIC
     assert decision.dispatch.agent_id == "payroll"
-    assert decision.dispatch.text == "my wages"
+    assert routed_text(decision) == "my wages"
     chat.answers(FollowUp())
     assert chat.locked
 
@@ -412,7 +412,7 @@ def test_plain_yes_accepts_and_plain_no_declines_and_goes_on():
     assert suggested().says("yes", says_yes=True).dispatch.agent_id == "payroll"
     chat = suggested()
     decision = chat.says("no", says_yes=False)
-    assert (decision.dispatch.agent_id, decision.dispatch.text) == ("vat", "no")
+    assert (decision.dispatch.agent_id, routed_text(decision)) == ("vat", "no")
     assert chat.state.suggestion is None
     assert [rest.agent_id for rest in chat.state.rests] == ["payroll"]
 
@@ -474,7 +474,7 @@ def test_new_suggestion_replaces_the_one_before():
     chat.says("really, my wages", about="payroll")
 
     assert chat.state.suggestion.suggestion_id != first
-    assert chat.picks(chat.state.suggestion.suggestion_id).dispatch.text == "really, my wages"
+    assert routed_text(chat.picks(chat.state.suggestion.suggestion_id)) == "really, my wages"
 
 
 def test_nothing_is_suggested_that_would_be_refused_when_it_is_accepted():

@@ -7,7 +7,7 @@ from routing_service.core.commands import Complete, FollowUp, HandOff, Proceed
 from routing_service.core.errors import RoutingError
 from routing_service.core.registry import SECOND_US, Agent, AgentKind, Limits, OnComplete
 from routing_service.core.vocabulary import Initiator, OutcomeStatus, RouteReason
-from tests.simulation.conversation import Conversation, registry_of
+from tests.simulation.conversation import Conversation, registry_of, routed_text
 
 AGENTS = (
     Agent("math", user_selectable=True, name={"en": "Mathematics", "es": "Matemáticas"}),
@@ -79,14 +79,14 @@ def test_rest_of_a_supervisor_command_goes_to_the_supervisor():
     assert decision.reply.variant == "done"
     assert decision.dispatch.agent_id == "supervisor"
     assert decision.dispatch.reason is RouteReason.COMMAND
-    assert decision.dispatch.text == "show me  taxes "
+    assert routed_text(decision) == "show me  taxes "
     assert chat.answers().status is OutcomeStatus.APPLIED
 
 
 def test_items_of_a_command_go_along_though_no_text_is_left():
     """A picture is a message of its own."""
     decision = talk().says("/supervisor", items=(IMAGE,))
-    assert (decision.dispatch.agent_id, decision.dispatch.text) == ("supervisor", "")
+    assert (decision.dispatch.agent_id, routed_text(decision)) == ("supervisor", "")
 
 
 def test_supervisor_command_in_a_swarm_returns_to_the_default_agent():
@@ -132,7 +132,7 @@ def test_rest_of_a_reset_begins_another_task():
         first = chat.state.task.task_id
         decision = chat.says("/reset now the taxes", task_id=first if named else "")
         assert decision.dispatch.agent_id == "supervisor"
-        assert decision.dispatch.text == "now the taxes"
+        assert routed_text(decision) == "now the taxes"
         assert decision.task_id != first
         assert chat.task_status == "running"
 
@@ -157,7 +157,7 @@ def test_rest_of_an_agent_command_goes_to_the_agent():
     decision = talk().says("/agent clerk what do I owe")
     assert decision.dispatch.agent_id == "clerk"
     assert decision.dispatch.reason is RouteReason.USER_SELECTED
-    assert decision.dispatch.text == "what do I owe"
+    assert routed_text(decision) == "what do I owe"
     assert decision.dispatch.handoff.to_agent == "clerk"
 
 
@@ -361,7 +361,7 @@ def test_ordinary_text_is_never_taken_for_a_command(text):
     """It goes to the agent to the letter."""
     decision = talk().says(text)
     assert decision.reply is None
-    assert decision.dispatch.text == text
+    assert routed_text(decision) == text
 
 
 def test_literal_text_is_not_parsed():
@@ -369,7 +369,7 @@ def test_literal_text_is_not_parsed():
     chat = talk()
     decision = chat.says("/reset", literal_text=True)
     assert decision.reply is None
-    assert (decision.dispatch.agent_id, decision.dispatch.text) == ("math", "/reset")
+    assert (decision.dispatch.agent_id, routed_text(decision)) == ("math", "/reset")
 
 
 def test_command_in_an_item_is_not_parsed():

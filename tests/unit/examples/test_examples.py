@@ -43,6 +43,7 @@ from routing_service.examples.scripted_agents import (
 from routing_service.examples.stories import STORIES, Story, StoryTurn
 from routing_service.registry.file import check_registry_file, load_registry
 from routing_service.texts import render_reply
+from tests.simulation.conversation import routed_text
 
 SECOND_US = 1_000_000
 
@@ -145,7 +146,7 @@ class Conversation:
             if decision.reply.variant == "refused":
                 played.refused_rules = decision.reply.detail
             played.reply = render_reply(decision.reply, self.registry, self.story.locale).text
-        message = decision.dispatch.text if decision.dispatch else ""
+        message = routed_text(decision) if decision.dispatch else ""
         self.follow(decision, message, item_types, played)
         return played
 
