@@ -15,7 +15,7 @@ from google.protobuf import duration_pb2, json_format, struct_pb2, timestamp_pb2
 from google.protobuf.message import Message
 
 from agent_routing.v1 import item_pb2, turn_pb2
-from routing_service.core.errors import Reason, RoutingError, Violation
+from routing_service.core.errors import Reason, RoutingError, Violation, invalid_field
 from routing_service.core.identifiers import (
     CHANNEL_CHARS_MAX,
     CONTENT_TYPE_CHARS_MAX,
@@ -306,6 +306,12 @@ class FieldChecks:
             self.refuse(field, f"{value} is not allowed here; use {names}")
 
 
+_WITH_ITEMS: Final = frozenset({"RouteRequest", "CompleteTurnRequest"})
+"""Requests with bytes in a field. RouteStream's is not sent as JSON."""
+
+_BASE64: Final = re.compile(r"(?:[A-Za-z0-9+/]*|[A-Za-z0-9_-]*)={0,2}")
+
+
 class JsonRequest(bytes):
     """A request in proto3 JSON. It is parsed after its caller is known."""
 
@@ -318,6 +324,8 @@ def parse(message_type: type[M], data: bytes) -> M:
         if not isinstance(data, JsonRequest):
             return message_type.FromString(data)
         _check_json(data)
+        if message_type.DESCRIPTOR.name in _WITH_ITEMS:
+            _check_items(data)
         return json_format.Parse(bytes(data), message_type(), ignore_unknown_fields=True)
     except RoutingError:
         raise
@@ -348,6 +356,27 @@ def _check_json(data: bytes) -> None:
                 metadata={"limit_values": str(JSON_VALUES_MAX)},
             )
         pending += [each for each in inner if isinstance(each, dict | list)]
+
+
+def _check_items(data: bytes) -> None:
+    """Raise INVALID_FIELD for item data that is not base64.
+
+    Protobuf's parser skips every character that is not of base64, so that it would store something
+    else than was sent. Raises msgspec.DecodeError.
+    """
+    items = msgspec.json.decode(data).get("items")
+    for place, item in enumerate(items if isinstance(items, list) else ()):
+        value = item.get("data") if isinstance(item, dict) else None
+        if isinstance(value, str) and not _is_base64(value):
+            raise invalid_field(f"items[{place}].data", "is not base64; encode the bytes as base64")
+
+
+def _is_base64(text: str) -> bool:
+    """Say whether a text is base64, standard or URL-safe, with or without padding."""
+    if not _BASE64.fullmatch(text):
+        return False
+    digits = len(text.rstrip("="))
+    return digits % 4 != 1 and (digits == len(text) or len(text) % 4 == 0)
 
 
 def _refuse_bytes(name: str, error: Exception) -> NoReturn:

@@ -22,7 +22,9 @@ from routing_service.storage.store import StoreError
 
 NOT_LOGGED: Final = "[not logged]"
 
-NAMING_FIELDS: Final = frozenset({"actor", "owner", "peer", "session_id", "subject", "user_id"})
+NAMING_FIELDS: Final = frozenset(
+    {"actor", "origin", "owner", "peer", "session_id", "subject", "url_path", "user_id"}
+)
 """Fields whose values name a person, or were chosen by somebody who may have put a name, a mail
 address or a telephone number there. Ids of tasks and requests are random, and stay."""
 

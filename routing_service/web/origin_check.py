@@ -79,7 +79,8 @@ class OriginCheck:
         for name, value in headers:
             if name == b"origin" and value.decode("latin-1") not in self._origins:
                 origin = value.decode("latin-1")[:200]
-                _log.info("origin_refused", origin=origin, path=scope["path"][:PATH_CHARS_MAX])
+                path = scope["path"][:PATH_CHARS_MAX]
+                _log.info("origin_refused", origin=origin, url_path=path)
                 await _refuse(
                     send,
                     403,

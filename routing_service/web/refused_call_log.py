@@ -57,7 +57,7 @@ def logging_refusals(scope: Scope, send: Send) -> Send:
                 host, port = scope.get("client") or ("", 0)
                 _log.warning(
                     CALL_REFUSED,
-                    path=scope["path"][:PATH_CHARS_MAX],
+                    url_path=scope["path"][:PATH_CHARS_MAX],
                     http_status=status,
                     error_reason=call.reason,
                     peer=f"{host}:{port}",
@@ -65,3 +65,8 @@ def logging_refusals(scope: Scope, send: Send) -> Send:
         await send(message)
 
     return send_and_log
+
+
+def log_bad_head(problem: str, status: int, peer: str) -> None:
+    """Log a request whose head cannot be taken: what it asks for is not known then."""
+    _log.warning(CALL_REFUSED, problem=problem, http_status=status, peer=peer)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, cast
 
 import grpc
+import h11
 import structlog
 import uvicorn
 from google.protobuf.descriptor import ServiceDescriptor
@@ -26,7 +27,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from routing_service.settings.listen_address import ListenAddress, ListenFailed, check_is_free
 from routing_service.web.origin_check import OriginCheck
 from routing_service.web.peer_certificate import presenting
-from routing_service.web.refused_call_log import note_handled
+from routing_service.web.refused_call_log import log_bad_head, note_handled
+from routing_service.web.strict_heads import BadHead, StrictHeads
 from routing_service.web.wait_limits import DEFAULT_WAITS, WaitLimits
 from routing_service.web.web_calls import WebService
 
@@ -169,6 +171,9 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app = presenting(self.app, transport)
+        self._heads = StrictHeads(HEADER_BYTES_MAX)
+        # h11 has no public way to be given a buffer. A test with a bare LF fails if this goes.
+        self.conn._receive_buffer = self._heads  # noqa: SLF001
         # pause_writing is called as soon as the kernel refuses a byte, also while the connection is
         # closing, which waits for its reader too. Not 0: over TLS asyncio would then take an empty
         # buffer for a full one.
@@ -198,6 +203,31 @@ class _Connection(H11Protocol):
         super().handle_events()
         if self._is_answering:
             self._stop_waiting()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, or a head that is refused; log it, and close the connection."""
+        problem = self._heads.problem or BadHead(400, msg)
+        host, port = self.client or ("", 0)
+        log_bad_head(problem.message, problem.status, f"{host}:{port}")
+        if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            # A head behind a request that is being answered: the connection ends with it.
+            self.transport.close()
+            return
+        body = f"{problem.message}\n".encode()
+        for event in (
+            h11.Response(
+                status_code=problem.status,
+                headers=[
+                    (b"content-type", b"text/plain; charset=utf-8"),
+                    (b"content-length", str(len(body)).encode()),
+                    (b"connection", b"close"),
+                ],
+            ),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     @property
     def _is_answering(self) -> bool:

@@ -36,7 +36,9 @@ from routing_service.server.bounds import Bounds
 from routing_service.settings.resolve import resolve_settings
 from routing_service.settings.rules import SettingsInvalid
 from routing_service.settings.web_origins import parse_origins
+from routing_service.telemetry.log_privacy import IdHashes
 from routing_service.web.wait_limits import WaitLimits
+from routing_service.web.web_listener import HEADER_BYTES_MAX
 from tests.rpc.live_service import (
     DETAILS_KEY,
     REPLAYED_KEY,
@@ -927,11 +929,93 @@ async def test_what_no_handler_hears_of_has_its_line(tax, path, headers, body, s
     assert answered == status
     [line] = [each for each in lines if each["event"] == "call_refused"]
     assert line["http_status"] == status
-    assert line["path"] == f"{SERVICE}/{path}"[:200]
+    assert line["url_path"] == f"{SERVICE}/{path}"[:200]
     assert line["peer"].startswith("127.0.0.1:")
     assert line["error_reason"] == ("NOT_IMPLEMENTED" if path == "RouteStream" else "")
     assert line["log_level"] == "warning"
     assert not tax.observer.calls
+
+
+def head(*lines, end="\r\n"):
+    """Return the head of a request, and a body of two bytes that it may or may not announce."""
+    first = (f"POST {SERVICE}/ListAgents HTTP/1.1", "host: x", "content-type: application/json")
+    return (end.join((*first, *lines)) + end + end).encode() + b"{}"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (head("content-length: 2"), 200),
+        (head("content-length: 2", "transfer-encoding: chunked"), 400),
+        (head("Transfer-Encoding : chunked", "content-length: 2"), 400),
+        (head("content-length: 2", end="\n"), 400),
+        (head("content-length: 2\nx-smuggled: 1"), 400),
+        (head("content-length: 2", f"x-long: {'a' * HEADER_BYTES_MAX}"), 431),
+        (head("content-length: 2", *(f"x-{n}: {'a' * 1000}" for n in range(17))), 431),
+        (head("content-length: 2", f"x-long: {'a' * (HEADER_BYTES_MAX - 250)}"), 200),
+        (head("content-length: 2") + head("content-length: 2", end="\n"), 200),
+    ],
+)
+async def test_a_head_that_proxies_read_differently_closes_the_connection(tax, sent, status):
+    """Such heads smuggle a second request past a proxy; and the limit holds for one large piece."""
+    url = urllib.parse.urlsplit(tax.server.web_url)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    is_refused = status != http.client.OK or b"\n\n" in sent
+    with structlog.testing.capture_logs() as lines:
+        writer.write(sent)
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+        if is_refused:
+            rest = await asyncio.wait_for(reader.read(), 20)
+            assert b"HTTP/1.1 200" not in rest
+    writer.close()
+    logged = [each for each in lines if each["event"] == "call_refused"]
+    assert len(logged) == is_refused
+    assert len([r for r in tax.observer.calls if r.method == "ListAgents"]) == (status == 200)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_taken"),
+    [
+        ("aGk=", True),
+        ("aGk", True),
+        ("-_-_", True),
+        ("", True),
+        ("aGk*", False),
+        ("a Gk=", False),
+        ("aGk==", False),
+        ("aGkaa", False),
+        ("+_AA", False),
+        ("a=Gk", False),
+        ("aGk=\n", False),
+    ],
+)
+async def test_data_that_is_no_base64_is_refused(tax, text, is_taken):
+    """Protobuf skips what it does not know, and would store other bytes than were sent."""
+    item = {"contentType": "image/png", "data": text}
+    body = {"sessionId": f"b64-{len(text)}", "userId": "ana", "text": "see", "items": [item]}
+    status, _headers, answer = await asyncio.to_thread(
+        Connect(tax.server.web_url).post, f"{SERVICE}/Route", json.dumps(body).encode(), JSON
+    )
+    said = json.loads(answer)
+    assert status == (http.client.OK if is_taken else http.client.BAD_REQUEST)
+    assert is_taken or "items[0].data" in said["message"]
+
+
+async def test_refused_requests_follow_the_privacy_of_the_log(tax):
+    """A path and an origin are whatever a stranger sent, names of people among it."""
+    hashes = IdHashes(b"0123456789abcdef")
+    with structlog.testing.capture_logs() as lines:
+        for headers in (JSON, JSON | {"origin": "https://ana-perez.example"}):
+            await asyncio.to_thread(
+                Connect(tax.server.web_url).post, "/ana-perez@example.org", b"{}", headers
+            )
+    kept = [each for each in lines if each["event"] in ("call_refused", "origin_refused")]
+    assert len(kept) == 2
+    for line in kept:
+        hashes.hide_in(line)
+        assert "ana-perez" not in str(line)
+        assert line["url_path"].startswith("#")
 
 
 async def test_what_a_handler_hears_of_has_no_second_line(tax):
