@@ -172,7 +172,8 @@ async def test_nothing_is_told_of_a_write_before_its_commit(tmp_path, point):
             serving(tmp_path, DESK) as service,
             quick_client(service.server.address) as client,
         ):
-            await client.route("first", session_id=SESSION)
+            # With an owner: of a session without one, a watch first reads who owns it by now.
+            await client.route("first", session_id=SESSION, user_id="ana")
             heard = []
 
             async def listen():
@@ -184,7 +185,7 @@ async def test_nothing_is_told_of_a_write_before_its_commit(tmp_path, point):
             listening = asyncio.create_task(listen())
             await until(lambda: heard == [1])
             points.armed, points.met[point] = True, 1
-            writing = asyncio.create_task(client.route("second", session_id=SESSION))
+            writing = asyncio.create_task(client.route("second", session_id=SESSION, user_id="ana"))
             try:
                 await until(lambda: points.met[point] == 2)
                 # Time for a word that must not come.
