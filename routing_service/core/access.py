@@ -1,8 +1,7 @@
-"""Whose session it is, and who may reach it.
+"""Whose session it is, and which callers may reach it.
 
-Owns: the check of a caller against a session's state. Must not know: credentials, scopes; those
-decide beforehand as whom a caller comes (auth/rights.py).
-Rule: it is asked before anything else of a session is told, a repeat's first answer included.
+Rule: access is checked before anything of a session is shown, the first answer of a repeat
+included. auth/rights.py makes an Access from the caller's credential.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from routing_service.core.session import SessionState
 
 
 class Access(msgspec.Struct, frozen=True):
-    """As whom a caller comes.
+    """The rights of a caller.
 
-    user_id: the user whose session it must be; "" = nobody's: an agent runtime, or an operator,
-    which must_be_owner excludes. agents: those that a runtime speaks for, one of which must take
-    part in the session; None = not asked.
+    user_id: the user whose session it must be; "" = no user: an agent runtime or an operator.
+    must_be_owner: a caller without a user has no access to a session that has one. agents: those
+    that a runtime speaks for, one of which must take part in the session; None = not checked.
     """
 
     user_id: str = ""
@@ -30,9 +29,9 @@ ANY_SESSION = Access()
 
 
 def refused(access: Access, state: SessionState, home_agent_id: str) -> RoutingError | None:
-    """Return why a session is out of a caller's reach; None where it may go on.
+    """Return why a caller may not reach a session; None if it may.
 
-    A session without a user belongs to the first who speaks.
+    A session without a user belongs to the first user who speaks.
     """
     if state.owner and access.user_id != state.owner and (access.user_id or access.must_be_owner):
         return owner_mismatch("session", state.session_id)
@@ -48,7 +47,7 @@ def refused(access: Access, state: SessionState, home_agent_id: str) -> RoutingE
 
 
 def agents_of(state: SessionState) -> set[str]:
-    """Return the agents that take part in a session, or did, as far as its state knows."""
+    """Return the agents that take part in a session, or did, as far as its state shows."""
     turns = (*state.open_turns, state.paused) if state.paused else state.open_turns
     found = {frame.agent_id for frame in state.stack}
     found.update(state.turns_by_agent, (state.active_id, state.previous_agent))
@@ -58,7 +57,7 @@ def agents_of(state: SessionState) -> set[str]:
 
 
 def owner_mismatch(what: str, name: str) -> RoutingError:
-    """Refuse another user's session or task; whose it is, nobody is told."""
+    """Refuse another user's session or task. The error does not say whose it is."""
     return RoutingError(
         Reason.OWNER_MISMATCH,
         f'{what} "{name}" belongs to another user; name that user, or leave {what}_id out to '

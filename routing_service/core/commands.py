@@ -1,10 +1,9 @@
-"""What callers ask of a session: imperative, one type per mutating call.
+"""What callers ask of a session, one type per mutating call, and the plans that decide returns.
 
-Owns: the command types and the plans that decide gives back. Must not know: protobuf, stores.
 Rule: a command holds every id and time that a decision may need, so that deciding is pure.
 
-Structs rather than dataclasses, as events are: a frozen dataclass sets its fields one by one, in
-Python, and a call makes a dozen of these.
+They are structs rather than dataclasses, as events are: a frozen dataclass sets its fields one by
+one in Python, and a call makes a dozen of these.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from routing_service.core.vocabulary import (
 class TopicOpinion(msgspec.Struct, frozen=True):
     """What topic detection says of a message, for the session as it was when it was asked.
 
-    ranked: agent ids with the probability that the message is for them, best first. stay: that it
-    is for the active agent. model: whose opinion it is. suggestion_id: an unused id.
-    is_missing: it was asked and has none, as it failed or was late.
+    ranked: agent ids with the probability that the message is for them, best first. stay: the
+    probability that it is for the active agent. model: its version. suggestion_id: an unused id.
+    is_missing: it was asked and gave no verdict: it failed or was late.
     """
 
     ranked: tuple[tuple[str, float], ...]
@@ -66,7 +65,7 @@ class RouteMessage(msgspec.Struct, frozen=True):
 class SetActiveAgent(msgspec.Struct, frozen=True):
     """A handoff, inside an open turn (turn_request_id) or between messages.
 
-    initiator None is read off the source: SUPERVISOR for the home agent, else AGENT.
+    initiator: None = derived from the source: SUPERVISOR for the home agent, else AGENT.
     suggestion_id: the offer that the user accepts by it; new_task_id, child_seed: unused ids for
     that.
     """
@@ -88,10 +87,10 @@ class SetActiveAgent(msgspec.Struct, frozen=True):
 
 
 class ClearActiveAgent(msgspec.Struct, frozen=True):
-    """Back to the home agent.
+    """Return to the home agent.
 
-    speaks_for: the agents of the runtime that asks, one of which must have the conversation, or be
-    the home agent; None = not a runtime.
+    speaks_for: the agents of the runtime that asks; one of them must be active or be the home
+    agent. None = the caller is not a runtime.
     """
 
     request_id: str
@@ -184,7 +183,7 @@ class Fail(AnyOutcome, frozen=True):
 
 
 class AskApproval(AnyOutcome, frozen=True):
-    """The agent must not go on before a person has approved. prompt: what, for that person."""
+    """The agent must not go on before a person has approved. prompt: what to approve."""
 
     kind: ClassVar[OutcomeKind] = OutcomeKind.APPROVAL_NEEDED
     prompt: str = ""
@@ -225,11 +224,11 @@ class ResumeTask(msgspec.Struct, frozen=True):
 
 
 class Expire(msgspec.Struct, frozen=True):
-    """Nobody calls: what has fallen due takes effect."""
+    """The service's own: apply the time-outs that have passed."""
 
 
 class Erase(msgspec.Struct, frozen=True):
-    """The content of the session is to go. reason: the operator's, without personal data."""
+    """Remove the content of the session. reason: the operator's, without personal data."""
 
     reason: str = ""
 
@@ -240,7 +239,7 @@ Command = (
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What one rule said of a handoff. detail: why, for people; "" where it allowed."""
+    """One rule's verdict on a handoff. detail: why it refused, for people; "" if it allowed."""
 
     rule: str
     allowed: bool
@@ -267,7 +266,7 @@ class ResumePlan(msgspec.Struct, frozen=True):
 
 
 class ConsultPlan(msgspec.Struct, frozen=True):
-    """A question of one agent to another. answer: None until there is one, "" where it failed."""
+    """A question of one agent to another. answer: None until there is one, "" if it failed."""
 
     asker: str
     question: str
@@ -294,7 +293,7 @@ class DispatchPlan(msgspec.Struct, frozen=True):
 
 
 class SuggestionPlan(msgspec.Struct, frozen=True):
-    """An offer to the user as frontends get it, without its words."""
+    """An offer to the user as frontends get it, without its text."""
 
     suggestion_id: str
     agent_id: str
@@ -302,11 +301,11 @@ class SuggestionPlan(msgspec.Struct, frozen=True):
 
 
 class TopicNote(msgspec.Struct, frozen=True):
-    """What became of a message's topic: for the log, and for whoever asks why.
+    """What became of a message's topic: for the log, and for answers that explain it.
 
-    outcome: one of TopicOutcome. agent_id, confidence: of the agent that it is most likely for, ""
-    where nobody was asked or named. threshold: what that agent would have needed. verdicts: of the
-    handoff rules, where they were asked.
+    outcome: one of TopicOutcome. agent_id, confidence: of the agent that the message is most
+    likely for; "" if the detector was not asked or named none. threshold: what that agent would
+    have needed. verdicts: of the handoff rules, if they were evaluated.
     """
 
     outcome: TopicOutcome
@@ -321,8 +320,8 @@ class Decision(msgspec.Struct, frozen=True):
     """What follows from a command. No events: nothing is written.
 
     task_id: the task the answer names. status: of a completed turn. text: the agent's, without
-    markers. agent_id: who gets the next message, after a handoff or a clear. topic: None where
-    topics are off or had no say.
+    markers. agent_id: the agent that gets the next message, after a handoff or a clear. topic: None
+    if topics are off or could not count.
     """
 
     events: tuple[Event, ...] = ()

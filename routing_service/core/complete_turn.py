@@ -51,8 +51,8 @@ from routing_service.core.vocabulary import (
 class _Answer(msgspec.Struct, frozen=True):
     """One applied answer while it is being decided.
 
-    moves: outcomes move active agent, lock and stack (stickiness is on). is_active: the holder is
-    the active agent. stands_in: somebody else is active, whose place it only keeps.
+    moves: outcomes change active agent, lock and stack (stickiness is on). is_active: the holder is
+    the active agent. stands_in: another agent is active; the holder answers in its place.
     degraded_by: verdicts against what was asked for; a lesser outcome is applied.
     """
 
@@ -69,7 +69,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
     @property
     def child_id(self) -> str:
-        """The id of the request that follows, if one does."""
+        """The id of the request that follows, if there is one."""
         return child_request_id(self.command.child_seed, self.draft.state.revision)
 
 
@@ -135,7 +135,7 @@ def _apply(answer: _Answer) -> Decision:
 
 
 def _wait(answer: _Answer, marker: str) -> Decision:
-    """Take an answer while a person's approval is awaited: it stands by itself, nothing moves."""
+    """Take an answer while an approval is pending: it is recorded and nothing moves."""
     outcome = answer.command.outcome
     if isinstance(outcome, HandOff):
         return _hand_off(answer, outcome)  # Refused: the approval is pending.
@@ -152,7 +152,7 @@ def _wait(answer: _Answer, marker: str) -> Decision:
 
 
 def _answer_consult(answer: _Answer, marker: str) -> Decision:
-    """Bring the answer of a consulted agent to the one that asked."""
+    """Bring the answer of a consulted agent to the agent that asked."""
     draft, turn = answer.draft, answer.turn
     outcome = answer.command.outcome
     if isinstance(outcome, HandOff):
@@ -164,12 +164,12 @@ def _answer_consult(answer: _Answer, marker: str) -> Decision:
     is_home = turn.asker == draft.registry.home_agent_id
     is_there = is_home or ownership.is_available(draft, turn.asker)
     if not is_there:
-        detail = f'agent "{turn.asker}", which asked, is away'
+        detail = f'agent "{turn.asker}", which asked, is not available'
         verdicts += (Verdict("enabled", allowed=False, detail=detail),)
     status = OutcomeStatus.DEGRADED if verdicts else OutcomeStatus.APPLIED
     kept = replace(answer, moves=False)
     _record(kept, outcome.kind, status, closes=not is_there, is_consult=True)
-    told = "" if isinstance(outcome, Fail) else answer.text
+    brought = "" if isinstance(outcome, Fail) else answer.text
     if not is_there:
         return replace(_done(kept, status, verdicts=verdicts), text="")
     previous_agent = draft.state.previous_agent
@@ -189,9 +189,9 @@ def _answer_consult(answer: _Answer, marker: str) -> Decision:
     )
     dispatch = replace(
         _next_dispatch(answer, plan, RouteReason.CONSULTED, previous_agent),
-        consult=ConsultPlan(turn.asker, answer.facts.of(ConsultQuestion), told),
+        consult=ConsultPlan(turn.asker, answer.facts.of(ConsultQuestion), brought),
     )
-    # The words are for the agent that asked; the user hears from that one.
+    # The text is for the agent that asked; the user gets that agent's answer.
     return replace(_done(kept, status, dispatch, verdicts), text="")
 
 
@@ -225,7 +225,7 @@ def _record(
     closes: bool,
     is_consult: bool = False,
 ) -> None:
-    """Add the answer itself; what it moves stands in the events after it."""
+    """Add the answer itself; the events after it say what it moves."""
     command, turn = answer.command, answer.turn
     answer.draft.add(
         ev.TurnCompleted(
@@ -296,13 +296,13 @@ def _proceed(answer: _Answer, outcome: Outcome) -> Decision:
 
 
 def _follow_up(answer: _Answer, outcome: FollowUp) -> Decision:
-    """Give the agent, which asked something, the next message, whatever that says."""
+    """Lock the agent: it asked something and gets the next message."""
     never_locks = answer.agent.kind is AgentKind.SUPERVISOR or answer.agent.sticks is Sticks.NEVER
     if never_locks or not answer.moves:
         return _proceed(answer, outcome)
     _record(answer, OutcomeKind.FOLLOW_UP, OutcomeStatus.APPLIED, closes=True)
     if answer.stands_in:
-        # It takes over, and with that the question of whom it stood in for is off the table.
+        # It takes over, so the question of the agent that it stood in for no longer waits.
         ownership.unlock(answer.draft, "handoff")
     timeout_us = outcome.timeout_us
     answer.draft.add(
@@ -316,7 +316,7 @@ def _follow_up(answer: _Answer, outcome: FollowUp) -> Decision:
 
 
 def _complete(answer: _Answer, outcome: Complete) -> Decision:
-    """Give the session on: to the agent that follows, to the interrupted one, or to nobody."""
+    """End the agent's part: as on_complete says, or back to the agent that it interrupted."""
     agent = answer.agent
     hops = agent.on_complete is OnComplete.HOP and not (answer.moves and answer.stands_in)
     if not hops:
@@ -360,7 +360,7 @@ def _complete(answer: _Answer, outcome: Complete) -> Decision:
 def _finish(
     answer: _Answer, outcome: Complete, status: OutcomeStatus, verdicts: tuple[Verdict, ...]
 ) -> Decision:
-    """Complete without going on: return to whom was interrupted, else close the task."""
+    """Complete without a hop: return to the interrupted agent, else close the task."""
     draft = answer.draft
     holds = answer.moves and answer.is_active
     if holds and draft.state.stack:
@@ -388,7 +388,10 @@ def _give_back(
     verdicts: tuple[Verdict, ...] = (),
     message: str = "",
 ) -> Decision:
-    """Return to the interrupted agent; the message goes on to it if it was interrupted by it."""
+    """Return to the interrupted agent.
+
+    The message goes on to it at once if it was interrupted within this very turn.
+    """
     draft = answer.draft
     state = draft.state
     assert state.active is not None
@@ -418,7 +421,7 @@ def _give_back(
 
 
 def _hand_off(answer: _Answer, outcome: HandOff) -> Decision:
-    """Hand over: by the rules, or not at all."""
+    """Hand over if the rules allow it. Raises HANDOFF_REFUSED, UNKNOWN_AGENT."""
     draft = answer.draft
     target_id = draft.registry.resolve(outcome.agent_id)
     if target_id is None:
@@ -431,7 +434,7 @@ def _hand_off(answer: _Answer, outcome: HandOff) -> Decision:
 
 
 def _follow_marker(answer: _Answer, marker: str) -> tuple[Decision | None, tuple[Verdict, ...]]:
-    """Try the handoff that a marker asks for; refused, it leaves only its verdicts."""
+    """Try the handoff that a marker asks for; if it is refused, return only its verdicts."""
     draft = answer.draft
     target_id = draft.registry.resolve(marker)
     if target_id is None:
@@ -463,7 +466,7 @@ def _attempt(answer: _Answer, target: Agent, initiator: Initiator, mode: Handoff
         mode=mode,
         turn=answer.turn,
         mid_task=answer.turn.mid_task,
-        # A completion is one of the other outcomes that refused handoffs leave open.
+        # Refused handoffs do not count against a completion: a turn may always end by it.
         refusals=0 if initiator is Initiator.COMPLETION else answer.facts.of(RefusedHandoffs),
     )
 
@@ -474,7 +477,7 @@ def _go_on_by_handoff(
     _record(answer, OutcomeKind.HANDOFF, OutcomeStatus.APPLIED, closes=False)
     is_consult = attempt.mode is HandoffMode.CONSULT
     if answer.moves and attempt.mode not in (HandoffMode.INTERLUDE, HandoffMode.CONSULT):
-        # An interrupted agent keeps its lock in its frame; anyone else has let go.
+        # An interrupted agent keeps its lock on the return stack; any other loses it.
         ownership.unlock(answer.draft, "handoff")
     move = ownership.Move(
         source=answer.turn.holder,

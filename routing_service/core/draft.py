@@ -1,6 +1,5 @@
 """A change while it is being decided.
 
-Owns: the list of events so far and the state after them. Must not know: why an event is added.
 Rule: nothing is read from the old state once an event has changed it.
 """
 
@@ -23,7 +22,7 @@ class Draft:
     ) -> None:
         """Begin a change on a session, or a session (state None).
 
-        now_us: never before the session's last change, whatever the clock says.
+        now_us: if it is before the session's last change, that change's time counts.
         """
         if state is None:
             state = SessionState(
@@ -33,7 +32,7 @@ class Draft:
         self.before = state
         self.registry = registry
         self.events: list[Event] = []
-        # Who was active after each event: readers of the log need not fold it from its beginning.
+        # The active agent after each event, so that readers of the log need not fold all of it.
         self.active_after: list[str] = []
         self.state = replace(
             state,
@@ -45,7 +44,7 @@ class Draft:
 
     @classmethod
     def standing(cls, state: SessionState, registry: Registry) -> Draft:
-        """Return a draft of nothing, to ask about a session as it stands."""
+        """Return a draft without a change, to ask about a session as it stands."""
         draft = cls.__new__(cls)
         draft.now_us = state.update_us
         draft.before = draft.state = state
@@ -55,11 +54,11 @@ class Draft:
         return draft
 
     def add(self, event: Event) -> None:
-        """Add what happened, and let it happen."""
+        """Add an event and apply it."""
         self.events.append(event)
         self.state = state = evolve(self.state, event)
         self.active_after.append(state.active.agent_id if state.active else "")
 
     def agent(self, agent_id: str) -> Agent:
-        """Return a registered agent, or what one that is registered no longer counts as."""
+        """Return a registered agent; for one that is no longer registered, a plain one."""
         return self.registry.agent(agent_id) or Agent(agent_id)

@@ -1,8 +1,6 @@
-"""What callers can do wrong, and what the service says then.
+"""The error reasons of the contract, as exceptions with a message and metadata.
 
-Owns: the error reasons of the contract as exceptions with a message and metadata.
-Must not know: status codes or protobuf (rpc/status_errors.py maps them in one table).
-Rule: a message says what, which value, what to do; the same values stand in the metadata.
+Rule: a message says what is wrong, which value, and what to do; the metadata has the same values.
 """
 
 from __future__ import annotations
@@ -113,7 +111,7 @@ def unknown_agent(agent_id: str, registered: Sequence[str]) -> RoutingError:
 
 
 def unknown_session(session_id: str) -> RoutingError:
-    """Say that nobody has talked in this session yet."""
+    """Say that the session has no message yet."""
     return RoutingError(
         Reason.UNKNOWN_SESSION,
         f'session "{session_id}" is not known; send its first message with Route',

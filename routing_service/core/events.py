@@ -1,10 +1,9 @@
-"""What happened in a session: facts, past tense, as they are stored.
+"""What happened in a session: the event types, in the past tense, as they are stored.
 
-Owns: the event types. Must not know: how they are encoded, who listens.
 Rule: an event holds all that its replay needs; fields are only ever added, with a default.
 
-They are msgspec structs rather than dataclasses: as cheap to make, and stored bytes come out small
-and are checked when they are read, by a library. The tag is the kind that is stored.
+They are msgspec structs rather than dataclasses: they are as cheap to make, stored bytes are small,
+and the library checks them when they are read. The tag is the stored kind.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a call said of its user; empty fields say nothing."""
+    """What a call says of its user; an empty field says nothing."""
 
     user_id: str = ""
     locale: str = ""
@@ -66,7 +65,7 @@ class SessionStarted(
 class ProfileUpdated(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="profile_updated"
 ):
-    """A message said something new of its user. The service's own: watchers are not told."""
+    """A message said something new of its user. Internal: watchers do not get it."""
 
     profile: Profile
 
@@ -104,7 +103,7 @@ class TaskFailed(
 class TaskCancelled(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_cancelled"
 ):
-    """The task was taken away. cause: reset | clear | expired."""
+    """The task was cancelled. cause: reset | clear | expired."""
 
     task_id: str
     cause: str
@@ -113,7 +112,7 @@ class TaskCancelled(
 class TaskPaused(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_paused"
 ):
-    """A person has to approve something before the agent goes on. prompt: what, in its words."""
+    """A person must approve something before the agent goes on. prompt: the agent's text."""
 
     task_id: str
     request_id: str
@@ -126,7 +125,7 @@ class TaskResumed(
 ):
     """A person decided, and the paused agent goes on with a request of its own.
 
-    previous_agent: who got the dispatch before; "" = the paused agent itself.
+    previous_agent: the agent of the dispatch before; "" = the paused agent itself.
     """
 
     task_id: str
@@ -145,9 +144,9 @@ class MessageRouted(
 ):
     """A user's message opened a turn and went to an agent.
 
-    text: without its command. previous_agent: who got the dispatch before this one.
-    metadata: what the message adds to its task. confidence, topic_model: how sure which model was
-    that the message is for this agent, where the topic brought it there.
+    text: without its command. previous_agent: the agent of the dispatch before this one.
+    metadata: what the message adds to its task. confidence, topic_model: if its topic brought it
+    here, how sure the detector was, and the detector's version.
     """
 
     request_id: str
@@ -169,7 +168,7 @@ class MessageRouted(
 class CommandHandled(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="command_handled"
 ):
-    """A slash command was answered; what it changed stands in the events beside it.
+    """A slash command was answered; other events of the change say what it changed.
 
     text: the message as typed. agent_id: the agent that the command was about, "" for none.
     """
@@ -196,10 +195,10 @@ class TurnCompleted(
 ):
     """An agent's answer to a request.
 
-    text: as the user sees it, markers removed. closes: the request is open no longer and nothing
+    text: as the user sees it, markers removed. closes: the request is no longer open and nothing
     follows in its chain. counts: a turn of the active agent. own_entry: history shows the answer
     by itself, because the agent did not hold the request. is_consult: the answer is for the agent
-    that asked, not for the user. message: the agent's words for the user about what follows.
+    that asked, not for the user. message: the agent's text for the user about what follows.
     """
 
     request_id: str
@@ -226,11 +225,11 @@ class AgentHandedOff(
     """The conversation, or one turn of it, went from one agent to another.
 
     turn_request_id: the open request it happened in, "" outside a turn; child_request_id: the
-    request that follows, "" where the same one goes on. dispatches: the turn goes on to to_agent.
+    request that follows, "" if the same one goes on. dispatches: the turn goes on to to_agent.
     moves: active agent and stack change (not while stickiness is off). activates: to_agent may be
     active (a supervisor may not). message_revision: where the turn's user message is kept.
-    drops_approval: nobody is asked any more for what the task was paused for. sends_home: somebody
-    wants the home agent to have the next message, whatever it is about.
+    drops_approval: the pending approval of the task is withdrawn. sends_home: the next message was
+    requested for the home agent, so its topic does not count.
     """
 
     from_agent: str
@@ -281,7 +280,7 @@ class LockEngaged(
 class LockReleased(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="lock_released"
 ):
-    """The agent waits no longer.
+    """The agent no longer waits.
 
     cause: answered | timeout | command | reset | clear | handoff | failure.
     """
@@ -293,9 +292,9 @@ class LockReleased(
 class SwitchSuggested(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="switch_suggested"
 ):
-    """The user was offered another agent, beside the dispatch of a message.
+    """The user was offered another agent, in addition to the dispatch of a message.
 
-    request_id: of that message, which the same change holds. from_agent: who got it.
+    request_id: of that message, which the same change holds. from_agent: the agent that got it.
     """
 
     suggestion_id: str
@@ -309,7 +308,7 @@ class SwitchSuggested(
 class SwitchAnswered(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="switch_answered"
 ):
-    """The user took the offer of another agent, or not. from_agent: whom they had or keep."""
+    """The user accepted or declined a suggestion. from_agent: the agent that they were with."""
 
     suggestion_id: str
     agent_id: str
@@ -320,10 +319,10 @@ class SwitchAnswered(
 class TimePassed(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="time_passed"
 ):
-    """Time-outs took effect although nobody called: the events before it in its change.
+    """The sweeper applied time-outs: the events before this one in its change.
 
-    The service's own: watchers are not told. last_used_us: when somebody last called, from which
-    idle time goes on being counted. expired: the home agent got the session by it.
+    Internal: watchers do not get it. last_used_us: the time of the last call, from which idle time
+    is counted on. expired: the home agent got the session by it.
     """
 
     last_used_us: int

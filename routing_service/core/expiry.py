@@ -1,8 +1,7 @@
-"""What happens to a session when nobody calls: when it falls due, and what it does.
+"""The time of a session's next time-out, and the change that it makes without a call.
 
-Owns: the time of a session's next time-out, and the change that it makes. Must not know: clocks,
-stores, who looks. Rule: the time is when the change would have its first event, neither before nor
-after; ownership.py alone says what a time-out does.
+Rule: the time is exactly when the change would have its first event; ownership.py alone says what a
+time-out does.
 """
 
 from __future__ import annotations

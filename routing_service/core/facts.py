@@ -1,7 +1,7 @@
 """Facts from outside a session's state that a decision may need, and which command needs which.
 
-Rule: a fact is asked for by value and fetched by whoever carries the command (sessions has one
-resolver per class); a decision only reads what was found. Nothing is asked for that cannot count.
+Rule: a fact is asked for by value and fetched by the command handler, which has one resolver per
+class; a decision only reads what was found. A fact that cannot count is not asked for.
 """
 
 from __future__ import annotations

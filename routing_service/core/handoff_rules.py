@@ -1,8 +1,8 @@
 """Which handoffs are allowed.
 
-Owns: HANDOFF_RULES, in the order in which verdicts are reported. Must not know: what a handoff then
-does, or how an error looks. Rule: every rule that binds is evaluated, so that a caller learns all
-violations at once; the home agent is always a legal target, so that nobody is trapped.
+HANDOFF_RULES is in the order in which verdicts are reported. Rule: every rule that binds is
+evaluated, so that a caller learns all violations at once; the home agent is always a legal target,
+so that a user can always get out.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from routing_service.core.registry import Agent, AgentKind, Registry
 from routing_service.core.session import OpenTurn, SessionState
 from routing_service.core.vocabulary import HandoffMode, Initiator, TaskStatus
 
-# A turn in which so many handoffs were refused may only end by other outcomes, or go home:
-# a model that insists would otherwise loop on the same refusal.
+# After so many refused handoffs a turn may only end by other outcomes, or go home: otherwise a
+# model that insists would loop on the same refusal.
 REFUSALS_PER_TURN_MAX = 3
 
 # A→B→A→B: the fourth holder of such a run is one too many.
@@ -27,10 +27,10 @@ _PING_PONG_RUN = 3
 class Attempt:
     """One handoff to be judged.
 
-    source: who hands over, as the service sees it; claimed_source: as the caller says, "" = unsaid.
-    mode: what the handoff would really do. turn: the open turn it happens in, None outside one.
-    turn_is_lost: a turn was named that is open no longer. mid_task: a task was open before the
-    message at hand. refusals: earlier refused attempts in the turn.
+    source: the agent that hands over, as the service sees it; claimed_source: as the caller says,
+    "" = not given. mode: what the handoff would really do. turn: the open turn it happens in, None
+    outside one. turn_is_lost: the named turn is no longer open. mid_task: a task was open before
+    this message. refusals: earlier refused attempts in the turn.
     """
 
     state: SessionState
@@ -58,7 +58,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class HandoffRule:
-    """A named predicate. refuses: why not, "" where it allows. initiators: None = all.
+    """A named predicate. refuses: returns why, "" if it allows. initiators: None = all.
 
     binds_operator, binds_home: whether it holds for an operator, and for the home agent as target.
     binds_steps: it also limits the steps of judge_step().
@@ -72,7 +72,7 @@ class HandoffRule:
     binds_steps: bool = False
 
     def binds(self, attempt: Attempt) -> bool:
-        """Say whether this rule has a word in the attempt."""
+        """Say whether this rule counts for the attempt."""
         if attempt.is_home and not self.binds_home:
             return False
         if attempt.initiator is Initiator.OPERATOR:
@@ -152,11 +152,11 @@ def _from_agent(attempt: Attempt) -> str:
 def _handoff_to(attempt: Attempt) -> str:
     source = attempt.registry.agent(attempt.source)
     if source is None or attempt.mode is HandoffMode.RETURN:
-        # Giving back what it interrupted is how an interlude ends, whomever else it may hand to.
+        # An interlude may always end by returning to the agent that it interrupted.
         return ""
     target = attempt.target
     if source.handoff_to is None:
-        # System agents are not_system's affair.
+        # not_system refuses system agents.
         return ""
     if target.agent_id in source.handoff_to:
         return ""
@@ -184,7 +184,7 @@ def _channel(attempt: Attempt) -> str:
 def _user_selectable(attempt: Attempt) -> str:
     target = attempt.target
     if attempt.is_home:
-        # Whoever may not leave by /supervisor may not leave by the agent's name either.
+        # If users may not leave by /supervisor, they may not leave by the agent's name either.
         if "supervisor" not in attempt.registry.disabled_commands:
             return ""
         return f'users may not go back to "{target.agent_id}" by themselves here'
@@ -194,7 +194,7 @@ def _user_selectable(attempt: Attempt) -> str:
 
 
 def session_owner(state: SessionState, registry: Registry) -> str:
-    """Return who of those present owns the session in mid-task, "" for nobody."""
+    """Return the active or interrupted agent that owns the session in mid-task, "" for none."""
     for tenure in (state.active, *state.stack):
         agent = registry.agent(tenure.agent_id) if tenure else None
         if agent is not None and agent.owns_session:
@@ -258,11 +258,9 @@ def _approval_pending(attempt: Attempt) -> str:
 
 def _live_turn(attempt: Attempt) -> str:
     if attempt.turn is not None and attempt.turn.asker:
-        return (
-            f'the turn is a question of "{attempt.turn.asker}"; answer it, it has no other way on'
-        )
+        return f'the turn is a question of "{attempt.turn.asker}"; it can only be answered'
     if attempt.turn_is_lost:
-        return "the turn is closed; without turn_request_id the handoff counts for the next message"
+        return "the turn is closed; leave turn_request_id out to hand over the next message"
     if attempt.turn is None or attempt.state.is_live(attempt.turn):
         return ""
     return "a newer message or a change of the active agent has overtaken the turn"
@@ -287,6 +285,6 @@ HANDOFF_RULES: tuple[HandoffRule, ...] = (
     HandoffRule("return_stack", _return_stack, binds_operator=True),
     HandoffRule("return_depth", _return_depth, binds_operator=True),
     HandoffRule("approval_pending", _approval_pending, binds_home=True),
-    # A dead turn has no place to move to, whoever asks.
+    # A turn that is over cannot be moved, not by an operator either.
     HandoffRule("live_turn", _live_turn, binds_operator=True, binds_home=True),
 )

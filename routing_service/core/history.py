@@ -1,8 +1,7 @@
 """The conversation as turns, folded from the log.
 
-Owns: TurnRecord and how events become turns. Must not know: stores, pages, protobuf.
 Rule: one record per request and agent, in the order in which requests reached agents. An agent's
-records hold its own words and the user's, nobody else's.
+record holds its own text and the user's, and no other agent's.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ class TurnRecord(msgspec.Struct, frozen=True):
     """One request as one agent had it.
 
     position: (revision, place) of the dispatch, which orders the history.
-    revision: the change by which the record is as it is: its answer's, or else its dispatch's.
-    message_revision: the change that holds the user's words; has_message: they are filled in.
-    outcome None and not is_abandoned: unanswered. size_bytes: about what it weighs in memory and in
-    an answer. shown: what whoever shows the record made of it, b"" for nothing yet; see keep_shown.
-    heard: a place for whoever judges by it what the conversation is about, to keep what it made of
-    it. Both are empty again where the record changes.
+    revision: the change that last changed the record: its answer's, or else its dispatch's.
+    message_revision: the change that holds the user's text; has_message: it is filled in.
+    outcome None and not is_abandoned: unanswered. size_bytes: about its size in memory and in an
+    answer. shown: the record as bytes for answers, kept by rpc, b"" = not made yet; see keep_shown.
+    heard: the record as topic detection reads it, kept by that. Both are empty again after a
+    change of the record.
     """
 
     position: tuple[int, int]
@@ -86,28 +85,28 @@ class TurnRecord(msgspec.Struct, frozen=True):
         )
 
     def keep_shown(self, shown: bytes) -> None:
-        """Keep what was made of the record: no part of what it says, so frozen or not."""
+        """Keep the record's bytes. They are derived from it, so a frozen record may keep them."""
         force_setattr(self, "shown", shown)
 
 
 def changed(record: TurnRecord, **values: Any) -> TurnRecord:
-    """Return a record with other values, and with nothing kept of what was made of the old ones."""
+    """Return a record with other values, without what was derived from the old ones."""
     return replace(record, **values, shown=b"", heard=[])
 
 
 @dataclass(slots=True)
 class HistoryFold:
-    """Turns as the changes come by, oldest first. May begin anywhere in the log.
+    """Collects turns from changes, oldest first. May begin anywhere in the log.
 
-    records_max, bytes_max: how much of the past is kept; 0 = all. is_cut: some was let go, or the
-    fold began after the session's first change.
+    records_max, bytes_max: how much of the past is kept; 0 = all. is_cut: older turns are missing:
+    they were dropped, or the fold began after the session's first change.
     """
 
     records_max: int = 0
     bytes_max: int = 0
     is_cut: bool = False
     _records: dict[tuple[str, str], TurnRecord] = field(default_factory=dict)
-    # Each agent's own, as in _records: both are in the order of their positions.
+    # The same by agent; both are in the order of positions.
     _by_agent: dict[str, list[TurnRecord]] = field(default_factory=dict)
     _messages: dict[int, ev.MessageRouted] = field(default_factory=dict)
     _message_uses: dict[int, int] = field(default_factory=dict)
@@ -119,14 +118,14 @@ class HistoryFold:
         return list(self._records.values())
 
     def latest(self, count: int, agent_id: str, *, but: str, after: int) -> list[TurnRecord]:
-        """Return an agent's newest turns, "" for everybody's, oldest first.
+        """Return an agent's newest turns, "" for those of all agents, oldest first.
 
-        but: a request that is left out. after: the revision before which none is looked for.
-        Every dispatch asks for them, so without a step of Python's for each.
+        but: a request that is left out. after: only turns after this revision.
+        Every dispatch needs them, so this avoids interpreter steps per turn.
         """
         records = self._by_agent.get(agent_id, ()) if agent_id else self._records.values()
         found = list(islice(reversed(records), count + 1))
-        # Nearly always what is left out is the newest, and once.
+        # Nearly always the one left out is the newest, and occurs once.
         if found and found[0].request_id == but:
             del found[0]
         del found[count:]
@@ -138,7 +137,7 @@ class HistoryFold:
 
     @staticmethod
     def have_messages(records: Iterable[TurnRecord]) -> bool:
-        """Say whether the user's words are filled in in all of them."""
+        """Say whether all of them have the user's text."""
         return False not in map(_HAS_MESSAGE, records)
 
     def apply(self, revision: int, now_us: int, events: Iterable[ev.Event]) -> None:
@@ -171,7 +170,7 @@ class HistoryFold:
         self, event: ev.AgentHandedOff, position: tuple[int, int], now_us: int
     ) -> None:
         if not event.child_request_id:
-            # The same request goes on with another agent: the first has had its part in it.
+            # The same request goes on with another agent, and the first one is done with it.
             before = self._records.get((event.turn_request_id, event.from_agent))
             if before is not None and before.is_open:
                 moved = changed(
@@ -185,10 +184,10 @@ class HistoryFold:
         request_id = event.child_request_id or event.turn_request_id
         known = self._records.get((request_id, event.to_agent))
         if known is not None and known.status is not None:
-            # It spoke up before it was given the request, and an agent answers a request once.
+            # It answered before it was given the request, and an agent answers a request once.
             return
         if known is not None:
-            # It has the request a second time, and its place is where it has it now.
+            # It gets the request a second time; its place in the history is the later one.
             self._take((request_id, event.to_agent))
         self._go_on(
             event,
@@ -246,7 +245,7 @@ class HistoryFold:
         known = self._records.get((event.request_id, event.agent_id))
         if known is None:
             if not event.own_entry:
-                # The dispatch lies before the fold's beginning; whoever lists it asks for this.
+                # The dispatch lies before the fold's beginning; TurnHistory looks answers up.
                 return
             known = TurnRecord(
                 position=position,
@@ -271,7 +270,7 @@ class HistoryFold:
             self._bytes += record.size_bytes
         else:
             listed = self._by_agent[record.agent_id]
-            # Mostly the newest is answered.
+            # Usually the newest turn is answered.
             listed[-1 if listed[-1] is before else _place_in(listed, before)] = record
             self._bytes += record.size_bytes - before.size_bytes
             if before.message_revision == record.message_revision:
@@ -290,7 +289,7 @@ class HistoryFold:
         self._message_uses[record.message_revision] -= 1
 
     def _trim(self) -> None:
-        """Let go of the oldest, and of messages that no record is about any more."""
+        """Drop the oldest turns, and messages that no record needs any more."""
         if not self.records_max:
             return
         records = self._records
@@ -328,7 +327,7 @@ def _opened(event: ev.MessageRouted, position: tuple[int, int], now_us: int) -> 
 
 
 def _size(text: str, items: tuple[ev.Item, ...]) -> int:
-    """Say what a message weighs on the wire, without what frames it: words and items, as UTF-8."""
+    """Return the size of a message on the wire without framing: text and items, as UTF-8."""
     size_bytes = len(text) if text.isascii() else _utf8_bytes(text)
     for item in items:
         size_bytes += len(item.content_type) + len(item.data or b"")

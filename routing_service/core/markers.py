@@ -1,7 +1,6 @@
 """Handoff markers in an agent's text, such as [HANDOFF_TO:motivator].
 
-Owns: how a marker is written and how it is cut out. Must not know: whether it may be followed.
-Rule: only the text of an agent that may use markers comes here, never a user's.
+Rule: only the text of an agent that may use markers is searched, never a user's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """How the conversation changes hands: handoffs, returns, releases, expiry.
 
-Owns: the events of each such move, the same from every caller. Must not know: which rules allowed
-it. Rule: exactly one place emits each kind of move, so that locks, frames and epochs agree.
+Rule: exactly one place emits each kind of move, so that locks, frames and epochs agree.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _HANDOFF_REASONS = {
 }
 
 
-# Clears by which somebody asks for the home agent, rather than an agent being done.
+# Clears by which a caller asks for the home agent; by the others an agent is done.
 _ON_REQUEST = frozenset({"command", "reset", "clear"})
 
-# An agent that leaves by one of these has answered its question; the others take the lock away.
+# An agent that leaves by one of these was answered; by the others its lock is taken away.
 _BY_ANSWER = frozenset({"proceed", "complete"})
 
 
@@ -55,7 +54,7 @@ class Move(msgspec.Struct, frozen=True):
 def effective_mode(
     state: SessionState, registry: Registry, source: str, target: Agent, asked: HandoffMode
 ) -> HandoffMode:
-    """Return what a handoff really does, whatever mode was asked for."""
+    """Return what a handoff really does. asked: the mode that the caller asked for."""
     if target.agent_id == registry.home_agent_id:
         return HandoffMode.TRANSFER
     if asked is HandoffMode.CONSULT:
@@ -71,17 +70,17 @@ def effective_mode(
         # A default agent may be interrupted although it is not active: it has the conversation.
         return HandoffMode.INTERLUDE if is_home else HandoffMode.TRANSFER
     if source and source != state.active_id:
-        # Whoever stands in for the active agent takes over: there is nothing of its own to keep.
+        # An agent that stands in for the active one is not interrupted: it is not active itself.
         return HandoffMode.TRANSFER
     return HandoffMode.INTERLUDE
 
 
 def hand_off(draft: Draft, move: Move) -> HandoffPlan:
-    """Emit the events of a handoff and return it as others see it."""
+    """Emit the events of a handoff and return its plan."""
     turn = move.turn
     is_home_supervisor = move.target.kind is AgentKind.SUPERVISOR
     is_home = move.target.agent_id == draft.registry.home_agent_id
-    # Only an operator, or going home, gets past a pending approval, and takes it away.
+    # Only an operator or a handoff to the home agent gets past a pending approval, and drops it.
     drops_approval = (
         move.moves
         and task_is_paused(draft.state)
@@ -122,12 +121,12 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
 
 
 def _topics_count(draft: Draft) -> bool:
-    """Say whether a topic could take the next message away from the home agent."""
+    """Say whether its topic could take the next message away from the home agent."""
     return draft.registry.topics.is_on
 
 
 def _finds_lock(state: SessionState, move: Move) -> bool:
-    """Say whether the target waits for an answer of the user as soon as it has the conversation."""
+    """Say whether the target is locked as soon as it has the conversation."""
     if not move.moves:
         active = state.active
         return active is not None and active.agent_id == move.target.agent_id and active.locked
@@ -155,7 +154,7 @@ def clear(draft: Draft, cause: str, reason: str = "") -> None:
 
 
 def clear_all(draft: Draft, cause: str, reason: str = "") -> None:
-    """Clear, and with it the open task and every open turn."""
+    """Clear, cancel the open task, and abandon every open turn."""
     for turn in draft.state.open_turns:
         abandon(draft, turn, cause)
     task = draft.state.open_task
@@ -196,20 +195,20 @@ def give_back(
 
 
 def initiator_of(registry: Registry, source: str) -> Initiator:
-    """Return as whom an agent hands over. A swarm's default agent is an agent like any other."""
+    """Return the initiator of an agent's handoff. A swarm's default agent counts as an AGENT."""
     is_supervisor = source == registry.home_agent_id and not registry.is_swarm
     return Initiator.SUPERVISOR if is_supervisor else Initiator.AGENT
 
 
 def handoff_reason(initiator: Initiator, mode: HandoffMode) -> RouteReason:
-    """Return why a message is where a handoff brought it."""
+    """Return the reason of a message that a handoff brought to an agent."""
     if mode is HandoffMode.RETURN:
         return RouteReason.RETURNED
     return _HANDOFF_REASONS[initiator]
 
 
 def meet_user(draft: Draft, profile: ev.Profile, *, is_new: bool) -> None:
-    """Start the session, or keep what the call says of its user that was not known yet."""
+    """Start the session, or store what the call newly says of its user."""
     state = draft.state
     if is_new:
         draft.add(ev.SessionStarted(profile=profile))
@@ -220,7 +219,7 @@ def meet_user(draft: Draft, profile: ev.Profile, *, is_new: bool) -> None:
         and profile.channel in ("", state.channel)
         and profile.entitlements in ((), state.entitlements)
     ):
-        return  # Nearly always: nothing that was not known.
+        return  # Nearly always: nothing is new.
     news = ev.Profile(
         user_id="" if state.owner else profile.user_id,
         locale="" if profile.locale == state.locale else profile.locale,
@@ -233,7 +232,7 @@ def meet_user(draft: Draft, profile: ev.Profile, *, is_new: bool) -> None:
 def is_available(draft: Draft, agent_id: str) -> bool:
     """Say whether this registry has the agent and this user may be with it.
 
-    An agent that a reload made the supervisor is not one to be active any more.
+    An agent that a reload made the supervisor can no longer be active.
     """
     agent = draft.registry.agent(agent_id)
     if agent is None or agent.kind is AgentKind.SUPERVISOR:
@@ -242,7 +241,7 @@ def is_available(draft: Draft, agent_id: str) -> bool:
 
 
 def expire_turns(draft: Draft) -> None:
-    """Close the turns that nobody answered in time, and the task whose time is over."""
+    """Close the turns that were not answered in time, and cancel an expired task."""
     timeout_us = draft.registry.limits.turn_timeout_us
     for turn in draft.state.open_turns:
         if draft.now_us - turn.dispatched_us >= timeout_us:
@@ -267,10 +266,10 @@ def abandon(draft: Draft, turn: OpenTurn, cause: str) -> None:
 
 
 def expire_ownership(draft: Draft) -> bool:
-    """Let idle and lock time-outs take effect; say whether the home agent got the session by it.
+    """Apply idle and lock time-outs; say whether the home agent got the session by it.
 
-    Nothing expires while a person's approval is awaited, or while the active agent is away: it is
-    kept as it is until it comes back or is replaced.
+    Nothing expires while an approval is pending, or while the active agent is not available: its
+    hold is kept unchanged until it comes back or is replaced.
     """
     state = draft.state
     active = state.active
@@ -301,7 +300,7 @@ def expire_ownership(draft: Draft) -> bool:
         if not draft.state.stack:
             clear(draft, "timeout")
             return True
-        # Whoever gets the conversation back may have waited too long itself.
+        # The lock of the agent that gets the conversation back may have expired as well.
         give_back(draft, reason="timeout")
     return False
 
@@ -313,10 +312,10 @@ def is_idle(draft: Draft) -> bool:
 
 
 def _idle_at_us(draft: Draft) -> int | None:
-    """Return when the active agent has been idle for too long; None = it never is, as things are.
+    """Return when the idle timeout of the active agent takes effect; None = never, as it stands.
 
-    Never while a turn is open, nor in the middle of a task of an agent that owns the session: it
-    may be the active one, or one that is interrupted and waits to have it back.
+    Never while a turn is open, nor in the middle of a task if the active or an interrupted agent
+    owns the session.
     """
     state = draft.state
     if state.active is None or state.open_turns:
@@ -333,9 +332,9 @@ def _idle_at_us(draft: Draft) -> int | None:
 
 
 def has_time_outs(state: SessionState, registry: Registry) -> bool:
-    """Say whether a time-out of the active agent may be running: for most changes none is.
+    """Say whether a time-out of the active agent may be running: usually none is.
 
-    Where a turn is open nobody is idle.
+    While a turn is open the idle timeout does not run.
     """
     active = state.active
     if active is None:
@@ -346,7 +345,7 @@ def has_time_outs(state: SessionState, registry: Registry) -> bool:
 
 
 def due_times(draft: Draft) -> list[int]:
-    """Return when idle and lock time-outs of the session as it is take effect."""
+    """Return when the idle and lock time-outs of the session take effect."""
     active = draft.state.active
     if active is None or task_is_paused(draft.state):
         return []
@@ -360,5 +359,5 @@ def due_times(draft: Draft) -> list[int]:
 
 
 def task_is_paused(state: SessionState) -> bool:
-    """Say whether a person has to approve something first."""
+    """Say whether the task waits for a person's approval."""
     return state.task is not None and state.task.status is TaskStatus.PAUSED

@@ -1,7 +1,6 @@
-"""How a refused handoff is told.
+"""The error of a refused handoff.
 
-Owns: the error for an attempt with verdicts against it. Must not know: who reads it.
-Rule: every rule that refused is named, each with its own words.
+Rule: it names every rule that refused, each with its own detail.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from routing_service.core.handoff_rules import Attempt
 
 
 class HandoffRefused(RoutingError):
-    """A handoff that the rules do not allow. Nothing changes but the audit."""
+    """A handoff that the rules do not allow. Only the audit records it."""
 
     def __init__(self, attempt: Attempt, verdicts: tuple[Verdict, ...]) -> None:
         """Name the rules. verdicts: all of them, the allowing ones too."""
@@ -35,7 +34,7 @@ class HandoffRefused(RoutingError):
             violations=violations,
         )
         self.verdicts = verdicts
-        # The session's when the attempt was made; filled in by whoever knows it.
+        # The session's revision at the attempt; the command handler fills it in.
         self.revision = 0
 
 

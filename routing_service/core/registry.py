@@ -1,11 +1,10 @@
 """The agents a service routes between, and the limits of its sessions.
 
-Owns what the registry *is*: one immutable value that a decision is made against. It must not know
-how the registry is written (YAML, JSON Schema and their error messages live in
-``routing_service.registry.file``), nor anything of a session, a clock or a wire format.
+A registry is one immutable value that decisions are made against. ``routing_service.registry``
+reads it from a file.
 
-The rule: a ``Registry`` that exists is coherent. Its home agent is there and always available, its
-names are unambiguous and its limits are within their bounds; whoever builds one otherwise gets a
+Rule: a ``Registry`` that exists is coherent. Its home agent exists and is always available, its
+names are unambiguous and its limits are within their bounds; otherwise its constructor raises
 ``ValueError``. What depends on a session or a user is decided elsewhere.
 """
 
@@ -47,7 +46,7 @@ TURN_TIMEOUT_MIN_US = SECOND_US
 TURN_TIMEOUT_MAX_US = DAY_US
 TURN_TIMEOUT_DEFAULT_US = 15 * MINUTE_US
 
-# A year: a conversation that nobody touched for longer is not resumed by a timer's mercy.
+# A year: no conversation that was idle for longer needs to be resumed.
 IDLE_TIMEOUT_MIN_US = SECOND_US
 IDLE_TIMEOUT_MAX_US = 365 * DAY_US
 
@@ -57,12 +56,12 @@ TURNS_MAX_MAX = 1_000
 # Decisions and suggestions name agents, and lists of agents travel in answers.
 AGENTS_MAX = 512
 
-# Words that mean something else where an agent id may stand (on_complete), in any case.
+# Words with another meaning in a place where an agent id may stand (on_complete), in any case.
 RESERVED_AGENT_IDS = frozenset({"stay", "release", "return"})
 
 
 class AgentKind(enum.Enum):
-    """What an agent is for: to route, to do the work, or to run beside the conversation."""
+    """What an agent is for: to route, to do the work, or to run next to the conversation."""
 
     SUPERVISOR = "supervisor"
     SPECIALIST = "specialist"
@@ -116,9 +115,9 @@ def locale_chain(locale: str) -> tuple[str, ...]:
 
 
 def localised(texts: Mapping[str, str], locale: str, default_locale: str) -> str:
-    """Return the text for a locale, its parents, the default locale, or else the first there is.
+    """Return the text for a locale, its parents, the default locale, or else the first one.
 
-    Empty when there is no text at all: what to say then is the caller's business.
+    "" if there is no text at all; the caller decides what to show then.
     """
     if not texts:
         return ""
@@ -131,7 +130,7 @@ def localised(texts: Mapping[str, str], locale: str, default_locale: str) -> str
 
 @dataclass(frozen=True, slots=True)
 class AgentTopics:
-    """How topics bring users to one agent, where that is not as the registry has it for all."""
+    """How topics bring users to one agent, if that differs from the registry's defaults."""
 
     # "off" (never), "suggest" or "auto"; "" = as the registry's.
     mode: str = ""
@@ -156,9 +155,9 @@ class Agent:
     sticks: Sticks = Sticks.SESSION
     # In mid-task neither a user's selection nor a change of topic takes the session from it.
     owns_session: bool = False
-    # Whom it may hand to; None = every specialist.
+    # The agents it may hand to; None = every specialist.
     handoff_to: frozenset[str] | None = None
-    # Whoever hands to it is put on the return stack and gets the conversation back.
+    # The agent that hands to it is put on the return stack and gets the conversation back.
     receives_as_interlude: bool = False
     # As an interlude it returns by itself after so many of its turns; 0 = it does not.
     turns_max: int = 0
@@ -184,7 +183,7 @@ class Agent:
     color: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse combinations that no rule could interpret."""
+        """Raise ValueError for combinations without a meaning."""
         if not self.agent_id:
             msg = "an agent needs a non-empty agent_id"
             raise ValueError(msg)
@@ -206,7 +205,7 @@ class Agent:
             )
 
     def display_name(self, locale: str, default_locale: str) -> str:
-        """Return what users of a locale call this agent; its id where it has no name at all."""
+        """Return this agent's name for users of a locale; its id if it has no name."""
         return localised(self.name, locale, default_locale) or self.agent_id
 
     def display_description(self, locale: str, default_locale: str) -> str:
@@ -226,7 +225,7 @@ class Limits:
     return_depth: int = RETURN_DEPTH_DEFAULT
     open_turns: int = OPEN_TURNS_DEFAULT
     turn_timeout_us: int = TURN_TIMEOUT_DEFAULT_US
-    # None = an active agent stays for as long as it takes.
+    # None = an active agent stays without a limit.
     idle_timeout_us: int | None = None
 
     def __post_init__(self) -> None:
@@ -255,8 +254,8 @@ class Topics:
     threshold: float = 0.8
     # 0-1: the confidence that overrides a lock; None = a lock always holds.
     lock_threshold: float | None = None
-    # Who gets a message that finds nobody active, a session's first above all: "supervisor", or
-    # "auto" for the agent that it is about.
+    # The agent for a message without an active agent, such as a session's first: "supervisor", or
+    # "auto" for the agent that the message is about.
     first_message: str = "supervisor"
 
     @property
@@ -278,7 +277,7 @@ class Topics:
 class Registry:
     """All agents and limits: the only thing besides state, command and time a decision reads."""
 
-    # Any word of the operator's; decisions and events carry it.
+    # Any text of the operator's; decisions and events carry it.
     version: str
     # The supervisor, or in a swarm the default agent.
     home_agent_id: str
@@ -342,7 +341,7 @@ class Registry:
 
     @property
     def home(self) -> Agent:
-        """The agent for every message that nobody else owns."""
+        """The agent for every message while no agent is active."""
         return self.agents[self.home_agent_id]
 
     @property
@@ -355,7 +354,7 @@ class Registry:
         return self.agents.get(agent_id)
 
     def resolve(self, name: str) -> str | None:
-        """Return the id that an id or alias, in any case, stands for; None if nobody's.
+        """Return the id that an id or alias, in any case, stands for; None if it is unknown.
 
         A name in ASCII is written in ASCII: some letters of other alphabets fold to it, such as the
         long s to "s", and look like no other case of it.

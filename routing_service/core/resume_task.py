@@ -1,7 +1,6 @@
 """Deciding how a paused task goes on.
 
-Owns: ResumeTask. Must not know: stores, protobuf, who may approve what.
-Rule: exactly one decision wins; whichever it is, the paused agent goes on and is told.
+Rule: exactly one decision wins; either way the paused agent goes on and gets the decision.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A session as it stands, and how each event changes it.
 
-Owns: SessionState and evolve(). Must not know: clocks, stores, protobuf, who asked.
-Rule: the state is a fold of the events, nothing else; it is bounded and holds no message text,
-so that it can be written beside every change.
+Rule: the state is a fold of the events and nothing else; it is bounded and holds no message text,
+so that it can be written with every change.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ OTHER_AGENTS = "other"
 # Messages of the user for which an agent that was declined is not offered again.
 SUGGESTION_REST_MESSAGES = 5
 
-# Holders that an open turn remembers. The rules look three back; the rest tells a late answer of an
-# earlier holder from a stranger's. Handoffs by operators and to the home agent have no other bound.
+# Holders that an open turn remembers. The rules look three back; the rest distinguishes a late
+# answer of an earlier holder from a stranger's. Handoffs by operators and to the home agent have no
+# other bound.
 PATH_MAX = 4
 
 
@@ -35,7 +35,7 @@ class Tenure(msgspec.Struct, frozen=True, omit_defaults=True):
 
     entered_turn: root request id of the turn in which it became active; "" outside a turn.
     turns_taken: turns that it ended by proceed or follow_up since then.
-    lock_expire_us: None where the lock has no timeout.
+    lock_expire_us: None if the lock has no timeout.
     """
 
     agent_id: str
@@ -88,7 +88,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OpenSuggestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Another agent that the user was offered and has not answered about.
+    """An agent that the user was offered and has neither accepted nor declined.
 
     message_revision: the change that holds the message which is for that agent; request_id: the
     root request that it opened.
@@ -102,7 +102,7 @@ class OpenSuggestion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """An agent that the user declined, and for how many more messages it is not brought up."""
+    """An agent that the user declined, and the messages for which it is not offered again."""
 
     agent_id: str
     messages_left: int
@@ -113,12 +113,12 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     revision: changes so far. owner: the first user, "" until one is known.
     returned: the active agent was just given back and has had no message since.
-    newest_turn: root request id of the latest turn; older turns move nothing any more.
-    previous_agent: who got the latest dispatch. paused: the turn that waits for a person's
-    approval, which is not among the open ones.
-    used_us: when somebody last called, where the last change was nobody's call; 0 = it was one.
-    expired: a time-out sent the session home since its last message. erased: nothing is left of it.
-    sent_home: somebody asked for the home agent since its last message. suggestion: gone with any
+    newest_turn: root request id of the latest turn; older turns can no longer move anything.
+    previous_agent: the agent of the latest dispatch. paused: the turn that waits for a person's
+    approval; it is not among the open ones.
+    used_us: the time of the last call if the last change was the service's own; 0 = it was a call.
+    expired: a time-out sent the session home since its last message. erased: its content is gone.
+    sent_home: a caller asked for the home agent since its last message. suggestion: removed by any
     change of ownership. rests: at most SUGGESTION_REST_MESSAGES, since a message declines one.
     """
 
@@ -150,7 +150,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def last_used_us(self) -> int:
-        """Return when somebody last called; what the service did by itself is no use."""
+        """Return the time of the last call; changes of the service's own do not count."""
         return self.used_us or self.update_us
 
     @property
@@ -215,7 +215,7 @@ def apply_change(
 def evolve(state: SessionState, event: ev.Event) -> SessionState:
     """Return the state after one event. Every event that decide makes can be applied.
 
-    The two that every turn has come first.
+    The two events of every turn come first in the match.
     """
     match event:
         case ev.MessageRouted():
@@ -304,7 +304,7 @@ def _evolve_task(
 
 
 def _with_profile(state: SessionState, profile: ev.Profile) -> SessionState:
-    """Take over what the caller said of itself; empty fields leave what is known."""
+    """Store what the call says of its user; empty fields leave what is known."""
     return replace(
         state,
         owner=state.owner or profile.user_id,
@@ -361,7 +361,7 @@ def _shortened(rests: tuple[Rest, ...]) -> tuple[Rest, ...]:
 
 
 def _overtaken(turn: OpenTurn) -> OpenTurn:
-    """Return the turn without the way it came: nobody hands it over any more."""
+    """Return the turn without its earlier holders: it is not handed over any more."""
     if len(turn.path) == 1:
         return turn
     return replace(turn, path=(turn.holder,), request_since=0)
@@ -391,7 +391,7 @@ def _resume(state: SessionState, event: ev.TaskResumed) -> SessionState:
 
 
 def _without_approval(state: SessionState) -> SessionState:
-    """Return the state with nobody asked for anything; the task goes on."""
+    """Return the state without a pending approval; the task goes on."""
     if state.paused is None:
         return state
     running = _with_task_status(state, state.paused.task_id, TaskStatus.RUNNING)
@@ -403,7 +403,7 @@ def _without_turn(state: SessionState, request_id: str) -> SessionState:
 
 
 def _others(turns: tuple[OpenTurn, ...], request_id: str) -> tuple[OpenTurn, ...]:
-    """Return the turns but the one whose open request this is; mostly there is no other."""
+    """Return the turns except the one whose open request this is; usually it is the only one."""
     if len(turns) == 1 and turns[0].request_id == request_id:
         return ()
     return tuple([turn for turn in turns if turn.request_id != request_id])
@@ -452,7 +452,7 @@ def _hand_off(state: SessionState, event: ev.AgentHandedOff) -> SessionState:
         reason=event.route_reason,
         dispatched_us=state.update_us,
         dispatch_revision=state.revision,
-        # Bringing an answer back is no step of its own.
+        # Bringing an answer back does not count as a hop.
         hops=turn.hops + (0 if event.mode is HandoffMode.ANSWER else 1),
         asker=event.from_agent if event.mode is HandoffMode.CONSULT else "",
         request_since=max(0, since - max(0, len(path) - PATH_MAX)),
@@ -533,7 +533,7 @@ def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:
     if active is not None and active.agent_id == event.agent_id:
         locked = replace(active, locked=True, lock_expire_us=event.expire_us)
         return replace(state, active=locked)
-    # Someone who stood in, or a default agent, asked the user: it takes over.
+    # An agent that stood in, or a default agent, asked the user: it takes over.
     taken = Tenure(
         event.agent_id,
         locked=True,

@@ -1,7 +1,7 @@
-"""Deciding a handoff that is asked for by itself, inside an open turn or between messages.
+"""Deciding SetActiveAgent: a handoff by itself, inside an open turn or between messages.
 
-Owns: SetActiveAgent. Must not know: stores, protobuf.
-Rule: inside a turn it moves that turn, under the same request id; outside, it says who is next.
+Rule: inside a turn it moves that turn, under the same request id; outside, it sets the agent of the
+next message.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def decide_set_active(
     ownership.expire_turns(draft)
     turn = _find_turn(draft, command, facts)
     if not command.turn_request_id:
-        # An agent that hands over in its turn was answered in time, whatever the clock says now.
+        # Inside a turn the agent was answered in time, even if its time-out has passed since.
         ownership.expire_ownership(draft)
     offer = _offer(draft, command, target_id) if command.suggestion_id else None
     if offer is not None and not command.turn_request_id:
@@ -59,7 +59,7 @@ def decide_set_active(
         suggestions.take(draft, offer)
     moves = turn is None or command.stickiness_enabled
     if moves and attempt.mode is not HandoffMode.INTERLUDE:
-        # An interrupted agent keeps its lock in its frame; anyone else has let go.
+        # An interrupted agent keeps its lock on the return stack; any other loses it.
         ownership.unlock(draft, "handoff")
     plan = ownership.hand_off(
         draft,
@@ -88,7 +88,7 @@ def decide_set_active(
 
 
 def _find_turn(draft: Draft, command: SetActiveAgent, facts: Facts) -> OpenTurn | None:
-    """Return the turn that the caller names, None for none or one that is over."""
+    """Return the open turn that the caller names; None if it names none, or one that is over."""
     if not command.turn_request_id:
         return None
     turn = draft.state.find_turn(command.turn_request_id)
@@ -102,7 +102,7 @@ def _find_turn(draft: Draft, command: SetActiveAgent, facts: Facts) -> OpenTurn 
 
 
 def _offer(draft: Draft, command: SetActiveAgent, target_id: str) -> OpenSuggestion:
-    """Return the suggestion that the user takes by this handoff."""
+    """Return the suggestion that the user accepts by this handoff."""
     offer = draft.state.suggestion
     if offer is None or offer.suggestion_id != command.suggestion_id:
         raise suggestions.unknown_suggestion(draft.state.session_id, command.suggestion_id)
@@ -147,16 +147,16 @@ def _attempt(
     home_id = registry.home_agent_id
     claimed = registry.resolve(command.from_agent_id) or command.from_agent_id
     present = turn.holder if turn else draft.state.active_id or home_id
-    # An operator speaks for no agent: it takes the conversation from whoever has it.
+    # An operator does not act for an agent: the source is the agent that has the conversation.
     source = present if command.initiator is Initiator.OPERATOR else claimed or present
-    # Whoever carries the answer to an offer, the topic is what moves the user.
+    # Accepting a suggestion is a handoff by topic, even if an agent or an operator reports it.
     initiator = Initiator.TOPIC if by_topic else command.initiator
     if initiator is None:
         initiator = ownership.initiator_of(registry, source)
     elif initiator is Initiator.SUPERVISOR and not claimed and turn is None:
         source = home_id
     target = draft.agent(target_id)
-    # Whoever speaks, it is the present agent that a handoff interrupts.
+    # A handoff interrupts the present agent, even if another one asked for it.
     mode = ownership.effective_mode(draft.state, registry, present, target, command.mode)
     if source == home_id and not registry.is_swarm and mode is HandoffMode.INTERLUDE:
         mode = HandoffMode.TRANSFER

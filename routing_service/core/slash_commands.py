@@ -1,12 +1,11 @@
 """The commands that users type, and the replies that answer them.
 
-Owns the table of commands, the parser that tells a command from ordinary text, and the shape of a
-reply before it has words. It must not know any language's texts (``routing_service.texts`` has
-them), nor what a command does to a session (the decisions do).
+The table of commands, the parser that distinguishes a command from ordinary text, and the shape of
+a reply before it has a language (``routing_service.texts`` has the texts).
 
-The rule: ordinary text is never taken for a command. A command is the message's first word, a slash
-and a name from the table, alone or before white space; anything else is somebody's message. Every
-name counts in every session, whatever its language: people write in several.
+Rule: ordinary text is never taken for a command. A command is the message's first word, a slash and
+a name from the table, alone or before white space; anything else is a message. Names of every
+language count in every session, since people write in several.
 Only what a user typed is ever parsed: never an agent's text, an item or history.
 """
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SlashCommand:
-    """One row of the table: how a command is written and what kind of effect it has."""
+    """One row of the table: how a command is written."""
 
     # Without the slash, lower case. Registries, replies and logs use this name.
     name: str
@@ -34,7 +33,7 @@ class SlashCommand:
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def typed(self, locale: str) -> str:
-        """Return what users of a locale are told to type, slash included."""
+        """Return what users of a locale type, slash included."""
         own = next((self.names[tag] for tag in locale_chain(locale) if tag in self.names), ())
         return f"/{own[0] if own else self.name}"
 
@@ -65,7 +64,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
 class ParsedCommand:
     """A message that is a command."""
 
-    # The table's name for it, whichever of its names the user wrote.
+    # Its name in the table, even if the user wrote another one.
     name: str
     # The agent named, as written but without quotes; empty where the command takes none or the
     # user gave none.
@@ -76,23 +75,23 @@ class ParsedCommand:
 
 @dataclass(frozen=True, slots=True)
 class ReplySpec:
-    """What a reply says, before a language says it.
+    """What a reply says, in no language yet.
 
     The variants of each command, and what the other fields then hold:
 
-    supervisor   done (agent_id: the agent left), none_active; agent_ids: whom one can ask
-    reset        done; agent_ids: whom one can ask
-    agents       done; agent_id: the active one or empty; agent_ids: whom this user may reach
+    supervisor   done (agent_id: the agent left), none_active; agent_ids: agents the user can ask
+    reset        done; agent_ids: agents the user can ask
+    agents       done; agent_id: the active one or empty; agent_ids: agents this user may reach
     agent        done, already_active (agent_id); refused (agent_id; detail: the rules' names);
                  unknown_agent (detail: the name as written), no_argument;
-                 agent_ids on the last three: whom one can select
+                 agent_ids on the last three: agents the user can select
     status       active (agent_id), none_active; detail: words of STATUS_DETAILS, or
                  ``returns_to:AGENT_ID`` for the frame on top of the return stack
-    history      done (agent_ids: who has answered, in the order of their first turns; counts: the
-                 turns of each), none_answered
+    history      done (agent_ids: agents that have answered, in the order of their first turns;
+                 counts: the turns of each), none_answered
     help         done
     any          disabled
-    ""           stays (agent_id: whom the user is still with): a suggestion was declined
+    ""           stays (agent_id: the agent the user is still with): a suggestion was declined
     """
 
     command: str
@@ -103,7 +102,7 @@ class ReplySpec:
     counts: tuple[int, ...] = ()
 
 
-# What /status may add about a session, in the order in which it is said.
+# What /status may add about a session, in the order of the reply.
 STATUS_DETAILS: tuple[str, ...] = (
     "stickiness_off",
     "unavailable",
@@ -128,7 +127,7 @@ COMMAND_PREFIX = "/"
 
 
 def _commands_by_name() -> Mapping[str, SlashCommand]:
-    """Index the table by every name in it. Two rows with one name are our own mistake."""
+    """Index the table by every name in it; no two rows share one."""
     by_name: dict[str, SlashCommand] = {}
     for command in SLASH_COMMANDS:
         localised_names = [name for names in command.names.values() for name in names]
@@ -150,8 +149,8 @@ def parse(text: str) -> ParsedCommand | None:
     """Return the command that a user's message is, or None for ordinary text.
 
     White space before the slash, the case of the name, and which white space follows it (a line
-    break, a no-break space) do not matter. Invisible characters that are no white space do: with
-    one of them the word is another word.
+    break, a no-break space) do not matter. Invisible characters other than white space do: with
+    one of them the word is a different word.
     """
     text = text.lstrip()
     if not text.startswith(COMMAND_PREFIX):
@@ -176,9 +175,9 @@ def _split_word(text: str) -> tuple[str, str]:
 
 
 def _split_argument(text: str) -> tuple[str, str]:
-    """Split off the first word, or the words between a pair of quotes.
+    """Split off the first word, or the text between a pair of quotes.
 
-    A quote that is never closed is part of its word: nothing of the message is swallowed.
+    A quote that is never closed is part of its word, so that no text is lost.
     """
     closing = _QUOTES.get(text[:1])
     end = text.find(closing, 1) if closing else -1

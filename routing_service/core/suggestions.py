@@ -1,9 +1,7 @@
 """Answers to the offer of another agent.
 
-Owns: which suggestion an answer is about, and what accepting and declining do. Must not know: the
-words of an offer, who detected the topic, stores.
-Rule: an offer is answered once. Accepting is a handoff by the rules of the moment, and what it
-needs of the log (the message that was asked about) comes with the command.
+Rule: an offer is answered once. Accepting it is a handoff by the rules of the moment; the message
+that it was about is a fact of the log.
 """
 
 from __future__ import annotations
@@ -40,10 +38,10 @@ def answered(draft: Draft, quick_reply_id: str) -> tuple[OpenSuggestion, bool]:
 
 
 def takes_plain_answers(state: SessionState) -> OpenSuggestion | None:
-    """Return the suggestion that a plain yes or no answers, None where it answers something else.
+    """Return the suggestion that a plain yes or no answers; None if it answers something else.
 
-    An agent's own question, or an approval that is awaited, is what such a word is about; and so is
-    whatever was said after the message beside which the offer was made.
+    An agent's own question and a pending approval come first; and an offer can be answered so only
+    until the next message.
     """
     offer = state.suggestion
     if offer is None or state.newest_turn != offer.request_id or task_is_paused(state):
@@ -52,7 +50,7 @@ def takes_plain_answers(state: SessionState) -> OpenSuggestion | None:
 
 
 def decline(draft: Draft, offer: OpenSuggestion) -> None:
-    """Take note that the user stays."""
+    """Record that the user stays with the present agent."""
     draft.add(_said(draft, offer, accepted=False))
 
 
@@ -65,8 +63,8 @@ def accept(
 ) -> tuple[HandoffPlan, tuple[Verdict, ...]]:
     """Give the conversation to the agent that was offered.
 
-    Raises RoutingError: UNKNOWN_SUGGESTION where this registry has no such agent any more,
-    HANDOFF_REFUSED where the rules refuse by now what they would have allowed.
+    Raises RoutingError: UNKNOWN_SUGGESTION if this registry no longer has the agent,
+    HANDOFF_REFUSED if the rules refuse it by now.
     """
     target = draft.registry.agent(offer.agent_id)
     if target is None:
@@ -75,18 +73,18 @@ def accept(
     verdicts = judge(attempt)
     if not all(verdict.allowed for verdict in verdicts):
         raise refuse_handoff(attempt, verdicts)
-    # Before the handoff, by which an open suggestion is gone.
+    # Before the handoff, which removes an open suggestion.
     take(draft, offer)
     return topic_switch.carry_out(draft, attempt), verdicts
 
 
 def take(draft: Draft, offer: OpenSuggestion) -> None:
-    """Take note that the user wants the agent that was offered."""
+    """Record that the user accepts the agent that was offered."""
     draft.add(_said(draft, offer, accepted=True))
 
 
 def unknown_suggestion(session_id: str, suggestion_id: str) -> RoutingError:
-    """Say that nothing such is offered, or not any more."""
+    """Say that no such suggestion is open."""
     return RoutingError(
         Reason.UNKNOWN_SUGGESTION,
         f'suggestion "{suggestion_id}" is not open in session "{session_id}"; it was answered, '

@@ -1,8 +1,8 @@
 """Ids of requests that the service itself opens inside a turn.
 
-Owns: how a child request's id tells the revision that dispatched it. Must not know: the store.
-Rule: the id is a valid UUIDv7 (RFC 9562 leaves its random bits to us): a late answer to a turn that
-the state has forgotten finds its place in the log without an index of every request.
+The id of a child request contains the revision that dispatched it, so that a late answer to a turn
+that the state has forgotten finds its place in the log without an index of every request.
+Rule: the id is a valid UUIDv7 (RFC 9562 leaves its random bits to us).
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ def child_request_id(seed: str, revision: int) -> str:
 
 
 def revision_of_child(request_id: str) -> int:
-    """Return the revision that such an id names; any other id names some number, or 0."""
-    # Its last 16 digits, and the hyphen among them, hold the revision.
+    """Return the revision in such an id; for any other id, some number or 0."""
+    # The last 16 digits hold the revision; a hyphen is among them.
     return (int(request_id[-17:].replace("-", ""), 16) >> _RANDOM_BITS_BELOW) & _REVISION_MASK

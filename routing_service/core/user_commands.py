@@ -1,8 +1,7 @@
 """What a user's slash commands do.
 
-Owns: one function per command, and the reply each gives. Must not know: the words of a reply.
-Rule: only supervisor, reset and agent change anything; none of them costs an agent's call unless
-text is left over.
+Rule: only supervisor, reset and agent change anything; an agent is called only if text is left
+over.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason,
 
 
 class CommandAnswer(msgspec.Struct, frozen=True):
-    """A command's reply, and where the text left over goes ("" = nowhere)."""
+    """A command's reply, and the agent that gets the text left over ("" = none)."""
 
     reply: ReplySpec
     dispatch_to: str = ""
@@ -141,7 +140,7 @@ def _agent(draft: Draft, asked: CommandCase) -> CommandAnswer:
     )
     verdicts = judge(attempt)
     if is_present:
-        # Asking for the agent one is with needs no right but that it is there; it ends the wait.
+        # Selecting the present agent only unlocks it, so only its availability counts.
         verdicts = tuple(v for v in verdicts if v.rule in ("enabled", "entitled", "channel"))
     refused = tuple(verdict.rule for verdict in verdicts if not verdict.allowed)
     if refused:
@@ -193,7 +192,7 @@ def _find_agent(draft: Draft, name: str) -> Agent | None:
 
 
 def _status(draft: Draft, asked: CommandCase) -> CommandAnswer:
-    # What the next message would meet, without making it so: only that message expires anything.
+    # The session as the next message would find it; nothing is written.
     view = Draft(draft.state, draft.state.session_id, draft.registry, draft.now_us)
     view.before = draft.before
     ownership.expire_ownership(view)

@@ -1,7 +1,5 @@
-"""The closed word lists of the state machine.
+"""The enums that commands, events and state share. Their values are what is stored.
 
-Owns: the enums that commands, events and state share; their values are what is stored.
-Must not know: protobuf numbers, texts for people.
 Rule: a value that was ever stored is never renamed or reused.
 """
 
@@ -13,15 +11,15 @@ import enum
 class Word(enum.Enum):
     """A word of a closed list.
 
-    There is one of each, so it is its own hash: every answer looks some of them up, and Enum's hash
-    is that of the name, by a call of Python's.
+    Each exists once, so its identity is its hash. Every answer looks some of them up, and Enum's
+    own hash is a Python call.
     """
 
     __hash__ = object.__hash__
 
 
 class RouteReason(Word):
-    """Why a message went to the agent it went to."""
+    """Why a message went to an agent."""
 
     NO_ACTIVE_AGENT = "no_active_agent"
     DEFAULT_AGENT = "default_agent"
@@ -45,10 +43,10 @@ class RouteReason(Word):
 class TopicOutcome(Word):
     """What topic detection did with a message.
 
-    Nobody was asked: HOME_FIRST (nobody is active, and first messages are the home agent's),
-    SENT_HOME (somebody has just asked for the home agent), OWNED (in mid-task by an agent that owns
-    the session), LOCKED (the active agent waits for an answer), OTHER_RULE (a line of Route before
-    topics decided). Asked: UNSURE (nobody reaches what it takes), RESTING (declined lately),
+    Not asked: HOME_FIRST (no agent is active, and first messages are the home agent's),
+    SENT_HOME (a caller has just asked for the home agent), OWNED (in mid-task an agent owns the
+    session), LOCKED (the active agent waits for an answer), OTHER_RULE (a line of Route before
+    topics decided). Asked: UNSURE (no agent reaches its threshold), RESTING (declined lately),
     REFUSED (by a handoff rule), SUGGESTED, SWITCHED, NO_VERDICT (the detector failed or was late).
     """
 
@@ -66,7 +64,7 @@ class TopicOutcome(Word):
 
 
 class Initiator(Word):
-    """Who asked for a handoff."""
+    """The kind of caller that asked for a handoff."""
 
     SUPERVISOR = "supervisor"
     AGENT = "agent"
@@ -81,8 +79,8 @@ class HandoffMode(Word):
 
     TRANSFER empties it, INTERLUDE pushes the interrupted agent, RETURN pops it, HOP (a completion
     that goes on to another agent) keeps it. CONSULT asks another agent one question, ANSWER brings
-    its answer back; neither moves anything but the turn. Callers may ask for TRANSFER, INTERLUDE
-    and, of their own turn, CONSULT.
+    its answer back; both move only the turn. Callers may ask for TRANSFER, INTERLUDE and, in their
+    own turn, CONSULT.
     """
 
     TRANSFER = "transfer"
@@ -100,7 +98,7 @@ class TaskStatus(Word):
     """Whether messages may still join the task."""
 
     def __init__(self, word: str) -> None:
-        """Say it once for all: every message asks."""
+        """Compute is_open once: every message needs it."""
         self.is_open = word in {"running", "paused"}
 
     RUNNING = "running"
@@ -124,8 +122,8 @@ class OutcomeKind(Word):
 class OutcomeStatus(Word):
     """What became of a reported outcome.
 
-    APPLIED: it moved what it should. STORED_ONLY: the text is kept, nothing moved.
-    DEGRADED: the text is kept and a lesser outcome was applied, the verdicts say why.
+    APPLIED: it was applied. STORED_ONLY: the text is kept, nothing moved.
+    DEGRADED: the text is kept and a lesser outcome was applied; the verdicts say why.
     """
 
     APPLIED = "applied"
