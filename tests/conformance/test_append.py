@@ -130,7 +130,7 @@ async def test_request_seen_comes_before_a_conflict(store, make, base):
 
 
 async def test_request_seen_comes_before_a_taken_task(store, make):
-    """The first answer is owed whatever else the repeat has wrong."""
+    """The first answer is given again even if the repeat is wrong in other ways."""
     other = make.key("chat-2")
     await store.append(make.append(other, tasks=(make.task("chat-2"),)))
     await store.append(make.append())
@@ -238,7 +238,7 @@ async def test_texts_are_kept_as_they_are(store, make, text):
 
 @pytest.mark.parametrize("value", ODD_BYTES, ids=range(len(ODD_BYTES)))
 async def test_bytes_are_kept_as_they_are(store, make, value):
-    """The store does not look into bytes, whatever they hold."""
+    """The store does not look into bytes."""
     await store.append(
         make.append(
             state=value[:STATE_BYTES_MAX],
@@ -266,7 +266,7 @@ async def test_ids_that_differ_in_form_only_are_different(store, make):
 
 
 async def test_largest_change_is_stored(store, make):
-    """300 KB of events and answer fit on every engine, with the largest state and tasks beside."""
+    """300 KB of events and answer fit on every engine, with the largest state and tasks as well."""
     half = CHANGE_BYTES_MAX // 2
     tasks = tuple(
         make.task(task_id=f"task-{number}", data=b"t" * CHANGE_BYTES_MAX)

@@ -47,7 +47,7 @@ async def test_no_method_is_left_out(store, make):
 
 
 async def test_every_call_after_close_says_so(store, make):
-    """StoreClosed, and not whatever the driver would say."""
+    """StoreClosed, and not the driver's own error."""
     await store.append(make.append())
     await store.close()
     for call in every_call(store, make).values():
@@ -75,7 +75,7 @@ async def test_calls_in_flight_end_with_a_result_or_closed(store, make):
 
 
 async def test_writes_accepted_before_close_are_stored(lasting_engine, make):
-    """Closing is no crash: what was accepted is finished first."""
+    """Unlike a crash, closing finishes the accepted writes first."""
     store = await lasting_engine.open()
     keys = [make.key(f"chat-{number:03}") for number in range(300)]
     writes = [asyncio.create_task(store.append(make.append(key))) for key in keys]
@@ -89,7 +89,7 @@ async def test_writes_accepted_before_close_are_stored(lasting_engine, make):
 
 
 async def test_close_goes_on_when_its_caller_is_cancelled(store, make):
-    """A drain that runs out of time must still let go of the files."""
+    """A drain that runs out of time must still release the files."""
     await store.append(make.append())
     closing = asyncio.create_task(store.close())
     await asyncio.sleep(0)

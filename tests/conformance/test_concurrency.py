@@ -197,7 +197,7 @@ async def test_head_is_seen_as_soon_as_the_append_has_returned(store, make):
 
 
 async def test_state_and_revision_are_never_torn(store, make):
-    """A reader beside a writer sees a head whose state is that revision's."""
+    """While a writer writes, a reader sees a head whose state is that revision's."""
     done = asyncio.Event()
 
     async def look():
@@ -215,7 +215,7 @@ async def test_state_and_revision_are_never_torn(store, make):
 
 @pytest.mark.parametrize("ticks", [0, 1, 2, 3, 5, 8])
 async def test_cancelled_append_is_whole_or_nothing(store, make, ticks):
-    """A deadline may end a call at any moment; nobody else's write may notice."""
+    """A deadline may end a call at any moment; no other caller's write is affected."""
     key = make.key("cancelled")
     others = [make.key(f"chat-{number}") for number in range(10)]
     cancelled = asyncio.create_task(store.append(make.append(key, tasks=(make.task("cancelled"),))))

@@ -58,7 +58,7 @@ async def test_tenants_are_listed_as_soon_as_their_first_write_has_returned(stor
 
 
 async def test_tenants_are_known_after_reopening(lasting_engine, make):
-    """By whoever opens the store next."""
+    """By the process that opens the store next."""
     store = await lasting_engine.open()
     for name in NAMES:
         await store.append(make.append(make.key(tenant=name)))
@@ -105,7 +105,7 @@ async def test_session_s_row_tells_when_it_falls_due(store, make):
 
 
 async def test_session_s_row_is_as_fresh_as_its_head(store, make):
-    """Every append is seen by whoever asks after it returned."""
+    """Every append is seen by each call that begins after it returned."""
     for base in range(20):
         await store.append(make.append(base=base))
         row = await store.find_session(make.key())

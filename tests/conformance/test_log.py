@@ -32,7 +32,7 @@ async def test_log_has_every_change_of_every_tenant(store, make):
 
 
 async def test_pages_of_the_log_fit_together(store, make):
-    """Nothing lost at a page's edge, nothing read twice while nobody writes."""
+    """Nothing lost at a page's edge, nothing read twice while there are no writes."""
     for number in range(30):
         await store.append(make.append(make.key(f"chat-{number % 4}"), number // 4))
     for limit in (1, 3, 29, 30, 31):
@@ -122,7 +122,7 @@ async def test_reader_beside_writers_misses_nothing(store, make):
 
 
 async def test_cursor_of_another_store_is_refused(engine, tmp_path_factory, make):
-    """After the data was lost and begun anew, an old place would pass over new changes."""
+    """After the data was lost and started again, an old place would skip new changes."""
     store = await engine.open()
     await make.session(store, make.key(), 2)
     cursor = await store.log_end()

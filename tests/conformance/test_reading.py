@@ -106,7 +106,7 @@ async def test_sessions_are_listed_in_the_order_of_their_ids(store, make):
 
 
 async def test_pages_of_sessions_fit_together(store, make):
-    """Every session once, whatever the size of the pages."""
+    """Every session once, with pages of any size."""
     for number in range(20):
         await store.append(make.append(make.key(f"chat-{number:03}")))
         await store.append(make.append(make.key(f"chat-{number:03}", tenant="other")))

@@ -40,7 +40,7 @@ async def test_unknown_task_is_none(store, make):
 
 
 async def test_later_append_updates_the_task(store, make):
-    """The row is the task as it stands, whatever changed: status, times, data, expiry gone."""
+    """The row is the task as it stands, after any change: status, times, data, expiry gone."""
     await store.append(make.append(tasks=(make.task(expire_us=9_000),)))
     done = make.task(status="completed", update_us=3_000, expire_us=None, data=b"done")
     await store.append(make.append(base=1, tasks=(done,)))
@@ -49,7 +49,7 @@ async def test_later_append_updates_the_task(store, make):
 
 
 async def test_update_cannot_move_a_task_in_its_list(store, make):
-    """A task that moved while somebody pages would be passed over or listed twice."""
+    """A task that moved while a caller pages would be skipped or listed twice."""
     tasks = tuple(make.task(task_id=f"task-{n}", create_us=n) for n in (1, 2, 3))
     await store.append(make.append(tasks=tasks))
     moved = make.task(task_id="task-1", create_us=99, status="completed")

@@ -111,7 +111,7 @@ async def test_leases_are_by_name(store):
 
 
 async def test_lease_given_up_is_free_at_once(store):
-    """Also to somebody whose clock is behind; and nobody gives up another's."""
+    """Also to a process whose clock is behind; and none gives up another's."""
     assert await store.acquire_lease("sweep", "a", 100, 200)
     assert not await store.acquire_lease("sweep", "b", 150, 150)
     assert not await store.acquire_lease("sweep", "b", 150, 250)

@@ -103,7 +103,7 @@ async def hang(_call: Call) -> web.Response:
 
 
 def delay(entered: asyncio.Event, goes_on: asyncio.Event):
-    """Say that a call has come, and pass it on when told."""
+    """Signal that a call has come, and pass it on once released."""
 
     async def act(call: Call) -> web.Response:
         entered.set()

@@ -50,7 +50,7 @@ def programs_folder() -> Path:
 
 @dataclass(kw_only=True)
 class PostgresServer:
-    """One server on a folder of its own, for whoever runs it: stop it when done."""
+    """One server on a folder of its own; the caller stops it."""
 
     folder: Path
     port: int
@@ -284,7 +284,7 @@ def _make_data(server: PostgresServer) -> None:
 
 
 def _start_on_free_port(server: PostgresServer) -> None:
-    """PostgreSQL takes no port 0: find a free one, and another if somebody was quicker."""
+    """PostgreSQL takes no port 0: find a free one, and another if it was taken meanwhile."""
     for attempt in range(PORT_ATTEMPTS_MAX):
         with socket.create_server(("127.0.0.1", 0)) as found:
             server.port = found.getsockname()[1]

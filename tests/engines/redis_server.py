@@ -53,7 +53,7 @@ def program() -> Path:
 
 @dataclass(kw_only=True)
 class RedisServer:
-    """One server on a folder of its own, for whoever runs it: stop it when done."""
+    """One server on a folder of its own; the caller stops it."""
 
     folder: Path
     port: int
@@ -136,7 +136,7 @@ class RedisServer:
             return False
 
     def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Stop it: SIGKILL is a crash, SIGTERM a shutdown. Stopped is no error."""
+        """Stop it: SIGKILL is a crash, SIGTERM a shutdown. An already stopped server is fine."""
         with suppress(FileNotFoundError, ProcessLookupError):
             pid = self.pid
             os.kill(pid, number)
@@ -210,7 +210,7 @@ def start_server(
 
 
 def start_cluster_of_one() -> RedisServer:
-    """Start a server in cluster mode that has all slots: it refuses whatever crosses slots.
+    """Start a server in cluster mode that has all slots: it refuses calls that cross slots.
 
     It syncs each write, to a disk in memory where there is one: nobody needs its data after a crash
     of the machine.
@@ -232,7 +232,7 @@ def start_cluster_of_one() -> RedisServer:
 
 
 def free_port() -> int:
-    """Find a port that nobody has now, below those that the system gives to whoever connects.
+    """Find a port that is free now, below those that the system gives to outgoing connections.
 
     Among those another process could get it while a test has the server stopped.
     """

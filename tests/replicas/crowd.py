@@ -54,7 +54,7 @@ class Crowd:
     pause_after_error_s: float = 0.0
 
     async def round(self, name: str, *, sessions: int, steps: int) -> None:
-        """Have every client do so much in sessions that nobody has used."""
+        """Have every client do that many turns in new sessions."""
         talks = [Talk(f"{name}-{number}") for number in range(sessions)]
         await asyncio.gather(
             *(

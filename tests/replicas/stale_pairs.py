@@ -66,7 +66,7 @@ class SharedStore(MemoryStore):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call came to: an answer, or an error with all that a caller is told of it."""
+    """What a call came to: an answer, or an error with everything that its caller sees."""
 
     answer: bytes = b""
     replayed: bool = False
@@ -124,7 +124,7 @@ class CountedIds:
         return f"0198a6c0-0000-7000-8000-{self.step:08x}{self.made:04x}"
 
     def again(self) -> None:
-        """Begin the step anew."""
+        """Begin the step again."""
         self.made = 0
 
 

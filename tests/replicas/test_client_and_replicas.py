@@ -28,7 +28,7 @@ on_one_engine = pytest.mark.parametrize(
 
 
 class Chats:
-    """Callers who talk without a pause, each in sessions of its own, until told to stop."""
+    """Callers who talk without a pause, each in sessions of its own, until they are stopped."""
 
     def __init__(self, client):
         self.client = client
@@ -120,7 +120,7 @@ async def roll(chats, replica):
 @pytest.mark.torture
 @pytest.mark.timeout(900)
 async def test_no_call_fails_while_all_replicas_are_replaced_again_and_again(shared_store):
-    """A roll-out under load, with the client as it comes: nobody notices, and it takes no time."""
+    """A roll-out under load, with the client as it comes: no caller sees an error or a pause."""
     drained_s = []
     async with (
         serving_replicas(shared_store.url, DESK, 3) as replicas,

@@ -33,7 +33,7 @@ class Killer:
         self.kills = 0
 
     async def run(self, pause_s_max):
-        """Kill until cancelled; never two at once, so that somebody always answers."""
+        """Kill until cancelled; never two at once, so that one always answers."""
         while True:
             await asyncio.sleep(self.dice.uniform(0.2, pause_s_max))
             replica = self.dice.choice(self.replicas)

@@ -46,7 +46,7 @@ async def replicas(request, tmp_path):
 
 @dataclass
 class Stream:
-    """What one watcher is told of one session, over all its connections."""
+    """What one watcher hears of one session, over all its connections."""
 
     session_id: str
     wanted: int

@@ -124,7 +124,7 @@ async def two_replicas(folder, *registries):
 
 
 async def test_repeat_on_a_stale_replica_never_shows_another_users_answer(tmp_path):
-    """The session had no user as this replica remembers it; elsewhere it has become somebody's."""
+    """The session had no user as this replica remembers it; elsewhere it has an owner by now."""
     async with two_replicas(tmp_path) as (one, two):
         await one.chat("shared", user_id="").set_active("sales")
         request_id = fresh_id()
@@ -244,7 +244,7 @@ class TimesOutOnce(MemoryStore):
 
 
 async def test_watcher_hears_of_a_change_whose_writer_was_told_that_the_store_failed(tmp_path):
-    """The change was committed all the same; the repeat appends nothing that would wake anybody."""
+    """The change was committed all the same; the repeat appends nothing that wakes a watcher."""
     store = TimesOutOnce()
     async with serving(tmp_path, DESK, shared=store) as service:
         chat = service.chat("watched")
@@ -275,7 +275,7 @@ async def test_watcher_hears_of_a_change_whose_writer_was_told_that_the_store_fa
 async def test_interlude_that_the_older_replica_ends_returns_to_the_agent_only_the_newer_has(
     tmp_path,
 ):
-    """The frame is kept as it is, whoever takes it off the stack."""
+    """The frame is kept as it is, whichever replica takes it off the stack."""
     newer = DESK + "  - {id: brand_new, name: Brand new}\n"
     async with two_replicas(tmp_path, newer, DESK) as (new, old):
         here, there = new.chat("shared"), old.chat("shared")

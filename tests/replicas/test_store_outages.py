@@ -71,7 +71,7 @@ async def order(method, *given):
 
 
 class Load:
-    """Clients without retries, which go on whatever they are told."""
+    """Clients without retries, which go on after any error."""
 
     def __init__(self, replicas, opened):
         self.once = agent_routing.RetryPolicy(attempts_max=1)
@@ -83,7 +83,7 @@ class Load:
         self.stopping = False
 
     async def run(self):
-        """Go on until told to stop."""
+        """Go on until stopped."""
         clients = [
             await self.opened.enter_async_context(
                 self.replicas.client(retry=self.once, timeout=3.0)

@@ -291,7 +291,7 @@ async def test_erased_session_is_copied_as_it_is():
 
 
 async def test_what_was_erased_in_the_target_stays_erased():
-    """Somebody asked for it there; the source's turn is his affair."""
+    """The erasure was asked for there; the source needs a request of its own."""
     source, target = MemoryStore(), MemoryStore()
     key = SessionKey("acme", "mine")
     for number in range(3):
@@ -340,7 +340,7 @@ async def test_audit_is_not_doubled_by_a_copy_that_is_begun_again_and_breaks():
 
 
 async def test_row_and_state_are_of_one_revision_whoever_writes_in_between():
-    """An owner or due time of one revision beside the state of another would be nobody's."""
+    """An owner or due time of one revision with the state of another never existed."""
     store = MemoryStore()
     key = SessionKey("acme", "busy")
     await append(store, key, due_us=1)

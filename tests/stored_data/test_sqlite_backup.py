@@ -73,7 +73,7 @@ async def test_backup_under_load_holds_all_that_was_acknowledged_before_it(tmp_p
 
 
 def test_backup_is_one_file_that_only_the_same_users_can_read(run, talked, tmp_path):
-    """No log beside it that could be forgotten; conversations are nobody else's affair."""
+    """There is no separate log to forget, and other users cannot read the conversations."""
     path_of(talked).chmod(0o640)
     target = tmp_path / "elsewhere.db"
     assert run("backup", "--store", talked, "--to", str(target))[0] == 0
@@ -145,7 +145,7 @@ def test_backup_that_cannot_be_is_refused_with_the_reason(  # noqa: PLR0917 - as
 
 
 async def test_restored_store_is_what_was_backed_up(run, talked, tmp_path):
-    """Whatever came after the backup is gone, and is kept beside it."""
+    """Changes after the backup are gone from the store, and kept in a file next to it."""
     backup = tmp_path / "backup.db"
     await asyncio.to_thread(run, "backup", "--store", talked, "--to", str(backup))
     _, before, _ = await asyncio.to_thread(run, "verify", "--store", talked)
@@ -178,7 +178,7 @@ async def test_restoring_is_refused_while_a_server_uses_the_store(run, talked, t
 
 
 async def test_log_of_the_old_store_does_not_get_into_the_restored_one(run, talked, tmp_path):
-    """A server that was killed leaves a log; beside another file it would be damage."""
+    """A server that was killed leaves a log; next to another file it would be damage."""
     backup = tmp_path / "backup.db"
     await asyncio.to_thread(run, "backup", "--store", talked, "--to", str(backup))
     _, before, _ = await asyncio.to_thread(run, "verify", "--store", talked)
@@ -225,7 +225,7 @@ async def test_cursors_from_after_the_backup_pass_over_nothing_in_the_restored_s
 
 
 async def append_again(store, key):
-    """Append a change to a session, whatever it is."""
+    """Append a change to a session at its present revision."""
     head = await store.load(key)
     change = Change(head.revision + 1, 1, "", "", "", b"", b"", b"")
     await store.append(Append(key, head.revision, change, head.state, "ana"))
@@ -260,7 +260,7 @@ def test_bad_backup_is_not_restored(run, talked, tmp_path, damage):
 
 
 async def test_store_of_a_server_that_was_killed_is_backed_up_whole(run, serve_process, tmp_path):  # noqa: F811
-    """Its log is still beside the file, and nobody brings it in."""
+    """Its log is still next to the file, and no process brings it in."""
     server = await serve_process()
     code, out, _ = await command(
         "route", "chat-1", "hello", "--user", "ana", "--json", "--target", server.address

@@ -152,7 +152,7 @@ def test_store_that_cannot_be_read_is_named(run, url, code, words):
 
 
 async def test_store_is_verified_while_a_server_writes_to_it(run, tmp_path):
-    """Each session at one revision, whatever comes in between; the server is not disturbed."""
+    """Each session at one revision, despite writes in between; the server is not disturbed."""
     async with serving(tmp_path, DESK) as service:
         stop = asyncio.Event()
         revisions = {}

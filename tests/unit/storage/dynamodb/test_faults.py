@@ -162,7 +162,7 @@ async def test_transactions_that_meet_are_tried_again(store, proxy):
 
 
 async def test_transactions_that_keep_meeting_are_unavailable(store, proxy):
-    """Bounded: somebody else writes this session all the time."""
+    """Bounded: another process writes this session all the time."""
     proxy.then("TransactWriteItems", cancel("TransactionConflict"), times=1_000)
     with pytest.raises(StoreUnavailable, match="other writes"):
         await store.append(append())
@@ -240,7 +240,7 @@ async def test_killed_writers_place_holds_nobody_up_for_long(store, proxy):
 
 
 async def test_end_of_a_long_log_is_found_from_where_it_is_settled(store, proxy):
-    """Kept beside the counter, so that nobody reads the log from its beginning for it."""
+    """Kept with the counter, so that finding it does not read the log from its start."""
     (name,) = {keys.log_name(key())}
     await store._engine._sequences._add(name, 300)
     await store._engine._sequences.seal(name, range(1, 301))
@@ -447,7 +447,7 @@ def call_body(call):
 
 
 def refuse_nothing(answer):
-    """Answer without asking anybody."""
+    """Answer without a call to the server."""
 
     async def act(_call):
         return web.Response(

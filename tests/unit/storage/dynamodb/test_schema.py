@@ -19,7 +19,7 @@ def new_url(dynamodb_tables, tmp_path):
 
 
 async def on_table(url, operation, **parameters):
-    """Call DynamoDB as somebody else would."""
+    """Call DynamoDB as another program would."""
     async with open_api(dynamodb_place(url)) as api:
         return await api.on_table(operation, **parameters)
 
@@ -64,7 +64,7 @@ async def test_two_who_migrate_at_once_make_one_store(new_url):
 
 
 async def test_table_without_its_record_is_not_served(new_url):
-    """Empty: migrate was cut short. With items: it is somebody else's, and migrate refuses too."""
+    """Empty: migrate was cut short. With items it is another's, and migrate refuses it too."""
     await migrate_store(new_url)
     await on_table(new_url, "delete_item", Key={"pk": {"S": "m"}, "sk": {"S": "m"}})
     with pytest.raises(StoreUnavailable, match="agent-routing migrate"):

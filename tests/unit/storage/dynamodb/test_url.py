@@ -19,7 +19,7 @@ def test_url_names_region_and_table():
 
 
 def test_options_are_taken_from_the_query_and_beside_it():
-    """What is given beside the URL comes first."""
+    """An option given next to the URL wins."""
     place = parse_url(
         "dynamodb://eu-west-1/chat.2?endpoint_url=http://127.0.0.1:8000&connections=3"
         "&attempts_max=2&connect_timeout_s=0.5&read_timeout_s=0.75&call_timeout_s=3&log_poll_s=0.2",

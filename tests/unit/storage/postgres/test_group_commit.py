@@ -47,7 +47,7 @@ def schema(postgres_database, tmp_path):
 
 @pytest.fixture
 async def transaction(postgres_database, schema):
-    """What opens somebody else's transaction on the same tables."""
+    """What opens another client's transaction on the same tables."""
 
     @asynccontextmanager
     async def open_it():

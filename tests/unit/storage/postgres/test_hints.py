@@ -115,7 +115,7 @@ async def test_listener_comes_back_after_its_connection_was_lost(replicas, postg
 
 
 async def test_nobody_listens_until_somebody_wants_to_hear(open_replica, postgres_database):
-    """A replica that nobody watches holds no connection for it."""
+    """A replica without watchers holds no connection for it."""
     store = await open_replica()
     await store.append(append())
     listening = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
@@ -140,7 +140,7 @@ async def test_hints_can_be_left_out(open_replica):
 
 
 async def test_hint_that_cannot_be_sent_fails_nobody(open_replica, monkeypatch):
-    """The append has happened, whatever becomes of the word of it."""
+    """The append has happened even if its hint is lost."""
     store = await open_replica()
     sent = asyncio.Event()
 
@@ -159,7 +159,7 @@ async def test_hint_that_cannot_be_sent_fails_nobody(open_replica, monkeypatch):
 
 
 async def test_hints_of_many_small_commits_are_sent_together(open_replica, monkeypatch):
-    """A hint costs as much as a small append: there are no more than some 50 a second."""
+    """A hint is a transaction of its own: at most some 50 a second are sent."""
     store = await open_replica("write_connections=1&group_writes_max=1")
     sent = []
     execute = psycopg.AsyncConnection.execute

@@ -16,7 +16,7 @@ from tests.engines.postgres_databases import database_on
 
 @pytest.fixture(autouse=True)
 def _short_wait(monkeypatch):
-    """Wait for what is held back as in earnest, whatever other tests need."""
+    """Wait for held-back rows as long as in production; the shared fixture waits longer."""
     monkeypatch.setattr(postgres_log, "HELD_BACK_WAIT_S", 0.2)
 
 
@@ -57,7 +57,7 @@ CALL = (
 
 
 async def append_in(connection, schema, number, base):
-    """Append within somebody's own transaction, which commits when it likes."""
+    """Append within a transaction that the test commits."""
     tenant, session_id = key(number)
     await connection.execute(
         CALL.format(schema), ([tenant], [session_id], [base], [f"request-{base + 1}"])
@@ -177,7 +177,7 @@ async def test_sessions_changes_keep_their_order_across_transactions(
 
 
 async def test_read_waits_a_little_for_what_is_held_back(open_replica, database, schema):
-    """In the usual case whoever appended and then reads the log finds his own change."""
+    """A caller that appended and then reads the log usually finds its own change."""
     store = await open_replica()
     async with await psycopg.AsyncConnection.connect(database.url) as slow:
         await append_in(slow, schema, 1, 0)
@@ -200,7 +200,7 @@ async def test_read_waits_a_little_for_what_is_held_back(open_replica, database,
 
 
 async def test_read_does_not_wait_for_a_full_page(open_replica, database, schema, monkeypatch):
-    """What comes after it is another page's affair."""
+    """Held-back rows behind it belong to another page."""
     monkeypatch.setattr(postgres_log, "HELD_BACK_WAIT_S", 60.0)
     store = await open_replica()
     for number in range(4):

@@ -33,6 +33,29 @@ async def make_pool(postgres_database):
         await pool.close()
 
 
+class Gate:
+    """Holds a connection from one moment to another, both of them the test's choice."""
+
+    def __init__(self):
+        self._reached = asyncio.Event()
+        self._opened = asyncio.Event()
+
+    async def hold(self, connection):
+        """Be the work of a call: use the connection once the gate is open."""
+        self._reached.set()
+        await self._opened.wait()
+        return await own_pid(connection)
+
+    async def reached(self):
+        """Wait until the call has its connection."""
+        async with asyncio.timeout(30):
+            await self._reached.wait()
+
+    def open(self):
+        """Let the call go on."""
+        self._opened.set()
+
+
 async def own_pid(connection):
     """Say which of the server's processes serves it."""
     cursor = await connection.execute("SELECT pg_backend_pid()")
@@ -70,16 +93,16 @@ async def test_connections_are_made_when_they_are_needed(make_pool):
 async def test_waiting_for_a_connection_has_its_end(make_pool):
     """The queue says so rather than let a caller's own time run out in it."""
     pool = make_pool(size_max=1, call_timeout_s=0.5)
-
-    async def held(_connection):
-        await asyncio.sleep(1.2)
-
-    holding = asyncio.create_task(pool.run(held))
-    await asyncio.sleep(0.05)
+    gate = Gate()
+    holding = asyncio.create_task(pool.run(gate.hold))
+    await gate.reached()
     begun_s = time.monotonic()
-    with pytest.raises(StoreUnavailable, match="no connection to the store became free"):
-        await pool.run(own_pid)
-    assert 0.4 < time.monotonic() - begun_s < 1.1
+    async with asyncio.timeout(30):
+        with pytest.raises(StoreUnavailable, match="no connection to the store became free"):
+            await pool.run(own_pid)
+    assert time.monotonic() - begun_s > 0.4
+    assert not holding.done()
+    gate.open()
     await holding
     assert await pool.run(own_pid)
 
@@ -87,11 +110,17 @@ async def test_waiting_for_a_connection_has_its_end(make_pool):
 async def test_queue_for_connections_is_bounded(make_pool):
     """More calls are refused at once."""
     pool = make_pool(size_max=1, waiting_calls_max=2)
-    calls = [asyncio.create_task(pool.run(sleep_for(0.2))) for _ in range(3)]
-    await asyncio.sleep(0.05)
+    gate = Gate()
+    holding = asyncio.create_task(pool.run(gate.hold))
+    await gate.reached()
+    calls = [asyncio.create_task(pool.run(own_pid)) for _ in range(2)]
+    async with asyncio.timeout(30):
+        while len(pool._waiting) < 2:  # noqa: ASYNC110 - the pool has no event for it
+            await asyncio.sleep(0.001)
     with pytest.raises(StoreUnavailable, match="2 calls wait for the store; try again"):
         await pool.run(own_pid)
-    await asyncio.gather(*calls)
+    gate.open()
+    await asyncio.gather(holding, *calls)
 
 
 async def test_cancelled_call_ends_by_itself_and_its_connection_is_kept(make_pool):
@@ -99,27 +128,32 @@ async def test_cancelled_call_ends_by_itself_and_its_connection_is_kept(make_poo
     pool = make_pool(size_max=1)
     pid = await pool.run(own_pid)
     for _ in range(5):
-        call = asyncio.create_task(pool.run(sleep_for(0.05)))
-        await asyncio.sleep(0.01)
+        gate = Gate()
+        call = asyncio.create_task(pool.run(gate.hold))
+        await gate.reached()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
+        gate.open()
     assert await pool.run(own_pid) == pid
 
 
 async def test_cancelled_call_that_fails_later_is_no_loose_end(make_pool):
-    """Its failure is logged and is nobody's unhandled exception."""
+    """Its failure is logged and does not become an unhandled exception."""
     pool = make_pool(size_max=1)
 
+    gate = Gate()
+
     async def fails(connection):
-        await connection.execute("SELECT pg_sleep(0.05)")
+        await gate.hold(connection)
         await connection.execute("SELECT 1 / 0")
 
     with capture_logs() as logs:
         call = asyncio.create_task(pool.run(fails))
-        await asyncio.sleep(0.01)
+        await gate.reached()
         call.cancel()
         await asyncio.wait([call])
+        gate.open()
         await pool.run(own_pid)
     assert [entry["code"] for entry in logs] == ["22012"]
 
@@ -139,7 +173,7 @@ async def test_caller_that_goes_away_in_the_queue_blocks_nobody(make_pool):
 
 
 async def test_connection_left_in_a_transaction_is_not_used_again(make_pool):
-    """Whoever got it next would write into somebody else's."""
+    """The next call would write into another's transaction."""
     pool = make_pool(size_max=1)
 
     async def leave_open(connection):

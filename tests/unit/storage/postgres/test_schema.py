@@ -169,7 +169,7 @@ async def test_migration_that_fails_leaves_what_was_before(url, next_release):
 
 
 async def test_schema_of_something_else_is_left_alone(url, schema, postgres_database):
-    """A name that somebody else uses already."""
+    """A name that another application uses already."""
     postgres_database.execute(f"CREATE SCHEMA {schema}", f"CREATE TABLE {schema}.theirs (id int)")
     with pytest.raises(StoreCorrupt, match=f'schema "{schema}" .* belongs to something else'):
         await open_store(url)
@@ -282,7 +282,7 @@ def test_command_that_fails_says_what_to_do(run, argv, code, words):
 
 
 def test_command_serves_the_other_engines_too(run, tmp_path):
-    """One command in a roll-out's script, whatever the store."""
+    """One command in a roll-out's script, for any store."""
     file = tmp_path / "store.db"
     assert run("migrate", "--store", f"sqlite:///{file}")[0] == 0
     assert file.is_file()

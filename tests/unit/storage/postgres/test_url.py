@@ -137,14 +137,14 @@ def test_text_stays_as_it_is_where_there_is_no_password():
 
 
 def test_only_a_server_that_takes_writes_is_connected_to():
-    """A standby would answer with what is no longer the latest; the URL cannot change that."""
+    """A standby may answer with old data; the URL cannot change that."""
     for url in ("postgres://db1,db2/x", "postgres://db/x?transaction_pooler=on"):
         parameters = _driver_parameters(parse_url(url))
         assert parameters["target_session_attrs"] == "read-write"
 
 
 def test_nothing_is_set_on_a_poolers_connection():
-    """It would be refused, or be left behind for whoever gets the connection next."""
+    """It would be refused, or be left behind for the next user of the connection."""
     direct = _driver_parameters(parse_url("postgres://db/x?call_timeout_s=4&lock_timeout_s=1.5"))
     assert "-c statement_timeout=4000 " in direct["options"]
     assert "-c lock_timeout=1500 " in direct["options"]

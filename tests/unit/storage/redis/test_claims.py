@@ -48,7 +48,7 @@ async def append_with(store, number, base, token, task_id="task-1"):
 
 
 async def test_claim_that_was_left_behind_is_no_owner(replicas):
-    """Whoever claimed it and stopped keeps nobody from using the id."""
+    """A claim whose process stopped keeps no other session from using the id."""
     here, there = replicas
     await leave_a_claim(there, 9)
     assert await here.find_task("acme", "task-1") is None
@@ -115,7 +115,7 @@ async def test_refused_append_claims_nothing(replicas, redis_database, keys):
 
 
 async def test_one_id_wanted_by_many_sessions_of_two_replicas_has_one_owner(replicas):
-    """All at once, new sessions, again and again: one gets it and the others are told whose."""
+    """All at once, new sessions, again and again: one gets it, the others learn which."""
     for number in range(12):
         name = f"task-{number}"
         sessions = [100 * number + n for n in range(6)]

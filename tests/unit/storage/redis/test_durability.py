@@ -43,7 +43,7 @@ def every_write(store, number):
 
 
 async def test_write_that_is_not_on_disk_in_time_is_not_acknowledged(server):
-    """The server answers WAITAOF with 0 when its time is up: that is no yes."""
+    """The server answers WAITAOF with 0 when its time is up: that is not a confirmation."""
     patient = await open_store(server.url(PATIENT))
     await asyncio.gather(*every_write(patient, 0).values())
     store = await open_store(server.url(HASTY))
@@ -190,7 +190,7 @@ async def test_acknowledged_writes_survive_a_crash_of_the_server(server):
 
 
 def test_end_of_a_group_checks_what_the_server_says():
-    """On its own disk and on so many replicas'; an error is no yes either."""
+    """On its own disk and on so many replicas'; an error is not a confirmation either."""
     end = OnDisk(b"probe", replicas=2, timeout_s=1.5)
     assert end.commands == (("SET", b"probe", b"1"), ("WAITAOF", 1, 2, 1500))
     end.check([b"OK", [1, 2]])

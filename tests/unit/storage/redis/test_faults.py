@@ -232,7 +232,7 @@ async def test_server_that_becomes_a_replica_is_left(open_here, own_redis, durab
 
 
 async def test_password_that_was_changed_is_told_without_it(open_here, own_redis):
-    """Connections that there are go on; new ones are refused, with a word in the log."""
+    """Connections that there are go on; new ones are refused, and it is logged."""
     store = await open_here()
     await store.append(append())
     with own_redis.client() as client:
@@ -302,7 +302,7 @@ async def test_key_of_a_wrong_type_is_corrupt_for_that_session_alone(open_here, 
 async def test_value_that_is_cut_short_is_corrupt_for_that_session_alone(
     open_here, own_redis, kind, read
 ):
-    """Whoever reads it is told, and no other session has anything from it."""
+    """A read of it says so, and other sessions are unaffected."""
     store = await open_here()
     for number in range(2):
         await store.append(append(number, tasks=(task(number, f"task-{number}"),)))

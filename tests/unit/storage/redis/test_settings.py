@@ -162,7 +162,7 @@ async def test_server_that_hides_its_settings_is_taken(server):
 
 
 async def test_empty_place_is_marked_once(server):
-    """By whoever comes first: a server, or the command that migrates."""
+    """By the first to come: a server, or the command that migrates."""
     first = await migrate_store(server.url())
     again = await migrate_store(server.url())
     assert (first.before, first.after, again.before, again.after) == (0, 1, 1, 1)

@@ -18,7 +18,7 @@ from tests.engines.cut_line import cut_line
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate for the name localhost that nobody else has signed, and its key."""
+    """A self-signed certificate for the name localhost, and its key."""
     program = shutil.which("openssl")
     if program is None:
         pytest.skip("redis over TLS: there is no openssl to make a certificate with")
@@ -67,7 +67,7 @@ async def test_server_whose_certificate_is_trusted_is_used(place, certificate):
 async def test_server_that_is_not_who_it_should_be_is_refused(
     own_redis, place, certificate, trusted
 ):
-    """Signed by nobody we know, or made out to another name; and the password is not told."""
+    """Signed by an unknown authority, or for another name; and the password is not sent."""
     url = place("127.0.0.1", f"ssl_ca_certs={certificate[0]}") if trusted else place("localhost")
     with capture_logs() as logs, pytest.raises(StoreUnavailable) as refused:
         await open_store(url)

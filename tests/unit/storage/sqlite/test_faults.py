@@ -151,7 +151,7 @@ def test_failing_disk_is_unavailable_and_ends(path):
 
 
 async def test_file_locked_by_another_program_is_unavailable_and_ends(path):
-    """A backup tool, or somebody's sqlite3 shell; reads go on meanwhile."""
+    """A backup tool, or an operator's sqlite3 shell; reads go on meanwhile."""
     store = await open_sqlite_store(path, SqliteOptions(busy_timeout_s=0))
     await store.append(append(1))
     other = sqlite3.connect(path, isolation_level=None)
@@ -207,7 +207,7 @@ async def damaged(path):
 
 
 async def test_damaged_page_costs_its_sessions_alone(path):
-    """The service goes on; whose state is lost is told so, not that the service is away."""
+    """The service goes on; a session whose state is lost gets that error, not UNAVAILABLE."""
     lost = await damaged(path)
     assert 1 <= len(lost) <= 3
     store = await open_sqlite_store(path)

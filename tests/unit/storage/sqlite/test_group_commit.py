@@ -248,7 +248,7 @@ async def test_poisoned_write_fails_alone_and_leaves_nothing_of_itself(store):
 
 
 async def test_value_that_the_driver_cannot_bind_fails_alone(store):
-    """Whatever slips through the checks is one caller's affair and no failing disk."""
+    """A value that slips through the checks fails one caller, and not as a failing disk."""
     poison = append(3, events=b"")
     force_setattr(poison.change, "events", _Unbindable())
     with capture_logs() as logs:
@@ -324,7 +324,7 @@ async def test_cancelling_all_of_a_group_leaves_the_writer_working(store):
 
 @pytest.mark.parametrize("bounds", [SqliteBounds(waiting_writes_max=5)])
 async def test_too_many_waiting_writes_are_refused_at_once(store):
-    """Better a clear word now than an answer after the deadline."""
+    """Better a clear error now than an answer after the deadline."""
     gate = await Gate(store).reached()
     calls = [asyncio.create_task(store.append(append(number))) for number in range(8)]
     await asyncio.sleep(0)
@@ -363,7 +363,7 @@ async def test_reads_do_not_wait_for_a_commit(store):
 
 @pytest.mark.parametrize("bounds", [SqliteBounds(checkpoint_idle_s=0.01)])
 async def test_log_is_checkpointed_when_nobody_writes(store, tmp_path, monkeypatch):
-    """So that the log is small when the next burst comes, and nobody waits for it."""
+    """So that the log is small when the next burst comes, and no write waits for it."""
     checkpointed = asyncio.Event()
     loop = asyncio.get_running_loop()
     checkpoint = sqlite_writer.checkpoint

@@ -94,7 +94,7 @@ async def test_where_few_write_a_read_waits_for_nobody(store):
 
 
 async def test_reads_that_are_rare_wait_in_vain_once(store):
-    """Where nearly all that is asked for is in the cache, nobody else comes."""
+    """If nearly every load is answered by the cache, no others come."""
     many_write(store, 64)
     await store.load(key(1))
     store._engine._heads._bounds = ENDLESS_WAIT
