@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from routing_service.core.errors import Reason, RoutingError, scope_missing
+from routing_service.core.erased_owner import is_owner
+from routing_service.core.errors import Reason, RoutingError, scope_missing, session_erased
 from routing_service.core.session import SessionState
 
 
@@ -44,6 +45,17 @@ def refused(access: Access, state: SessionState, home_agent_id: str) -> RoutingE
         error.metadata["session_id"] = state.session_id
         return error
     return None
+
+
+def refused_erased(access: Access, state: SessionState) -> RoutingError:
+    """Return what a caller learns of an erased session.
+
+    Its owner, operators and runtimes learn that it was erased; to other users it is another's.
+    """
+    names_user = access.user_id or access.must_be_owner
+    if names_user and not is_owner(state.owner_hash, state.session_id, access.user_id):
+        return owner_mismatch("session", state.session_id)
+    return session_erased(state.session_id)
 
 
 def agents_of(state: SessionState) -> set[str]:

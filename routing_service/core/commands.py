@@ -228,9 +228,13 @@ class Expire(msgspec.Struct, frozen=True):
 
 
 class Erase(msgspec.Struct, frozen=True):
-    """Remove the content of the session. reason: the operator's, without personal data."""
+    """Remove the content of the session. reason: the operator's, without personal data.
+
+    salt: random bytes for the owner's hash; b"" = none is kept.
+    """
 
     reason: str = ""
+    salt: bytes = b""
 
 
 Command = (

@@ -26,6 +26,7 @@ from routing_service.core.commands import (
 )
 from routing_service.core.complete_turn import decide_complete
 from routing_service.core.draft import Draft
+from routing_service.core.erased_owner import owner_hash
 from routing_service.core.errors import scope_missing
 from routing_service.core.expiry import decide_expire
 from routing_service.core.facts import NO_FACTS, Facts
@@ -93,7 +94,9 @@ def decide_case(case: Case, facts: Facts) -> Decided:
 def _decide_erase(draft: Draft, command: Erase, *, is_there: bool) -> Decision:
     """End the session for good. A session that is erased or never began is not written."""
     if is_there and not draft.before.erased:
-        draft.add(ev.SessionErased(reason=command.reason))
+        state = draft.before
+        kept = owner_hash(command.salt, state.session_id, state.owner)
+        draft.add(ev.SessionErased(reason=command.reason, owner_hash=kept))
     return Decision(events=tuple(draft.events))
 
 

@@ -332,9 +332,13 @@ class TimePassed(
 class SessionErased(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="session_erased"
 ):
-    """The session's content was erased. Its last event. reason: the operator's."""
+    """The session's content was erased. Its last event. reason: the operator's.
+
+    owner_hash: see erased_owner; "" in sessions that an earlier release erased.
+    """
 
     reason: str = ""
+    owner_hash: str = ""
 
 
 class StickinessExpired(

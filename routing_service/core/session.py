@@ -118,6 +118,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     approval; it is not among the open ones.
     used_us: the time of the last call if the last change was the service's own; 0 = it was a call.
     expired: a time-out sent the session home since its last message. erased: its content is gone.
+    owner_hash: of an erased session, tells its owner from strangers.
     sent_home: a caller asked for the home agent since its last message. suggestion: removed by any
     change of ownership. rests: at most SUGGESTION_REST_MESSAGES, since a message declines one.
     """
@@ -147,6 +148,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     sent_home: bool = False
     suggestion: OpenSuggestion | None = None
     rests: tuple[Rest, ...] = ()
+    owner_hash: str = ""
 
     @property
     def last_used_us(self) -> int:
@@ -261,6 +263,7 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
                 update_us=state.update_us,
                 registry_version=state.registry_version,
                 erased=True,
+                owner_hash=event.owner_hash,
             )
         case _:
             assert_never(event)

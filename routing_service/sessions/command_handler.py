@@ -6,6 +6,7 @@ Rule: the answer is stored with the change, so that a repeat of the call gets th
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
@@ -13,7 +14,7 @@ from typing import Final, TypeVar
 import tenacity
 from msgspec.structs import replace
 
-from routing_service.core.access import Access, refused
+from routing_service.core.access import Access, refused, refused_erased
 from routing_service.core.case import open_case
 from routing_service.core.commands import (
     Command,
@@ -24,6 +25,7 @@ from routing_service.core.commands import (
     SetActiveAgent,
 )
 from routing_service.core.decide import Decided, decide, decide_case, view
+from routing_service.core.erased_owner import SALT_BYTES
 from routing_service.core.errors import RoutingError, session_erased, unknown_session
 from routing_service.core.expiry import next_due_us
 from routing_service.core.facts import NO_FACTS, facts_needed
@@ -178,7 +180,7 @@ class CommandHandler:
                 raise unknown_session(key.session_id)
             if state.erased:
                 hot.forget()
-                raise session_erased(key.session_id)
+                raise refused_erased(access, state)
             if stranger := refused(access, state, self.registry.home_agent_id):
                 raise stranger
             return SessionView(state, view(state, self.registry, self._clock_us()))
@@ -200,7 +202,8 @@ class CommandHandler:
         Raises StoreError; RoutingError REVISION_MISMATCH while too many others write.
         """
         async with self._cache.hold(key) as hot:
-            attempt = partial(self._change, key, hot, Erase(reason), method=ERASE_USER)
+            command = Erase(reason, secrets.token_bytes(SALT_BYTES))
+            attempt = partial(self._change, key, hot, command, method=ERASE_USER)
             await self._until_committed(key, hot, attempt)
             state = hot.state
             hot.forget()
@@ -272,7 +275,7 @@ class CommandHandler:
         if state is not None and state.erased:
             # A repeat gets no answer either; if the erasure was interrupted, it is still stored.
             await self._cache.confirm(call.key, state)
-            raise session_erased(call.key.session_id)
+            raise refused_erased(call.access, state)
         registry = self._registry()
         if state is not None and (stranger := refused(call.access, state, registry.home_agent_id)):
             await self._cache.confirm(call.key, state)
@@ -414,7 +417,9 @@ class CommandHandler:
         been erased there: so access is checked again, on the latest state.
         """
         state = await self._cache.current(call.key, hot)
-        if change.events == BLANK_EVENTS or (state is not None and state.erased):
+        if state is not None and state.erased:
+            raise refused_erased(call.access, state)
+        if change.events == BLANK_EVENTS:
             raise session_erased(call.key.session_id)
         home_id = self._registry().home_agent_id
         if state is not None and (stranger := refused(call.access, state, home_id)):
