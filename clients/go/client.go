@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	_ "google.golang.org/grpc/health" // lets round_robin ask replicas whether they are ready
+	_ "google.golang.org/grpc/health" // lets round_robin check whether replicas are ready
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
@@ -24,8 +24,8 @@ const (
 	tenantKey   = "agent-routing-tenant"
 )
 
-// ErrClosed is the error of calls on a client that is closed.
-var ErrClosed = errors.New("agentrouting: the client is closed; make another one")
+// ErrClosed is the error of calls on a closed client.
+var ErrClosed = errors.New("agentrouting: the client is closed; create another one")
 
 // Client calls the agent routing service. Safe for concurrent use.
 type Client struct {
@@ -40,8 +40,8 @@ type Client struct {
 }
 
 // NewClient returns a client of the service at target: "HOST:PORT", or several replicas as
-// "dns:///HOST:PORT", over which calls are spread, sparing those that report themselves not ready.
-// Nothing is opened before the first call. Close it when it is no longer needed.
+// "dns:///HOST:PORT", over which calls are spread, except those that report themselves not ready.
+// The first call opens the connection. Close it when it is no longer needed.
 func NewClient(target string, options ...Option) (*Client, error) {
 	chosen := settings{
 		timeout:     DefaultTimeout,
@@ -57,7 +57,7 @@ func NewClient(target string, options ...Option) (*Client, error) {
 		return nil, fmt.Errorf("agentrouting: the timeout is %s; give more than zero", chosen.timeout)
 	}
 	if chosen.retry.AttemptsMax < 1 {
-		return nil, fmt.Errorf("agentrouting: AttemptsMax is %d; the first attempt counts: 1 or more", chosen.retry.AttemptsMax)
+		return nil, fmt.Errorf("agentrouting: AttemptsMax is %d; give 1 or more", chosen.retry.AttemptsMax)
 	}
 	conn, err := grpc.NewClient(target, dialOptions(target, &chosen)...)
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// Conn returns the client's connection, for what the client has no method for, such as the generated
-// AdminService. Calls on it are neither repeated nor given a deadline.
+// Conn returns the client's connection, for calls without a method in the client, such as the
+// generated AdminService. Calls on it have no repeats and no deadline.
 func (c *Client) Conn() *grpc.ClientConn { return c.conn }
 
 // Turn is where a user's message goes. Show the reply if there is one; then, if there is a dispatch,
@@ -89,17 +89,17 @@ func (c *Client) Conn() *grpc.ClientConn { return c.conn }
 type Turn struct {
 	// RouteResponse is the whole answer of the contract.
 	*v1.RouteResponse
-	// Degraded tells whether the client decided by itself, since the service could not be reached:
-	// nothing is stored, and the service knows nothing of this message until it is routed again, with
-	// the same session_id, request_id and content. Commands in the text were not carried out.
+	// Degraded tells whether the client decided by itself because the service could not be reached:
+	// nothing is stored, and the service does not know this message until it is routed again, with the
+	// same session_id, request_id and content. Commands in the text were not executed.
 	Degraded bool
-	// Replayed tells whether this is the stored answer of an earlier call with this request_id.
+	// Replayed tells whether this is the stored answer to an earlier call with this request_id.
 	Replayed bool
-	// Err is why the decision is degraded; otherwise nil.
+	// Err is why the decision is degraded, or nil.
 	Err error
 }
 
-// AgentID returns the agent to send the message to; empty where no agent has to act.
+// AgentID returns the agent to send the message to; empty if no agent must act.
 func (t *Turn) AgentID() string { return t.GetDispatch().GetAgent().GetAgentId() }
 
 // Reason returns why this agent, such as "STICKY": a RouteReason without its prefix.
@@ -107,12 +107,12 @@ func (t *Turn) Reason() string {
 	return strings.TrimPrefix(t.GetDispatch().GetReason().String(), "ROUTE_REASON_")
 }
 
-// Route takes a user's message, and returns the agent to send it to, or a reply to show. It opens a
+// Route routes a user's message: it returns the agent that gets it, or a reply to show. It opens a
 // turn, which CompleteTurn ends.
 //
-// session_id and request_id are made where they are left out (session_id not beside a task_id, which
-// finds it). While the service cannot be reached the turn is the last agent known of the session, else
-// the supervisor, with Degraded set, and err is nil.
+// A missing session_id or request_id is generated; a task_id finds its session by itself. If the
+// service cannot be reached, the turn is the last known agent of the session, or else the
+// supervisor, with Degraded set and err nil.
 func (c *Client) Route(ctx context.Context, request *v1.RouteRequest, options ...CallOption) (*Turn, error) {
 	request = withRouteIDs(request)
 	var info CallInfo
@@ -120,13 +120,13 @@ func (c *Client) Route(ctx context.Context, request *v1.RouteRequest, options ..
 	return c.turn(request, answer, info.Replayed, err)
 }
 
-// turn returns the answer to a message, or the client's own decision where there is none.
+// turn returns the answer to a message, or the client's own decision if there is no answer.
 func (c *Client) turn(request *v1.RouteRequest, answer *v1.RouteResponse, replayed bool, err error) (*Turn, error) {
 	if err == nil {
 		return &Turn{RouteResponse: answer, Replayed: replayed}, nil
 	}
 	failure := asError(err)
-	// Who gave up waiting (and not the deadline) has no use for a decision.
+	// A caller that cancelled does not need a decision; one whose deadline passed does.
 	if c.known == nil || failure == nil || errors.Is(err, context.Canceled) {
 		return nil, err
 	}
@@ -151,8 +151,8 @@ func withRouteIDs(request *v1.RouteRequest) *v1.RouteRequest {
 	return request
 }
 
-// SetActiveAgent hands the conversation to an agent, if the rules allow it; otherwise the error is a
-// HandoffRefusedError with every rule that refused. request_id is made where it is left out.
+// SetActiveAgent hands the conversation to an agent, if the rules allow it; otherwise the error is
+// a HandoffRefusedError with every rule that refused. A missing request_id is generated.
 func (c *Client) SetActiveAgent(ctx context.Context, request *v1.SetActiveAgentRequest, options ...CallOption) (*v1.SetActiveAgentResponse, error) {
 	if request.GetRequestId() == "" {
 		request = proto.Clone(request).(*v1.SetActiveAgentRequest)
@@ -161,8 +161,8 @@ func (c *Client) SetActiveAgent(ctx context.Context, request *v1.SetActiveAgentR
 	return invoke(ctx, c, "SetActiveAgent", request, c.stub.SetActiveAgent, options)
 }
 
-// ClearActiveAgent gives the conversation back to the supervisor, or to a swarm's default agent.
-// request_id is made where it is left out.
+// ClearActiveAgent returns the conversation to the supervisor, or to a swarm's default agent.
+// A missing request_id is generated.
 func (c *Client) ClearActiveAgent(ctx context.Context, request *v1.ClearActiveAgentRequest, options ...CallOption) (*v1.ClearActiveAgentResponse, error) {
 	if request.GetRequestId() == "" {
 		request = proto.Clone(request).(*v1.ClearActiveAgentRequest)
@@ -171,18 +171,19 @@ func (c *Client) ClearActiveAgent(ctx context.Context, request *v1.ClearActiveAg
 	return invoke(ctx, c, "ClearActiveAgent", request, c.stub.ClearActiveAgent, options)
 }
 
-// Status returns how a session stands. It changes nothing.
+// Status returns the current state of a session. It changes nothing.
 func (c *Client) Status(ctx context.Context, request *v1.StatusRequest, options ...CallOption) (*v1.StatusResponse, error) {
 	return invoke(ctx, c, "Status", request, c.stub.Status, options)
 }
 
-// CompleteTurn reports what an agent answered and how its turn ended. Show the answer's text first;
-// then, if next is set, send the message to that agent, and complete it under next's own request_id.
+// CompleteTurn reports what an agent answered and how its turn ended. Show the text of the answer
+// first. If next is set, then send the message to that agent, and complete it under the request_id
+// of next.
 func (c *Client) CompleteTurn(ctx context.Context, request *v1.CompleteTurnRequest, options ...CallOption) (*v1.CompleteTurnResponse, error) {
 	return invoke(ctx, c, "CompleteTurn", request, c.stub.CompleteTurn, options)
 }
 
-// ResumeTask approves or rejects what a paused task waits for.
+// ResumeTask approves or rejects what a paused task is waiting for.
 func (c *Client) ResumeTask(ctx context.Context, request *v1.ResumeTaskRequest, options ...CallOption) (*v1.ResumeTaskResponse, error) {
 	return invoke(ctx, c, "ResumeTask", request, c.stub.ResumeTask, options)
 }
@@ -192,7 +193,8 @@ func (c *Client) ListTasks(ctx context.Context, request *v1.ListTasksRequest, op
 	return invoke(ctx, c, "ListTasks", request, c.stub.ListTasks, options)
 }
 
-// AllTasks goes over all of a session's tasks, page by page as needed. It ends with the first error.
+// AllTasks iterates over all tasks of a session; pages are fetched when needed. It ends with the
+// first error.
 func (c *Client) AllTasks(ctx context.Context, request *v1.ListTasksRequest, options ...CallOption) iter.Seq2[*v1.Task, error] {
 	return func(yield func(*v1.Task, error) bool) {
 		page := proto.Clone(request).(*v1.ListTasksRequest)
@@ -211,7 +213,8 @@ func (c *Client) ListTurns(ctx context.Context, request *v1.ListTurnsRequest, op
 	return invoke(ctx, c, "ListTurns", request, c.stub.ListTurns, options)
 }
 
-// AllTurns goes over all of a session's history, page by page as needed. It ends with the first error.
+// AllTurns iterates over the whole history of a session; pages are fetched when needed. It ends
+// with the first error.
 func (c *Client) AllTurns(ctx context.Context, request *v1.ListTurnsRequest, options ...CallOption) iter.Seq2[*v1.Turn, error] {
 	return func(yield func(*v1.Turn, error) bool) {
 		page := proto.Clone(request).(*v1.ListTurnsRequest)
@@ -225,7 +228,7 @@ func (c *Client) AllTurns(ctx context.Context, request *v1.ListTurnsRequest, opt
 	}
 }
 
-// overPage gives a page's entries, or the error in its place. It tells whether to go on.
+// overPage yields a page's entries, or its error. It returns whether to continue.
 func overPage[Entry any](entries []*Entry, err error, yield func(*Entry, error) bool) bool {
 	if err != nil {
 		yield(nil, err)
@@ -271,7 +274,7 @@ func (c *Client) newCall(ctx context.Context, method string, request proto.Messa
 
 func (c *call) isLate() bool { return !time.Now().Before(c.deadline) }
 
-// waitAfter returns how long to wait before the next attempt; false where there is to be none.
+// waitAfter returns how long to wait before the next attempt; false if there is none.
 func (c *call) waitAfter(err *RoutingError) (time.Duration, bool) {
 	if !err.wasUnanswered() {
 		if c.client.known != nil {
@@ -294,7 +297,7 @@ func (c *call) waitAfter(err *RoutingError) (time.Duration, bool) {
 
 func withOwnInfo(own *CallInfo) CallOption {
 	return func(s *callSettings) {
-		// The caller's, if any, is filled as well.
+		// The caller's CallInfo, if there is one, is filled in as well.
 		if s.info == nil {
 			s.info = own
 			return
@@ -307,7 +310,8 @@ func withOwnInfo(own *CallInfo) CallOption {
 
 type method[Request, Answer any] func(context.Context, *Request, ...grpc.CallOption) (*Answer, error)
 
-// invoke makes a call with all its attempts: one deadline over all of them, the same request on each.
+// invoke makes a call with all its attempts: one deadline covers all of them, and each sends the
+// same request.
 func invoke[Request, Answer any](ctx context.Context, c *Client, name string, request *Request, do method[Request, Answer], options []CallOption) (*Answer, error) {
 	var chosen callSettings
 	for _, option := range options {
@@ -347,7 +351,7 @@ func invoke[Request, Answer any](ctx context.Context, c *Client, name string, re
 	}
 }
 
-// pause waits; its error says that the context is over, or the client closed.
+// pause waits. Its error says that the context has ended, or that the client is closed.
 func pause(ctx, closing context.Context, wait time.Duration) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -361,7 +365,7 @@ func pause(ctx, closing context.Context, wait time.Duration) error {
 	}
 }
 
-// outgoing returns a context with the metadata that every call has.
+// outgoing returns a context with the metadata of every call.
 func (c *Client) outgoing(ctx context.Context) context.Context {
 	pairs := make([]string, 0, 2+2*len(c.settings.metadata))
 	if c.settings.tenant != "" {
@@ -381,7 +385,7 @@ func (s *callSettings) fill(info CallInfo) {
 	}
 }
 
-// deadlineError returns the error of a call whose time is over.
+// deadlineError returns the error of a call whose deadline has passed.
 func (c *call) deadlineError(ctx context.Context) *RoutingError {
 	made := &RoutingError{Code: codes.DeadlineExceeded, Method: c.method, RequestID: c.requestID, Attempts: c.attempts, cause: context.DeadlineExceeded}
 	if errors.Is(ctx.Err(), context.Canceled) {

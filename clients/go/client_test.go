@@ -32,7 +32,7 @@ import (
 	v1 "example.com/agent-routing/go/v1"
 )
 
-// scripted is a service that does as it is told; what it was asked can be looked at.
+// scripted is a scripted service, which records its requests.
 type scripted struct {
 	v1.UnimplementedRoutingServiceServer
 	mu       sync.Mutex

@@ -13,18 +13,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errorDomain is ErrorInfo's domain: reasons of others are a proxy's, and not ours to name.
+// errorDomain is ErrorInfo's domain. A reason of another domain is a proxy's, and is not reported
+// as ours.
 const errorDomain = "agent_routing"
 
-// Reason is why a call failed, as the contract names it (error_reason.proto). It is an error too, to
-// be compared with: errors.Is(err, agentrouting.HandoffRefused). Reasons that this release does not
-// know can be compared as well: Reason("NEW_ONE").
+// Reason is why a call failed, by its name in the contract (error_reason.proto). It is also an
+// error to compare with: errors.Is(err, agentrouting.HandoffRefused). Unknown reasons can be
+// compared too: Reason("NEW_ONE").
 type Reason string
 
 // Error returns the reason's name.
 func (r Reason) Error() string { return string(r) }
 
-// Violation is one field that is bad, or one rule that refused.
+// Violation is a bad field, or a rule that refused.
 type Violation struct {
 	// Name is the field's path ("items[2].uri") or the rule's name ("entitled").
 	Name string
@@ -34,28 +35,29 @@ type Violation struct {
 	Detail string
 }
 
-// RoutingError is a call that failed. Take it out of an error with errors.As, or ask for its reason with
-// errors.Is, or for one of the types below, which read the metadata of theirs:
+// RoutingError is a call that failed. Get it with errors.As, compare its reason with errors.Is, or
+// get one of the types of reasons.go, which read the metadata of their reason:
 //
 //	var refused *agentrouting.HandoffRefusedError
 //	if errors.As(err, &refused) { fmt.Println(refused.Rules()) }
 type RoutingError struct {
 	// Code is the gRPC status code.
 	Code codes.Code
-	// Reason is empty where the answer had none, as when nobody answered. Go by the code then, and
-	// with a reason that is not known.
+	// Reason is empty if the answer had none, for example if the service did not answer. Use the code
+	// then, and for an unknown reason.
 	Reason Reason
 	// Message says what, which value, and what to do. Its wording is not part of the contract.
 	Message string
-	// Metadata has the message's values again, for programs; error_reason.proto says which.
+	// Metadata has the values of the message again, for programs; error_reason.proto documents the
+	// keys.
 	Metadata map[string]string
 	// Violations are all bad fields, or all rules that refused.
 	Violations []Violation
-	// RetryAfter is how long to wait before a repeat makes sense; 0 where the service did not say.
+	// RetryAfter is how long to wait before a repeat; 0 if the service did not say.
 	RetryAfter time.Duration
 	// Method is the RPC, such as "Route".
 	Method string
-	// RequestID is the request's, also where the client made it; empty for reads.
+	// RequestID is the request's, also if the client generated it; empty for reads.
 	RequestID string
 	// Attempts is how often the call was sent.
 	Attempts int
@@ -64,7 +66,7 @@ type RoutingError struct {
 	cause  error
 }
 
-// Error returns the message, with method and reason before it.
+// Error returns method, reason and message.
 func (e *RoutingError) Error() string {
 	if e.Reason == "" {
 		return fmt.Sprintf("agentrouting: %s: %s: %s", e.Method, e.Code, e.Message)
@@ -72,7 +74,7 @@ func (e *RoutingError) Error() string {
 	return fmt.Sprintf("agentrouting: %s: %s: %s", e.Method, e.Reason, e.Message)
 }
 
-// GRPCStatus returns the status as it came, for status.FromError and what is built on it.
+// GRPCStatus returns the unchanged status, for status.FromError.
 func (e *RoutingError) GRPCStatus() *status.Status { return e.status }
 
 // Is tells whether target is the error's reason.
@@ -89,11 +91,11 @@ func as(e *RoutingError, reason Reason, set func()) bool {
 	return true
 }
 
-// Unwrap returns the context's error where the caller's own context ended the call, so that
-// errors.Is(err, context.Canceled) holds.
+// Unwrap returns the context's error if the caller's context ended the call, so that errors.Is(err,
+// context.Canceled) holds.
 func (e *RoutingError) Unwrap() error { return e.cause }
 
-// number returns a whole number of the metadata; false where it is missing.
+// number returns a whole number of the metadata; false if it is missing.
 func (e *RoutingError) number(key string) (int64, bool) {
 	value, err := strconv.ParseInt(e.Metadata[key], 10, 64)
 	return value, err == nil
@@ -107,7 +109,7 @@ func names(violations []Violation) []string {
 	return made
 }
 
-// callError returns a failed attempt as a RoutingError. ctx is the caller's: where that is over, its own
+// callError returns a failed attempt as a RoutingError. ctx is the caller's: if it has ended, its
 // error is the cause.
 func callError(ctx context.Context, failure error, call *call) *RoutingError {
 	found := status.Convert(failure)
@@ -149,7 +151,7 @@ func callError(ctx context.Context, failure error, call *call) *RoutingError {
 	return made
 }
 
-// withoutDetails gives code and words to a failure of which the service itself said nothing.
+// withoutDetails sets reason and message of a failure without details from the service.
 func withoutDetails(e *RoutingError, target string) {
 	tried := ""
 	if e.Attempts > 1 {
@@ -162,7 +164,7 @@ func withoutDetails(e *RoutingError, target string) {
 	case e.Code == codes.DeadlineExceeded:
 		e.Message = fmt.Sprintf("no answer from %q in time%s; a repeat with the same request_id says whether it happened", target, tried)
 	case e.Code == codes.ResourceExhausted && strings.Contains(words, "larger than max"):
-		// Said by gRPC itself, on either side, of a message above the limit of its channel.
+		// From gRPC itself, on either side: the message is above its channel's limit.
 		e.Reason = TooLarge
 		e.Message = words + "; send large items by uri"
 	case e.isRefusedUnread():
@@ -170,25 +172,25 @@ func withoutDetails(e *RoutingError, target string) {
 	}
 }
 
-// isRefusedUnread tells whether a server over its limits refused the call before it read it: it
-// resets the stream, which arrives as CANCELLED, or says RESOURCE_EXHAUSTED and no more.
+// isRefusedUnread tells whether a server over its limits refused the call unread. Such a server
+// resets the stream, which arrives as CANCELLED, or sends RESOURCE_EXHAUSTED without details.
 func (e *RoutingError) isRefusedUnread() bool {
 	return e.Reason == "" && e.cause == nil && (e.Code == codes.Canceled || e.Code == codes.ResourceExhausted)
 }
 
-// wasUnanswered tells whether nobody decided about the call, so that it may be sent again. An
-// OVERLOADED with its reason is an answer: when to come back is for the caller to decide.
+// wasUnanswered tells whether the call was not decided, so that it may be sent again. An OVERLOADED
+// with its reason is an answer: the caller decides when to repeat.
 func (e *RoutingError) wasUnanswered() bool {
 	return e.Code == codes.Unavailable || e.Code == codes.Canceled && e.isRefusedUnread()
 }
 
-// mayFallBack tells whether a message that failed so is the client's to decide about: nobody did.
+// mayFallBack tells whether the client may decide about a message that failed with this error.
 func (e *RoutingError) mayFallBack() bool {
 	return e.Code == codes.Unavailable || e.Reason == Overloaded || e.isRefusedUnread() ||
 		e.Code == codes.DeadlineExceeded
 }
 
-// asError returns err as a RoutingError, nil if it is none.
+// asError returns err as a RoutingError, or nil if it is not one.
 func asError(err error) *RoutingError {
 	var found *RoutingError
 	if errors.As(err, &found) {

@@ -11,24 +11,23 @@ import (
 )
 
 const (
-	// DefaultFallbackSessions is how many sessions a client remembers: some 4 MB. A session that was
-	// pushed out falls back to the supervisor.
+	// DefaultFallbackSessions is how many sessions a client remembers: about 4 MB. A session that was
+	// evicted falls back to the supervisor.
 	DefaultFallbackSessions = 10_000
-	// Different descriptions of agents kept, for all sessions together: agents times locales.
+	// Different descriptions of agents that are kept: agents times locales, over all sessions.
 	agentTextsMax = 1_000
 )
 
 // Fallback says what a client may decide by itself while the service cannot be reached.
 type Fallback struct {
-	// SupervisorID is where messages go of sessions of which no agent is known. Empty: the home
-	// agent, as soon as an answer has named it; until then Route fails.
+	// SupervisorID is the agent for sessions without a known agent. Empty: the home agent, once an
+	// answer has named it; until then Route fails.
 	SupervisorID string
-	// SessionsMax is how many sessions are remembered, those used last. 0:
-	// DefaultFallbackSessions.
+	// SessionsMax is how many sessions are remembered, the last used ones. 0: DefaultFallbackSessions.
 	SessionsMax int
 }
 
-// known is what is known of a session at a revision. agent nil: the home agent.
+// known is what is known about a session at a revision. agent nil: the home agent.
 type known struct {
 	sessionID string
 	revision  int64
@@ -36,12 +35,12 @@ type known struct {
 	taskID    string
 }
 
-// knownAgents has the last agent known of each session, learnt from answers.
+// knownAgents has the last known agent of each session, learnt from answers.
 type knownAgents struct {
 	mu            sync.Mutex
 	sessionsMax   int
 	homeID        string
-	sessions      map[string]*list.Element // of *known, those used last at the back
+	sessions      map[string]*list.Element // of *known, the last used ones at the back
 	order         *list.List
 	sessionByTask map[string]string
 	agents        map[string]*v1.Agent
@@ -62,7 +61,7 @@ func newKnownAgents(fallback Fallback) *knownAgents {
 	}
 }
 
-// learn takes note of what an answer says about its session, or about the home agent.
+// learn records what an answer says about its session, or about the home agent.
 func (k *knownAgents) learn(request, answer proto.Message) {
 	if dry, ok := request.(interface{ GetValidateOnly() bool }); ok && dry.GetValidateOnly() {
 		return
@@ -103,7 +102,7 @@ func (k *knownAgents) learnRoute(answer *v1.RouteResponse) {
 	if dispatch == nil {
 		switch answer.GetReply().GetCommand() {
 		case "/supervisor", "/reset", "/agent":
-			// The reply does not say who is active now. The home agent can serve whoever it is.
+			// The reply does not say which agent is active now. The home agent is always safe.
 			k.remember(answer.GetSessionId(), answer.GetRevision(), nil, answer.GetTaskId())
 		}
 		return
@@ -116,7 +115,7 @@ func (k *knownAgents) learnRoute(answer *v1.RouteResponse) {
 	k.remember(answer.GetSessionId(), answer.GetRevision(), dispatch.GetAgent(), answer.GetTaskId())
 }
 
-// forget drops a session that the service says is not there (any more).
+// forget drops a session that does not exist, or no longer exists, according to the service.
 func (k *knownAgents) forget(sessionID string, err *RoutingError) {
 	if errors.Is(err, UnknownSession) || errors.Is(err, SessionErased) {
 		k.mu.Lock()
@@ -127,8 +126,8 @@ func (k *knownAgents) forget(sessionID string, err *RoutingError) {
 	}
 }
 
-// degradedAnswer returns the decision for a message that could not be routed. nil: it is not the
-// client's to make: the failure was a decision, the call a dry run, or no agent is known at all.
+// degradedAnswer returns the decision for a message that could not be routed. nil: the client may
+// not decide, because the failure was a decision, the call a dry run, or no agent is known.
 func (k *knownAgents) degradedAnswer(request *v1.RouteRequest, err *RoutingError) *v1.RouteResponse {
 	if !err.mayFallBack() || request.GetValidateOnly() {
 		return nil
@@ -169,7 +168,7 @@ func (k *knownAgents) degradedAnswer(request *v1.RouteRequest, err *RoutingError
 	}
 }
 
-// remember keeps what is known of a session, unless something newer is.
+// remember stores what is known about a session, unless newer information is stored.
 func (k *knownAgents) remember(sessionID string, revision int64, agent *v1.Agent, taskID string) {
 	element, ok := k.sessions[sessionID]
 	if ok {
@@ -200,8 +199,8 @@ func (k *knownAgents) drop(element *list.Element) {
 	delete(k.sessionByTask, gone.taskID)
 }
 
-// shared returns the one copy of an agent's description: a part of an answer would keep the whole of
-// it in memory, for each session.
+// shared returns the shared copy of an agent's description: a part of an answer would keep the
+// whole answer in memory, for each session.
 func (k *knownAgents) shared(agent *v1.Agent) *v1.Agent {
 	if agent.GetAgentId() == "" {
 		return nil

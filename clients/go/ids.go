@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// NewUUID7 returns a UUID of version 7 (RFC 9562): milliseconds since 1970, then chance. The client
-// makes request and session ids this way where they are left out.
+// NewUUID7 returns a UUID of version 7 (RFC 9562): milliseconds since 1970, then random bits. The
+// client generates missing request and session ids this way.
 func NewUUID7() string {
 	var raw [16]byte
-	// Never fails: since Go 1.24 the program ends where the system has no randomness.
+	// Never fails: since Go 1.24 the program ends if the system has no randomness.
 	_, _ = rand.Read(raw[6:])
 	milliseconds := uint64(time.Now().UnixMilli())
 	for place := 0; place < 6; place++ {

@@ -13,20 +13,20 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Version of this module, sent as part of the user agent. It is the service's too.
+// Version of this module, sent as part of the user agent. Equal to the service's version.
 const Version = "0.1.0"
 
 const (
-	// DefaultTimeout is what a user waits for an agent to be named, before the client decides by
+	// DefaultTimeout is how long a user waits for the routing decision, before the client decides by
 	// itself.
 	DefaultTimeout = 5 * time.Second
-	// Error details are at most 4 KB, and the message beside them is percent-encoded.
+	// Error details are at most 4 KB, and the message next to them is percent-encoded.
 	metadataBytesMax = 32 << 10
-	// The service takes pings of an idle connection every 30 s at most.
+	// The service accepts pings on an idle connection at most every 30 s.
 	keepaliveTime    = 60 * time.Second
 	keepaliveTimeout = 20 * time.Second
-	// A service that restarts is back within a second, and a user waits; gRPC's own waits are 1 s to
-	// two minutes.
+	// A restarted service is back within a second, and a user waits. gRPC's own waits are 1 s to two
+	// minutes.
 	reconnectFirst = 100 * time.Millisecond
 	reconnectMax   = 5 * time.Second
 	connectTimeout = 5 * time.Second
@@ -50,13 +50,13 @@ type settings struct {
 // Option is a setting of a client.
 type Option func(*settings)
 
-// WithTimeout sets how long a call may take with all its attempts where its context has no deadline;
-// otherwise DefaultTimeout.
+// WithTimeout sets how long a call may take with all its attempts if its context has no deadline.
+// Default: DefaultTimeout.
 func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
 }
 
-// WithRetry sets how often and when a call that nobody answered is sent again.
+// WithRetry sets how often and when an unanswered call is sent again.
 func WithRetry(policy RetryPolicy) Option {
 	return func(s *settings) { s.retry = policy }
 }
@@ -66,12 +66,12 @@ func WithFallback(fallback Fallback) Option {
 	return func(s *settings) { s.fallback = &fallback }
 }
 
-// WithoutFallback has Route fail while the service cannot be reached.
+// WithoutFallback makes Route fail while the service cannot be reached.
 func WithoutFallback() Option {
 	return func(s *settings) { s.fallback = nil }
 }
 
-// WithTenant names the tenant where the service has no sign-in. With sign-in the credential does.
+// WithTenant sets the tenant, for a service without sign-in. With sign-in the credential names it.
 func WithTenant(tenant string) Option {
 	return func(s *settings) { s.tenant = tenant }
 }
@@ -81,23 +81,23 @@ func WithMetadata(key, value string) Option {
 	return func(s *settings) { s.metadata = append(s.metadata, [2]string{key, value}) }
 }
 
-// WithTLS encrypts the connection. config nil: the system's certificate authorities. Without it the
-// connection is plain text: for loopback and meshes.
+// WithTLS encrypts the connection. config nil: the system's certificate authorities. Without
+// WithTLS the connection is plain text, for loopback and meshes.
 func WithTLS(config *tls.Config) Option {
 	return func(s *settings) { s.credentials = credentials.NewTLS(config) }
 }
 
-// TokenSource returns a token for a call, without "Bearer ". It is asked for each attempt, so it
-// keeps a token as long as that is good. An error fails the call as UNAUTHENTICATED.
+// TokenSource returns a token for a call, without "Bearer ". It is called for each attempt, so it
+// can reuse a token while it is valid. An error fails the call as UNAUTHENTICATED.
 type TokenSource func(ctx context.Context) (string, error)
 
-// WithTokens signs in each call with a token, over TLS alone.
+// WithTokens signs in each call with a token, over TLS only.
 func WithTokens(source TokenSource) Option {
 	return withTokens(tokens{source: source, tlsOnly: true})
 }
 
-// WithInsecureTokens signs in over plain text too: for a mesh that encrypts by itself, and tests.
-// Everybody on the way can read the token.
+// WithInsecureTokens signs in over plain text too: for a mesh that encrypts by itself, and for
+// tests. Others on the way can read the token.
 func WithInsecureTokens(source TokenSource) Option {
 	return withTokens(tokens{source: source})
 }
@@ -121,24 +121,24 @@ func (t tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[string
 
 func (t tokens) RequireTransportSecurity() bool { return t.tlsOnly }
 
-// WithDialOptions hands options to gRPC; they win over the client's own.
+// WithDialOptions passes options to gRPC; they override the client's own.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dial = append(s.dial, options...) }
 }
 
-// WithLogger takes the client's log lines: route_degraded (a warning), call_repeated and
-// watch_resumed (debug). Otherwise slog.Default().
+// WithLogger sets the logger for route_degraded (a warning), call_repeated and watch_resumed
+// (debug). Default: slog.Default().
 func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings) { s.logger = logger }
 }
 
-// CallInfo is what there is to know about a call beside its answer. Pass one with WithInfo, and read
-// it afterwards.
+// CallInfo has facts about a call that are not in its answer. Pass one with WithInfo, and read it
+// afterwards.
 type CallInfo struct {
 	// Attempts is how often the request was sent.
 	Attempts int
-	// Replayed tells whether the answer is the stored one of an earlier request with this
-	// request_id, so that nothing was done this time.
+	// Replayed tells whether the answer is the stored answer to an earlier request with this
+	// request_id; this call then changed nothing.
 	Replayed bool
 }
 
@@ -150,12 +150,12 @@ type callSettings struct {
 // CallOption is a setting of one call.
 type CallOption func(*callSettings)
 
-// WithInfo has a call fill in what there is to know about it.
+// WithInfo makes a call fill in info.
 func WithInfo(info *CallInfo) CallOption {
 	return func(s *callSettings) { s.info = info }
 }
 
-// WithAwayTimeout sets how long the service may be away before a watch ends with an error; otherwise
+// WithAwayTimeout sets how long the service may be away before a watch ends with an error. Default:
 // DefaultAwayTimeout.
 func WithAwayTimeout(timeout time.Duration) CallOption {
 	return func(s *callSettings) { s.awayTimeout = timeout }
@@ -165,7 +165,7 @@ func dialOptions(target string, s *settings) []grpc.DialOption {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(s.credentials),
 		grpc.WithUserAgent("agent-routing-go/" + Version),
-		// The client repeats calls itself: it knows which are safe, and what the service asks for.
+		// The client repeats calls itself: it knows which are safe, and the service's delays.
 		grpc.WithDisableRetry(),
 		grpc.WithMaxHeaderListSize(metadataBytesMax),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),

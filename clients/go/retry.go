@@ -7,33 +7,33 @@ import (
 )
 
 const (
-	// An attempt that nobody answered takes a token, and a repeat needs more than half of them: fifty
-	// calls on their way to a replica that died are all repeated, and an outage ends a client's
-	// repeats after fifty attempts over all calls.
+	// An unanswered attempt takes a token, and a repeat needs more than half of them: fifty calls on
+	// their way to a replica that died are all repeated, and an outage stops a client's repeats after
+	// fifty attempts over all calls.
 	throttleTokensMax = 100.0
-	// What a successful call gives back.
+	// What a successful call returns.
 	throttleTokensPerSuccess = 0.5
-	// Of the backoff: by then any first wait has long met its bound.
+	// Limit of the exponent: by then any first wait has reached its maximum.
 	doublingsMax = 30
 )
 
-// RetryPolicy says how often and when a call that nobody answered is sent again. The wait before
-// attempt n+1 is drawn evenly from 0 to BackoffFirst * 2^(n-1), at most BackoffMax, and comes after
-// the delay that the service asks for; all of it within the call's deadline. A repeat is the same
-// request under the same request_id, which the service handles once.
+// RetryPolicy says how often and when an unanswered call is sent again. The wait before attempt n+1
+// is random between 0 and BackoffFirst * 2^(n-1), at most BackoffMax, plus the delay that the
+// service asks for. All attempts are within the call's deadline. A repeat is the same request under
+// the same request_id, which the service handles once.
 type RetryPolicy struct {
-	// AttemptsMax counts the first attempt too; 1: never again.
+	// AttemptsMax includes the first attempt; 1: no repeats.
 	AttemptsMax int
-	// BackoffFirst bounds the first wait.
+	// BackoffFirst is the maximum of the first wait.
 	BackoffFirst time.Duration
-	// BackoffMax bounds every wait.
+	// BackoffMax is the maximum of every wait.
 	BackoffMax time.Duration
 }
 
-// DefaultRetry is the policy of a client that is given none.
+// DefaultRetry is the default policy.
 var DefaultRetry = RetryPolicy{AttemptsMax: 4, BackoffFirst: 200 * time.Millisecond, BackoffMax: 2 * time.Second}
 
-// backoff returns how long to wait after so many attempts, 1 or more, drawn anew each time.
+// backoff returns how long to wait after this many attempts (1 or more), at random.
 func (p RetryPolicy) backoff(attempts int) time.Duration {
 	ceiling := p.BackoffFirst << min(attempts-1, doublingsMax)
 	if ceiling > p.BackoffMax || ceiling < p.BackoffFirst {
@@ -57,7 +57,7 @@ func (t *throttle) succeeded() {
 	t.spent = max(0, t.spent-throttleTokensPerSuccess)
 }
 
-// mayRetry counts an attempt that nobody answered, and tells whether another may follow.
+// mayRetry counts an unanswered attempt, and tells whether another may follow.
 func (t *throttle) mayRetry() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

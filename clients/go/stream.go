@@ -14,28 +14,28 @@ import (
 	v1 "example.com/agent-routing/go/v1"
 )
 
-// streamInFlightMax is how many messages of one stream wait for answers at a time; more wait to be
-// sent. The service takes as many from a stream: more on the way would only wait there.
+// streamInFlightMax is how many messages of one stream wait for answers at a time; others wait to
+// be sent. The service takes as many from a stream, so more would only wait there.
 const streamInFlightMax = 128
 
 var errStreamEnded = status.Error(codes.Unavailable, "the service ended the stream before it answered")
 
 // RouteStream sends messages of many sessions over one stream. Any number of goroutines may use it;
-// up to 128 of their messages are on the way at once, the others wait. Answers come as they are
-// ready, those of one session in the order in which its messages were sent. A stream that breaks is
-// made again, and what was not answered is sent again, in the same order and under the same request
-// ids: nothing happens twice.
+// up to 128 of their messages are on the way at once, the others wait. Answers come when they are
+// ready; those of one session come in the order of its messages. After a lost connection the stream
+// connects again, and sends what was not answered again, in the same order and under the same
+// request ids: nothing happens twice.
 type RouteStream struct {
 	client *Client
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
-	places chan struct{} // one is taken by each message on the way
-	wake   chan struct{} // there is something to send
+	places chan struct{} // each message on its way takes one
+	wake   chan struct{} // a message waits to be sent
 
 	mu         sync.Mutex
-	waiting    []*streamed // in the order of their first sending
-	connection int         // counts them: a message is sent once on each
+	waiting    []*streamed // in the order of their first attempt
+	connection int         // number of connections so far: a message is sent once on each
 	breaks     int
 }
 
@@ -44,7 +44,7 @@ type streamed struct {
 	call    *call
 	message *v1.RouteStreamRequest
 	sentOn  int
-	answer  chan streamedAnswer // takes one
+	answer  chan streamedAnswer // has room for one
 }
 
 type streamedAnswer struct {
@@ -52,8 +52,8 @@ type streamedAnswer struct {
 	err      *RoutingError
 }
 
-// Stream opens a stream of messages. Nothing is sent before its first message. Close it when it is
-// no longer needed; it ends with the client, too.
+// Stream opens a stream of messages. Its first message opens the connection. Close it when it is no
+// longer needed; closing the client ends it too.
 func (c *Client) Stream() *RouteStream {
 	stream := &RouteStream{
 		client: c,
@@ -73,13 +73,13 @@ func (s *RouteStream) Close() error {
 	return nil
 }
 
-// Route takes a user's message as Client.Route does, and waits for its answer. Replayed is never set:
-// a stream does not tell.
+// Route routes a user's message as Client.Route does, and waits for its answer. Replayed is always
+// false: a stream does not show repeats.
 func (s *RouteStream) Route(ctx context.Context, request *v1.RouteRequest, options ...CallOption) (*Turn, error) {
 	return s.Send(ctx, request, options...).Wait()
 }
 
-// Pending is a message whose answer is on its way.
+// Pending is a message that waits for its answer.
 type Pending struct {
 	done chan struct{}
 	turn *Turn
@@ -95,8 +95,9 @@ func (p *Pending) Wait() (*Turn, error) {
 // Done is closed once there is an answer.
 func (p *Pending) Done() <-chan struct{} { return p.done }
 
-// Send sends a message and does not wait for its answer: messages are sent in the order of the calls.
-// It waits for a place where as many messages as may be are on the way. ctx holds until the answer.
+// Send sends a message and does not wait for its answer; messages are sent in the order of the
+// calls. It waits for a place if the maximum number of messages is on the way. ctx applies until
+// the answer.
 func (s *RouteStream) Send(ctx context.Context, request *v1.RouteRequest, options ...CallOption) *Pending {
 	var chosen callSettings
 	for _, option := range options {
@@ -136,7 +137,7 @@ func (s *RouteStream) answer(ctx context.Context, message *streamed, err error) 
 		if answered == nil || answered.status == nil || message.sentOn < 0 {
 			return nil, failure
 		}
-		// What the service could not take for the moment is sent again, behind others.
+		// A message that the service could not take is sent again, after others.
 		wait, again := message.call.waitAfter(answered)
 		if !again || pause(ctx, s.ctx, wait) != nil {
 			return nil, failure
@@ -145,7 +146,7 @@ func (s *RouteStream) answer(ctx context.Context, message *streamed, err error) 
 	}
 }
 
-// add has a message sent, once there is a place for it.
+// add queues a message as soon as there is a place for it.
 func (s *RouteStream) add(ctx context.Context, message *streamed) error {
 	select {
 	case <-s.ctx.Done():
@@ -176,7 +177,7 @@ func (s *RouteStream) wakeUp() {
 	}
 }
 
-// await waits for the answer to a message that was added.
+// await waits for the answer to an added message.
 func (s *RouteStream) await(ctx context.Context, message *streamed) (*v1.RouteResponse, error) {
 	select {
 	case answer := <-message.answer:
@@ -192,7 +193,7 @@ func (s *RouteStream) await(ctx context.Context, message *streamed) (*v1.RouteRe
 	}
 }
 
-// drop lets go of a message, and gives its place to another. It tells whether it was waiting still.
+// drop removes a message and frees its place. It returns whether the message was still waiting.
 func (s *RouteStream) drop(message *streamed) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +210,7 @@ func (s *RouteStream) dropLocked(message *streamed) bool {
 	return true
 }
 
-// run keeps a connection as long as there are messages.
+// run keeps a connection while messages wait.
 func (s *RouteStream) run() {
 	defer close(s.done)
 	for s.ctx.Err() == nil {
@@ -227,8 +228,8 @@ func (s *RouteStream) run() {
 	}
 }
 
-// next returns the first message that was not sent on this connection, nil if there is none.
-// isPeek: it stays unsent.
+// next returns the first message that was not sent on this connection, or nil. isPeek: do not mark
+// it as sent.
 func (s *RouteStream) next(isPeek bool) *streamed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +244,7 @@ func (s *RouteStream) next(isPeek bool) *streamed {
 	return nil
 }
 
-// oneConnection sends what waits and gives out answers, until the connection ends.
+// oneConnection sends waiting messages and passes on answers, until the connection ends.
 func (s *RouteStream) oneConnection() error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.mu.Lock()
@@ -256,7 +257,7 @@ func (s *RouteStream) oneConnection() error {
 	}
 	var writing sync.WaitGroup
 	writing.Add(1)
-	// What ends the reading ends the writing, too.
+	// The end of reading also ends writing.
 	defer writing.Wait()
 	defer cancel()
 	go func() {
@@ -271,7 +272,7 @@ func (s *RouteStream) oneConnection() error {
 				continue
 			}
 			if stream.Send(message.message) != nil {
-				// Why, the reading side is told.
+				// The reading side gets the reason.
 				return
 			}
 		}
@@ -285,7 +286,7 @@ func (s *RouteStream) oneConnection() error {
 	}
 }
 
-// received gives an answer to whoever waits for it.
+// received passes an answer to the caller that waits for it.
 func (s *RouteStream) received(response *v1.RouteStreamResponse) {
 	s.mu.Lock()
 	s.breaks = 0
@@ -311,9 +312,9 @@ func (s *RouteStream) received(response *v1.RouteStreamResponse) {
 	found.answer <- streamedAnswer{err: callError(s.ctx, refused.Err(), found.call)}
 }
 
-// broken decides what becomes of the messages when a connection ended before their answers, and
-// returns how long to wait before the next one. A message whose attempts or time are over, or whose
-// stream was refused, gets the error.
+// broken decides about the messages whose connection ended before their answers, and returns how
+// long to wait before the next one. A message without attempts or time left, or whose stream was
+// refused, gets the error.
 func (s *RouteStream) broken(err error) time.Duration {
 	if errors.Is(err, io.EOF) {
 		err = errStreamEnded
@@ -332,7 +333,7 @@ func (s *RouteStream) broken(err error) time.Duration {
 		if again {
 			message.call.attempts++
 		} else if s.dropLocked(message) {
-			// Its attempts are counted here already: it is not sent again.
+			// It has no attempts left: it is not sent again.
 			message.sentOn = -1
 			message.answer <- streamedAnswer{err: failure}
 		}

@@ -14,16 +14,16 @@ import (
 )
 
 // DefaultAwayTimeout is how long the service may be away before a watch ends: longer than a restart
-// or an upgrade takes, since nobody waits for a watch.
+// or an upgrade. No user is waiting.
 const DefaultAwayTimeout = 60 * time.Second
 
-// WatchSession goes over a session's changes as they happen: each exactly once and in order, over any
-// number of connections. It ends with ctx, with the loop, with a refusal, or when the service has been
-// away for too long; the error is the last thing it gives, and none is given where ctx has ended it.
+// WatchSession iterates over a session's changes as they happen: each exactly once and in order,
+// over any number of connections. It ends with ctx, with the loop, with a refusal, or when the
+// service has been away for too long. The error is its last value; there is none if ctx ended it.
 //
 //	for change, err := range client.WatchSession(ctx, &agentroutingv1.WatchSessionRequest{SessionId: "chat-42"}) {
 //
-// Without after_revision the watch begins now.
+// Without after_revision the watch yields new changes only.
 func (c *Client) WatchSession(ctx context.Context, request *v1.WatchSessionRequest, options ...CallOption) iter.Seq2[*v1.Change, error] {
 	return func(yield func(*v1.Change, error) bool) {
 		chosen := callSettings{awayTimeout: DefaultAwayTimeout}
@@ -32,7 +32,7 @@ func (c *Client) WatchSession(ctx context.Context, request *v1.WatchSessionReque
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		// The client's end is the watch's, too.
+		// Closing the client ends the watch.
 		defer context.AfterFunc(c.closing, cancel)()
 		watch := &watch{
 			client: c, call: &call{client: c, method: "WatchSession", deadline: time.Now().AddDate(1, 0, 0)},
@@ -55,8 +55,8 @@ func (c *Client) WatchSession(ctx context.Context, request *v1.WatchSessionReque
 	}
 }
 
-// watch is one watch of one session: the revision up to which the caller has seen everything, and how
-// long the service has been away.
+// watch is one watch of one session: the revision up to which the caller has seen everything, and
+// since when the service is away.
 type watch struct {
 	client      *Client
 	call        *call
@@ -65,8 +65,8 @@ type watch struct {
 	awaySince   time.Time
 }
 
-// oneConnection gives the changes of one connection. It tells whether the caller has had enough, or
-// why the connection ended.
+// oneConnection yields the changes of one connection. It returns whether the caller left the loop,
+// or why the connection ended.
 func (w *watch) oneConnection(ctx context.Context, yield func(*v1.Change, error) bool) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,8 +87,8 @@ func (w *watch) oneConnection(ctx context.Context, yield func(*v1.Change, error)
 				return true, nil
 			}
 		} else if beat := response.GetHeartbeat(); beat != nil {
-			// The first one says where the session is, not how far this stream has come. That is where
-			// the caller begins only if nothing before it was asked for.
+			// The first heartbeat carries the session's revision, not the stream's position. The caller
+			// starts there only if it did not ask for earlier changes.
 			if !isFirst || w.request.AfterRevision == nil {
 				w.request.AfterRevision = proto.Int64(beat.GetRevision())
 			}
@@ -96,8 +96,8 @@ func (w *watch) oneConnection(ctx context.Context, yield func(*v1.Change, error)
 	}
 }
 
-// waitAfter returns how long to wait before the next connection, or the error with which the watch
-// ends: a refusal, or a service that has been away for too long.
+// waitAfter returns how long to wait before the next connection, or the error that ends the watch:
+// a refusal, or a service that has been away for too long.
 func (w *watch) waitAfter(ctx context.Context, err error) (time.Duration, *RoutingError) {
 	now := time.Now()
 	if w.awaySince.IsZero() {
@@ -106,7 +106,7 @@ func (w *watch) waitAfter(ctx context.Context, err error) (time.Duration, *Routi
 	w.call.attempts = max(1, w.call.attempts)
 	var failure *RoutingError
 	if errors.Is(err, io.EOF) {
-		// Such as by a proxy that limits how long a connection may last.
+		// For example by a proxy that limits how long a connection may last.
 		failure = &RoutingError{Code: codes.Unavailable, Method: w.call.method, Attempts: w.call.attempts,
 			Message: "the service ends each watch as it begins; is there a proxy in between?"}
 	} else {

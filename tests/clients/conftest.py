@@ -1,7 +1,7 @@
-"""A routing service that does as it is told, and both Python clients behind one way to call them.
+"""A scripted routing service, and one way to call both Python clients.
 
-The service answers on a real port from a thread of its own, so that the client for threads and the
-one for asyncio meet the same faults.
+The service answers on a real port from its own thread, so that the blocking client and the asyncio
+client meet the same faults.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Received:
 
 
 class ScriptedService(grpc.GenericRpcHandler):
-    """Each method does what will() said, in order, the last for ever; at first it echoes ids."""
+    """Each method follows the script of will(); its last step repeats. By default it echoes ids."""
 
     def __init__(self):
         self.received = []
@@ -51,7 +51,7 @@ class ScriptedService(grpc.GenericRpcHandler):
 
     @staticmethod
     def fails(code, words="", *details, trailing=(), status=None):
-        """Return a step that refuses, with details as google.rpc.Status holds them."""
+        """Return a step that refuses, with the details of a google.rpc.Status."""
         whole = status or status_pb2.Status(code=code.value[0], message=words)
         for detail in details:
             whole.details.add().Pack(detail)
@@ -73,7 +73,7 @@ class ScriptedService(grpc.GenericRpcHandler):
 
     @staticmethod
     def replays(answer):
-        """Return a step that answers as for a request id that was handled before."""
+        """Return a step that answers as if the request id was handled before."""
 
         async def step(_request, context):
             context.set_trailing_metadata((("agent-routing-replayed", "true"),))
@@ -94,7 +94,7 @@ class ScriptedService(grpc.GenericRpcHandler):
         return [each.request for each in self.received if each.method == method]
 
     def start(self):
-        """Listen, on the port of before if there was one."""
+        """Listen, on the previous port if there was one."""
         self.on_loop(self._start())
 
     def stop(self):
@@ -156,7 +156,7 @@ class ScriptedService(grpc.GenericRpcHandler):
 
 
 def echo_ids(request, answer):
-    """Fill in what an answer and its request have in common."""
+    """Copy the ids of a request into its answer."""
     for field in ("session_id", "task_id", "request_id"):
         if field in answer.DESCRIPTOR.fields_by_name and field in request.DESCRIPTOR.fields_by_name:
             setattr(answer, field, getattr(request, field))
@@ -165,7 +165,7 @@ def echo_ids(request, answer):
 
 @pytest.fixture
 def service():
-    """A service on 127.0.0.1, on a port of its own."""
+    """A service on a free port of 127.0.0.1."""
     service = ScriptedService()
     service.start()
     yield service
@@ -199,7 +199,7 @@ class EitherClient:
 
 @pytest.fixture(params=["threads", "asyncio"])
 async def connect(request, service):
-    """A function that makes a client of either kind for the service, or for another target."""
+    """A function that creates a client of either kind, for the service or another target."""
     kind = agent_routing.Client if request.param == "threads" else agent_routing.AsyncClient
     quick = agent_routing.RetryPolicy(backoff_first_s=0.01, backoff_max_s=0.05)
     made = []

@@ -1,7 +1,7 @@
 """The Java client, generated and built by Maven; one process at a time.
 
-Owns: how Maven is run on it, and that tests in different processes do not build into one folder
-at once. Must not know: what is tested. Rule: whoever runs what was built holds the lock meanwhile.
+Owns how Maven runs, and a lock: tests in different processes must not build into one folder at the
+same time. A process that uses the build holds the lock.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def locked() -> Iterator[None]:
 
 
 def maven(*arguments: str) -> str:
-    """Run Maven on the client, the lock being held, and return what it said.
+    """Run Maven on the client and return its output. The caller holds the lock.
 
-    The contract's code is made before, since it is not checked in. Fails with all that was said.
+    Generates the contract's code first, because it is not checked in. Fails with the whole output.
     """
     _generate()
     program = toolchains.require("java").programs["mvn"]
@@ -43,12 +43,12 @@ def maven(*arguments: str) -> str:
 
 @functools.cache
 def _generate() -> None:
-    """Make the contract's code, once a process: no test changes the contract."""
+    """Generate the contract's code, once per process: no test changes the contract."""
     _run([sys.executable, toolchains.ROOT / "scripts" / "make_stubs.py", "java"])
 
 
 def example() -> list[str]:
-    """Build the chat in the terminal, the lock being held, and return how it is started."""
+    """Build the terminal chat and return the command that starts it. The caller holds the lock."""
     classpath = JAVA_CLIENT / "target" / "classpath.txt"
     maven("-q", "test-compile", "dependency:build-classpath", f"-Dmdep.outputFile={classpath}")
     folders = [JAVA_CLIENT / "target" / name for name in ("classes", "test-classes")]

@@ -33,7 +33,7 @@ CONTENT_TYPES = {
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files, and says nothing of it."""
+    """Serves files without a log."""
 
     def log_message(self, *_arguments):
         """See SimpleHTTPRequestHandler."""
@@ -41,7 +41,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def page_served(folder):
-    """Serve the page from an origin of its own; gives the origin."""
+    """Serve the page from its own origin; yields the origin."""
     handler = functools.partial(Quiet, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, name="page")
@@ -53,7 +53,7 @@ def page_served(folder):
 
 @pytest.fixture(scope="module")
 def page_folder():
-    """The page as it is published."""
+    """The page, built for publication."""
     node = toolchains.require("node")
     toolchains.require("chromium")
     done = subprocess.run(
@@ -69,7 +69,7 @@ def page_folder():
 
 
 async def chat_in_browser(folder, **places):
-    """Run the browser's story, and return what it saw."""
+    """Run the story in the browser, and return what it showed."""
     node = toolchains.require("node")
     given = {"chromium": str(toolchains.require("chromium").programs["chromium"])} | places
     process = await asyncio.create_subprocess_exec(
@@ -109,7 +109,7 @@ CHAT = [
 
 
 async def test_a_page_chats_over_both_protocols(page_folder, tmp_path):
-    """Handoff, lock, stickiness, commands, live events, an outage; a stranger's page is refused."""
+    """Handoff, lock, stickiness, commands, live events, an outage; an unknown page is refused."""
     registry = (ROOT / "routing_service" / "examples" / "tax.yaml").read_text("utf-8")
     with page_served(page_folder) as known, page_served(page_folder) as stranger:
         async with serving(

@@ -1,4 +1,4 @@
-"""The client's package: cheap to import, and bounds that are those of its generated code."""
+"""The client's package: cheap to import, and with the version bounds of its generated code."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ REQUIREMENTS = {
 
 
 def test_importing_the_package_loads_no_grpc_and_no_protobuf():
-    """They cost a tenth of a second, which a command that prints its help need not pay."""
+    """They cost a tenth of a second, which a command that only prints its help must not pay."""
     program = "import sys, agent_routing; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -31,7 +31,7 @@ def test_importing_the_package_loads_no_grpc_and_no_protobuf():
 
 
 def test_clients_load_no_streams_and_no_errors_of_the_service_before_they_need_them():
-    """Those take a third of what the clients themselves take to import."""
+    """They take a third of the clients' own import time."""
     program = "import sys; from agent_routing import AsyncClient, Client; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -46,12 +46,12 @@ def test_clients_load_no_streams_and_no_errors_of_the_service_before_they_need_t
 
 
 def test_the_client_depends_on_three_packages_alone():
-    """Whatever it needs, every application that uses it needs too."""
+    """Every application that uses the client needs these packages too."""
     assert REQUIREMENTS.keys() == {"grpcio", "protobuf", "googleapis-common-protos"}
 
 
 def test_lower_bounds_are_those_that_the_generated_code_checks():
-    """A lower bound would install what the code then refuses to run on."""
+    """A lower bound would allow versions on which the code does not run."""
     messages = Path(routing_service_pb2.__file__).read_text("utf-8")
     protobuf = re.search(r"^# Protobuf Python Version: (\d+\.\d+)\.", messages, re.MULTILINE)
     assert protobuf
@@ -64,19 +64,19 @@ def test_lower_bounds_are_those_that_the_generated_code_checks():
 
 @pytest.mark.parametrize("folder", ["agent_routing", "agent_routing/v1"])
 def test_the_package_says_that_it_is_typed(folder):
-    """Without the marker type checkers skip it in silence."""
+    """Without the marker, type checkers skip it silently."""
     assert (CLIENT / folder / "py.typed").is_file()
 
 
 def test_every_generated_module_has_its_types():
-    """A module without them would be Any to its users."""
+    """Without them a module would be Any for its users."""
     modules = {path.stem for path in (CLIENT / "agent_routing/v1").glob("*_pb2*.py")}
     assert modules
     assert modules == {path.stem for path in (CLIENT / "agent_routing/v1").glob("*_pb2*.pyi")}
 
 
 class EchoRouting(routing_service_pb2_grpc.RoutingServiceServicer):
-    """Answers with what it was sent, and streams what it was asked for."""
+    """Answers with the request's values, and streams the requested number."""
 
     async def Route(self, request, _context):  # noqa: N802 - the contract's name
         """Send the text back as a dispatch."""
@@ -89,7 +89,7 @@ class EchoRouting(routing_service_pb2_grpc.RoutingServiceServicer):
         return answer
 
     async def RouteStream(self, requests, _context):  # noqa: N802 - the contract's name
-        """Refuse what has no text, without ending the stream."""
+        """Refuse a message without text, without ending the stream."""
         async for request in requests:
             answer = routing_service_pb2.RouteStreamResponse(request_id=request.route.request_id)
             if request.route.text:
@@ -100,7 +100,7 @@ class EchoRouting(routing_service_pb2_grpc.RoutingServiceServicer):
 
 
 async def test_generated_stubs_speak_to_a_server_both_ways():
-    """Presence, Struct, a keyword as a field's name, and errors in a stream all cross the wire."""
+    """Presence, Struct, a keyword as a field name, and errors in a stream cross the wire."""
     server = grpc.aio.server()
     routing_service_pb2_grpc.add_RoutingServiceServicer_to_server(EchoRouting(), server)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -1,7 +1,6 @@
 """The example frontends of all languages play one story against one server, at the same time.
 
-Each talks in a session of its own. What they show must be the same to the letter, and so must what
-the server keeps of it.
+Each has its own session. They must show exactly the same, and the server must store the same.
 """
 
 import contextlib
@@ -63,7 +62,7 @@ EXPECTED_OPENING = """\
 
 
 def frontend(language, folder):
-    """Return the command that starts a language's example, built where it has to be."""
+    """Return the command that starts a language's example; builds it if necessary."""
     clients = toolchains.ROOT / "clients"
     match language:
         case "python":
@@ -88,7 +87,7 @@ def frontend(language, folder):
 
 @contextlib.contextmanager
 def tax_server(folder):
-    """Serve the tax example in a process of its own, and return its address."""
+    """Serve the tax example in its own process, and return its address."""
     program = Path(sys.executable).parent / "agent-routing"
     agents = toolchains.ROOT / "routing_service" / "examples" / "tax.yaml"
     settings = ["--listen=127.0.0.1:0", f"--store=sqlite:///{folder}/story.db", "--log-level=error"]
@@ -126,7 +125,7 @@ def playing(command, address, session_id):
 
 
 def test_all_frontends_play_the_same_story_at_once(tmp_path):
-    """Whoever writes a frontend in another language sees what ours show, and may compare."""
+    """The author of a frontend in another language can compare it with ours."""
     commands = {}
     with contextlib.ExitStack() as stack:
         stack.enter_context(java_build.locked())
@@ -159,7 +158,7 @@ def test_all_frontends_play_the_same_story_at_once(tmp_path):
 
 
 def history(address, session_id):
-    """Return what the server keeps of a session, but for ids and times."""
+    """Return what the server stores about a session, without ids and times."""
     with agent_routing.Client(address) as client:
         return [
             (turn.agent_id, turn.from_agent_id, turn.reason, turn.user_text, turn.agent_text)

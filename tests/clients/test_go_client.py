@@ -1,7 +1,7 @@
-"""The Go client: its code is current and in form, and its tests pass, the vectors among them.
+"""The Go client: its code is current and formatted, and its tests pass, including the vectors.
 
-Here they run as any program does; with the race detector, for which all is compiled again, and
-beside what go vet finds, in `make test-clients`.
+Here they run normally. `make test-clients` also runs them with the race detector, which compiles
+everything again, and runs go vet.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ GO_CLIENT = toolchains.ROOT / "clients" / "go"
 
 
 def run(command, **environment):
-    """Run a command in the client's folder, and return what it said. Fails with all of it."""
+    """Run a command in the client's folder, and return its output. Fails with the output."""
     go = toolchains.require("go")
     done = subprocess.run(
         [str(each) for each in command],
@@ -32,12 +32,12 @@ def run(command, **environment):
 
 
 def test_its_version_is_the_services():
-    """All are released together."""
+    """The clients are released with the service."""
     assert f'Version = "{__version__}"' in (GO_CLIENT / "options.go").read_text("utf-8")
 
 
 def test_its_files_are_formatted():
-    """As gofmt has them, generated ones too."""
+    """With gofmt, generated files too."""
     assert run([toolchains.require("go").programs["gofmt"], "-l", "."]) == ""
 
 
@@ -51,19 +51,19 @@ def its_tests(*how):
 
 @pytest.mark.timeout(600)
 def test_its_own_tests_pass():
-    """Each scenario is a test of its own."""
+    """Each scenario is its own test."""
     its_tests("-vet=off")
 
 
 @pytest.mark.clients
 @pytest.mark.timeout(900)
 def test_its_own_tests_pass_under_the_race_detector():
-    """A client is used by many goroutines at once. With all that go vet finds."""
+    """Many goroutines use a client at the same time. Also runs go vet."""
     its_tests("-race", "-vet=all")
 
 
 @pytest.mark.clients
 @pytest.mark.timeout(600)
 def test_its_generated_code_is_what_the_contract_generates():
-    """A field that the contract has and the client lacks would be noticed by its users first."""
+    """Otherwise users would be the first to notice a field that the client does not have."""
     run([sys.executable, toolchains.ROOT / "scripts" / "make_stubs.py", "--check", "go"])

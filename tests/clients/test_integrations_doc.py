@@ -1,4 +1,4 @@
-"""docs/integrations.md shows the adapters' examples as they are: those run in the tests."""
+"""docs/integrations.md shows the adapters' examples unchanged: those that the tests run."""
 
 import re
 import textwrap
@@ -22,7 +22,7 @@ def lines_of(text):
 
 @pytest.mark.parametrize("heading", EXAMPLES)
 def test_page_shows_the_lines_of_the_example(heading):
-    """Whoever copies them gets what the tests have run."""
+    """A reader who copies them gets what the tests ran."""
     section = PAGE.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
     blocks = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     assert blocks
@@ -35,7 +35,7 @@ def test_page_shows_the_lines_of_the_example(heading):
 
 
 def test_every_example_is_on_the_page():
-    """An example that nobody finds helps nobody."""
+    """An example must be linked to be found."""
     found = {path.name for path in (ROOT / "clients/python/examples").glob("*_chat.py")}
     assert found == set(EXAMPLES.values())
     for name in found:

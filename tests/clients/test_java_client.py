@@ -10,7 +10,7 @@ from tests.clients import java_build
 
 
 def test_its_version_is_the_services():
-    """All are released together."""
+    """The clients are released with the service."""
     pom = (java_build.JAVA_CLIENT / "pom.xml").read_text("utf-8")
     assert f"<artifactId>agent-routing-client</artifactId>\n  <version>{__version__}<" in pom
     sources = java_build.JAVA_CLIENT / "src" / "main" / "java" / "agentrouting"
@@ -19,7 +19,7 @@ def test_its_version_is_the_services():
 
 @pytest.mark.timeout(600)
 def test_its_own_tests_pass():
-    """Each scenario is a test of its own."""
+    """Each scenario is its own test."""
     with java_build.locked():
         said = java_build.maven("test")
     played = re.search(r"Tests run: (\d+), .* in agentrouting\.VectorsTest", said)

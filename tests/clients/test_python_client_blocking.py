@@ -1,4 +1,4 @@
-"""The client for threads against a channel that the test drives, attempt by attempt."""
+"""The blocking client against a channel that the test drives, attempt by attempt."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -47,7 +47,7 @@ def details_of(*details):
 
 
 def test_the_next_attempt_begins_when_the_one_before_has_failed(driven, pool):
-    """Never two attempts of one request at a time: the service would have to tell them apart."""
+    """There are never two attempts of one request at a time."""
     client = agent_routing.Client("driven", channel=driven, retry=QUICK, tenant="acme")
     calling = pool.submit(client.route, "hello", user_id="ana")
     metadata, first, rpc = driven.take_unary_unary(ROUTE)
@@ -63,7 +63,7 @@ def test_the_next_attempt_begins_when_the_one_before_has_failed(driven, pool):
 
 
 def test_a_refusal_ends_the_call_with_all_it_says(driven, pool):
-    """Through the channel's own error type, which is not that of a real one."""
+    """Also with the test channel's error type, which differs from a real one."""
     client = agent_routing.Client("driven", channel=driven, retry=QUICK)
     calling = pool.submit(client.status, "chat-42")
     _, request, rpc = driven.take_unary_unary(STATUS)
@@ -87,7 +87,7 @@ def test_a_refusal_ends_the_call_with_all_it_says(driven, pool):
 
 
 def test_threads_share_one_client(driven, pool):
-    """Each gets its own answer, and its own repeats."""
+    """Each call gets its own answer, and its own repeats."""
     client = agent_routing.Client("driven", channel=driven, retry=QUICK)
     names = [f"chat-{number}" for number in range(8)]
     calls = {name: pool.submit(client.status, name) for name in names}
@@ -106,7 +106,7 @@ def test_threads_share_one_client(driven, pool):
 
 
 def test_waiting_holds_up_no_other_thread(driven, pool):
-    """One caller's backoff is its own."""
+    """The backoff of one caller does not delay others."""
     client = agent_routing.Client("driven", channel=driven)
     slow = pool.submit(client.status, "slow")
     _, _, rpc = driven.take_unary_unary(STATUS)

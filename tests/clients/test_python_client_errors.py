@@ -35,7 +35,7 @@ async def failure_of(call):
 
 
 def test_every_reason_of_the_contract_has_a_class_of_its_own():
-    """A caller catches classes; a reason without one could only be told by its text."""
+    """A caller catches classes; without one, only the text would identify a reason."""
     assert set(errors.ERRORS_BY_REASON) == set(REASONS)
     assert len(set(errors.ERRORS_BY_REASON.values())) == len(REASONS)
     for kind in errors.ERRORS_BY_REASON.values():
@@ -45,7 +45,7 @@ def test_every_reason_of_the_contract_has_a_class_of_its_own():
 
 @pytest.mark.parametrize("reason", REASONS)
 async def test_each_reason_arrives_as_its_class(service, connect, reason):
-    """Whatever the code: the reason is the more exact word."""
+    """With any code: the reason is more specific."""
     service.will(
         "Status",
         service.fails(grpc.StatusCode.FAILED_PRECONDITION, "so it is", error_info(reason, a="b")),
@@ -76,7 +76,7 @@ async def test_each_reason_arrives_as_its_class(service, connect, reason):
     ],
 )
 async def test_a_reason_of_a_newer_service_is_its_codes_family(service, connect, code, family):
-    """A client goes on working with the next release of the service."""
+    """A client works with the next release of the service."""
     service.will("Status", service.fails(code, "new", error_info("QUANTUM_DECOHERENCE")))
     error = await failure_of(connect().status("chat-42"))
     assert type(error) is family
@@ -142,7 +142,7 @@ async def test_bad_fields_are_all_named(service, connect):
 
 
 async def test_revisions_and_ids_are_read_from_the_metadata(service, connect):
-    """A caller decides by values, never by the message's words."""
+    """A caller decides by values, never by the message's text."""
     service.will(
         "ClearActiveAgent",
         service.fails(
@@ -205,7 +205,7 @@ async def test_revisions_and_ids_are_read_from_the_metadata(service, connect):
 
 
 async def test_how_long_to_wait_is_a_timedelta(service, connect):
-    """An overloaded server says when to come back; coming back is for the caller to decide."""
+    """An overloaded server says when to repeat; the caller decides whether to."""
     service.will(
         "Status",
         service.fails(
@@ -222,7 +222,7 @@ async def test_how_long_to_wait_is_a_timedelta(service, connect):
 
 
 async def test_completing_what_the_service_never_saw_is_an_unknown_request(service, connect):
-    """A degraded decision is not the service's; completing it must not look like success."""
+    """The service does not know a degraded decision; completing it must not look like success."""
     service.will(
         "CompleteTurn",
         service.fails(
@@ -263,7 +263,7 @@ async def test_completing_what_the_service_never_saw_is_an_unknown_request(servi
     ids=["bytes", "broken-detail", "other-domain", "other-kind", "none"],
 )
 async def test_details_that_cannot_be_read_hide_nothing(service, connect, step):
-    """The code still says what happened; another domain's reason is not ours to name."""
+    """The code still says what happened; another domain's reason is not reported as ours."""
     service.will("Status", step(service))
     error = await failure_of(connect().status("chat-42"))
     assert type(error) is errors.NotFound
@@ -272,7 +272,7 @@ async def test_details_that_cannot_be_read_hide_nothing(service, connect, step):
 
 
 async def test_the_largest_details_arrive_whole(service, connect):
-    """Details take up to 4 KB, with a long message beside them in which each letter takes nine."""
+    """Details take up to 4 KB, plus a long message in which each letter takes nine bytes."""
     rules = [
         PreconditionFailure.Violation(type=f"rule_{number}", description="x" * 150)
         for number in range(22)
@@ -312,7 +312,7 @@ async def test_errors_survive_pickling_and_copying(service, connect):
 
 
 async def test_a_message_above_the_channels_limit_is_too_large(service, connect):
-    """It must not be taken for overload: no waiting helps."""
+    """It must not be read as overload: waiting does not help."""
     service.stop()
     service.options = [*service.options, ("grpc.max_receive_message_length", 1_000)]
     service.start()
@@ -323,7 +323,7 @@ async def test_a_message_above_the_channels_limit_is_too_large(service, connect)
 
 
 def test_a_call_that_grpc_broke_off_itself_counts_as_unanswered():
-    """grpc.aio calls a connection that goes away in the middle of a write an internal error."""
+    """grpc.aio reports a connection that is lost during a write as an internal error."""
 
     class BrokenOff(grpc.RpcError):
         def code(self):

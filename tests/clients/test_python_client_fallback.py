@@ -1,4 +1,4 @@
-"""While the service is away the chat goes on: with the last agent known, else the supervisor."""
+"""While the service is away the chat continues: with the last known agent, else the supervisor."""
 
 import logging
 
@@ -44,7 +44,7 @@ def dispatched(agent, revision=1, **more):
 
 
 def replied(command, revision=1):
-    """Return an answer with nothing but a reply."""
+    """Return an answer that has a reply only."""
     return RouteResponse(session_id="chat-42", revision=revision, reply=Reply(command=command))
 
 
@@ -58,7 +58,7 @@ async def degraded(service, client, text="and now?", **more):
 
 
 async def test_the_last_agent_that_routed_goes_on(service, connect):
-    """The user talks to billing, and must not be thrown back by an outage."""
+    """The user talks to billing, and an outage must not change that."""
     client = connect()
     service.will("Route", dispatched(BILLING))
     await client.route("my invoice", session_id="chat-42")
@@ -74,7 +74,7 @@ async def test_the_last_agent_that_routed_goes_on(service, connect):
 
 
 async def test_the_same_request_can_be_routed_when_the_service_is_back(service, connect):
-    """What was attempted may have been kept: only the same ids make the later report safe."""
+    """The attempt may have been stored: only the same ids make the later report safe."""
     client = connect(fallback=agent_routing.Fallback(supervisor_id="coordinator"))
     service.will("Route", service.fails(grpc.StatusCode.UNAVAILABLE, "away"))
     result = await client.route("hello")
@@ -138,7 +138,7 @@ async def test_the_same_request_can_be_routed_when_the_service_is_back(service, 
 async def test_every_answer_that_names_the_agent_is_learnt_from(
     service, connect, *, method, answer, call, agent_id
 ):
-    """Agents change by more ways than a route; each answer says who is next."""
+    """Other calls change the agent too; each answer names the next one."""
     client = connect(fallback=agent_routing.Fallback(supervisor_id="coordinator"))
     service.will("Route", dispatched(BILLING, revision=5))
     await client.route("my invoice", session_id="chat-42")
@@ -161,7 +161,7 @@ async def test_every_answer_that_names_the_agent_is_learnt_from(
     ],
 )
 async def test_commands_that_leave_the_agent_are_understood(service, connect, command, agent_id):
-    """Their answers name no agent; going back to the one that was left would trap the user."""
+    """Their answers name no agent; returning to the previous one would trap the user."""
     client = connect(fallback=agent_routing.Fallback(supervisor_id="coordinator"))
     service.will("Route", dispatched(BILLING, revision=1), replied(command, revision=2))
     await client.route("my invoice", session_id="chat-42")
@@ -183,7 +183,7 @@ async def test_an_older_answer_does_not_undo_a_newer_one(service, connect):
 
 
 async def test_a_dry_run_teaches_nothing_and_never_degrades(service, connect):
-    """It says what would be, and only the service can."""
+    """Only the service can say what would happen."""
     client = connect()
     service.will("Route", dispatched(BILLING, revision=1), dispatched(TUTOR, revision=1))
     service.will("SetActiveAgent", SetActiveAgentResponse(session_id="chat-42", agent=TUTOR))
@@ -223,7 +223,7 @@ async def test_a_dry_run_teaches_nothing_and_never_degrades(service, connect):
     ids=["list_agents", "clear", "supervisor", "default-agent"],
 )
 async def test_the_supervisor_is_learnt_from_any_session(service, connect, method, answer, call):
-    """The registry is one for all sessions: a new one goes there too."""
+    """All sessions share the registry: a new session goes there too."""
     client = connect()
     service.will(method, answer)
     await call(client)
@@ -233,14 +233,14 @@ async def test_the_supervisor_is_learnt_from_any_session(service, connect, metho
 
 
 async def test_without_any_agent_known_the_failure_is_raised(service, connect):
-    """There is nobody to send the user to, and a made-up name would be worse."""
+    """There is no agent to send the user to, and an invented name would be worse."""
     service.will("Route", service.fails(grpc.StatusCode.UNAVAILABLE, "away"))
     with pytest.raises(errors.Unavailable):
         await connect().route("hello")
 
 
 async def test_fallback_can_be_switched_off(service, connect):
-    """Who has another way to go on wants the error."""
+    """A caller with its own fallback wants the error."""
     client = connect(fallback=None)
     service.will("Route", dispatched(BILLING), service.fails(grpc.StatusCode.UNAVAILABLE, "away"))
     await client.route("a", session_id="chat-42")
@@ -257,7 +257,7 @@ async def test_fallback_can_be_switched_off(service, connect):
     ),
 )
 async def test_a_decision_of_the_service_is_never_overruled(service, connect, reason):
-    """A refusal is an answer: going on with an agent would break the rule that was enforced."""
+    """A refusal is an answer: sending the message to an agent would break the enforced rule."""
     client = connect(fallback=agent_routing.Fallback(supervisor_id="coordinator"))
     info = ErrorInfo(reason=reason, domain="agent_routing")
     service.will(
@@ -286,7 +286,7 @@ async def test_a_decision_of_the_service_is_never_overruled(service, connect, re
     ],
 )
 async def test_every_way_of_being_away_falls_back(service, connect, code, reason):
-    """For the user it is all one: there was no answer."""
+    """For the user all of these are the same: there was no answer."""
     client = connect(fallback=agent_routing.Fallback(supervisor_id="coordinator"))
     details = [ErrorInfo(reason=reason, domain="agent_routing")] if reason else []
     service.will("Route", service.fails(code, "not now", *details))
@@ -296,7 +296,7 @@ async def test_every_way_of_being_away_falls_back(service, connect, code, reason
 
 
 async def test_a_service_that_hangs_falls_back_at_the_deadline(service, connect):
-    """The user waits no longer than was promised."""
+    """The user waits no longer than the timeout."""
     client = connect(fallback=agent_routing.Fallback(supervisor_id="coordinator"))
     service.will("Route", service.hangs())
     result = await client.route("a", timeout=0.3)
@@ -305,7 +305,7 @@ async def test_a_service_that_hangs_falls_back_at_the_deadline(service, connect)
 
 
 async def test_nothing_but_a_route_is_answered_in_the_services_place(service, connect):
-    """A completion that was not kept must be told to the caller, who has the text."""
+    """The caller, which has the text, must learn that a completion was not stored."""
     client = connect(fallback=agent_routing.Fallback(supervisor_id="coordinator"))
     service.stop()
     for call in (
@@ -320,7 +320,7 @@ async def test_nothing_but_a_route_is_answered_in_the_services_place(service, co
 
 
 async def test_a_session_is_found_by_its_task(service, connect):
-    """A follow-on message may name the task alone."""
+    """A following message may name the task only."""
     client = connect(fallback=agent_routing.Fallback(supervisor_id="coordinator"))
     service.will("Route", dispatched(BILLING, task_id=TASK_ID))
     await client.route("a", session_id="chat-42")
@@ -337,7 +337,7 @@ async def test_a_session_is_found_by_its_task(service, connect):
 
 @pytest.mark.parametrize("reason", ["UNKNOWN_SESSION", "SESSION_ERASED"])
 async def test_a_session_that_is_gone_is_forgotten(service, connect, reason):
-    """Its id may begin anew, and what was erased must not live on here."""
+    """Its id may be used again, and erased data must not stay here."""
     client = connect(fallback=agent_routing.Fallback(supervisor_id="coordinator"))
     service.will("Route", dispatched(BILLING, revision=7, task_id=TASK_ID))
     await client.route("a", session_id="chat-42")
@@ -350,7 +350,7 @@ async def test_a_session_that_is_gone_is_forgotten(service, connect, reason):
 
 
 async def test_a_degraded_decision_is_logged_once_with_its_ids(service, connect, caplog):
-    """Operators must see that users are served without the service; never what they wrote."""
+    """Operators must see that users are served without the service, but never their text."""
     client = connect(fallback=agent_routing.Fallback(supervisor_id="coordinator"))
     with caplog.at_level(logging.WARNING, logger="agent_routing"):
         result = await degraded(service, client, "my secret")
@@ -363,7 +363,7 @@ async def test_a_degraded_decision_is_logged_once_with_its_ids(service, connect,
 
 
 def learn_route(known, session_id, agent, revision=1, task_id=""):
-    """Have an answer of a session learnt."""
+    """Learn from an answer of a session."""
     known.learn(
         RouteRequest(),
         RouteResponse(
@@ -383,7 +383,7 @@ def agent_of(known, **request):
 
 
 def test_the_sessions_used_last_are_kept_and_no_more():
-    """A frontend runs for months: what it remembers is bounded."""
+    """A frontend runs for months, so its memory is bounded."""
     known = KnownAgents(agent_routing.Fallback(supervisor_id="home", sessions_max=3))
     for session_id in ("a", "b", "c"):
         learn_route(known, session_id, BILLING, task_id=f"task-of-{session_id}")
@@ -411,7 +411,7 @@ def test_descriptions_of_agents_are_kept_once_and_bounded():
 
 
 def test_a_stand_in_of_the_home_agent_is_what_is_known():
-    """With stickiness off everything goes home; so does the fallback."""
+    """With stickiness off, every message goes to the home agent; in the fallback too."""
     known = KnownAgents(agent_routing.Fallback(supervisor_id="coordinator"))
     learn_route(known, "s", BILLING, revision=1)
     known.learn(
@@ -426,7 +426,7 @@ def test_a_stand_in_of_the_home_agent_is_what_is_known():
 
 
 def test_what_is_learnt_from_is_not_kept_in_memory():
-    """An answer may hold a long history; of it only the agent stays, as a copy."""
+    """An answer may have a long history; only a copy of the agent is kept."""
     known = KnownAgents(agent_routing.Fallback())
     answer = dispatched(BILLING)
     known.learn(RouteRequest(), answer)
@@ -435,6 +435,6 @@ def test_what_is_learnt_from_is_not_kept_in_memory():
 
 
 def test_a_fallback_for_no_sessions_is_refused():
-    """It would be none; None says so."""
+    """A fallback of 0 sessions would be none; None is the way to say that."""
     with pytest.raises(ValueError, match="sessions_max is 0"):
         agent_routing.Fallback(sessions_max=0)

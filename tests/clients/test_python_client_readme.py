@@ -1,4 +1,4 @@
-"""The client's README is run, block by block, against the tax example that it speaks of."""
+"""The client's README is run, block by block, against the tax example."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ ADDRESS = "127.0.0.1:50051"
 
 @pytest.fixture
 def tax_address(tmp_path):
-    """The tax example, served from another thread: the README's own loop must be free to run."""
+    """The tax example, served from another thread: the README runs its own event loop."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="tax-example")
     thread.start()
@@ -33,7 +33,7 @@ def tax_address(tmp_path):
 
 
 def test_every_block_of_the_readme_runs_and_says_what_it_should(tax_address):
-    """Whoever copies it must not be the first to try it."""
+    """A reader who copies it must not be the first to run it."""
     names = {"__name__": "readme"}
     printed = []
     for block in BLOCKS:

@@ -39,7 +39,7 @@ TASK_ID = "0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11"
 
 
 def snake(name):
-    """Return an RPC's name as Python writes it."""
+    """Return an RPC's name in Python's form."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
@@ -92,7 +92,7 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments(blocking, as
 
 
 def test_every_public_name_is_there_and_none_else():
-    """Names are imported when asked for, so a wrong one would show only then."""
+    """Names are imported at their first use, so a wrong one would show only then."""
     for name in agent_routing.__all__:
         assert getattr(agent_routing, name) is not None
     assert set(agent_routing.__all__) <= set(dir(agent_routing))
@@ -101,7 +101,7 @@ def test_every_public_name_is_there_and_none_else():
 
 
 def test_the_clients_load_nothing_but_what_the_package_depends_on():
-    """A module of another distribution would be missing where that one is not installed."""
+    """A module of another distribution is missing if that one is not installed."""
 
     def packages(program):
         ending = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
@@ -116,7 +116,7 @@ def test_the_clients_load_nothing_but_what_the_package_depends_on():
 
 
 async def test_every_field_of_a_route_arrives(service, connect):
-    """Each is given once and looked at on the other side."""
+    """Each field is set once and checked on the other side."""
     client = connect(tenant="acme", metadata=[("x-trace", "7")])
     expires = datetime(2030, 1, 2, 3, 4, 5, 600, tzinfo=timezone(timedelta(hours=2)))
     await client.route(
@@ -160,7 +160,7 @@ async def test_every_field_of_a_route_arrives(service, connect):
 
 
 async def test_an_ordinary_route_sets_nothing_but_text_and_ids(service, connect):
-    """Defaults are the service's: a field that is sent empty-handed would override them."""
+    """The service has the defaults: sending a default would override them."""
     await connect().route("hello")
     [request] = service.requests("Route")
     assert {field.name for field, _ in request.ListFields()} == {"text", "session_id", "request_id"}
@@ -168,7 +168,7 @@ async def test_an_ordinary_route_sets_nothing_but_text_and_ids(service, connect)
 
 
 async def test_missing_ids_are_made_new_and_in_time_order(service, connect):
-    """A repeat has to find the same session and request, so the client makes both."""
+    """A repeat must find the same session and request, so the client generates both ids."""
     client = connect()
     results = [await client.route("hello") for _ in range(3)]
     requests = service.requests("Route")
@@ -184,7 +184,7 @@ async def test_missing_ids_are_made_new_and_in_time_order(service, connect):
 
 
 async def test_a_task_id_alone_leaves_the_session_to_be_found(service, connect):
-    """A made-up session id would begin another session instead of finding the task's."""
+    """A generated session id would begin another session instead of finding the task's."""
     await connect().route("go on", task_id=TASK_ID)
     [request] = service.requests("Route")
     assert request.session_id == ""
@@ -192,7 +192,7 @@ async def test_a_task_id_alone_leaves_the_session_to_be_found(service, connect):
 
 
 async def test_every_field_of_a_handoff_arrives(service, connect):
-    """Enums by name or number, context as JSON has it."""
+    """Enums by name or number, context as JSON."""
     await connect().set_active_agent(
         "chat-42",
         "billing",
@@ -218,7 +218,7 @@ async def test_every_field_of_a_handoff_arrives(service, connect):
 
 
 async def test_every_field_of_the_other_calls_arrives(service, connect):
-    """Each call once, with all it takes."""
+    """Each call once, with all arguments."""
     client = connect()
     await client.clear_active_agent(
         "chat-42",
@@ -277,7 +277,7 @@ async def test_every_field_of_the_other_calls_arrives(service, connect):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_each_outcome_arrives_as_itself(service, connect, outcome, field):
-    """An empty outcome is set all the same: none would be refused."""
+    """An empty outcome is set too: a request without one would be refused."""
     await connect().complete_turn("chat-42", REQUEST_ID, "tutor", outcome, text="done")
     [request] = service.requests("CompleteTurn")
     assert request.WhichOneof("outcome") == field
@@ -285,7 +285,7 @@ async def test_each_outcome_arrives_as_itself(service, connect, outcome, field):
 
 
 async def test_every_part_of_an_answer_arrives(service, connect):
-    """Steps with their times, a handoff with all it takes."""
+    """Steps with their times, a handoff with all arguments."""
     began = datetime(2030, 1, 2, tzinfo=UTC)
     await connect().complete_turn(
         session_id="chat-42",
@@ -378,7 +378,7 @@ def pages_of(answer_class, field, entries):
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 async def test_iterators_go_over_all_pages_in_order(service, connect, count):
-    """Whoever wants all of the history need not know of tokens."""
+    """A caller that wants the whole history need not use tokens."""
     turns = [Turn(request_id=str(number)) for number in range(count)]
     tasks = [Task(task_id=str(number)) for number in range(count)]
     service.will("ListTurns", pages_of(routing_service_pb2.ListTurnsResponse, "turns", turns))
@@ -439,7 +439,7 @@ async def test_what_no_request_can_carry_is_refused_at_once(service, connect, bu
 
 
 def test_a_struct_that_refers_to_itself_ends():
-    """It has no end on the wire."""
+    """It cannot be sent."""
     loop = {}
     loop["again"] = loop
     with pytest.raises(ValueError, match="more than 32 levels"):
@@ -448,7 +448,7 @@ def test_a_struct_that_refers_to_itself_ends():
 
 @pytest.mark.parametrize("levels", [32, 33])
 def test_a_struct_may_have_as_many_levels_as_the_other_side_can_parse(levels):
-    """One more could be sent, and would arrive as a malformed request."""
+    """One level more could be sent, and would arrive as a malformed request."""
     value = {"leaf": 1}
     for _ in range(levels - 1):
         value = {"in": value}
@@ -463,29 +463,29 @@ def test_a_struct_may_have_as_many_levels_as_the_other_side_can_parse(levels):
 @pytest.mark.parametrize("settings", [{"timeout": -1}, {"timeout": math.nan}])
 @pytest.mark.parametrize("kind", [agent_routing.Client, agent_routing.AsyncClient])
 def test_a_client_refuses_settings_that_cannot_be(kind, settings):
-    """At its making, not at the first call."""
+    """In the constructor, not at the first call."""
     with pytest.raises(ValueError, match="timeout"):
         kind("127.0.0.1:1", **settings)
 
 
 async def test_a_client_is_made_before_the_loop_and_closed_twice(service):
-    """Frontends make it with the module, and close it in more than one place."""
+    """Frontends create it with the module, and close it in several places."""
     client = await asyncio.to_thread(agent_routing.AsyncClient, f"127.0.0.1:{service.port}")
     async with client as same:
         assert same is client
         await client.status("chat-42")
     await client.close()
-    with pytest.raises(RuntimeError, match=r"is closed; make another"):
+    with pytest.raises(RuntimeError, match=r"is closed; create another"):
         await client.status("chat-42")
     with agent_routing.Client(f"127.0.0.1:{service.port}") as threads:
         threads.status("chat-42")
     threads.close()
-    with pytest.raises(RuntimeError, match=r"is closed; make another"):
+    with pytest.raises(RuntimeError, match=r"is closed; create another"):
         threads.status("chat-42")
 
 
 async def test_a_channel_that_was_given_is_left_open(service):
-    """Whoever made it may share it."""
+    """Its creator may share it."""
     target = f"127.0.0.1:{service.port}"
     with grpc.insecure_channel(target) as channel:
         with agent_routing.Client(target, channel=channel) as first:
@@ -501,7 +501,7 @@ async def test_a_channel_that_was_given_is_left_open(service):
 
 
 def test_a_client_of_another_event_loop_says_so(service):
-    """The error of gRPC itself would be about a future attached elsewhere, or nothing at all."""
+    """The error of gRPC itself would be about a future of another loop, or missing."""
     client = agent_routing.AsyncClient(f"127.0.0.1:{service.port}")
     with asyncio.Runner() as first, asyncio.Runner() as second:
         first.run(client.status("chat-42"))
@@ -512,7 +512,7 @@ def test_a_client_of_another_event_loop_says_so(service):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_client_that_was_used_before_a_fork_says_so_in_the_child(service):
-    """There gRPC would hang. One that was only made before works."""
+    """In the child gRPC would hang. A client that was only created before the fork works."""
     program = f"""
 import os, sys, agent_routing
 used, made = (agent_routing.Client("127.0.0.1:{service.port}") for _ in range(2))

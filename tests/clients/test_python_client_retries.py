@@ -1,4 +1,4 @@
-"""Calls that nobody answered are sent again, as the same request, within one deadline."""
+"""Unanswered calls are sent again, as the same request, within one deadline."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ ANSWER = routing_service_pb2.RouteResponse(session_id="chat-42", revision=1)
 
 
 def store_away(service, after_s=None):
-    """A step that says the store is away, and when to come back."""
+    """A step that reports that the store is away, and when to repeat."""
     details = [ErrorInfo(reason="STORE_UNAVAILABLE", domain="agent_routing")]
     if after_s is not None:
         details.append(
@@ -31,7 +31,7 @@ def store_away(service, after_s=None):
 
 
 async def test_a_repeat_is_the_same_request(service, connect):
-    """The first attempt may have been carried out: only the same ids make the repeat harmless."""
+    """The first attempt may have been executed: only the same ids make the repeat harmless."""
     away = service.fails(grpc.StatusCode.UNAVAILABLE, "away")
     service.will("Route", away, store_away(service), away, ANSWER)
     info = agent_routing.CallInfo()
@@ -79,7 +79,7 @@ async def test_every_call_is_repeated_alike(service, connect, call):
 
 
 async def test_the_last_failure_is_raised_after_four_attempts(service, connect):
-    """An outage must be told, soon."""
+    """The caller must learn about an outage soon."""
     service.will("Status", store_away(service))
     with pytest.raises(errors.StoreUnavailable, match="the store did not answer") as raised:
         await connect().status("chat-42")
@@ -99,7 +99,7 @@ async def test_the_last_failure_is_raised_after_four_attempts(service, connect):
     ],
 )
 async def test_an_answer_is_never_asked_for_again(service, connect, code):
-    """Who said no says no again, and an overloaded server is not helped by more calls."""
+    """A refusal would be repeated, and more calls do not help an overloaded server."""
     service.will("Status", service.fails(code, "no"))
     with pytest.raises(errors.RoutingError):
         await connect().status("chat-42")
@@ -107,7 +107,7 @@ async def test_an_answer_is_never_asked_for_again(service, connect, code):
 
 
 async def test_the_service_says_how_long_to_wait(service, connect):
-    """A store that fails over needs its time; asking sooner is in vain."""
+    """A store that fails over needs its time; an earlier repeat would fail."""
     service.will("Status", store_away(service, after_s=0.3), service.default("Status"))
     began = time.monotonic()
     await connect().status("chat-42")
@@ -141,7 +141,7 @@ async def test_one_deadline_holds_over_all_attempts(service, connect):
 
 
 async def test_every_call_has_a_deadline(service, connect):
-    """Without one a call on a dead connection would hang for ever."""
+    """Without one, a call on a dead connection would hang for ever."""
     await connect().status("chat-42")
     await connect(timeout=2).status("chat-42")
     await connect(timeout=2).status("chat-42", timeout=30)
@@ -151,7 +151,7 @@ async def test_every_call_has_a_deadline(service, connect):
 
 
 async def test_nobody_there_is_told_with_the_target_and_what_to_do(service, connect):
-    """The commonest mistake of all: the service does not run, or elsewhere."""
+    """The most common mistake: the service does not run, or runs at another address."""
     service.stop()
     target = f"127.0.0.1:{service.port}"
     with pytest.raises(errors.Unavailable) as raised:
@@ -216,7 +216,7 @@ async def test_a_service_that_restarts_is_found_sooner_than_by_grpc_alone(servic
 
 
 async def test_calls_that_an_overloaded_server_refuses_unread_are_repeated(connect):
-    """Refused before Python sees them they arrive as CANCELLED, and were never begun."""
+    """They are refused before Python sees them, arrive as CANCELLED, and never began."""
     busy = asyncio.Semaphore(1)
     handled = 0
 
@@ -265,7 +265,7 @@ async def test_calls_that_an_overloaded_server_refuses_unread_are_repeated(conne
 
 
 async def refused_unread(target):
-    """Return how many of many calls at once a server refuses, as gRPC alone has it."""
+    """Return how many of many simultaneous calls a server refuses, with gRPC only."""
     async with grpc.aio.insecure_channel(target) as bare:
         rpc = bare.unary_unary("/any/Thing")
         calls = [rpc(b"", timeout=20) for _ in range(30)]
@@ -275,7 +275,7 @@ async def refused_unread(target):
 
 
 async def test_repeats_stop_while_most_calls_fail(service, connect):
-    """An outage must not be met with four times the load."""
+    """A client must not answer an outage with four times the load."""
     service.will("Status", service.fails(grpc.StatusCode.UNAVAILABLE, "away"))
     client = connect()
     for _ in range(40):
@@ -293,7 +293,7 @@ async def test_repeats_stop_while_most_calls_fail(service, connect):
 
 
 def test_the_throttle_neither_overflows_nor_runs_into_debt():
-    """However long an outage or good times: the way to the other state is as long."""
+    """The change to the other state takes the same number of calls after any duration."""
     throttle = RetryThrottle()
     for _ in range(1_000):
         throttle.succeeded()
@@ -310,13 +310,13 @@ def test_the_throttle_neither_overflows_nor_runs_into_debt():
     [{"attempts_max": 0}, {"backoff_first_s": -1}, {"backoff_first_s": 3, "backoff_max_s": 2}],
 )
 def test_a_policy_that_cannot_be_is_refused(settings):
-    """At its making."""
+    """In the constructor."""
     with pytest.raises(ValueError, match=next(iter(settings))):
         agent_routing.RetryPolicy(**settings)
 
 
 def test_waits_double_up_to_their_bound_and_are_spread_evenly():
-    """Callers that failed together must not come back together."""
+    """Callers that failed together must not repeat at the same time."""
     policy = agent_routing.RetryPolicy(attempts_max=9, backoff_first_s=0.2, backoff_max_s=1)
     error = errors.Unavailable("away", code=grpc.StatusCode.UNAVAILABLE)
     for attempts, ceiling_s in [(1, 0.2), (2, 0.4), (3, 0.8), (4, 1), (8, 1)]:
@@ -329,7 +329,7 @@ def test_waits_double_up_to_their_bound_and_are_spread_evenly():
 
 
 async def test_closing_the_client_ends_calls_with_a_word(service, connect):
-    """Not as an overload that would be repeated, and not as a task that somebody cancelled."""
+    """Not as an overload that would be repeated, and not as a cancelled task."""
     service.will("Status", service.hangs())
     client = connect()
     waiting = asyncio.create_task(client.status("chat-42", timeout=20))
@@ -340,7 +340,7 @@ async def test_closing_the_client_ends_calls_with_a_word(service, connect):
 
 
 async def test_a_cancelled_call_is_cancelled_and_not_repeated(service):
-    """The caller gave up: so must the service be told."""
+    """The caller cancelled, so the service must learn it too."""
     service.will("Status", service.hangs())
     async with agent_routing.AsyncClient(f"127.0.0.1:{service.port}") as client:
         waiting = asyncio.create_task(client.status("chat-42"))
@@ -365,7 +365,7 @@ async def test_a_cancelled_call_is_cancelled_and_not_repeated(service):
     ],
 )
 def test_calls_are_spread_where_a_target_names_replicas(target, replicated):
-    """One replica has nothing to be spread over, and no other to go to while it is not ready."""
+    """With one replica there is nothing to balance, and no other one while it is not ready."""
     assert channel.is_replicated(target) is replicated
     assert ("grpc.service_config" in dict(channel.channel_options(target, ()))) is replicated
 
@@ -374,7 +374,7 @@ class Replica:
     """A replica with its health."""
 
     async def start(self):
-        """Listen on a port of its own."""
+        """Listen on a free port."""
         self.calls = 0
         self.health = health.aio.HealthServicer()
         self.server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
@@ -402,7 +402,7 @@ class Replica:
 
 
 async def test_calls_go_to_the_replicas_that_are_ready(connect):
-    """A replica that drains, or has lost its store, is left alone; one that died is gone round."""
+    """A replica that drains, lost its store or died gets no calls."""
     replicas = [await Replica().start() for _ in range(3)]
 
     async def spread(client):

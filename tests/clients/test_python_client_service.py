@@ -100,7 +100,7 @@ async def test_a_framework_follows_its_own_handoffs_inside_a_turn(client):
 
 
 async def test_a_paused_task_goes_on_when_a_person_approves(client):
-    """The prompt is in the status; the decision reaches the agent, and wins once."""
+    """The prompt is in the status; the decision reaches the agent, and counts once."""
     await client.set_active_agent("paid", "sales", user_id="ana")
     turn = await client.route("three, please", session_id="paid", user_id="ana")
     await client.complete_turn(
@@ -133,7 +133,7 @@ async def test_commands_and_the_registry_in_the_users_language(client):
 
 
 async def test_refusals_are_errors_that_can_be_caught_one_by_one(client):
-    """The classes a caller handles, each from the service's own words."""
+    """The classes that a caller handles, each from the real service."""
     turn = await client.route("hello", session_id="r", user_id="ana")
     with pytest.raises(errors.HandoffRefused) as refused:
         await client.set_active_agent("r", "premium", user_id="ana", initiator="USER")
@@ -183,7 +183,7 @@ async def test_a_dry_run_says_what_each_rule_says(client):
 
 
 async def test_a_repeat_is_told_from_a_new_answer(client):
-    """The service marks what it answers from its store."""
+    """The service marks answers from its store."""
     first = await client.route("hello", session_id="twice", user_id="ana")
     again = await client.route(
         "hello", session_id="twice", user_id="ana", request_id=first.request_id
@@ -202,13 +202,13 @@ async def test_tenants_are_apart(connect, desk):
 
 
 class FlakyStore(MemoryStore):
-    """A store that fails when it is told to."""
+    """A store that fails when the test says so."""
 
     fail_before = 0
     fail_after = 0
 
     async def append(self, append):
-        """Fail before or after the write, as often as was said."""
+        """Fail before or after the write, as often as the test says."""
         if self.fail_before:
             self.fail_before -= 1
             raise StoreUnavailable("the disk is away")
@@ -220,7 +220,7 @@ class FlakyStore(MemoryStore):
 
 @asynccontextmanager
 async def failing(folder, store):
-    """Run the help desk over a store that fails; that it failed is no finding."""
+    """Run the help desk over a store that fails; its failures are expected."""
     async with serving(folder, DESK, shared=store) as running:
         yield running
         assert {type(each) for each in running.observer.failures} == {StoreUnavailable}
@@ -245,7 +245,7 @@ async def test_a_change_that_was_kept_before_the_answer_was_lost_is_made_once(tm
 
 
 async def test_the_chat_goes_on_while_the_store_is_away(tmp_path, connect):
-    """Degraded to the agent of before; afterwards the same message is stored, once."""
+    """Degraded to the previous agent; later the same message is stored, once."""
     store = FlakyStore()
     async with failing(tmp_path, store) as running:
         client = connect(running.server.address)
@@ -274,7 +274,7 @@ async def test_the_chat_goes_on_while_the_store_is_away(tmp_path, connect):
 
 
 async def test_a_degraded_message_that_was_kept_after_all_is_not_routed_twice(tmp_path, connect):
-    """The store wrote it and never said so: the later report finds it."""
+    """The store wrote it without confirming it: the later report finds it."""
     store = FlakyStore()
     async with failing(tmp_path, store) as running:
         client = connect(running.server.address, retry=agent_routing.RetryPolicy(attempts_max=1))
@@ -290,7 +290,7 @@ async def test_a_degraded_message_that_was_kept_after_all_is_not_routed_twice(tm
 
 
 async def test_nothing_acknowledged_is_lost_over_a_restart(tmp_path, connect):
-    """The service goes and comes back on its port: degraded in between, and all is still there."""
+    """The service restarts on its port: degraded in between, and nothing is lost."""
     agents = tmp_path / "desk.yaml"
     await asyncio.to_thread(agents.write_text, DESK, encoding="utf-8")
 
@@ -338,7 +338,7 @@ async def test_nothing_acknowledged_is_lost_over_a_restart(tmp_path, connect):
 
 
 async def test_32_callers_of_one_session_are_all_served(client):
-    """Each message is routed or refused; the client makes no second one of any."""
+    """Each message is routed or refused; the client never sends a second one."""
     results = await asyncio.gather(
         *(
             client.route(f"message {number}", session_id="busy", user_id="ana", timeout=30)

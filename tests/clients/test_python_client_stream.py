@@ -1,4 +1,4 @@
-"""Both clients over a stream: calls that look like any other, and outlive the connection."""
+"""Both clients over a stream: the calls look like others, and survive lost connections."""
 
 import asyncio
 import inspect
@@ -51,7 +51,7 @@ async def streaming(client):
         loop = asyncio.get_running_loop()
 
         class Awaited:
-            """The blocking stream, each call in a thread of its own."""
+            """The blocking stream, each call in its own thread."""
 
             def route(self, *args, **fields):
                 return loop.run_in_executor(threads, lambda: stream.route(*args, **fields))
@@ -66,7 +66,7 @@ async def streaming(client):
 
 
 class StreamService(grpc.GenericRpcHandler):
-    """RouteStream alone; each connection does what its own script says, the last one for ever."""
+    """RouteStream only; each connection follows its own script, the last one repeats."""
 
     def __init__(self, *scripts):
         self.scripts = list(scripts)
@@ -107,7 +107,7 @@ class StreamService(grpc.GenericRpcHandler):
         )
 
     async def until(self, condition):
-        """Wait until what was received is as a test wants it."""
+        """Wait until a condition on the received messages holds."""
         async with asyncio.timeout(WAIT_S), self.changed:
             await self.changed.wait_for(condition)
 
@@ -134,7 +134,7 @@ async def echo(requests, context):
 
 
 def breaks_after(count, code=grpc.StatusCode.UNAVAILABLE, taken=0):
-    """Take so many messages, answer the first of them, and end with a status."""
+    """Take a number of messages, answer the first of them, and end with a status."""
 
     async def script(requests, context):
         number = 0
@@ -156,7 +156,7 @@ async def silent(requests, _context):
 
 
 def test_route_on_a_stream_has_the_arguments_of_route():
-    """Whoever moves to a stream changes nothing but the object."""
+    """A program that moves to a stream only changes the object."""
     for stream, client in (
         (RouteStream, agent_routing.Client),
         (AsyncRouteStream, agent_routing.AsyncClient),
@@ -165,7 +165,7 @@ def test_route_on_a_stream_has_the_arguments_of_route():
 
 
 async def test_messages_of_many_sessions_share_one_stream(connect):
-    """Each gets its own answer, whatever the order they come in."""
+    """Each call gets its own answer, in any order."""
     async with StreamService(echo) as service, streaming(connect(service.target)) as stream:
         found = await asyncio.gather(
             *(stream.route(f"m{n}", session_id=f"chat-{n % 7}", user_id="ana") for n in range(60))
@@ -176,7 +176,7 @@ async def test_messages_of_many_sessions_share_one_stream(connect):
 
 
 async def test_stream_carries_a_conversation(connect, desk):
-    """With the service itself: reasons, replies, commands, as a call of its own would have them."""
+    """With the service itself: reasons, replies, commands, the same as for a call."""
     client = connect(desk.server.address)
     async with streaming(client) as stream:
         first = await stream.route("hello", session_id="chat-42", user_id="ana")
@@ -206,7 +206,7 @@ async def test_bad_message_raises_its_own_error_and_the_others_go_on(connect, de
 
 
 async def test_broken_stream_is_resumed_with_what_was_not_answered(connect):
-    """The same requests under the same ids, in the order in which they were sent."""
+    """The same requests under the same ids, in the original order."""
     ids = [new_uuid7() for _ in range(10)]
     async with (
         StreamService(breaks_after(3, taken=10), breaks_after(2, taken=7), echo) as service,
@@ -227,7 +227,7 @@ async def test_broken_stream_is_resumed_with_what_was_not_answered(connect):
 
 
 async def test_messages_are_applied_once_over_restarts(connect, tmp_path):
-    """The service goes and comes back under a stream; nothing is lost, nothing happens twice."""
+    """The service restarts under a stream; nothing is lost, nothing happens twice."""
     agents = tmp_path / "desk.yaml"
     await asyncio.to_thread(agents.write_text, DESK, encoding="utf-8")
 
@@ -264,7 +264,7 @@ async def test_messages_are_applied_once_over_restarts(connect, tmp_path):
 
 
 async def test_stream_that_stays_away_is_told_after_four_attempts(connect):
-    """As on any call, with the attempts that were made."""
+    """As on any call, with the number of attempts."""
     async with (
         StreamService(breaks_after(0, taken=1)) as service,
         streaming(connect(service.target)) as stream,
@@ -277,7 +277,7 @@ async def test_stream_that_stays_away_is_told_after_four_attempts(connect):
 
 
 async def test_refused_stream_is_told_at_once_and_tried_again_by_the_next_message(connect):
-    """A server without streams, or one that does not know the caller, says so again and again."""
+    """A server without streams, or one that does not know the caller, would refuse each time."""
     refuses = breaks_after(0, grpc.StatusCode.UNIMPLEMENTED, taken=1)
     async with (
         StreamService(refuses, echo) as service,
@@ -324,7 +324,7 @@ async def test_message_without_an_answer_ends_at_its_deadline(connect):
 
 
 async def test_only_so_many_messages_are_on_the_way(connect):
-    """The service would not read more; the next one goes as soon as one is answered."""
+    """The service would not read more; an answer frees the place for the next one."""
     release = asyncio.Event()
 
     async def script(requests, context):
@@ -365,7 +365,7 @@ async def test_request_id_that_is_on_the_way_waits_for_its_answer(connect, desk)
 
 
 async def test_closing_tells_those_who_wait(connect):
-    """A closed stream takes no more, and its client goes on."""
+    """A closed stream takes no more messages, and its client still works."""
     async with StreamService(silent) as service:
         client = connect(service.target, timeout=WAIT_S)
         async with streaming(client) as stream:
@@ -380,7 +380,7 @@ async def test_closing_tells_those_who_wait(connect):
 
 
 async def test_closing_the_client_ends_its_streams(connect):
-    """Whoever waits is told, rather than left to the deadline."""
+    """Waiting callers get an error at once, not at the deadline."""
     async with StreamService(silent) as service:
         client = connect(service.target, timeout=WAIT_S)
         async with streaming(client) as stream:
@@ -394,7 +394,7 @@ async def test_closing_the_client_ends_its_streams(connect):
 
 
 async def test_stream_falls_back_as_a_call_does(connect, desk):
-    """What was learnt on the stream names the agent while the service is away."""
+    """The agent learnt on the stream is used while the service is away."""
     client = connect(desk.server.address)
     await client.set_active_agent("chat-42", "sales", user_id="ana")
     async with streaming(client) as stream:
@@ -406,7 +406,7 @@ async def test_stream_falls_back_as_a_call_does(connect, desk):
 
 
 async def test_caller_that_gives_up_leaves_the_stream_well():
-    """A task that is cancelled takes its message along, and nobody else's."""
+    """A cancelled task withdraws its own message, and no other."""
     released = asyncio.Event()
 
     async def script(requests, context):

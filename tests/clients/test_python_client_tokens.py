@@ -1,4 +1,4 @@
-"""The Python clients' tokens: asked for anew, renewed where one is refused, kept on streams."""
+"""The Python clients' tokens: requested for each attempt, renewed if refused, also on streams."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def target(tmp_path):
 
 
 class Giver:
-    """Gives one token after the other; the last one for ever."""
+    """Returns one token after the other; the last one repeats."""
 
     def __init__(self, *tokens):
         self._tokens = list(tokens)
@@ -70,7 +70,7 @@ def good(**claims):
 
 
 def test_token_signs_every_call_in(target):
-    """A text, or whatever a function returns."""
+    """A text, or the result of a function."""
     for given in (good(), good):
         with Client(target, token=given) as client:
             turn = client.route("hello", session_id="s")
@@ -81,7 +81,7 @@ def test_token_signs_every_call_in(target):
 
 
 def test_refused_token_is_asked_for_once_more(target):
-    """It expired on its way; another refusal is the caller's to know."""
+    """It expired on its way. A second refusal reaches the caller."""
     giver = Giver(good(lasts_s=-5), good())
     with Client(target, token=giver) as client:
         assert client.route("hello", session_id="s").session_id == "s"
@@ -97,7 +97,7 @@ def test_refused_token_is_asked_for_once_more(target):
 
 
 async def test_asyncio_client_awaits_its_token(target):
-    """And asks once more in the same way."""
+    """And it is called once more in the same way."""
     giver = Giver(good(lasts_s=-5), good())
     async with AsyncClient(target, token=giver.soon) as client:
         assert (await client.route("hello", session_id="s")).session_id == "s"
@@ -105,7 +105,7 @@ async def test_asyncio_client_awaits_its_token(target):
 
 
 def test_function_that_fails_is_heard(target):
-    """What it raises is the caller's, and no call is made without a token."""
+    """The caller gets its errors, and no call is made without a token."""
 
     def fails():
         raise RuntimeError("the vault is sealed")
@@ -125,7 +125,7 @@ def test_function_that_fails_is_heard(target):
 
 
 def test_watch_goes_on_with_the_next_token(target):
-    """A screen that is open all day outlives many tokens, and misses nothing."""
+    """A screen that is open all day uses many tokens, and misses nothing."""
     giver = Giver(good(lasts_s=LIFE_S), good())
     with Client(target, token=good()) as client, Client(target, token=giver) as watching:
         client.route("hello", session_id="s")
@@ -149,7 +149,7 @@ def test_stream_goes_on_with_the_next_token(target):
 
 
 async def test_asyncio_stream_goes_on_with_the_next_token(target):
-    """As the other one."""
+    """The same with asyncio."""
     giver = Giver(good(lasts_s=LIFE_S), good())
     async with AsyncClient(target, token=giver.soon) as client, client.stream() as stream:
         await stream.route("hello", session_id="s")
@@ -159,7 +159,7 @@ async def test_asyncio_stream_goes_on_with_the_next_token(target):
 
 
 def test_token_in_the_clear_is_warned_of(caplog):
-    """Where it would leave this machine unencrypted."""
+    """If it would leave this machine unencrypted."""
     for target, warned in (("routing.example.com:80", True), ("127.0.0.1:1", False)):
         caplog.clear()
         Client(target, token="t").close()

@@ -1,4 +1,4 @@
-"""A watch gives every change once and in order, over any number of connections."""
+"""A watch yields every change once and in order, over any number of connections."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ async def desk(tmp_path):
 
 
 async def take(client, count, *args, **kwargs):
-    """Watch until so many changes have come; return their revisions and kinds of events."""
+    """Watch until a number of changes arrived; return their revisions and kinds of events."""
     watch = client.client.watch_session(*args, user_id="ana", **kwargs)
     if hasattr(watch, "__aiter__"):
         changes = []
@@ -55,20 +55,20 @@ async def take(client, count, *args, **kwargs):
 
 
 async def talk(client, count, session_id="chat-42"):
-    """Make so many changes, one each."""
+    """Make a number of changes, one at a time."""
     for number in range(count):
         await client.route(f"message {number}", session_id=session_id, user_id="ana")
 
 
 async def until_watched(desk, count):
-    """Wait until so many watches are on."""
+    """Wait until the server has this number of watches."""
     async with asyncio.timeout(10):
-        while desk.server.watches != count:  # noqa: ASYNC110 - the server tells nobody
+        while desk.server.watches != count:  # noqa: ASYNC110 - the server does not announce it
             await asyncio.sleep(0.01)
 
 
 async def test_changes_arrive_as_they_happen(connect, desk):
-    """A user interface shows the new agent without asking for it."""
+    """A user interface shows the new agent without polling."""
     client = connect(desk.server.address)
     await talk(client, 1)
     watching = asyncio.create_task(take(client, 2, "chat-42"))
@@ -82,7 +82,7 @@ async def test_changes_arrive_as_they_happen(connect, desk):
 
 
 async def test_a_watcher_that_comes_back_gets_what_it_missed(connect, desk):
-    """From any revision, the beginning included."""
+    """From any revision, including the beginning."""
     client = connect(desk.server.address)
     await talk(client, 5)
     for seen in (0, 1, 4):
@@ -100,7 +100,7 @@ async def test_leaving_a_watch_ends_it_on_the_server(connect, desk):
 
 
 async def test_a_watch_outlives_restarts_without_a_gap(tmp_path, connect, caplog):
-    """The service goes and comes back twice; each change is given once."""
+    """The service restarts twice; each change is yielded once."""
     caplog.set_level(logging.DEBUG, "agent_routing")
     agents = tmp_path / "desk.yaml"
     await asyncio.to_thread(agents.write_text, DESK, encoding="utf-8")
@@ -136,7 +136,7 @@ async def test_a_watch_outlives_restarts_without_a_gap(tmp_path, connect, caplog
 
 
 async def test_a_refusal_ends_the_watch(connect, desk):
-    """Coming back would not help."""
+    """Connecting again would not help."""
     client = connect(desk.server.address)
     with pytest.raises(errors.UnknownSession):
         await take(client, 1, "never-seen")
@@ -152,7 +152,7 @@ async def test_a_refusal_ends_the_watch(connect, desk):
 
 
 async def test_a_service_that_stays_away_ends_the_watch(connect, service):
-    """The watcher must learn that it sees nothing any more."""
+    """The watcher must learn that it no longer sees changes."""
     service.stop()
     began = time.monotonic()
     with pytest.raises(errors.Unavailable, match="cannot be reached"):
@@ -162,7 +162,7 @@ async def test_a_service_that_stays_away_ends_the_watch(connect, service):
 
 
 async def test_closing_the_client_ends_its_watches(connect, desk):
-    """With a word, and not as if the task had been cancelled."""
+    """With an error, and not as if the task had been cancelled."""
     client = connect(desk.server.address)
     await talk(client, 1)
     watching = asyncio.create_task(take(client, 1, "chat-42"))
@@ -173,7 +173,7 @@ async def test_closing_the_client_ends_its_watches(connect, desk):
 
 
 async def test_a_cancelled_task_ends_its_watch(desk):
-    """As any other task that waits."""
+    """Like any other waiting task."""
     async with agent_routing.AsyncClient(desk.server.address) as client:
         await client.route("hello", session_id="chat-42", user_id="ana")
 
@@ -235,7 +235,7 @@ def a_watch(after_revision=None, away_s_max=60.0, clock=time.monotonic):
 
 
 def heartbeat(revision):
-    """A sign of life."""
+    """A heartbeat."""
     return WatchSessionResponse(heartbeat=Heartbeat(revision=revision))
 
 
@@ -245,13 +245,13 @@ def change(revision):
 
 
 def place(watch):
-    """Return where the next connection begins; None: from now on."""
+    """Return the revision of the next connection; None: only new changes."""
     request = watch.connect()
     return request.after_revision if request.HasField("after_revision") else None
 
 
 def test_the_first_heartbeat_skips_nothing_that_was_asked_for():
-    """It says where the session is; the changes up to there are still to come."""
+    """It carries the session's revision; the changes up to it are still to come."""
     watch = a_watch(after_revision=5)
     assert watch.received(heartbeat(10)) is None
     assert place(watch) == 5
@@ -261,7 +261,7 @@ def test_the_first_heartbeat_skips_nothing_that_was_asked_for():
 
 
 def test_from_now_on_begins_at_the_first_heartbeat():
-    """What happens while the connection is lost is part of it."""
+    """Changes during a lost connection belong to the watch."""
     watch = a_watch()
     assert place(watch) is None
     watch.received(heartbeat(10))
@@ -269,7 +269,7 @@ def test_from_now_on_begins_at_the_first_heartbeat():
 
 
 def test_later_heartbeats_move_the_place_on():
-    """Changes that this client may not see leave no gap to be asked for again."""
+    """Changes that this client may not see are not requested again."""
     watch = a_watch(after_revision=5)
     watch.received(heartbeat(8))
     watch.received(change(6))
@@ -278,7 +278,7 @@ def test_later_heartbeats_move_the_place_on():
 
 
 def test_what_a_newer_service_sends_is_skipped():
-    """An unset kind is something that this release does not know."""
+    """An unset kind is one that this release does not know."""
     watch = a_watch(after_revision=5)
     assert watch.received(WatchSessionResponse()) is None
     assert place(watch) == 5
@@ -296,7 +296,7 @@ def test_what_a_newer_service_sends_is_skipped():
     ],
 )
 def test_a_watch_goes_on_after_whatever_passes(code, reason):
-    """The reader was slow, the server full or about to stop: the next connection may hold."""
+    """The reader was slow, the server full or about to stop: the next connection may work."""
     assert a_watch().wait_after(Ended(code, reason)) < 1
 
 
@@ -310,14 +310,14 @@ def test_a_watch_goes_on_after_whatever_passes(code, reason):
     ],
 )
 def test_a_watch_ends_with_a_refusal(code, reason, error):
-    """It says what to do instead."""
+    """The error says what to do instead."""
     with pytest.raises(error) as raised:
         a_watch().wait_after(Ended(code, reason))
     assert raised.value.method == "WatchSession"
 
 
 def test_streams_that_end_without_a_word_do_not_go_on_for_ever():
-    """A proxy that cuts every stream would otherwise look like a quiet session."""
+    """Otherwise a proxy that cuts every stream would look like a quiet session."""
     clock = Clock()
     watch = a_watch(away_s_max=0.05, clock=clock)
 

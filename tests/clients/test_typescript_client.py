@@ -1,6 +1,6 @@
 """The TypeScript client: current, typed, tested, packed, and in step with the other languages'.
 
-Node and npm run it; what the client itself is tested for is in clients/typescript/test.
+Node and npm run it; the client's own tests are in clients/typescript/test.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def node():
 
 
 def run(node, *command, **options):
-    """Run a program, and return what it printed. Fails with all that it said."""
+    """Run a program, and return its output. Fails with the whole output."""
     done = subprocess.run(
         [str(part) for part in command],
         check=False,
@@ -63,13 +63,13 @@ def built(node):
 
 @pytest.mark.clients
 def test_generated_code_is_what_the_contract_generates(node):
-    """Whoever changes the contract changes it for every language."""
+    """A change of the contract changes every language."""
     assert "are current" in npm_scripts(node, "generate:check")
 
 
 @pytest.mark.clients
 def test_style_and_types(built):
-    """Strict types are part of what it offers."""
+    """Strict types are part of the client."""
     npm_scripts(built, "check")
 
 
@@ -81,7 +81,7 @@ def test_its_own_tests(built):
 
 
 def test_it_plays_every_scenario(built):
-    """The vectors are what keeps the clients of all languages the same."""
+    """The vectors keep the clients of all languages the same."""
     vectors = ROOT / "tests" / "clients" / "vectors"
     count = sum(
         len(json.loads(path.read_text("utf-8"))["scenarios"])
@@ -94,7 +94,7 @@ def test_it_plays_every_scenario(built):
 
 @pytest.mark.parametrize("protocol", ["connect", "grpc-web"])
 async def test_the_client_for_browsers_plays_scenarios(built, tmp_path, protocol):
-    """The same answers and errors over HTTP; streams both ways are gRPC's alone."""
+    """The same answers and errors over HTTP; only gRPC has streams in both directions."""
     registry = (ROOT / "tests" / "clients" / "vectors" / "registry.yaml").read_text("utf-8")
     async with serving(
         tmp_path, registry, store="memory:", clock=system_clock_us, web_listen="127.0.0.1:0"
@@ -119,7 +119,7 @@ def test_versions_go_together():
 
 
 def test_the_lockfile_names_no_download_addresses():
-    """Whoever installs it has a registry of their own."""
+    """Users install it from their own registry."""
     lock = json.loads((CLIENT / "package-lock.json").read_text("utf-8"))
     places = {entry.get("resolved", "") for entry in lock["packages"].values()}
     assert places == {"", "examples/browser-chat"}
@@ -133,9 +133,9 @@ def test_the_lockfile_names_no_download_addresses():
 
 @pytest.fixture(scope="session")
 def packed(built):
-    """A folder in which the package is installed as it would be published.
+    """A folder in which the package is installed in its published form.
 
-    Below the client's own, where Node finds what the package depends on; one for each process.
+    It is below the client's folder, where Node finds the dependencies; one for each process.
     """
     folder = CLIENT / "build" / f"packed-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
     installed = folder / "node_modules" / "agent-routing-client"
@@ -150,7 +150,7 @@ def packed(built):
 
 
 def test_the_package_has_what_it_exports_and_nothing_else(built, packed):
-    """What is not in it cannot be imported; what is in it by mistake stays for ever."""
+    """A missing file cannot be imported; an extra file stays published for ever."""
     folder, files = packed
     package = json.loads((CLIENT / "package.json").read_text("utf-8"))
     for entry in package["exports"].values():
@@ -164,7 +164,7 @@ def test_the_package_has_what_it_exports_and_nothing_else(built, packed):
 
 
 async def test_the_readme_runs_and_says_what_it_shows(built, packed, tmp_path):
-    """Whoever copies it must not be the first to try it."""
+    """A reader who copies it must not be the first to run it."""
     folder, _files = packed
     readme = (CLIENT / "README.md").read_text("utf-8")
     blocks = re.findall(r"^```(ts|text)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
@@ -253,7 +253,7 @@ async def test_the_example_chat_tells_a_story(built, tmp_path):
 
 
 async def _run_beside(node, *arguments, given=""):
-    """Run a program while this loop goes on serving it."""
+    """Run a program while this event loop serves it."""
     process = await asyncio.create_subprocess_exec(
         str(node.programs["node"]),
         *map(str, arguments),

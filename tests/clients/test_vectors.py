@@ -1,4 +1,4 @@
-"""The scenario vectors: in the form of their README, and replayed by the Python client."""
+"""The scenario vectors: valid by their README, and replayed by the Python client."""
 
 import json
 
@@ -15,7 +15,7 @@ SCHEMA = json.loads((vector_runner.VECTORS / "schema.json").read_text("utf-8"))
     "path", sorted(vector_runner.VECTORS.glob("*.json")), ids=lambda at: at.stem
 )
 def test_a_file_of_vectors_has_the_form_that_runners_expect(path):
-    """A key that is misspelt is an expectation that nobody checks."""
+    """A misspelt key is an expectation that is never checked."""
     if path.name == "schema.json":
         jsonschema.Draft202012Validator.check_schema(SCHEMA)
     else:
@@ -29,7 +29,7 @@ def test_scenarios_are_many_and_named_apart():
 
 
 def test_the_vectors_cover_every_call():
-    """A call that no vector makes may drift in every language."""
+    """A call without a vector may drift in every language."""
     steps = [step for _file, scenario in SCENARIOS for step in scenario["steps"]]
     called = {step["rpc"] for step in steps if "rpc" in step}
     assert called | {"WatchSession", "RouteStream"} == {*vector_runner.METHODS, "RouteStream"}
@@ -55,13 +55,13 @@ def test_the_vectors_cover_every_call():
     ],
 )
 def test_what_is_not_like_it_is_found(expected, actual):
-    """A comparison that lets everything pass would make all of this worth nothing."""
+    """A comparison that accepts everything would make the vectors useless."""
     with pytest.raises(vector_runner.Mismatch, match=r"at\.a"):
         vector_runner.compare(expected, actual, "at")
 
 
 async def test_the_python_client_plays_every_scenario():
-    """One server for all: what a scenario leaves behind must not matter to the next."""
+    """One server for all: a scenario must not depend on an earlier one."""
     failures = []
     async with vector_runner.vector_server() as server:
         for file, scenario in SCENARIOS:

@@ -1,8 +1,8 @@
 """Replays the scenario vectors through the Python client.
 
-Owns: how a step of a vector becomes a call of the client, and its result JSON again; how that is
-compared. Must not know: what any answer should be. Rule: as tests/clients/vectors/README.md says,
-which the runners of the other languages follow too: what is unclear there is settled there.
+Owns how a step of a vector becomes a call of the client, how its result becomes JSON, and how that
+is compared. It follows tests/clients/vectors/README.md, as the runners of the other languages do:
+open questions are settled there.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def scenarios() -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 class Mismatch(AssertionError):
-    """A result is not what the vector says."""
+    """A result differs from the vector."""
 
 
 def compare(expected: Any, actual: Any, at: str) -> None:
-    """Hold a result against what a vector expects of it. Raises Mismatch, saying where."""
+    """Compare a result with a vector's expectation. Raises Mismatch, which says where."""
     match expected:
         case {"$present": True}:
             ok = actual is not None
@@ -106,7 +106,7 @@ def compare(expected: Any, actual: Any, at: str) -> None:
 
 
 def is_like(expected: Any, actual: Any) -> bool:
-    """Tell whether a result is what a vector expects."""
+    """Tell whether a result matches a vector's expectation."""
     try:
         compare(expected, actual, "")
     except Mismatch:
@@ -115,7 +115,7 @@ def is_like(expected: Any, actual: Any) -> bool:
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """Return a message as vectors have it: proto3 JSON with the contract's field names."""
+    """Return a message in the form of vectors: proto3 JSON with the contract's field names."""
     return json_format.MessageToDict(message, preserving_proto_field_name=True)
 
 
@@ -152,7 +152,7 @@ class Disturber:
     address: str
 
     async def obey(self, word: str) -> None:
-        """Have it do something to the connections, and wait until that holds."""
+        """Make the server change its connections, and wait until it has."""
         self.process.stdin.write(f"{word}\n".encode())
         said = await asyncio.wait_for(self.process.stdout.readline(), STEP_S_MAX)
         assert said.decode().strip() == f"ok {word}", said
@@ -177,7 +177,7 @@ async def vector_server():
 
 @dataclass
 class Scenario:
-    """One scenario on its way: its client, and what it has seen."""
+    """A running scenario: its client, and its results so far."""
 
     server: Disturber
     client: agent_routing.AsyncClient
@@ -211,7 +211,7 @@ class Scenario:
         return self.variables[name]
 
     async def step(self, step: Mapping[str, Any]) -> None:
-        """Take one step, and hold its result against what it expects."""
+        """Execute one step, and compare its result."""
         match step:
             case {"network": word}:
                 await self.server.obey(word)
@@ -233,7 +233,7 @@ class Scenario:
                 raise AssertionError(f"no such step: {step}")
 
     async def _call(self, rpc: str, step: Mapping[str, Any]) -> Any:
-        """Call as the step says. Raises Mismatch where a stored answer came unexpected."""
+        """Make the step's call. Raises Mismatch for an unexpected stored answer."""
         given = arguments(rpc, self.filled(step["request"]))
         if step.get("pages") == "all":
             listed = getattr(self.client, METHODS[rpc].removesuffix("_page"))
@@ -250,7 +250,7 @@ class Scenario:
         return answer
 
     async def _eventually(self, rpc: str, step: Mapping[str, Any]) -> None:
-        """Call until the service is back: a client needs a moment to find that out."""
+        """Call until the service is back: a client needs a moment to notice it."""
         async with asyncio.timeout(STEP_S_MAX):
             while True:
                 coming = asyncio.ensure_future(self._call(rpc, step))
@@ -278,7 +278,7 @@ class Scenario:
             await self._check(each, answer)
 
     async def _check(self, step: Mapping[str, Any], coming: Any) -> None:
-        """Await a result, and hold it against what the step expects."""
+        """Await a result, and compare it with the step's expectation."""
         assert sum(key in step for key in ANSWER_OR_ERROR) == 1, "a step expects answer or error"
         try:
             result = await coming
@@ -302,7 +302,7 @@ class Scenario:
             self.variables[variable] = at_path(answer, path)
 
     async def close(self) -> None:
-        """Leave nothing open."""
+        """Close everything."""
         for watch in self.watches.values():
             await watch.aclose()
         for stream in self.streams.values():
@@ -319,7 +319,7 @@ def at_path(answer: Any, path: str) -> str:
 
 
 def error_as_json(error: agent_routing.RoutingError) -> dict[str, Any]:
-    """Return an error as vectors have it."""
+    """Return an error in the form of vectors."""
     return {
         "code": error.code.name,
         "reason": error.reason,
@@ -334,7 +334,7 @@ def error_as_json(error: agent_routing.RoutingError) -> dict[str, Any]:
 
 
 async def play(server: Disturber, scenario: Mapping[str, Any]) -> None:
-    """Play a scenario. Raises Mismatch, with the number of the step, where it goes otherwise."""
+    """Play a scenario. Raises Mismatch with the number of the step."""
     settings = scenario.get("client", {})
     fallback = agent_routing.Fallback(supervisor_id=settings.get("supervisor_id", ""))
     playing = Scenario(

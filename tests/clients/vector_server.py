@@ -1,21 +1,20 @@
-"""A real server for the scenario vectors, which the tests of every language start and disturb.
+"""A real server for the scenario vectors; the tests of every language start and disturb it.
 
     python tests/clients/vector_server.py
 
-starts `agent-routing serve` with the vectors' registry and a store in memory, and a relay before
-it. It prints one line of JSON, {"address": "127.0.0.1:40001"}, once it answers, and ends when its
-input does. In between it obeys the words on its input, one a line, and answers each with "ok WORD"
-as soon as it holds:
+starts `agent-routing serve` with the vectors' registry and a store in memory, and a relay in front
+of it. It prints one line of JSON, {"address": "127.0.0.1:40001"}, once it answers, and ends when
+its input ends. It executes commands from its input, one per line, and answers each with "ok WORD"
+when it is done:
 
-    away          connections are cut, and new ones too, as if nobody were there
-    back          new connections are served again, and nothing is to be lost any more
+    away          connections are cut, and new ones too, as if there were no server
+    back          new connections are served again, and nothing is lost any longer
     cut           connections are cut; new ones are served
     lose-request  the next call is cut before the server sees it; once
-    lose-answer   the next call is carried out, and cut before its answer arrives; once
+    lose-answer   the next call is executed, and cut before its answer arrives; once
 
-Owns: the relay, and what it does to connections. Must not know: what a call means; it reads the
-heads of HTTP/2 frames, no more. Rule: a standard library alone, so that any Python that has the
-service can run it.
+Owns the relay, which reads only the headers of HTTP/2 frames. It uses only the standard library, so
+that any Python that has the service can run it.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from typing import Literal
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = ROOT / "tests" / "clients" / "vectors" / "registry.yaml"
 
-# HTTP/2 (RFC 9113): what a client says first, and the head of every frame: three bytes of length,
-# one of type.
+# HTTP/2 (RFC 9113): the first bytes of a client, and the header of every frame: three bytes of
+# length, one of type.
 PREFACE_BYTES = 24
 HEAD_BYTES = 9
 LENGTH_BYTES = 3
@@ -44,7 +43,7 @@ Side = Literal["request", "answer"]
 
 
 class Relay:
-    """Passes connections on to the server, as long as it is told to."""
+    """Forwards connections to the server, unless a command says otherwise."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -53,7 +52,7 @@ class Relay:
         self._writers: set[asyncio.StreamWriter] = set()
 
     def obey(self, word: str) -> None:
-        """Do what a word says. Raises KeyError for one that says nothing."""
+        """Execute a command. Raises KeyError for an unknown one."""
         {
             "away": self._go_away,
             "back": self._come_back,
@@ -78,7 +77,7 @@ class Relay:
             writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass one connection on, both ways, until either side ends it."""
+        """Forward one connection in both directions, until either side ends it."""
         if self._is_away:
             writer.transport.abort()
             return
@@ -119,7 +118,7 @@ class Relay:
 
 
 async def start_service() -> tuple[asyncio.subprocess.Process, int]:
-    """Start the service on a free port, and return it with that. Its log goes to stderr."""
+    """Start the service on a free port; return its process and port. Its log goes to stderr."""
     command = Path(sys.executable).parent / "agent-routing"
     process = await asyncio.create_subprocess_exec(
         str(command),
@@ -127,7 +126,7 @@ async def start_service() -> tuple[asyncio.subprocess.Process, int]:
         *("--agents", str(REGISTRY), "--log-level", "error"),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
-        # Nobody's own settings make a vector pass or fail.
+        # The caller's environment must not change a vector's result.
         env={name: value for name, value in os.environ.items() if "AGENT_ROUTING" not in name},
     )
     assert process.stdout is not None
@@ -138,7 +137,7 @@ async def start_service() -> tuple[asyncio.subprocess.Process, int]:
 
 
 def say(line: str) -> None:
-    """Print a line that whoever started this waits for."""
+    """Print a line for which the starting process waits."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -162,7 +161,7 @@ async def main() -> None:
         listener.close()
     finally:
         with contextlib.suppress(ProcessLookupError):
-            # In memory: there is nothing to bring to safety, and nobody to wait for.
+            # In memory: nothing must be saved, and nothing waits.
             process.send_signal(signal.SIGKILL)
         await process.wait()
 

@@ -1,7 +1,7 @@
 """A server and clients for the adapters' tests.
 
-These tests run in the environments of their frameworks (`make test-integrations`), where nothing
-of the service is installed: only the client and pytest are at hand here.
+These tests run in the environments of their frameworks (`make test-integrations`), where the
+service is not installed: only the client and pytest are.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ def shared_server(tmp_path_factory):
 
 @pytest.fixture
 def server(tmp_path):
-    """A server of one's own, to kill."""
+    """A server for one test, which may kill it."""
     running = TaxServer(tmp_path)
     running.start()
     yield running
@@ -50,7 +50,7 @@ def client(shared_server):
 
 @pytest.fixture(params=["Client", "AsyncClient"])
 async def either_client(request, shared_server):
-    """A client of either kind, for what runs in an event loop."""
+    """A client of either kind, for tests in an event loop."""
     if request.param == "AsyncClient":
         async with AsyncClient(shared_server.address, timeout=CALL_TIMEOUT_S) as made:
             yield made

@@ -1,8 +1,7 @@
-"""What every adapter must do, told once: each test module runs these with its own framework.
+"""What every adapter must do. Each test module runs these tests with its own framework.
 
-Owns: the stories, and the rules that stand in for models. Must not know: any framework. Rule: a
-test module imports all test functions of this one, and gives them a fixture `program`: a Program of
-its framework.
+Owns the stories, and the rules that replace models. A test module imports all test functions of
+this one, and gives them a fixture `program`: a Program of its framework.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ REQUEST_ID = "0198a6c0-0000-7000-8000-000000000001"
 
 @dataclasses.dataclass
 class Seen:
-    """What a model was given. messages: (role, text). tools: description by name."""
+    """The input of a model. messages: (role, text). tools: description by name."""
 
     agent_id: str
     system: str
@@ -40,7 +39,7 @@ class Seen:
 
     @property
     def user_text(self) -> str:
-        """The last thing said by the user, or told in their place."""
+        """The last message of the user, or the note in its place."""
         return [text for role, text in self.messages if role == "user"][-1]
 
 
@@ -48,25 +47,25 @@ Rule = Callable[[Seen], Any]
 
 
 class Script:
-    """Rules for all agents, and everything that they were given."""
+    """Rules for all agents, and all their inputs."""
 
     def __init__(self, **rules: Rule) -> None:
         self.rules = RULES | rules
         self.seen: list[Seen] = []
 
     def reply(self, seen: Seen) -> Any:
-        """Answer in an agent's place."""
+        """Answer for an agent."""
         self.seen.append(seen)
         return self.rules[seen.agent_id](seen)
 
     def of(self, agent_id: str) -> list[Seen]:
-        """Return what an agent's model was given, call by call."""
+        """Return the inputs of an agent's model, call by call."""
         return [seen for seen in self.seen if seen.agent_id == agent_id]
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A framework's program. example: its runnable example. names: what it calls each agent.
+    """A framework's program. example: its runnable example. names: of each agent.
 
     make: returns RoutedRuns for a client and a script.
     """
@@ -116,7 +115,7 @@ RULES: dict[str, Rule] = {
 
 
 def _when_back(say: Callable[[], Any]) -> Any:
-    """Say something until the service hears it: connections are made again after a while."""
+    """Send a message until the service gets it: reconnecting takes a while."""
     for _ in range(30):
         if not (run := say()).degraded:
             return run
@@ -124,7 +123,7 @@ def _when_back(say: Callable[[], Any]) -> Any:
 
 
 async def test_all_handoffs_of_a_run_are_followed(program, either_client, client, session):
-    """Two in one message, with no call in any agent's own code; the last one holds the turn."""
+    """Two handoffs in one message, with no call in an agent's code; the last agent has the turn."""
     routed = program.make(either_client, Script())
     run = await routed.run("Is there VAT on my invoice?", session_id=session, **ANA)
     assert (run.agent_id, run.locked, run.degraded) == ("vat", True, False)
@@ -141,7 +140,7 @@ async def test_all_handoffs_of_a_run_are_followed(program, either_client, client
 
 
 async def test_question_locks_and_the_answer_comes_back(program, either_client, client, session):
-    """Whatever the user says next, the agent that asked gets it; its completion lets go."""
+    """The agent that asked gets the user's next message; its completion ends that."""
     script = Script()
     routed = program.make(either_client, script)
     asked = await routed.run("How much VAT?", session_id=session, **ANA)
@@ -157,7 +156,7 @@ async def test_question_locks_and_the_answer_comes_back(program, either_client, 
 
 
 async def test_refused_handoff_is_read_by_the_model(program, either_client, client, session):
-    """It gets the rule's own words as the tool's answer, and the turn stays its own."""
+    """It gets the rule's text as the tool's result, and keeps the turn."""
     script = Script()
     routed = program.make(either_client, script)
     run = await routed.run("run payroll", session_id=session, **ANA)
@@ -176,7 +175,7 @@ async def test_refused_handoff_is_read_by_the_model(program, either_client, clie
 
 
 async def test_agent_that_nobody_has_is_refused_in_words(program, client, session):
-    """A model may make up a name; the run goes on."""
+    """A model may invent a name; the run continues."""
     script = Script(
         coordinator=lambda seen: Say(seen.tool_output) if seen.tool_output else transfer("biling")
     )
@@ -206,7 +205,7 @@ async def test_transfer_tool_lists_whom_the_agent_may_hand_to(program, either_cl
 
 
 async def test_agents_get_their_instructions_behind_their_own(program, either_client, session):
-    """When to complete, whom to hand to and how: from the registry, in the session's language."""
+    """When to complete and how to hand over: from the registry, in the session's language."""
     script = Script()
     routed = program.make(either_client, script)
     await routed.run("Is there VAT on my invoice?", session_id=session, **ANA)
@@ -217,7 +216,7 @@ async def test_agents_get_their_instructions_behind_their_own(program, either_cl
 
 
 async def test_agent_sees_its_own_past_and_nobody_elses_words(program, either_client, session):
-    """The coordinator sees all; a specialist what it took part in, and why it was handed to."""
+    """The coordinator sees all turns; a specialist its own, and the reason of the handoff to it."""
     script = Script()
     routed = program.make(either_client, script)
     await routed.run("Where is my invoice?", session_id=session, **ANA)
@@ -238,7 +237,7 @@ async def test_agent_sees_its_own_past_and_nobody_elses_words(program, either_cl
 
 
 async def test_completed_part_goes_on_to_the_next_agent_by_itself(program, either_client, session):
-    """The registry names who follows; both are heard in one message, with the words between."""
+    """The registry names the next agent; one message gets both answers and the text between."""
     run = await program.make(either_client, Script()).run("fractions", session_id=session, **ANA)
     assert [(each.agent_id, each.text) for each in run.shown] == [
         ("lesson", "One half."),
@@ -249,7 +248,7 @@ async def test_completed_part_goes_on_to_the_next_agent_by_itself(program, eithe
 
 
 async def test_command_is_answered_without_any_model(program, either_client, session):
-    """And an agent of another program is named, for whoever runs it."""
+    """And an agent of another program is named, so that its runtime can continue."""
     script = Script()
     routed = program.make(either_client, script)
     status = await routed.run("/status", session_id=session, **ANA)
@@ -261,7 +260,7 @@ async def test_command_is_answered_without_any_model(program, either_client, ses
 
 
 async def test_run_that_died_is_gone_on_with(program, either_client, client, session):
-    """At the agent that holds the turn; once it is answered, the same answer and no model."""
+    """At the agent that holds the turn. If it was answered: the same answer, without a model."""
     script = Script()
     routed = program.make(either_client, script)
     said = {"session_id": session, "request_id": REQUEST_ID, **ANA}
@@ -276,7 +275,7 @@ async def test_run_that_died_is_gone_on_with(program, either_client, client, ses
 
 
 async def test_texts_among_the_items_of_a_message_are_read(program, client, session):
-    """A message may be nothing else."""
+    """A message may consist of an item only."""
     script = Script()
     items = [content.text_item("how much"), content.text_item("VAT is it?")]
     run = await program.make(client, script).run(session_id=session, items=items, **ANA)
@@ -285,7 +284,7 @@ async def test_texts_among_the_items_of_a_message_are_read(program, client, sess
 
 
 async def test_dispatch_of_a_frontend_is_answered(program, either_client, client, session):
-    """Where another process routes, the runtime gets the dispatch alone."""
+    """If another process routes, the runtime gets only the dispatch."""
     turn = client.route("VAT?", session_id=session, **ANA)
     routed = program.make(either_client, Script())
     run = await routed.answer(turn.session_id, turn.dispatch, user_id="ana")
@@ -293,7 +292,7 @@ async def test_dispatch_of_a_frontend_is_answered(program, either_client, client
 
 
 async def test_program_with_an_agent_that_the_registry_lacks_is_told_so(program, client, session):
-    """Before anything runs, with the names that there are."""
+    """Before anything runs, with the known names."""
     routed = program.make(client, Script(biling=lambda _seen: Say("never heard")))
     with pytest.raises(LookupError, match=r"no agent 'biling', .*: coordinator, vat, invoices"):
         await routed.run("hello", session_id=session, **ANA)
@@ -302,7 +301,7 @@ async def test_program_with_an_agent_that_the_registry_lacks_is_told_so(program,
 
 
 async def test_failing_model_ends_the_turn_as_failed(program, either_client, client, session):
-    """The error is the caller's; the service hears that it happened, not what was said."""
+    """The caller gets the error; the service learns that it happened, without its text."""
 
     def fail(_seen):
         raise ConnectionError("no model under ana's secret address")
@@ -317,7 +316,7 @@ async def test_failing_model_ends_the_turn_as_failed(program, either_client, cli
 
 
 async def test_streamed_run_is_followed_like_any_other(program, either_client, client, session):
-    """Events come as the framework makes them; what it came to is there at the end."""
+    """Events arrive as the framework makes them; the result is there at the end."""
     stream = program.make(either_client, Script()).stream(
         "Is there VAT on my invoice?", session_id=session, **ANA
     )
@@ -330,7 +329,7 @@ async def test_streamed_run_is_followed_like_any_other(program, either_client, c
 
 
 def test_blocking_run_is_followed_like_any_other(program, client, session):
-    """In a thread without an event loop; an AsyncClient says that it cannot."""
+    """In a thread without an event loop; an AsyncClient raises an error."""
     routed = program.make(client, Script())
     run = routed.run_sync("Is there VAT on my invoice?", session_id=session, **ANA)
     assert (run.agent_id, run.locked) == ("vat", True)
@@ -353,7 +352,7 @@ async def test_conversations_at_once_do_not_meet(program, either_client, session
 # Each process imports its framework, which takes seconds of a busy machine.
 @pytest.mark.timeout(300)
 def test_chat_goes_on_after_a_restart_of_both_processes(program, server):
-    """Killed, both of them; the stored agent gets the next message, with its question open."""
+    """Both are killed; the stored agent gets the next message, with its question open."""
 
     def say(*messages: str) -> list[str]:
         command = [sys.executable, program.example, "--address", server.address]
@@ -376,7 +375,7 @@ def test_chat_goes_on_after_a_restart_of_both_processes(program, server):
 
 
 def test_chat_goes_on_while_the_service_is_away(program, server):
-    """At the agent last known, with the past last known; the run says that it is degraded."""
+    """At the last known agent, with the last known history; the run is marked degraded."""
     script = Script()
     with Client(server.address, timeout=2) as client:
         routed = program.make(client, script)
@@ -398,7 +397,7 @@ def test_chat_goes_on_while_the_service_is_away(program, server):
 
 
 def test_service_that_goes_away_within_a_run_loses_no_answer(program, server):
-    """The handoff goes ahead, the user sees the text, and the run is marked."""
+    """The handoff happens, the user sees the text, and the run is marked degraded."""
     script = Script()
 
     def kill_then_hand_over(seen):
@@ -415,7 +414,7 @@ def test_service_that_goes_away_within_a_run_loses_no_answer(program, server):
 
 
 def test_threads_may_share_an_adapter(program, client, session):
-    """A web server has many."""
+    """A web server has many threads."""
     routed = program.make(client, Script())
     texts: dict[int, str] = {}
 

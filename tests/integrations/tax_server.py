@@ -1,7 +1,6 @@
-"""A real server in a process of its own, which can be killed and started again on the same store.
+"""A real server in its own process, which can be killed and restarted on the same store.
 
-Owns: the process. Must not know: any framework. Rule: it runs in the project's environment, not in
-the framework's, as it would for users.
+It runs in the project's environment, not in the framework's, as it would for users.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class TaxServer:
         self.address = "127.0.0.1:0"
 
     def start(self) -> None:
-        """Start it, the first time on a free port; it answers when this returns."""
+        """Start the server, the first time on a free port, and wait until it answers."""
         command = [COMMAND, "serve", "--listen", self.address, "--agents", str(self._agents)]
         command += ["--store", f"sqlite:///{self._folder}/routing.db"]
         with (self._folder / "server.log").open("ab") as log:
@@ -63,7 +62,7 @@ class TaxServer:
         self.address = line.removeprefix("serving on ").strip()
 
     def kill(self) -> None:
-        """End it with no chance to tidy up."""
+        """Kill the server without a shutdown."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate(timeout=STOP_S_MAX)

@@ -21,7 +21,7 @@ NAMES = {agent_id: agent_id for agent_id in RULES} | {"vat": "iva"}
 
 
 class RuleModel(BaseLlm):
-    """Answers as a script has it, and shows it what ADK gave to the model."""
+    """Answers by a script, and records ADK's input for the model."""
 
     agent_id: str
     script: object
@@ -94,10 +94,10 @@ def program():
 
 
 async def test_tools_of_the_program_that_transfer_are_tracked(either_client, client, session):
-    """Whatever they are called; a refused one comes back as an error that the model reads."""
+    """With any tool name; for a refused one the model reads an error."""
 
     def bring_in(name: str, tool_context: ToolContext) -> dict:
-        """Bring in somebody."""
+        """A transfer tool of the program."""
         tool_context.actions.transfer_to_agent = name
         return {"result": "done"}
 
@@ -118,7 +118,7 @@ async def test_tools_of_the_program_that_transfer_are_tracked(either_client, cli
 
 
 async def test_agent_out_of_reach_in_the_tree_is_refused_in_words(client, session):
-    """ADK would break off the run; the model reads why and answers."""
+    """ADK would abort the run; the model reads why and answers."""
     script = Script(
         invoices=lambda seen: Say(seen.tool_output) if seen.tool_output else transfer("payroll")
     )
@@ -131,7 +131,7 @@ async def test_agent_out_of_reach_in_the_tree_is_refused_in_words(client, sessio
 
 
 async def test_agent_at_which_adk_cannot_begin_is_named(client, session):
-    """ADK would begin at the root in silence: the wrong agent."""
+    """ADK would start silently at the root, the wrong agent."""
     root = tree_of(Script(), vat={"disallow_transfer_to_parent": True})
     routed = RoutedRunner(client, runner_of(root))
     client.set_active_agent(session, "vat", user_id="ana")
@@ -140,7 +140,7 @@ async def test_agent_at_which_adk_cannot_begin_is_named(client, session):
 
 
 async def test_events_carry_the_request_and_begin_with_the_stored_agent(client, session):
-    """ADK's own session is one of the product's records; it leads back to the service's."""
+    """ADK's own session is a record of the product; it has a link to the service's session."""
     runner = runner_of(tree_of(Script()))
     routed = RoutedRunner(client, runner)
     await routed.run("Where is my invoice?", session_id=session, **ANA)
@@ -152,7 +152,7 @@ async def test_events_carry_the_request_and_begin_with_the_stored_agent(client, 
 
 
 def test_blocking_stream_is_followed_like_any_other(client, session):
-    """ADK runs it in a thread of its own."""
+    """ADK runs it in its own thread."""
     stream = RoutedRunner(client, runner_of(tree_of(Script()))).stream_sync(
         "VAT?", session_id=session, **ANA
     )
@@ -161,7 +161,7 @@ def test_blocking_stream_is_followed_like_any_other(client, session):
 
 
 async def test_runs_started_elsewhere_are_left_alone(client, session):
-    """The runner may serve others; the plugin changes nothing for them."""
+    """The runner may have other runs; the plugin does not change them."""
     script = Script()
     runner = runner_of(tree_of(script))
     RoutedRunner(client, runner)

@@ -26,7 +26,7 @@ _call_numbers = itertools.count(1)
 
 
 class RuleModel(BaseChatModel):
-    """Answers as a script has it, and shows it what the agent gave to the model."""
+    """Answers by a script, and records the agent's input for the model."""
 
     agent_id: str
     script: object
@@ -96,7 +96,7 @@ def program():
 
 @pytest.mark.parametrize("target", ["payroll", "vat"])
 async def test_handoff_tools_of_the_program_are_tracked(either_client, client, session, target):
-    """Those of langgraph-swarm, for one: refused ones are an error that the model reads."""
+    """For example those of langgraph-swarm: for a refused one the model reads an error."""
     script = Script(
         coordinator=lambda seen: (
             Say(seen.tool_output)
@@ -117,7 +117,7 @@ async def test_handoff_tools_of_the_program_are_tracked(either_client, client, s
 
 
 def test_two_transfers_at_once_are_one(client, session):
-    """The service takes the first; the graph goes on with one agent, whichever it was."""
+    """The service accepts the first; the graph continues with that one agent."""
     pair = [
         CallTool("transfer_to_agent", {"agent_id": agent_id, "reason": "both"})
         for agent_id in ("vat", "invoices")
@@ -130,7 +130,7 @@ def test_two_transfers_at_once_are_one(client, session):
 
 
 def test_question_beside_a_transfer_locks_nobody(client, session):
-    """Both are carried out at once, in any order; whoever has handed over asks nothing any more."""
+    """Both are executed at once, in any order; an agent that handed over can no longer ask."""
     pair = [
         CallTool("transfer_to_agent", {"agent_id": "invoices", "reason": "both"}),
         CallTool("ask_user", {"question": "Or shall I?"}),
@@ -141,7 +141,7 @@ def test_question_beside_a_transfer_locks_nobody(client, session):
 
 
 def test_graph_with_a_checkpointer_shows_agents_the_services_history(client, session):
-    """The thread keeps everything; what an agent sees is still its own past, each turn once."""
+    """The thread keeps everything; an agent still sees only its own past, each turn once."""
     script = Script()
     graph = graph_of(script, checkpointer=InMemorySaver())
     routed = RoutedGraph(client, graph)
@@ -168,7 +168,7 @@ def test_blocking_stream_gives_the_chunks_that_were_asked_for(client, session):
 
 
 def test_outside_a_routed_run_the_middleware_does_nothing():
-    """A graph can still be run by itself; its tools say that nobody routes."""
+    """A graph still runs by itself; its tools say that no conversation is being routed."""
     script = Script(
         coordinator=lambda seen: (
             Say(seen.tool_output) if seen.tool_output else CallTool("transfer_to_agent", {})

@@ -24,7 +24,7 @@ _call_numbers = itertools.count(1)
 
 
 class RuleModel(ScriptedModel):
-    """Answers as a script has it, and shows it what the SDK gave to the model."""
+    """Answers by a script, and records the SDK's input for the model."""
 
     def __init__(self, agent_id, script):
         super().__init__()
@@ -87,7 +87,7 @@ def program():
 
 
 async def test_handoffs_that_the_program_has_itself_are_tracked(client, session):
-    """With their own names and side effects, which a refused one does not have."""
+    """With their own names and side effects; a refused one has no side effects."""
     happened = []
     script = Script(
         coordinator=lambda seen: (
@@ -117,7 +117,7 @@ async def test_handoffs_that_the_program_has_itself_are_tracked(client, session)
 
 
 async def test_options_of_the_runner_are_passed_on(client, session):
-    """Such as how many calls a run may take."""
+    """For example how many calls a run may make."""
     script = Script(coordinator=lambda _: CallTool("transfer_to_agent", {"agent_id": "payroll"}))
     routed = RoutedAgents(client, agents_of(script), run_options={"max_turns": 2})
     with pytest.raises(Exception, match="Max turns"):
@@ -126,7 +126,7 @@ async def test_options_of_the_runner_are_passed_on(client, session):
 
 
 def test_async_client_cannot_serve_a_blocking_run(shared_server):
-    """It is said at once, with the remedy."""
+    """The error comes at once, with the remedy."""
     routed = RoutedAgents(AsyncClient(shared_server.address), agents_of(Script()))
     with pytest.raises(TypeError, match=r"give an agent_routing\.Client"):
         routed.run_sync("hello", session_id="wrong", **ANA)

@@ -29,9 +29,9 @@ type EventOrder int32
 const (
 	// Not given: newest first within a session, oldest first without one.
 	EventOrder_EVENT_ORDER_UNSPECIFIED EventOrder = 0
-	// By time, the newest first; within a session always by revision.
+	// By time, newest first; within a session always by revision.
 	EventOrder_EVENT_ORDER_NEWEST_FIRST EventOrder = 1
-	// The other way round.
+	// By time, oldest first.
 	EventOrder_EVENT_ORDER_OLDEST_FIRST EventOrder = 2
 )
 
@@ -76,29 +76,29 @@ func (EventOrder) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{0}
 }
 
-// Asks for sessions. Filters that are given must all hold.
+// Asks for sessions. All given filters must match.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. Empty: the caller's. Another one, or "*" for all: scope platform.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// Only sessions of this user. Empty: of all.
+	// Only sessions of this user. Empty: all users.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Only sessions in which this agent is active. Empty: any.
 	ActiveAgentId string `protobuf:"bytes,3,opt,name=active_agent_id,json=activeAgentId,proto3" json:"active_agent_id,omitempty"`
-	// Only sessions whose task stands so. Unspecified: any.
+	// Only sessions whose task has this status. Unspecified: any.
 	TaskStatus TaskStatus `protobuf:"varint,4,opt,name=task_status,json=taskStatus,proto3,enum=agent_routing.v1.TaskStatus" json:"task_status,omitempty"`
 	// Only sessions on this channel. Empty: any.
 	Channel string `protobuf:"bytes,5,opt,name=channel,proto3" json:"channel,omitempty"`
 	// Only sessions whose active agent waits for an answer (true), or does not (false). Unset: any.
 	Locked *bool `protobuf:"varint,6,opt,name=locked,proto3,oneof" json:"locked,omitempty"`
-	// Only sessions that last changed at this time or later. Unset: no bound.
+	// Only sessions that last changed at this time or later. Unset: no limit.
 	UpdateTimeFrom *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=update_time_from,json=updateTimeFrom,proto3" json:"update_time_from,omitempty"`
-	// Only sessions that last changed before this time. Unset: no bound.
+	// Only sessions that last changed before this time. Unset: no limit.
 	UpdateTimeBefore *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=update_time_before,json=updateTimeBefore,proto3" json:"update_time_before,omitempty"`
-	// How many at most. 0-1,000. 0: the default, 100.
+	// Maximum number. 0-1,000. 0: the default, 100.
 	PageSize int32 `protobuf:"varint,9,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, with everything else in the request unchanged. Empty: the
-	// first page.
+	// next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+	// page.
 	PageToken     string `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -204,7 +204,7 @@ func (x *ListSessionsRequest) GetPageToken() string {
 	return ""
 }
 
-// A page of sessions. A session that changes while pages are read may be missed or come twice.
+// A page of sessions. A session that changes while pages are read may be missing or come twice.
 type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sessions.
@@ -259,30 +259,30 @@ func (x *ListSessionsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// A session in short; Status has it in full.
+// A summary of a session; Status returns its full state.
 type SessionSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// The session.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The user to whom it belongs.
+	// The user that owns it.
 	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
-	// The revision that this describes.
+	// The revision of this summary.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The active agent. Unset while none is active.
 	ActiveAgent *Agent `protobuf:"bytes,5,opt,name=active_agent,json=activeAgent,proto3" json:"active_agent,omitempty"`
-	// Whether it waits for an answer of the user.
+	// Whether it waits for the user's answer.
 	Locked bool `protobuf:"varint,6,opt,name=locked,proto3" json:"locked,omitempty"`
-	// The open task, or else the one closed last. Empty if there was none.
+	// The open task, or the task that was closed last. Empty if there is none.
 	TaskId string `protobuf:"bytes,7,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// How that task stands.
+	// The status of that task.
 	TaskStatus TaskStatus `protobuf:"varint,8,opt,name=task_status,json=taskStatus,proto3,enum=agent_routing.v1.TaskStatus" json:"task_status,omitempty"`
 	// How many turns are open.
 	OpenTurns int32 `protobuf:"varint,9,opt,name=open_turns,json=openTurns,proto3" json:"open_turns,omitempty"`
 	// The session's locale, BCP 47.
 	Locale string `protobuf:"bytes,10,opt,name=locale,proto3" json:"locale,omitempty"`
-	// The channel of the last message that named one. Empty where none did.
+	// The channel of the last message that had one. Empty if none had.
 	Channel string `protobuf:"bytes,11,opt,name=channel,proto3" json:"channel,omitempty"`
 	// When the session began.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
@@ -413,38 +413,39 @@ func (x *SessionSummary) GetUpdateTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// Asks for the audit. Filters that are given must all hold.
+// Asks for the audit. All given filters must match.
 type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. Empty: the caller's. Another one, or "*" for all: scope platform.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// Only events of this session. Empty: of all; these come the oldest first, about as they
-	// happened, and each page looks at no more than 5,000 changes: a page may have few records, or
-	// none, and a token to go on.
+	// Only events of this session. Empty: all sessions. These events come oldest first, approximately
+	// as they happened, and each page reads at most 5,000 changes: a page may have few records or
+	// none, and still a token for the next page.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Only events of sessions of this user. Empty: of all.
+	// Only events of sessions of this user. Empty: all users.
 	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Only events that this credential's subject caused. Empty: of all.
+	// Only events that this credential's subject caused. Empty: all subjects.
 	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
-	// Only events of this request. Empty: of all.
+	// Only events of this request. Empty: all requests.
 	RequestId string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Only events in which this agent takes part: as their agent, or on either side of a handoff.
-	// Empty: of all.
+	// Only events that involve this agent: as their agent, or on either side of a handoff. Empty: all
+	// agents.
 	AgentId string `protobuf:"bytes,6,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Only events of these kinds, by the names of the fields of SessionEvent.kind, such as
-	// "agent_handoff". At most 32. A name that does not exist: INVALID_FIELD. Empty: all.
+	// "agent_handoff". At most 32. An unknown name: INVALID_FIELD. Empty: all kinds.
 	Kinds []string `protobuf:"bytes,7,rep,name=kinds,proto3" json:"kinds,omitempty"`
-	// Only events at this time or later. Unset: no bound.
+	// Only events at this time or later. Unset: no limit.
 	EventTimeFrom *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=event_time_from,json=eventTimeFrom,proto3" json:"event_time_from,omitempty"`
-	// Only events before this time. Unset: no bound.
+	// Only events before this time. Unset: no limit.
 	EventTimeBefore *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=event_time_before,json=eventTimeBefore,proto3" json:"event_time_before,omitempty"`
-	// How many at most, but that what one change did is not split. 0-1,000. 0: the default, 100.
+	// Maximum number, except that the events of one change are not split. 0-1,000. 0: the default,
+	// 100.
 	PageSize int32 `protobuf:"varint,10,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, with everything else in the request unchanged. Empty: the
-	// first page.
+	// next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+	// page.
 	PageToken string `protobuf:"bytes,11,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// The order. Unspecified: newest first; without a session_id oldest first, which then is the only
-	// one.
+	// The order. Unspecified: newest first; without a session_id oldest first, the only order
+	// possible then.
 	Order         EventOrder `protobuf:"varint,12,opt,name=order,proto3,enum=agent_routing.v1.EventOrder" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -619,22 +620,21 @@ func (x *ListEventsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// An event and who caused it.
+// An event and its caller.
 type AuditRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// What happened.
 	Event *SessionEvent `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
-	// Subject of the credential that asked. Without sign-in: the user_id of the call. Empty where
-	// time alone was the cause, and after the user was erased.
+	// Subject of the caller's credential. Without sign-in: the user_id of the call. Empty if no call
+	// caused the event (an expiry), and after the user was erased.
 	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
-	// The user for whom the actor acted, where that is another one (scope act_as). Else empty.
+	// The user for whom the actor acted, if that is another one (scope act_as). Otherwise empty.
 	ActingFor string `protobuf:"bytes,4,opt,name=acting_for,json=actingFor,proto3" json:"acting_for,omitempty"`
-	// The RPC, such as "/agent_routing.v1.RoutingService/Route". Empty where time alone was the
-	// cause.
+	// The RPC, such as "/agent_routing.v1.RoutingService/Route". Empty if no call caused the event.
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
-	// W3C trace id of the call, 32 hexadecimal digits. Empty where it had none.
+	// W3C trace id of the call, 32 hexadecimal digits. Empty if it had none.
 	TraceId       string `protobuf:"bytes,6,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -717,15 +717,15 @@ type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. Empty: the caller's. Another one, or "*" for all: scope platform.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// Go on after this cursor, the last one that the watcher has seen. Empty: only what comes from
-	// now on, unless from_beginning. No longer kept: OUT_OF_RANGE, REVISION_COMPACTED.
+	// Continue after this cursor, the last one that the watcher has seen. Empty: only new changes,
+	// unless from_beginning is set. No longer kept: OUT_OF_RANGE, REVISION_COMPACTED.
 	Cursor string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// Without a cursor: begin with the oldest change that is kept. Default false.
+	// Without a cursor: start with the oldest change that is kept. Default false.
 	FromBeginning bool `protobuf:"varint,3,opt,name=from_beginning,json=fromBeginning,proto3" json:"from_beginning,omitempty"`
 	// Send only changes with an event of one of these kinds, by the names of the fields of
-	// SessionEvent.kind; such a change still comes whole. At most 32. Empty: all.
+	// SessionEvent.kind; such a change is still sent whole. At most 32. Empty: all kinds.
 	Kinds []string `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`
-	// How long the stream may be silent before a heartbeat. 1 s to 5 min. Unset: 15 s.
+	// The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,5,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -796,14 +796,14 @@ func (x *WatchEventsRequest) GetHeartbeatInterval() *durationpb.Duration {
 	return nil
 }
 
-// A change of some session, or a sign of life.
+// A change of a session, or a heartbeat.
 type WatchEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where the stream is: WatchEventsRequest.cursor goes on from here. Opaque.
+	// The position of the stream: send it as WatchEventsRequest.cursor to continue from here. Opaque.
 	Cursor string `protobuf:"bytes,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// The tenant of the change. Empty in heartbeats.
 	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// What it is. Unset: something newer than this client knows; keep the cursor and skip it.
+	// The message. Unset: a kind that this client does not know; keep the cursor and skip it.
 	//
 	// Types that are valid to be assigned to Kind:
 	//
@@ -893,7 +893,7 @@ type WatchEventsResponse_Change struct {
 }
 
 type WatchEventsResponse_Heartbeat struct {
-	// A sign of life.
+	// A heartbeat.
 	Heartbeat *Heartbeat `protobuf:"bytes,4,opt,name=heartbeat,proto3,oneof"`
 }
 
@@ -901,17 +901,17 @@ func (*WatchEventsResponse_Change) isWatchEventsResponse_Kind() {}
 
 func (*WatchEventsResponse_Heartbeat) isWatchEventsResponse_Kind() {}
 
-// Asks how routing does.
+// Asks for statistics of routing.
 type GetRoutingStatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. Empty: the caller's. Another one, or "*" for all together: scope platform.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// Count from this time on; rounded down to the hour. Unset: from the beginning.
+	// Count from this time, rounded down to the hour. Unset: from the beginning.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// Count what was before this time; rounded up to the hour. Unset: until as_of_time.
+	// Count up to this time, rounded up to the hour. Unset: up to as_of_time.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Count only messages of this channel. Empty: of all. Of the channels that a tenant has, the
-	// first 32 are counted by themselves.
+	// Count only messages of this channel. Empty: all channels. The first 32 channels of a tenant are
+	// counted separately.
 	Channel       string `protobuf:"bytes,4,opt,name=channel,proto3" json:"channel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -975,58 +975,58 @@ func (x *GetRoutingStatsRequest) GetChannel() string {
 	return ""
 }
 
-// How routing does. Counts are of the stated time span; shares are 0-1, and 0 where there is
+// Statistics of routing. Counts are for the stated time span; shares are 0-1, and 0 if there is
 // nothing to divide by.
 type GetRoutingStatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Everything up to this time is counted; what came later is not.
+	// Everything up to this time is counted, and nothing later.
 	AsOfTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=as_of_time,json=asOfTime,proto3" json:"as_of_time,omitempty"`
-	// Begin of the time span that was counted. Where none was asked for: of the first hour that has
-	// anything; unset if there is none.
+	// Start of the time span that was counted. If the request has none: the first hour with data;
+	// unset if there is none.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// End of the time span that was counted, at most as_of_time.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Messages of users that were dispatched to an agent.
+	// User messages that were dispatched to an agent.
 	UserMessages int64 `protobuf:"varint,4,opt,name=user_messages,json=userMessages,proto3" json:"user_messages,omitempty"`
-	// Those of them that went to an agent with no call of the supervisor, as
-	// RouteResponse.supervisor_bypassed says of each.
+	// Those of them that went to an agent without a call of the supervisor
+	// (RouteResponse.supervisor_bypassed).
 	SupervisorCallsSaved int64 `protobuf:"varint,5,opt,name=supervisor_calls_saved,json=supervisorCallsSaved,proto3" json:"supervisor_calls_saved,omitempty"`
 	// supervisor_calls_saved as a share of user_messages.
 	SupervisorCallsSavedShare float64 `protobuf:"fixed64,6,opt,name=supervisor_calls_saved_share,json=supervisorCallsSavedShare,proto3" json:"supervisor_calls_saved_share,omitempty"`
-	// Dispatches by reason: to agents, consulted ones included, so more than user_messages.
+	// Dispatches by reason. They include consulted agents, so there are more than user_messages.
 	Reasons []*RouteReasonCount `protobuf:"bytes,7,rep,name=reasons,proto3" json:"reasons,omitempty"`
 	// Commands answered, by command with its slash.
 	Commands map[string]int64 `protobuf:"bytes,8,rep,name=commands,proto3" json:"commands,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// Who handed to whom.
+	// Handoffs by agents, initiator and mode.
 	Handoffs []*HandoffCount `protobuf:"bytes,9,rep,name=handoffs,proto3" json:"handoffs,omitempty"`
-	// Refused handoffs, by the rule that refused; one handoff counts for every rule that did.
+	// Refused handoffs by rule; a handoff counts once for every rule that refused it.
 	RefusalsByRule map[string]int64 `protobuf:"bytes,10,rep,name=refusals_by_rule,json=refusalsByRule,proto3" json:"refusals_by_rule,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// Each agent's own figures, in the order of agent ids.
+	// Statistics of each agent, in the order of agent ids.
 	Agents []*AgentStats `protobuf:"bytes,11,rep,name=agents,proto3" json:"agents,omitempty"`
 	// Sessions that had at least one message. Exact, unless messages of more than 512 different
-	// earlier hours are taken up in one hour; then too low by some of those.
+	// earlier hours are counted in one hour; then it is too low by some of them.
 	Sessions int64 `protobuf:"varint,12,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	// Times that users left an agent by a command within two turns of getting it: they were stuck
-	// with the wrong one.
+	// How often users left an agent by a command within two turns of getting it: they were stuck with
+	// the wrong agent.
 	Stuck int64 `protobuf:"varint,13,opt,name=stuck,proto3" json:"stuck,omitempty"`
-	// stuck as a share of the times that an agent became active.
+	// stuck as a share of how often an agent became active.
 	StuckShare float64 `protobuf:"fixed64,14,opt,name=stuck_share,json=stuckShare,proto3" json:"stuck_share,omitempty"`
-	// Whether stickiness is on for the tenant at present; for tenant "*" the word said for all.
+	// Whether stickiness is currently on for the tenant; for tenant "*" the setting for all tenants.
 	StickinessEnabled bool `protobuf:"varint,15,opt,name=stickiness_enabled,json=stickinessEnabled,proto3" json:"stickiness_enabled,omitempty"`
-	// Handoffs that gave the conversation back to whoever had just handed it over, at most two user
-	// messages later: A to B to A. Returns from interludes, and what users and operators ask for,
-	// are not among them.
+	// Handoffs that returned the conversation to the agent that had just handed it over, at most two
+	// user messages later: A to B to A. Returns from interludes, and handoffs that users and
+	// operators ask for, are not counted.
 	PingPongs int64 `protobuf:"varint,16,opt,name=ping_pongs,json=pingPongs,proto3" json:"ping_pongs,omitempty"`
-	// user_messages by channel. Messages of sessions that named none are not among them.
+	// user_messages by channel. Messages of sessions without a channel are not counted.
 	MessagesByChannel map[string]int64 `protobuf:"bytes,17,rep,name=messages_by_channel,json=messagesByChannel,proto3" json:"messages_by_channel,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// The time span in hours, or if it is longer than seven days in days (UTC), the oldest first.
-	// Those without anything are left out. At most 1,100: of a longer span the latest.
+	// The time span in hours, or in days (UTC) if it is longer than seven days, oldest first. Periods
+	// without data are left out. At most 1,100: of a longer span the latest.
 	Periods []*StatsPeriod `protobuf:"bytes,18,rep,name=periods,proto3" json:"periods,omitempty"`
-	// The handoffs that were carried out, over all rows of handoffs.
+	// Handoffs that happened, in total.
 	HandoffsTotal int64 `protobuf:"varint,19,opt,name=handoffs_total,json=handoffsTotal,proto3" json:"handoffs_total,omitempty"`
-	// Handoffs that were refused; one counts once, however many rules refused it.
+	// Refused handoffs in total; each counts once, however many rules refused it.
 	RefusalsTotal int64 `protobuf:"varint,20,opt,name=refusals_total,json=refusalsTotal,proto3" json:"refusals_total,omitempty"`
-	// Switches that were suggested to users, and what became of them, in the order of agent ids.
+	// Switches suggested to users, and the users' answers, in the order of agent ids.
 	Suggestions   []*SuggestionCount `protobuf:"bytes,21,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1209,20 +1209,20 @@ func (x *GetRoutingStatsResponse) GetSuggestions() []*SuggestionCount {
 	return nil
 }
 
-// How often users with one agent were offered another.
+// How often users of one agent were offered another one.
 type SuggestionCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The agent that the user was with.
+	// The user's agent at the time.
 	FromAgentId string `protobuf:"bytes,1,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
 	// The agent that was offered.
 	ToAgentId string `protobuf:"bytes,2,opt,name=to_agent_id,json=toAgentId,proto3" json:"to_agent_id,omitempty"`
 	// Suggestions made.
 	Offered int64 `protobuf:"varint,3,opt,name=offered,proto3" json:"offered,omitempty"`
-	// Those of them that users accepted, whenever that was.
+	// Those that users accepted, at any time.
 	Accepted int64 `protobuf:"varint,4,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	// Those that users declined.
 	Declined int64 `protobuf:"varint,5,opt,name=declined,proto3" json:"declined,omitempty"`
-	// Those that users did not answer; some of the latest they may answer yet.
+	// Those without an answer; users may still answer the latest ones.
 	Ignored       int64 `protobuf:"varint,6,opt,name=ignored,proto3" json:"ignored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1307,15 +1307,15 @@ type StatsPeriod struct {
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// How long it is: an hour or a day.
 	Length *durationpb.Duration `protobuf:"bytes,2,opt,name=length,proto3" json:"length,omitempty"`
-	// Messages of users that were dispatched to an agent.
+	// User messages that were dispatched to an agent.
 	UserMessages int64 `protobuf:"varint,3,opt,name=user_messages,json=userMessages,proto3" json:"user_messages,omitempty"`
-	// Those of them that went to an agent with no call of the supervisor.
+	// Those of them that went to an agent without a call of the supervisor.
 	SupervisorCallsSaved int64 `protobuf:"varint,4,opt,name=supervisor_calls_saved,json=supervisorCallsSaved,proto3" json:"supervisor_calls_saved,omitempty"`
-	// Handoffs carried out.
+	// Handoffs that happened.
 	Handoffs int64 `protobuf:"varint,5,opt,name=handoffs,proto3" json:"handoffs,omitempty"`
 	// Handoffs refused.
 	Refused int64 `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
-	// Times that users left an agent by a command within two turns of getting it.
+	// How often users left an agent by a command within two turns of getting it.
 	Stuck         int64 `protobuf:"varint,7,opt,name=stuck,proto3" json:"stuck,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1455,24 +1455,24 @@ func (x *RouteReasonCount) GetCount() int64 {
 	return 0
 }
 
-// How often one agent handed to another.
+// How often one agent handed over to another.
 type HandoffCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The agent that handed over.
 	FromAgentId string `protobuf:"bytes,1,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
 	// The target.
 	ToAgentId string `protobuf:"bytes,2,opt,name=to_agent_id,json=toAgentId,proto3" json:"to_agent_id,omitempty"`
-	// Who asked.
+	// Who asked for it.
 	Initiator Initiator `protobuf:"varint,3,opt,name=initiator,proto3,enum=agent_routing.v1.Initiator" json:"initiator,omitempty"`
-	// The mode that was applied. Unspecified in rows of refused handoffs, where none was.
+	// The mode that was applied. Unspecified for refused handoffs.
 	Mode HandoffMode `protobuf:"varint,4,opt,name=mode,proto3,enum=agent_routing.v1.HandoffMode" json:"mode,omitempty"`
-	// Handoffs carried out, returns from interludes not among them, nor answers to consults.
+	// Handoffs that happened, without returns from interludes and answers to consults.
 	Count int64 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
 	// Handoffs refused.
 	Refused int64 `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
-	// Interludes of these that ended with a return, whenever that was.
+	// Interludes of these that ended with a return, at any time.
 	Returned int64 `protobuf:"varint,7,opt,name=returned,proto3" json:"returned,omitempty"`
-	// Those of count that gave the conversation back; see ping_pongs of the response.
+	// Those of count that returned the conversation; see ping_pongs of the response.
 	PingPongs     int64 `protobuf:"varint,8,opt,name=ping_pongs,json=pingPongs,proto3" json:"ping_pongs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1564,36 +1564,38 @@ func (x *HandoffCount) GetPingPongs() int64 {
 	return 0
 }
 
-// One agent's figures.
+// Statistics of one agent.
 type AgentStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The agent.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Turns dispatched to it.
 	Turns int64 `protobuf:"varint,2,opt,name=turns,proto3" json:"turns,omitempty"`
-	// Its answers, by how they ended the turn; what was stored only did not.
+	// Its answers by outcome, without those that were only stored.
 	Outcomes []*TurnOutcomeCount `protobuf:"bytes,3,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
-	// Turns that nobody completed.
+	// Turns that were not completed.
 	Abandoned int64 `protobuf:"varint,4,opt,name=abandoned,proto3" json:"abandoned,omitempty"`
-	// Times that it became active. Getting a conversation back after an interlude is none.
+	// How often it became active, without returns from interludes.
 	Activations int64 `protobuf:"varint,5,opt,name=activations,proto3" json:"activations,omitempty"`
-	// Times that users left it by a command within two turns of getting it.
+	// How often users left it by a command within two turns of getting it.
 	Stuck int64 `protobuf:"varint,6,opt,name=stuck,proto3" json:"stuck,omitempty"`
 	// Median time from a request to its answer, within 1/32 of it and 0.1 ms. Unset without answers.
 	ResponseDurationP50 *durationpb.Duration `protobuf:"bytes,7,opt,name=response_duration_p50,json=responseDurationP50,proto3" json:"response_duration_p50,omitempty"`
-	// The time that 95 % of its answers did not exceed, as exact. Unset without answers.
+	// The 95th percentile, with the same precision. Unset without answers.
 	ResponseDurationP95 *durationpb.Duration `protobuf:"bytes,8,opt,name=response_duration_p95,json=responseDurationP95,proto3" json:"response_duration_p95,omitempty"`
-	// Answers that came too late, or not from whoever held the request: kept, and moved nothing.
+	// Answers that came too late, or not from the holder of the request. They were stored without an
+	// effect.
 	StoredOnly int64 `protobuf:"varint,9,opt,name=stored_only,json=storedOnly,proto3" json:"stored_only,omitempty"`
-	// Those of its outcomes that were applied in part; the verdicts of each answer said why.
+	// Outcomes that were applied in part; the verdicts of each answer say why.
 	Degraded int64 `protobuf:"varint,10,opt,name=degraded,proto3" json:"degraded,omitempty"`
-	// Times that it was active and is no longer. An interlude interrupts a stay and does not end it.
+	// Stays: how often it was active and then no longer. An interlude interrupts a stay and does not
+	// end it.
 	Stays int64 `protobuf:"varint,11,opt,name=stays,proto3" json:"stays,omitempty"`
-	// Turns of all these stays together: over stays, the mean length of one.
+	// Turns of all these stays. Divided by stays: the mean length.
 	StayTurns int64 `protobuf:"varint,12,opt,name=stay_turns,json=stayTurns,proto3" json:"stay_turns,omitempty"`
-	// Median length of a stay, in turns; exact below 16, then within 1/32. 0 without stays.
+	// Median length of a stay in turns; exact below 16, above within 1/32. 0 without stays.
 	StayTurnsP50 int64 `protobuf:"varint,13,opt,name=stay_turns_p50,json=stayTurnsP50,proto3" json:"stay_turns_p50,omitempty"`
-	// The length that 95 % of its stays did not exceed, in turns. 0 without stays.
+	// The 95th percentile of the length of a stay, in turns. 0 without stays.
 	StayTurnsP95  int64 `protobuf:"varint,14,opt,name=stay_turns_p95,json=stayTurnsP95,proto3" json:"stay_turns_p95,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1727,10 +1729,10 @@ func (x *AgentStats) GetStayTurnsP95() int64 {
 	return 0
 }
 
-// How many answers ended a turn in one way.
+// How many answers had an outcome.
 type TurnOutcomeCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The way.
+	// The outcome of the turn.
 	Outcome TurnOutcome `protobuf:"varint,1,opt,name=outcome,proto3,enum=agent_routing.v1.TurnOutcome" json:"outcome,omitempty"`
 	// How many.
 	Count         int64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
@@ -1787,11 +1789,11 @@ type EraseUserRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// The user. Required. One that nothing is kept of is no error.
+	// The user. Required. A user without stored data is not an error.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Why, for the audit; name no personal data here. At most 1 KiB.
+	// Why, for the audit; do not put personal data here. At most 1 KiB.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Only say what would be erased. Default false.
+	// Only return what would be erased. Default false.
 	ValidateOnly  bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1933,7 +1935,7 @@ type ExportUserRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// The user. Required. One that nothing is kept of gets an empty stream.
+	// The user. Required. A user without stored data gets an empty stream.
 	UserId        string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1984,12 +1986,12 @@ func (x *ExportUserRequest) GetUserId() string {
 }
 
 // One part of a user's data. A session comes first, then its tasks, turns and audit records, then
-// the next session; session_id tells to which each belongs.
+// the next session; session_id says to which session a part belongs.
 type ExportUserResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session to which the part belongs.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The part. Unset: something newer than this client knows; keep the bytes.
+	// The part. Unset: a kind that this client does not know; keep the bytes.
 	//
 	// Types that are valid to be assigned to Part:
 	//
@@ -2117,7 +2119,7 @@ func (*ExportUserResponse_Record) isExportUserResponse_Part() {}
 // Asks to read the registry file again.
 type ReloadAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only check the file and say what would change. Default false.
+	// Only check the file and return what would change. Default false.
 	ValidateOnly  bool `protobuf:"varint,1,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2169,9 +2171,10 @@ type ReloadAgentsResponse struct {
 	PreviousRegistryVersion string `protobuf:"bytes,2,opt,name=previous_registry_version,json=previousRegistryVersion,proto3" json:"previous_registry_version,omitempty"`
 	// Ids of agents that are new, sorted.
 	AddedAgentIds []string `protobuf:"bytes,3,rep,name=added_agent_ids,json=addedAgentIds,proto3" json:"added_agent_ids,omitempty"`
-	// Ids of agents that are gone, sorted. Sessions in which they are active go to the home agent.
+	// Ids of agents that were removed, sorted. Sessions in which they are active go to the home
+	// agent.
 	RemovedAgentIds []string `protobuf:"bytes,4,rep,name=removed_agent_ids,json=removedAgentIds,proto3" json:"removed_agent_ids,omitempty"`
-	// Ids of agents that are defined otherwise, sorted.
+	// Ids of agents whose definition changed, sorted.
 	ChangedAgentIds []string `protobuf:"bytes,5,rep,name=changed_agent_ids,json=changedAgentIds,proto3" json:"changed_agent_ids,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2245,7 +2248,7 @@ func (x *ReloadAgentsResponse) GetChangedAgentIds() []string {
 // Asks to switch stickiness.
 type SetStickinessRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant. Empty: the caller's. Another one, or "*" for all, those to come included: scope
+	// The tenant. Empty: the caller's. Another one, or "*" for all, including future ones: scope
 	// platform.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// On or off. Required.
@@ -2307,14 +2310,14 @@ func (x *SetStickinessRequest) GetReason() string {
 	return ""
 }
 
-// How stickiness stands.
+// The state of stickiness.
 type SetStickinessResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it is on now.
 	Enabled bool `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
 	// Whether it was on before. With "*": whether it was on for all tenants.
 	PreviouslyEnabled bool `protobuf:"varint,2,opt,name=previously_enabled,json=previouslyEnabled,proto3" json:"previously_enabled,omitempty"`
-	// When it was switched. Replicas follow within a second. Unset if it stood so already.
+	// When it was switched. Replicas follow within a second. Unset if nothing changed.
 	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2376,13 +2379,13 @@ type PurgeSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. Empty: the caller's. Another one, or "*" for all: scope platform.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// Remove sessions that last changed before this time. In the past. Required: nothing is ever
-	// removed unless asked for.
+	// Remove sessions that last changed before this time. In the past. Required: the service never
+	// removes sessions by itself.
 	UpdateTimeBefore *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=update_time_before,json=updateTimeBefore,proto3" json:"update_time_before,omitempty"`
-	// Remove at most so many in this call, those that changed longest ago first. 0-10,000. 0: the
-	// default, 1,000.
+	// Maximum number to remove in this call; those that changed longest ago go first. 0-10,000. 0:
+	// the default, 1,000.
 	SessionsMax int32 `protobuf:"varint,3,opt,name=sessions_max,json=sessionsMax,proto3" json:"sessions_max,omitempty"`
-	// Only say how many would be removed. Default false.
+	// Only return how many would be removed. Default false.
 	ValidateOnly bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	// Why, for the audit. At most 1 KiB.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -2460,7 +2463,7 @@ type PurgeSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sessions removed by this call.
 	SessionsPurged int64 `protobuf:"varint,1,opt,name=sessions_purged,json=sessionsPurged,proto3" json:"sessions_purged,omitempty"`
-	// Whether there are more: call again.
+	// Whether there are more. If so, call again.
 	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

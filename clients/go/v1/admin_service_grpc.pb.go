@@ -34,36 +34,37 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// For those who run the service.
+// Calls for operators of the service.
 //
-// Every call needs the scope admin, and stays within the caller's tenant; the scope platform may
-// name another tenant, or where a request says so "*" for all of them. Ids, errors, pages and
-// limits are as for RoutingService.
+// Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
+// call may name another tenant, or "*" for all tenants if the request allows it. Ids, errors, pages
+// and limits are those of RoutingService.
 type AdminServiceClient interface {
-	// Lists sessions, the one that changed last first.
+	// Lists sessions, the most recently changed first.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
-	// Lists the audit: every event, and what was refused, with who asked.
+	// Lists the audit: every event and every refusal, with its caller.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
-	// Sends the changes of all sessions as they happen, at least once. Within a session they come in
-	// order; across sessions there is none. Deduplicate by (tenant, session, revision).
+	// Sends the changes of all sessions as they happen, each at least once. The changes of one
+	// session come in order; there is no order across sessions. Deduplicate by (tenant, session,
+	// revision).
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
-	// Tells how routing does: calls saved, handoffs, refusals, users that got stuck. Counts are
-	// folded from the log, and lag behind it: see as_of_time.
+	// Returns statistics of routing: saved calls, handoffs, refusals, users that got stuck. They are
+	// computed from the log and lag behind it: see as_of_time.
 	GetRoutingStats(ctx context.Context, in *GetRoutingStatsRequest, opts ...grpc.CallOption) (*GetRoutingStatsResponse, error)
 	// Erases the content of all sessions of a user. The audit stays, without content and without
-	// the user's id. Ends with nothing half done in any one session; after an error or a deadline
-	// repeat it, and it goes on with the sessions that are left.
+	// the user's id. Each session is erased as a whole. After an error or a deadline, repeat the
+	// call: it continues with the remaining sessions.
 	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
-	// Sends everything that is kept about a user, session by session. Complete if it ends with OK.
+	// Sends everything that is stored about a user, session by session. Complete if it ends with OK.
 	ExportUser(ctx context.Context, in *ExportUserRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportUserResponse], error)
 	// Reads the registry file again, on the replica that answers. A file with a mistake is refused
 	// with its line and the remedy, and the registry in force stays.
 	ReloadAgents(ctx context.Context, in *ReloadAgentsRequest, opts ...grpc.CallOption) (*ReloadAgentsResponse, error)
-	// Switches stickiness off or on for a tenant, on all replicas. Off, every message goes to the
-	// home agent; no session loses its state, and handoffs stay recorded.
+	// Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
+	// goes to the home agent; no session loses its state, and handoffs are still recorded.
 	SetStickiness(ctx context.Context, in *SetStickinessRequest, opts ...grpc.CallOption) (*SetStickinessResponse, error)
-	// Removes sessions that did not change since a given time, with their history. Sessions with
-	// a later change, or an open turn, stay. The audit stays, without content.
+	// Removes sessions that have not changed since a given time, with their history. Sessions with a
+	// later change or an open turn stay. The audit stays, without content.
 	PurgeSessions(ctx context.Context, in *PurgeSessionsRequest, opts ...grpc.CallOption) (*PurgeSessionsResponse, error)
 }
 
@@ -187,36 +188,37 @@ func (c *adminServiceClient) PurgeSessions(ctx context.Context, in *PurgeSession
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// For those who run the service.
+// Calls for operators of the service.
 //
-// Every call needs the scope admin, and stays within the caller's tenant; the scope platform may
-// name another tenant, or where a request says so "*" for all of them. Ids, errors, pages and
-// limits are as for RoutingService.
+// Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
+// call may name another tenant, or "*" for all tenants if the request allows it. Ids, errors, pages
+// and limits are those of RoutingService.
 type AdminServiceServer interface {
-	// Lists sessions, the one that changed last first.
+	// Lists sessions, the most recently changed first.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
-	// Lists the audit: every event, and what was refused, with who asked.
+	// Lists the audit: every event and every refusal, with its caller.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
-	// Sends the changes of all sessions as they happen, at least once. Within a session they come in
-	// order; across sessions there is none. Deduplicate by (tenant, session, revision).
+	// Sends the changes of all sessions as they happen, each at least once. The changes of one
+	// session come in order; there is no order across sessions. Deduplicate by (tenant, session,
+	// revision).
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
-	// Tells how routing does: calls saved, handoffs, refusals, users that got stuck. Counts are
-	// folded from the log, and lag behind it: see as_of_time.
+	// Returns statistics of routing: saved calls, handoffs, refusals, users that got stuck. They are
+	// computed from the log and lag behind it: see as_of_time.
 	GetRoutingStats(context.Context, *GetRoutingStatsRequest) (*GetRoutingStatsResponse, error)
 	// Erases the content of all sessions of a user. The audit stays, without content and without
-	// the user's id. Ends with nothing half done in any one session; after an error or a deadline
-	// repeat it, and it goes on with the sessions that are left.
+	// the user's id. Each session is erased as a whole. After an error or a deadline, repeat the
+	// call: it continues with the remaining sessions.
 	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)
-	// Sends everything that is kept about a user, session by session. Complete if it ends with OK.
+	// Sends everything that is stored about a user, session by session. Complete if it ends with OK.
 	ExportUser(*ExportUserRequest, grpc.ServerStreamingServer[ExportUserResponse]) error
 	// Reads the registry file again, on the replica that answers. A file with a mistake is refused
 	// with its line and the remedy, and the registry in force stays.
 	ReloadAgents(context.Context, *ReloadAgentsRequest) (*ReloadAgentsResponse, error)
-	// Switches stickiness off or on for a tenant, on all replicas. Off, every message goes to the
-	// home agent; no session loses its state, and handoffs stay recorded.
+	// Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
+	// goes to the home agent; no session loses its state, and handoffs are still recorded.
 	SetStickiness(context.Context, *SetStickinessRequest) (*SetStickinessResponse, error)
-	// Removes sessions that did not change since a given time, with their history. Sessions with
-	// a later change, or an open turn, stay. The audit stays, without content.
+	// Removes sessions that have not changed since a given time, with their history. Sessions with a
+	// later change or an open turn stay. The audit stays, without content.
 	PurgeSessions(context.Context, *PurgeSessionsRequest) (*PurgeSessionsResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }

@@ -21,17 +21,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What kind of agent it is.
+// The kind of agent.
 type AgentKind int32
 
 const (
-	// Not known: the agent is not in this replica's registry.
+	// Unknown: the agent is not in this replica's registry.
 	AgentKind_AGENT_KIND_UNSPECIFIED AgentKind = 0
-	// The supervisor: takes messages while no agent is active. Never active, never locked itself.
+	// The supervisor: takes messages while no agent is active. It is never active or locked itself.
 	AgentKind_AGENT_KIND_SUPERVISOR AgentKind = 1
-	// An agent that may become active, and then gets the messages directly.
+	// An agent that can become active, and then gets the messages directly.
 	AgentKind_AGENT_KIND_SPECIALIST AgentKind = 2
-	// Works behind the scenes (a guard, a summariser): takes no messages, refuses handoffs.
+	// An internal agent (a guard, a summariser): it takes no messages and no handoffs.
 	AgentKind_AGENT_KIND_SYSTEM AgentKind = 3
 )
 
@@ -78,30 +78,29 @@ func (AgentKind) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_agent_proto_rawDescGZIP(), []int{0}
 }
 
-// An agent as the registry describes it, in the words of the session's locale.
+// An agent as the registry describes it, in the session's locale.
 //
-// An agent that this replica's registry does not know (it was removed, or another replica has a
-// newer file) is sent with its agent_id alone; every other field is then unset.
+// An agent that is not in this replica's registry (it was removed, or another replica has a newer
+// file) is sent with its agent_id only; all other fields are then unset.
 type Agent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the agent, unique in the registry. 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Name to show to users, in the session's locale or else the registry's default locale.
-	// Falls back to agent_id where the registry gives no name.
+	// Name to show to users, in the session's locale, otherwise in the registry's default locale. The
+	// agent_id if the registry has no name.
 	DisplayName string `protobuf:"bytes,2,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
-	// What the agent is for, one or a few sentences, in the same locale. Empty where none is given.
+	// What the agent is for, in one or a few sentences in the same locale. May be empty.
 	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
-	// Name or URL of an icon, as the registry gives it; the service does not interpret it.
-	// Empty where none is given.
+	// Name or URL of an icon from the registry; the service does not interpret it. May be empty.
 	Icon string `protobuf:"bytes,4,opt,name=icon,proto3" json:"icon,omitempty"`
-	// Colour to show the agent in, as "#rrggbb". Empty where none is given.
+	// Colour for the agent, as "#rrggbb". May be empty.
 	Color string `protobuf:"bytes,5,opt,name=color,proto3" json:"color,omitempty"`
-	// What kind of agent it is.
+	// The kind of agent.
 	Kind AgentKind `protobuf:"varint,6,opt,name=kind,proto3,enum=agent_routing.v1.AgentKind" json:"kind,omitempty"`
-	// Whether a user may pick the agent: "/agent ID", or SetActiveAgent with INITIATOR_USER.
+	// Whether a user may select the agent: "/agent ID", or SetActiveAgent with INITIATOR_USER.
 	// Default false.
 	UserSelectable bool `protobuf:"varint,7,opt,name=user_selectable,json=userSelectable,proto3" json:"user_selectable,omitempty"`
-	// Whether the agent takes messages at present. A disabled agent takes no handoffs, and its
+	// Whether the agent currently takes messages. A disabled agent takes no handoffs, and its
 	// messages go to the home agent until it is enabled again.
 	Enabled       bool `protobuf:"varint,8,opt,name=enabled,proto3" json:"enabled,omitempty"`
 	unknownFields protoimpl.UnknownFields

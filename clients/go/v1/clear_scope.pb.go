@@ -21,16 +21,16 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How much is cleared.
+// What to clear.
 type ClearScope int32
 
 const (
-	// Not given: as ACTIVE_AGENT.
+	// Not given: the same as ACTIVE_AGENT.
 	ClearScope_CLEAR_SCOPE_UNSPECIFIED ClearScope = 0
 	// The active agent, its lock, the return stack, a pending approval and suggestions. The task
-	// stays and runs.
+	// stays open and running.
 	ClearScope_CLEAR_SCOPE_ACTIVE_AGENT ClearScope = 1
-	// That, and the task is cancelled and open turns are abandoned.
+	// The same, and the task is cancelled and open turns are abandoned.
 	ClearScope_CLEAR_SCOPE_SESSION ClearScope = 2
 )
 

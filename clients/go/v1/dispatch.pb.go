@@ -21,15 +21,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What was decided about a paused task.
+// The decision about a paused task.
 type Decision int32
 
 const (
-	// Not set; refused as INVALID_FIELD.
+	// Not set: INVALID_FIELD.
 	Decision_DECISION_UNSPECIFIED Decision = 0
-	// Go on as proposed.
+	// Continue as proposed.
 	Decision_DECISION_APPROVE Decision = 1
-	// Do not. The task goes on all the same, for the agent to find another way or to end it.
+	// Do not do it. The task still continues, so that the agent can find another way or end it.
 	Decision_DECISION_REJECT Decision = 2
 )
 
@@ -74,7 +74,7 @@ func (Decision) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_dispatch_proto_rawDescGZIP(), []int{0}
 }
 
-// An agent has to act: send it this message, then report its answer with CompleteTurn.
+// An agent must act: send it this message, then report its answer with CompleteTurn.
 type Dispatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The request to complete: CompleteTurnRequest.request_id.
@@ -87,27 +87,27 @@ type Dispatch struct {
 	Reason RouteReason `protobuf:"varint,4,opt,name=reason,proto3,enum=agent_routing.v1.RouteReason" json:"reason,omitempty"`
 	// The user's message without its command, for the agent.
 	Text string `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
-	// The items of the user's message, as they came.
+	// The items of the user's message, unchanged.
 	Items []*Item `protobuf:"bytes,6,rep,name=items,proto3" json:"items,omitempty"`
-	// Whether the agent is locked: it had asked something, and this message is taken for the answer.
+	// Whether the agent is locked: it asked a question, and this message is the answer.
 	Locked bool `protobuf:"varint,7,opt,name=locked,proto3" json:"locked,omitempty"`
-	// The agent that the session's dispatch before this one went to: the same one while it sticks.
-	// Empty in a session's first dispatch.
+	// The agent of the session's previous dispatch: the same agent while it sticks. Empty in a
+	// session's first dispatch.
 	PreviousAgentId string `protobuf:"bytes,8,opt,name=previous_agent_id,json=previousAgentId,proto3" json:"previous_agent_id,omitempty"`
-	// The handoff that led here. Unset where there was none.
+	// The handoff that led to this dispatch. Unset if there was none.
 	Handoff *Handoff `protobuf:"bytes,9,opt,name=handoff,proto3" json:"handoff,omitempty"`
-	// Past turns that this agent may see, oldest first, as many as RouteRequest.history_turns asked.
+	// Past turns that this agent may see, oldest first, as many as RouteRequest.history_turns asks
+	// for.
 	History []*Turn `protobuf:"bytes,10,rep,name=history,proto3" json:"history,omitempty"`
-	// More about the reason, in words for logs. May be empty; its wording is not part of the
-	// contract.
+	// Details of the reason, for logs. May be empty; its wording is not part of the contract.
 	ReasonDetail string `protobuf:"bytes,11,opt,name=reason_detail,json=reasonDetail,proto3" json:"reason_detail,omitempty"`
-	// Set with ROUTE_REASON_TASK_RESUMED: what was decided about the agent's request for approval.
+	// Set with ROUTE_REASON_TASK_RESUMED: the decision about the agent's request for approval.
 	Resume *Resume `protobuf:"bytes,12,opt,name=resume,proto3" json:"resume,omitempty"`
 	// Set with ROUTE_REASON_CONSULTED: the question, and for the asker the answer.
 	Consult *Consult `protobuf:"bytes,13,opt,name=consult,proto3" json:"consult,omitempty"`
-	// The trace to go on in, as a traceparent of the W3C Trace Context: that of the call which this
-	// answers, so that whoever acts on the dispatch can make its spans children of it. Not stored: a
-	// repeat carries its own, and Status has none. Empty where the service does not trace.
+	// The trace to continue, as a traceparent of the W3C Trace Context. It is that of the call that
+	// this answers, so that the runtime of the agent can make its spans children of it. Not stored: a
+	// repeat carries its own, and Status has none. Empty if the service does not trace.
 	Traceparent   string `protobuf:"bytes,14,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -241,12 +241,12 @@ func (x *Dispatch) GetTraceparent() string {
 	return ""
 }
 
-// What was decided about a request for approval.
+// The decision about a request for approval.
 type Resume struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The decision.
 	Decision Decision `protobuf:"varint,1,opt,name=decision,proto3,enum=agent_routing.v1.Decision" json:"decision,omitempty"`
-	// What the one who decided wants the agent to know. At most 4 KiB. May be empty.
+	// A comment for the agent, from the person who decided. At most 4 KiB. May be empty.
 	Comment       string `protobuf:"bytes,2,opt,name=comment,proto3" json:"comment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -296,15 +296,15 @@ func (x *Resume) GetComment() string {
 	return ""
 }
 
-// A question from one agent to another, out of the user's sight.
+// A question from one agent to another, which the user does not see.
 type Consult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The agent that asks, and that keeps the conversation.
 	Asker *Agent `protobuf:"bytes,1,opt,name=asker,proto3" json:"asker,omitempty"`
 	// The question.
 	Question string `protobuf:"bytes,2,opt,name=question,proto3" json:"question,omitempty"`
-	// The answer. Unset in the dispatch to the one who is asked; set in the dispatch back to the
-	// asker, and empty if the one who was asked failed.
+	// The answer. Unset in the dispatch to the consulted agent; set in the dispatch back to the
+	// asker, and empty if the consulted agent failed.
 	Answer        *string `protobuf:"bytes,3,opt,name=answer,proto3,oneof" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -361,18 +361,18 @@ func (x *Consult) GetAnswer() string {
 	return ""
 }
 
-// Something to show the user at once, with no agent called: the answer to a command, or to a
+// A text to show to the user at once, without calling an agent: the answer to a command, or to a
 // suggestion that the user declined.
 type Reply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The command that is answered, with its slash and in lower case: "/supervisor", "/reset",
-	// "/agents", "/agent", "/status", "/history" or "/help". Clients must cope with others. Empty
-	// where a declined suggestion is answered.
+	// The command, with its slash and in lower case: "/supervisor", "/reset", "/agents", "/agent",
+	// "/status", "/history" or "/help". Clients must cope with others. Empty for the answer to a
+	// declined suggestion.
 	Command string `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
 	// The text to show, in the language of locale.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// Locale of the text, BCP 47, such as "es". It may differ from the session's where the texts
-	// have no such language.
+	// Locale of the text, BCP 47, such as "es". It differs from the session's if the service has no
+	// texts in that language.
 	Locale        string `protobuf:"bytes,3,opt,name=locale,proto3" json:"locale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -429,25 +429,25 @@ func (x *Reply) GetLocale() string {
 	return ""
 }
 
-// An offer to the user to switch to another agent, made beside an ordinary dispatch.
+// An offer to the user to switch to another agent, made together with an ordinary dispatch.
 //
 // Accept it with RouteRequest.quick_reply_id or SetActiveAgentRequest.suggestion_id: the message
-// beside which it was made then goes to the suggested agent too. A user who just writes "yes" in
-// the session's language with the next message accepts it as well, unless the active agent waits
-// for an answer or a task for an approval. It is gone when it is answered, when another one is made,
-// and with the next change of the active agent. An agent that was declined is not suggested again
-// for the user's next five messages.
+// with which it was made then goes to the suggested agent too. A user also accepts it by writing
+// only "yes", in the session's language, as the next message, unless the active agent waits for an
+// answer or a task for an approval. It ends when it is answered, when another one is made, and with
+// the next change of the active agent. An agent that was declined is not suggested again for the
+// user's next five messages.
 type Suggestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the suggestion, a UUID.
 	SuggestionId string `protobuf:"bytes,1,opt,name=suggestion_id,json=suggestionId,proto3" json:"suggestion_id,omitempty"`
 	// The agent that is suggested.
 	Agent *Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
-	// How sure the service is that the message is for this agent: 0 to 1.
+	// The confidence that the message is for this agent, 0-1.
 	Confidence float64 `protobuf:"fixed64,3,opt,name=confidence,proto3" json:"confidence,omitempty"`
-	// The offer in words, in the session's locale.
+	// The text of the offer, in the session's locale.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
-	// What the user may answer: to accept, or to stay.
+	// The possible answers: to accept, or to stay.
 	Options       []*SuggestionOption `protobuf:"bytes,5,rep,name=options,proto3" json:"options,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

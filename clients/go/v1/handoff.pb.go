@@ -22,25 +22,25 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Who asked for a handoff. The credential caps which of these a caller may claim.
+// Who asked for a handoff. The credential limits which of these a caller may claim.
 type Initiator int32
 
 const (
-	// Not given. SetActiveAgent derives it from who hands over: SUPERVISOR for the home agent of a
-	// registry with a supervisor, else AGENT.
+	// Not given. SetActiveAgent derives it from the agent that hands over: SUPERVISOR for the home
+	// agent of a registry with a supervisor, otherwise AGENT.
 	Initiator_INITIATOR_UNSPECIFIED Initiator = 0
 	// The supervisor.
 	Initiator_INITIATOR_SUPERVISOR Initiator = 1
 	// An agent.
 	Initiator_INITIATOR_AGENT Initiator = 2
-	// The user: bound by user_selectable and owns_session.
+	// The user. The rules user_selectable and owns_session apply.
 	Initiator_INITIATOR_USER Initiator = 3
-	// A person who runs the service. Bound by enabled, not_active, entitled, channel, return_stack,
-	// return_depth and, inside a turn, live_turn alone; drops a pending approval.
+	// An operator of the service. Only the rules enabled, not_active, entitled, channel,
+	// return_stack, return_depth and, inside a turn, live_turn apply; a pending approval is dropped.
 	Initiator_INITIATOR_OPERATOR Initiator = 4
-	// The service itself, since the user's topic changed. Never accepted from a caller.
+	// The service itself, because the user's topic changed. Not accepted from a caller.
 	Initiator_INITIATOR_TOPIC Initiator = 5
-	// The service itself, since an agent completed or an interlude ended. Never accepted from a
+	// The service itself, because an agent completed or an interlude ended. Not accepted from a
 	// caller.
 	Initiator_INITIATOR_COMPLETION Initiator = 6
 )
@@ -94,25 +94,25 @@ func (Initiator) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_handoff_proto_rawDescGZIP(), []int{0}
 }
 
-// What becomes of the agent that hands over.
+// What happens to the agent that hands over.
 type HandoffMode int32
 
 const (
-	// Not given: INTERLUDE where the registry says so of the target (receives_as), else TRANSFER.
+	// Not given: INTERLUDE if the target's registry entry says so (receives_as), otherwise TRANSFER.
 	HandoffMode_HANDOFF_MODE_UNSPECIFIED HandoffMode = 0
 	// The target replaces the agent; the return stack is emptied.
 	HandoffMode_HANDOFF_MODE_TRANSFER HandoffMode = 1
 	// The target interrupts the agent, which gets the conversation back when the target completes.
-	// From the supervisor, which never waits on the return stack, it is a TRANSFER.
+	// From the supervisor, which is never on the return stack, it is a TRANSFER.
 	HandoffMode_HANDOFF_MODE_INTERLUDE HandoffMode = 2
 	// The target answers one question of the agent, which keeps the conversation. Only as an
 	// outcome of CompleteTurn.
 	HandoffMode_HANDOFF_MODE_CONSULT HandoffMode = 3
-	// The service's own: the agent gives the conversation back to the one that it interrupted.
-	// Never accepted from a caller.
+	// For the service only: the agent returns the conversation to the one that it interrupted. Not
+	// accepted from a caller.
 	HandoffMode_HANDOFF_MODE_RETURN HandoffMode = 4
-	// The service's own: the agent completed and goes, the registry names who follows, and the
-	// return stack stays. Never accepted from a caller.
+	// For the service only: the agent completed and leaves, the registry names the next agent, and
+	// the return stack stays. Not accepted from a caller.
 	HandoffMode_HANDOFF_MODE_COMPLETION HandoffMode = 5
 )
 
@@ -163,24 +163,23 @@ func (HandoffMode) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_handoff_proto_rawDescGZIP(), []int{1}
 }
 
-// A change of the agent that has the conversation: who, to whom, why, and with what words.
+// A change of the agent that has the conversation.
 type Handoff struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The agent that had the message or the conversation until now; the home agent where none was
+	// The agent that had the message or the conversation until now; the home agent if none was
 	// active. "from" is a keyword in Python: read it with getattr(handoff, "from").
 	From *Agent `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	// The agent that has it from now on.
 	To *Agent `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	// Who asked for the handoff.
 	Initiator Initiator `protobuf:"varint,3,opt,name=initiator,proto3,enum=agent_routing.v1.Initiator" json:"initiator,omitempty"`
-	// What becomes of the agent before. Always the mode that was applied, not the one asked for.
+	// What happens to the previous agent. Always the mode that was applied, not the requested one.
 	Mode HandoffMode `protobuf:"varint,4,opt,name=mode,proto3,enum=agent_routing.v1.HandoffMode" json:"mode,omitempty"`
 	// Why, for logs and for the target. At most 1 KiB. May be empty.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Whatever the target needs to know. At most 16 KiB serialised. Unset where none was given.
+	// What the target needs to know. At most 16 KiB serialised. Unset if none was given.
 	Context *structpb.Struct `protobuf:"bytes,6,opt,name=context,proto3" json:"context,omitempty"`
-	// Words for the user ("Anna from billing takes over"). At most 4 KiB. Show it if it is not
-	// empty.
+	// Text for the user ("Anna from billing takes over"). At most 4 KiB. Show it if it is not empty.
 	Message       string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -265,15 +264,15 @@ func (x *Handoff) GetMessage() string {
 	return ""
 }
 
-// What one handoff rule says of a handoff.
+// What one handoff rule says about a handoff.
 type Verdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the rule, such as "entitled" or "ping_pong". ErrorReason lists them all, at
-	// ERROR_REASON_HANDOFF_REFUSED. Clients must cope with names they do not know.
+	// ERROR_REASON_HANDOFF_REFUSED. Clients must cope with names that they do not know.
 	Rule string `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
 	// Whether the rule allows the handoff.
 	Allowed bool `protobuf:"varint,2,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	// For a refusal: what is wrong, with which value, and what to do. Empty where allowed.
+	// For a refusal: what is wrong, with which value, and what to do. Empty if allowed.
 	Detail        string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

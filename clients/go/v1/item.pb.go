@@ -21,17 +21,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// One part of a message beside its text: a picture, a document, a voice note.
+// One part of a message besides its text: an image, a document, a voice note.
 //
-// At most 16 items a message. All items of one message together, as they stand on the wire, take
-// at most 64 KiB: larger content belongs in a file store, with its address in uri.
-// Items are carried and kept as they came; no command or marker is ever looked for in them.
+// A message has at most 16 items. All items of a message together take at most 64 KiB on the wire:
+// put larger content into a file store, and its address into uri. Items are stored and passed on
+// unchanged, and never searched for commands or markers.
 type Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Media type of the content, type/subtype with optional parameters, such as "text/markdown",
 	// "image/png" or "application/json; charset=utf-8". 1-128 printable ASCII characters. Required.
 	ContentType string `protobuf:"bytes,1,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
-	// The content itself. Exactly one is set; none, or one unknown to the server, is INVALID_FIELD.
+	// The content. Exactly one is set; none, or one that the server does not know, is INVALID_FIELD.
 	//
 	// Types that are valid to be assigned to Content:
 	//
@@ -129,8 +129,7 @@ type Item_Data struct {
 }
 
 type Item_Uri struct {
-	// Absolute URI at which the content can be fetched by those who may. 1-2,048 characters.
-	// The service never fetches it.
+	// Absolute URI of the content. 1-2,048 characters. The service never fetches it.
 	Uri string `protobuf:"bytes,4,opt,name=uri,proto3,oneof"`
 }
 

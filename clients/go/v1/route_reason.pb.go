@@ -21,7 +21,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Why a message went to the agent that it went to.
+// Why a message went to its agent.
 type RouteReason int32
 
 const (
@@ -29,37 +29,37 @@ const (
 	RouteReason_ROUTE_REASON_UNSPECIFIED RouteReason = 0
 	// No agent is active: the supervisor decides.
 	RouteReason_ROUTE_REASON_NO_ACTIVE_AGENT RouteReason = 1
-	// No agent is active in a registry without a supervisor: its default agent.
+	// No agent is active, and the registry has no supervisor: its default agent.
 	RouteReason_ROUTE_REASON_DEFAULT_AGENT RouteReason = 2
 	// The active agent, directly. The supervisor was not called.
 	RouteReason_ROUTE_REASON_STICKY RouteReason = 3
-	// The active agent, which asked something and waits for the answer.
+	// The active agent, which asked a question and waits for the answer.
 	RouteReason_ROUTE_REASON_FOLLOW_UP_LOCK RouteReason = 4
 	// The task is paused for approval: the agent that paused it.
 	RouteReason_ROUTE_REASON_AWAITING_APPROVAL RouteReason = 5
 	// The rest of the message after a command that leads to the home agent, such as
 	// "/supervisor show me taxes".
 	RouteReason_ROUTE_REASON_COMMAND RouteReason = 6
-	// The user picked the agent.
+	// The user selected the agent.
 	RouteReason_ROUTE_REASON_USER_SELECTED RouteReason = 7
 	// The supervisor handed over to the agent.
 	RouteReason_ROUTE_REASON_SUPERVISOR_HANDOFF RouteReason = 8
 	// Another agent handed over to the agent.
 	RouteReason_ROUTE_REASON_AGENT_HANDOFF RouteReason = 9
-	// The agent before completed its task, and the registry sends what follows to this one.
+	// The previous agent completed its task, and the registry names this one as the next.
 	RouteReason_ROUTE_REASON_TASK_COMPLETED RouteReason = 10
-	// A paused task goes on after its approval or rejection.
+	// A paused task continues after its approval or rejection.
 	RouteReason_ROUTE_REASON_TASK_RESUMED RouteReason = 11
-	// The agent that was interrupted by an interlude has the conversation again.
+	// The agent that an interlude interrupted has the conversation again.
 	RouteReason_ROUTE_REASON_RETURNED RouteReason = 12
-	// The agent is asked by another one, or gets the answer of the one that it asked.
+	// Another agent asks this agent, or this agent gets the answer to its own question.
 	RouteReason_ROUTE_REASON_CONSULTED RouteReason = 13
 	// The user's topic changed, and the registry lets topics switch the agent.
 	RouteReason_ROUTE_REASON_TOPIC_SWITCH RouteReason = 14
-	// The agent before was idle for longer than its idle timeout: back to the home agent.
+	// The previous agent was idle for longer than its idle timeout: back to the home agent.
 	RouteReason_ROUTE_REASON_EXPIRED RouteReason = 15
-	// The active agent is missing from the registry, disabled, or not allowed to this user: the
-	// home agent stands in. The active agent is kept, and gets the messages again when it is back.
+	// The active agent is missing from the registry, disabled, or not allowed for this user: the home
+	// agent replaces it. It stays the active agent, and gets the messages again when it is available.
 	RouteReason_ROUTE_REASON_AGENT_UNAVAILABLE RouteReason = 16
 	// Stickiness is switched off for the tenant: every message goes to the home agent.
 	RouteReason_ROUTE_REASON_STICKINESS_DISABLED RouteReason = 17

@@ -25,37 +25,37 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What followed from a message's topic.
+// What the service did about a message's topic.
 type TopicOutcome int32
 
 const (
 	// Not given.
 	TopicOutcome_TOPIC_OUTCOME_UNSPECIFIED TopicOutcome = 0
-	// Not asked: nobody is active, and the registry gives such messages to the home agent
+	// Not detected: no agent is active, and the registry sends such messages to the home agent
 	// (first_message: supervisor).
 	TopicOutcome_TOPIC_OUTCOME_HOME_FIRST TopicOutcome = 1
-	// Not asked: the session was sent to the home agent, by a command, a clear or a handoff, and this
-	// is the first message since.
+	// Not detected: a command, a clear or a handoff sent the session to the home agent, and this is
+	// the first message since.
 	TopicOutcome_TOPIC_OUTCOME_SENT_HOME TopicOutcome = 2
-	// Not asked: an agent that owns the session is in the middle of a task.
+	// Not detected: an agent that owns the session is in the middle of a task.
 	TopicOutcome_TOPIC_OUTCOME_OWNED TopicOutcome = 3
-	// Not asked: the active agent waits for an answer, and the registry has no lock_threshold.
+	// Not detected: the active agent waits for an answer, and the registry has no lock_threshold.
 	TopicOutcome_TOPIC_OUTCOME_LOCKED TopicOutcome = 4
-	// Not asked: stickiness is off, the active agent is away, an approval is awaited, or the session
-	// has expired.
+	// Not detected: stickiness is off, the active agent is unavailable, an approval is pending, or
+	// the session has expired.
 	TopicOutcome_TOPIC_OUTCOME_OTHER_RULE TopicOutcome = 5
-	// Asked, and no agent reached the confidence that it takes.
+	// Detected, but no agent reached the required confidence.
 	TopicOutcome_TOPIC_OUTCOME_UNSURE TopicOutcome = 6
-	// Asked, but the user declined this agent lately.
+	// Detected, but the user declined this agent recently.
 	TopicOutcome_TOPIC_OUTCOME_RESTING TopicOutcome = 7
-	// Asked, but a handoff rule forbids the switch; see verdicts.
+	// Detected, but a handoff rule forbids the switch; see verdicts.
 	TopicOutcome_TOPIC_OUTCOME_REFUSED TopicOutcome = 8
 	// The switch was suggested to the user.
 	TopicOutcome_TOPIC_OUTCOME_SUGGESTED TopicOutcome = 9
 	// The message went to the first candidate.
 	TopicOutcome_TOPIC_OUTCOME_SWITCHED TopicOutcome = 10
-	// Asked, and there was no answer: the detector failed, or took longer than it may. The message
-	// went where it would have gone with topics off; the log has the cause.
+	// The detector failed, or took too long. The message went where it would have gone with topics
+	// disabled; the log has the cause.
 	TopicOutcome_TOPIC_OUTCOME_NO_VERDICT TopicOutcome = 11
 )
 
@@ -126,7 +126,7 @@ const (
 	TurnOrder_TURN_ORDER_UNSPECIFIED TurnOrder = 0
 	// In the order of their requests.
 	TurnOrder_TURN_ORDER_OLDEST_FIRST TurnOrder = 1
-	// The other way round.
+	// The newest request first.
 	TurnOrder_TURN_ORDER_NEWEST_FIRST TurnOrder = 2
 )
 
@@ -172,61 +172,61 @@ func (TurnOrder) EnumDescriptor() ([]byte, []int) {
 }
 
 // A user's message.
-//
-// It needs text or items; neither is INVALID_FIELD.
+// It needs text or items; a message with neither is INVALID_FIELD.
 type RouteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session; one not seen before begins with this message. Empty: that of task_id, if one is
-	// given (not known: NOT_FOUND, UNKNOWN_TASK); else a new one, whose id is made from tenant, user
-	// and request_id where that is given, so that a repeat finds the same one.
+	// The session; a new session begins with this message. Empty: the session of task_id, if one is
+	// given (unknown: NOT_FOUND, UNKNOWN_TASK); otherwise a new session. Its id is derived from
+	// tenant, user and request_id if there is a request_id, so that a repeat finds the same session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The user who sends the message. See the service: empty, or the credential's user.
+	// The user who sends the message: empty, or the credential's user (see the service).
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The message. At most 32 KiB. A command at its beginning is carried out, unless literal_text.
+	// The message. At most 32 KiB. A command at its beginning is executed, unless literal_text is
+	// set.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
-	// Id of this request, by which a repeat is known. Empty: one is made (then a repeat is a new
+	// Id of this request, which identifies a repeat. Empty: one is generated (a repeat is then a new
 	// message).
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The task. Empty: the session's open task, or a new one. Another than the open one is
-	// TASK_OPEN, a closed one TASK_CLOSED; where none is open, one not seen before begins here.
+	// The task. Empty: the session's open task, or a new one. A task other than the open one is
+	// TASK_OPEN, a closed one TASK_CLOSED. If no task is open, a new id begins a task.
 	TaskId string `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// What else the message has. At most 16 items, 64 KiB in all. Never searched for commands.
+	// Other content of the message. At most 16 items, 64 KiB in all. Never searched for commands.
 	Items []*Item `protobuf:"bytes,6,rep,name=items,proto3" json:"items,omitempty"`
-	// Locale of the user, BCP 47, at most 35 characters, such as "es-MX". Kept with the session.
-	// Empty: as before, at first the registry's default.
+	// Locale of the user, BCP 47, at most 35 characters, such as "es-MX". Stored with the session.
+	// Empty: unchanged; for a new session the registry's default.
 	Locale string `protobuf:"bytes,7,opt,name=locale,proto3" json:"locale,omitempty"`
-	// The channel on which the message came, a word of the caller's choice such as "web" or
-	// "whatsapp": 1-64 characters of those allowed in ids. Kept with the session. Empty: as before.
+	// The channel of the message, a name that the caller chooses, such as "web" or "whatsapp": 1-64
+	// of the characters allowed in ids. Stored with the session. Empty: unchanged.
 	Channel string `protobuf:"bytes,8,opt,name=channel,proto3" json:"channel,omitempty"`
-	// How many past turns to send along in Dispatch.history, the newest ones: the home agent's are
-	// all turns, another agent's those in which it took part. -1 to 100. 0: the default, 20.
-	// -1: none, save that a locked agent always gets its history (then the default).
+	// How many past turns to send in Dispatch.history; the newest are sent. The home agent gets all
+	// turns, another agent those in which it took part. -1 to 100. 0: the default, 20. -1: none,
+	// except that a locked agent always gets its history (then the default number).
 	HistoryTurns int32 `protobuf:"varint,9,opt,name=history_turns,json=historyTurns,proto3" json:"history_turns,omitempty"`
-	// The revision at which the caller believes the session to be; another one is ABORTED,
+	// The revision that the caller expects; if the session has another one: ABORTED,
 	// REVISION_MISMATCH. 0: the session is new. Unset: not checked.
 	ExpectedRevision *int64 `protobuf:"varint,10,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
-	// What the user is entitled to, such as "plan:premium": at most 32 of 1-64 characters, 2 KiB in
-	// all, and only from callers trusted with it; a credential's own go before. They replace those
-	// kept with the session. Empty: as before. To take all away send one that no agent requires,
-	// such as "none".
+	// The user's entitlements, such as "plan:premium": at most 32 of 1-64 characters, 2 KiB in all.
+	// Only trusted callers may send them; the credential's own take precedence. They replace the
+	// stored entitlements of the session. Empty: unchanged. To remove all, send one that no agent
+	// requires, such as "none".
 	Entitlements []string `protobuf:"bytes,11,rep,name=entitlements,proto3" json:"entitlements,omitempty"`
-	// Id of the SuggestionOption that the user picked. The message that was asked about then goes to
-	// the suggested agent, or the offer is declined, which is answered with a reply alone. text and
-	// items go nowhere and may be left out: text may be what the user saw on the button. Not open any
-	// more: NOT_FOUND, UNKNOWN_SUGGESTION. Refused by a handoff rule, since the session has changed
-	// meanwhile: FAILED_PRECONDITION, HANDOFF_REFUSED.
+	// Id of the SuggestionOption that the user chose. If the user accepts, the earlier message goes
+	// to the suggested agent; if the user declines, the answer has a reply only. text and items are
+	// not used and may be empty; text may be the label of the button. No longer open: NOT_FOUND,
+	// UNKNOWN_SUGGESTION. Refused by a handoff rule because the session changed meanwhile:
+	// FAILED_PRECONDITION, HANDOFF_REFUSED.
 	QuickReplyId string `protobuf:"bytes,12,opt,name=quick_reply_id,json=quickReplyId,proto3" json:"quick_reply_id,omitempty"`
-	// Take the text as it is: no command in it is carried out. Default false.
+	// Do not execute commands in text. Default false.
 	LiteralText bool `protobuf:"varint,13,opt,name=literal_text,json=literalText,proto3" json:"literal_text,omitempty"`
-	// Only say what would happen: nothing is written, no turn is opened, and the request_id is not
+	// Only return what would happen: nothing is written, no turn is opened, and the request_id is not
 	// used up. Default false.
 	ValidateOnly bool `protobuf:"varint,14,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
-	// Kept on the task: keys given here replace those of the same name, others stay. On the task at
-	// most 32 entries, 4 KiB of keys and values in all; keys are 1-64 characters.
+	// Stored with the task. Keys given here replace existing keys of the same name; others stay. A
+	// task has at most 32 entries, with 4 KiB of keys and values in all; keys are 1-64 characters.
 	Metadata map[string]string `protobuf:"bytes,15,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// When the task is to expire. In the future. Unset: as before, at first never.
+	// When the task expires. In the future. Unset: unchanged; a new task does not expire.
 	TaskExpireTime *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=task_expire_time,json=taskExpireTime,proto3" json:"task_expire_time,omitempty"`
-	// Answer with topic_trace, as a trial by validate_only does anyway. Default false.
+	// Return topic_trace, as validate_only always does. Default false.
 	ExplainTopic  bool `protobuf:"varint,17,opt,name=explain_topic,json=explainTopic,proto3" json:"explain_topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -384,27 +384,27 @@ func (x *RouteRequest) GetExplainTopic() bool {
 // Where a user's message goes.
 type RouteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session: as given, found, or made.
+	// The session: given, found, or generated.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The task: as given, found, or made. Of a command that dispatches nothing: the session's latest,
-	// open or not, such as the one that /reset has cancelled.
+	// The task: given, found, or generated. For a command that dispatches nothing: the session's
+	// latest task, open or not, such as the one that /reset cancelled.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// The request: as given or made.
+	// The request: given or generated.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The session's revision after the call.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Set when an agent has to act. Beside a reply too: "/supervisor show me taxes".
+	// Set when an agent must act. It may come with a reply, as for "/supervisor show me taxes".
 	Dispatch *Dispatch `protobuf:"bytes,5,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
 	// Set when there is something to show at once: the answer to a command. Show it before the
 	// agent's answer.
 	Reply *Reply `protobuf:"bytes,6,opt,name=reply,proto3" json:"reply,omitempty"`
 	// Set when a switch to another agent is offered to the user.
 	Suggestion *Suggestion `protobuf:"bytes,7,opt,name=suggestion,proto3" json:"suggestion,omitempty"`
-	// Whether an agent got the message with no call of the supervisor: what stickiness saved.
-	// False without a dispatch, and where the home agent got it.
+	// Whether an agent got the message without a call of the supervisor, which stickiness saved.
+	// False without a dispatch, and if the home agent got it.
 	SupervisorBypassed bool `protobuf:"varint,8,opt,name=supervisor_bypassed,json=supervisorBypassed,proto3" json:"supervisor_bypassed,omitempty"`
-	// Why the message's topic did, or did not, bring it to another agent. Set with validate_only or
-	// explain_topic alone, where the registry has topics on and the message is no command.
+	// Why the message's topic moved it to another agent, or did not. Set only with validate_only or
+	// explain_topic, if the registry has topics enabled and the message is not a command.
 	TopicTrace    *TopicTrace `protobuf:"bytes,9,opt,name=topic_trace,json=topicTrace,proto3" json:"topic_trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -506,18 +506,18 @@ func (x *RouteResponse) GetTopicTrace() *TopicTrace {
 // How topic detection saw a message.
 type TopicTrace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What followed from it.
+	// What the service did about the topic.
 	Outcome TopicOutcome `protobuf:"varint,1,opt,name=outcome,proto3,enum=agent_routing.v1.TopicOutcome" json:"outcome,omitempty"`
-	// The model that was asked, with its version. Empty where none was.
+	// The model that was used, with its version. Empty if none was.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// The agents that the message may be for, the likeliest first, a few at most.
+	// The agents that the message may be for, the most likely first. A few at most.
 	Candidates []*TopicCandidate `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`
-	// The probability, 0-1, that it is for the active agent; 0 where none is active. What it and the
-	// candidates leave to 1 is for none of them.
+	// The probability, 0-1, that it is for the active agent; 0 if none is active. The rest up to 1 is
+	// the probability that it is for none of these.
 	Stay float64 `protobuf:"fixed64,4,opt,name=stay,proto3" json:"stay,omitempty"`
 	// The probability that the first candidate needed. 0 without candidates.
 	Threshold float64 `protobuf:"fixed64,5,opt,name=threshold,proto3" json:"threshold,omitempty"`
-	// What each handoff rule said of the first candidate. Empty where it did not come to that.
+	// What each handoff rule said about the first candidate. Empty if the rules were not evaluated.
 	Verdicts      []*Verdict `protobuf:"bytes,6,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -650,48 +650,48 @@ func (x *TopicCandidate) GetConfidence() float64 {
 	return 0
 }
 
-// A handoff to validate and carry out.
+// A handoff to validate and execute.
 type SetActiveAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required. One not seen before is made, and becomes the user's.
+	// The session. Required. A new one is created, and belongs to the user.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The target. Required. Not in the registry: NOT_FOUND, UNKNOWN_AGENT. The home agent is always
 	// a legal target.
 	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Id of this request, by which a repeat is known. Empty: one is made.
+	// Id of this request, which identifies a repeat. Empty: one is generated.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The open turn in which the handoff happens, if any. The target then holds the turn and
+	// The open turn during which the handoff happens, if any. The target then holds the turn and
 	// completes it under this id, and the limits per message count the handoff. Empty: the handoff
-	// only decides who gets the next message.
+	// only decides which agent gets the next message.
 	TurnRequestId string `protobuf:"bytes,5,opt,name=turn_request_id,json=turnRequestId,proto3" json:"turn_request_id,omitempty"`
-	// Who asks. Unspecified: derived, see INITIATOR_UNSPECIFIED. TOPIC and COMPLETION are the
-	// service's own: INVALID_FIELD.
+	// Who asks for the handoff. Unspecified: derived, see INITIATOR_UNSPECIFIED. TOPIC and COMPLETION
+	// are for the service only: INVALID_FIELD.
 	Initiator Initiator `protobuf:"varint,6,opt,name=initiator,proto3,enum=agent_routing.v1.Initiator" json:"initiator,omitempty"`
 	// The agent that hands over, so that a stale or doubled handoff is refused: the turn's holder,
 	// or outside a turn the active agent or the home agent. Empty: the turn's holder, or outside a
-	// turn the active agent, else the home agent.
+	// turn the active agent if there is one, otherwise the home agent.
 	FromAgentId string `protobuf:"bytes,7,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
 	// Why. At most 1 KiB.
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	// What the target needs to know. At most 16 KiB serialised, at most 24 levels deep.
 	Context *structpb.Struct `protobuf:"bytes,9,opt,name=context,proto3" json:"context,omitempty"`
-	// Words for the user. At most 4 KiB.
+	// Text for the user. At most 4 KiB.
 	Message string `protobuf:"bytes,10,opt,name=message,proto3" json:"message,omitempty"`
-	// What becomes of the agent before: TRANSFER or INTERLUDE. Unspecified: as the target's registry
-	// entry says, else TRANSFER. Others are INVALID_FIELD here.
+	// What happens to the previous agent: TRANSFER or INTERLUDE. Unspecified: as in the target's
+	// registry entry, otherwise TRANSFER. Other modes are INVALID_FIELD here.
 	Mode HandoffMode `protobuf:"varint,11,opt,name=mode,proto3,enum=agent_routing.v1.HandoffMode" json:"mode,omitempty"`
-	// The suggestion that the user accepts with this handoff. It must name the same agent. Not open
-	// any more: NOT_FOUND, UNKNOWN_SUGGESTION. The rules are those for a change of topic, whatever
-	// initiator is given. Without a turn_request_id the message that was asked about is dispatched to
-	// the agent; see dispatch of the response.
+	// The suggestion that the user accepts with this handoff. It must name the same agent. No longer
+	// open: NOT_FOUND, UNKNOWN_SUGGESTION. The rules for a change of topic apply, with any initiator.
+	// Without a turn_request_id the earlier message is dispatched to the agent; see dispatch of the
+	// response.
 	SuggestionId string `protobuf:"bytes,12,opt,name=suggestion_id,json=suggestionId,proto3" json:"suggestion_id,omitempty"`
-	// The revision at which the caller believes the session to be; another one is ABORTED,
+	// The revision that the caller expects; if the session has another one: ABORTED,
 	// REVISION_MISMATCH. 0: the session is new. Unset: not checked.
 	ExpectedRevision *int64 `protobuf:"varint,13,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
-	// Only evaluate the rules: a handoff that they refuse is answered with its verdicts, not with
-	// an error; nothing is written or audited, and the request_id is not used up. Default false.
+	// Only evaluate the rules: a refused handoff returns its verdicts instead of an error, nothing is
+	// written or audited, and the request_id is not used up. Default false.
 	ValidateOnly  bool `protobuf:"varint,14,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -830,22 +830,22 @@ type SetActiveAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The turn's task where turn_request_id names one, else the session's latest, open or not. Empty
-	// where there was none yet.
+	// The task of turn_request_id if there is one, otherwise the session's latest task, open or not.
+	// Empty if there is none yet.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// The request: as given or made.
+	// The request: given or generated.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The session's revision after the call.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The agent that gets the next message, or holds the turn.
 	Agent *Agent `protobuf:"bytes,5,opt,name=agent,proto3" json:"agent,omitempty"`
-	// The handoff as it was carried out.
+	// The handoff as it was executed.
 	Handoff *Handoff `protobuf:"bytes,6,opt,name=handoff,proto3" json:"handoff,omitempty"`
-	// What each rule said, in the order in which they are evaluated. All are allowed, unless
-	// validate_only.
+	// The verdict of each rule, in the order of their evaluation. Only with validate_only can one of
+	// them not be allowed.
 	Verdicts []*Verdict `protobuf:"bytes,7,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
-	// The message that the accepted suggestion was about, for the agent. Set with a suggestion_id and
-	// no turn_request_id.
+	// The earlier message, for the agent of the accepted suggestion. Set with a suggestion_id and no
+	// turn_request_id.
 	Dispatch      *Dispatch `protobuf:"bytes,8,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -944,13 +944,13 @@ type ClearActiveAgentRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Id of this request, by which a repeat is known. Empty: one is made.
+	// Id of this request, which identifies a repeat. Empty: one is generated.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// How much is cleared. Unspecified: ACTIVE_AGENT.
+	// What to clear. Unspecified: ACTIVE_AGENT.
 	Scope ClearScope `protobuf:"varint,4,opt,name=scope,proto3,enum=agent_routing.v1.ClearScope" json:"scope,omitempty"`
 	// Why, for the audit. At most 1 KiB.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The revision at which the caller believes the session to be; another one is ABORTED,
+	// The revision that the caller expects; if the session has another one: ABORTED,
 	// REVISION_MISMATCH. Unset: not checked.
 	ExpectedRevision *int64 `protobuf:"varint,6,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
 	unknownFields    protoimpl.UnknownFields
@@ -1034,12 +1034,12 @@ type ClearActiveAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The session's latest task, open or not: what scope SESSION has cancelled, too. Empty where
-	// there was none yet.
+	// The session's latest task, open or not, also the one that scope SESSION cancelled. Empty if
+	// there is none yet.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// The request: as given or made.
+	// The request: given or generated.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The session's revision after the call: the one before, if nothing was to be cleared.
+	// The session's revision after the call; unchanged if there was nothing to clear.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The agent that was active. Unset if none was.
 	PreviousAgent *Agent `protobuf:"bytes,5,opt,name=previous_agent,json=previousAgent,proto3" json:"previous_agent,omitempty"`
@@ -1121,10 +1121,10 @@ func (x *ClearActiveAgentResponse) GetAgent() *Agent {
 	return nil
 }
 
-// Asks how a session stands.
+// Asks for the state of a session.
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required. Not seen before: NOT_FOUND, UNKNOWN_SESSION.
+	// The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId        string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -1176,49 +1176,49 @@ func (x *StatusRequest) GetUserId() string {
 	return ""
 }
 
-// How a session stands at one revision. What time has ended (a lock, an idle agent, a task) is
-// shown as ended, although it is written only with the next change.
+// The state of a session at one revision. A lock, an idle agent or a task that has expired is shown
+// as ended, although the end is written only with the next change.
 type StatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The revision that this describes.
+	// The revision of this state.
 	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The active agent. Unset while none is active.
 	ActiveAgent *Agent `protobuf:"bytes,3,opt,name=active_agent,json=activeAgent,proto3" json:"active_agent,omitempty"`
-	// The agent that an ordinary message would go to now: the active agent, or the home agent where
-	// none is active, stickiness is off, or the active agent is not available.
+	// The agent that an ordinary message would go to now: the active agent, or the home agent if none
+	// is active, stickiness is off, or the active agent is unavailable.
 	NextAgent *Agent `protobuf:"bytes,4,opt,name=next_agent,json=nextAgent,proto3" json:"next_agent,omitempty"`
-	// Whether the active agent asked something and waits for the answer.
+	// Whether the active agent asked a question and waits for the answer.
 	Locked bool `protobuf:"varint,5,opt,name=locked,proto3" json:"locked,omitempty"`
-	// When the lock ends by itself. Unset: not by time, or not locked.
+	// When the lock expires. Unset: never, or not locked.
 	LockExpireTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=lock_expire_time,json=lockExpireTime,proto3" json:"lock_expire_time,omitempty"`
-	// The agents that interludes interrupted, the one to return to first at the end. Empty where no
-	// interlude is on.
+	// The agents that interludes interrupted; the last entry gets the conversation back first. Empty
+	// outside an interlude.
 	ReturnStack []*Frame `protobuf:"bytes,7,rep,name=return_stack,json=returnStack,proto3" json:"return_stack,omitempty"`
-	// The open task, or else the one closed last. Unset if there was none.
+	// The open task, or the task that was closed last. Unset if there is none.
 	Task *Task `protobuf:"bytes,8,opt,name=task,proto3" json:"task,omitempty"`
-	// Every turn that nobody has completed yet, oldest first, as it was dispatched but without
-	// history: a runtime that crashed takes them up from here.
+	// Every turn that is not completed yet, oldest first, as dispatched but without history. A
+	// runtime that crashed can continue from these.
 	OpenRequests []*Dispatch `protobuf:"bytes,9,rep,name=open_requests,json=openRequests,proto3" json:"open_requests,omitempty"`
-	// Version of the registry by which this was answered.
+	// Version of the registry used for this answer.
 	RegistryVersion string `protobuf:"bytes,10,opt,name=registry_version,json=registryVersion,proto3" json:"registry_version,omitempty"`
 	// The session's locale, BCP 47.
 	Locale string `protobuf:"bytes,11,opt,name=locale,proto3" json:"locale,omitempty"`
-	// The channel of the last message that named one. Empty where none did.
+	// The channel of the last message that had one. Empty if none had.
 	Channel string `protobuf:"bytes,12,opt,name=channel,proto3" json:"channel,omitempty"`
-	// The user to whom the session belongs.
+	// The user that owns the session.
 	Owner string `protobuf:"bytes,13,opt,name=owner,proto3" json:"owner,omitempty"`
 	// When the session began.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When it last changed.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// How many turns each agent has answered in this session, by agent id. At most 64 agents have
-	// an entry of their own; the others share the entry "other".
+	// How many turns each agent answered in this session, by agent id. At most 64 agents have their
+	// own entry; the others share the entry "other".
 	TurnsByAgent map[string]int32 `protobuf:"bytes,16,rep,name=turns_by_agent,json=turnsByAgent,proto3" json:"turns_by_agent,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// What a person has to decide before the task goes on. Unset unless the task is paused.
+	// What a person must decide before the task continues. Unset unless the task is paused.
 	PendingApproval *PendingApproval `protobuf:"bytes,17,opt,name=pending_approval,json=pendingApproval,proto3" json:"pending_approval,omitempty"`
-	// The switch that the user was offered and has not answered. Unset where there is none.
+	// The switch that was offered to the user and is not answered yet. Unset if there is none.
 	Suggestion    *Suggestion `protobuf:"bytes,18,opt,name=suggestion,proto3" json:"suggestion,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1380,16 +1380,16 @@ func (x *StatusResponse) GetSuggestion() *Suggestion {
 	return nil
 }
 
-// A request that waits for an approval: decide it with ResumeTask.
+// A request that waits for an approval. Decide it with ResumeTask.
 type PendingApproval struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task that is paused.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// The request to approve or reject.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The agent that asked, and that goes on once it is decided.
+	// The agent that asked, and that continues after the decision.
 	Agent *Agent `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
-	// What is to be approved, as the agent put it.
+	// What to approve, in the agent's text.
 	Prompt string `protobuf:"bytes,4,opt,name=prompt,proto3" json:"prompt,omitempty"`
 	// Since when it waits.
 	PauseTime     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=pause_time,json=pauseTime,proto3" json:"pause_time,omitempty"`
@@ -1462,19 +1462,18 @@ func (x *PendingApproval) GetPauseTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// An agent that an interlude interrupted, as it will be when it returns.
+// An agent that an interlude interrupted, in the state in which it will return.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The agent.
 	Agent *Agent `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	// Whether it had asked something and waits for the answer still.
+	// Whether it asked a question and still waits for the answer.
 	Locked bool `protobuf:"varint,2,opt,name=locked,proto3" json:"locked,omitempty"`
-	// When that lock ends by itself. Unset: not by time, or not locked.
+	// When that lock expires. Unset: never, or not locked.
 	LockExpireTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=lock_expire_time,json=lockExpireTime,proto3" json:"lock_expire_time,omitempty"`
-	// The request that began the turn in which the agent became active. Empty where that was outside
-	// a turn.
+	// The request of the turn in which the agent became active. Empty if that was outside a turn.
 	TurnRequestId string `protobuf:"bytes,4,opt,name=turn_request_id,json=turnRequestId,proto3" json:"turn_request_id,omitempty"`
-	// How many turns the agent has ended by proceed or follow_up since it became active.
+	// How many turns the agent ended with proceed or follow_up since it became active.
 	TurnsTaken    int32 `protobuf:"varint,5,opt,name=turns_taken,json=turnsTaken,proto3" json:"turns_taken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1550,19 +1549,21 @@ type CompleteTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The request that is completed: Dispatch.request_id. Required. Once by agent: the same answer
-	// repeated gets the first response, another one is FAILED_PRECONDITION, REQUEST_NOT_OPEN.
+	// The request to complete: Dispatch.request_id. Required. Each agent completes it once: the same
+	// answer repeated gets the first response, another answer is FAILED_PRECONDITION,
+	// REQUEST_NOT_OPEN.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The agent that answers. Required. Only the turn's holder moves anything; another agent's
-	// answer is stored.
+	// The agent that answers. Required. Only the answer of the turn's holder has an effect; another
+	// agent's answer is only stored.
 	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// The answer, for the user. At most 32 KiB. May be empty.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,5,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// What else the answer has. At most 16 items, 64 KiB in all. Never searched for markers.
+	// Other content of the answer. At most 16 items, 64 KiB in all. Never searched for markers.
 	Items []*Item `protobuf:"bytes,6,rep,name=items,proto3" json:"items,omitempty"`
-	// How the turn ended. Exactly one; none, or one unknown to the server, is INVALID_FIELD.
+	// How the turn ended. Exactly one must be set; none, or one that the server does not know, is
+	// INVALID_FIELD.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -1575,10 +1576,10 @@ type CompleteTurnRequest struct {
 	Outcome isCompleteTurnRequest_Outcome `protobuf_oneof:"outcome"`
 	// The execution trace. At most 64 steps, 48 KiB in all serialised.
 	Steps []*Step `protobuf:"bytes,13,rep,name=steps,proto3" json:"steps,omitempty"`
-	// Whether handoff markers, "[HANDOFF_TO:agent]" in any case, are looked for in text. They count
-	// only beside proceed and follow_up, and only from agents whose registry entry has markers: true;
-	// the first one counts, and all are removed. Unset: as the registry entry says. False: the text
-	// is left as it is. True widens nothing: an agent without markers keeps its text.
+	// Whether the text is searched for handoff markers, "[HANDOFF_TO:agent]" in any case. They count
+	// only with proceed and follow_up, and only from agents whose registry entry has markers: true.
+	// The first one counts, and all are removed. Unset: as in the registry entry. False: the text
+	// stays unchanged. True does not enable markers for an agent without them.
 	ParseMarkers  *bool `protobuf:"varint,14,opt,name=parse_markers,json=parseMarkers,proto3,oneof" json:"parse_markers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1736,32 +1737,32 @@ type isCompleteTurnRequest_Outcome interface {
 }
 
 type CompleteTurnRequest_Proceed struct {
-	// Answered. The agent keeps the conversation as its stickiness says.
+	// The agent answered, and keeps the conversation as its stickiness says.
 	Proceed *ProceedOutcome `protobuf:"bytes,7,opt,name=proceed,proto3,oneof"`
 }
 
 type CompleteTurnRequest_FollowUp struct {
-	// Asked the user something: the next message comes back to this agent.
+	// The agent asked the user a question: the next message goes to this agent.
 	FollowUp *FollowUpOutcome `protobuf:"bytes,8,opt,name=follow_up,json=followUp,proto3,oneof"`
 }
 
 type CompleteTurnRequest_Complete struct {
-	// Completed what it was there for. The registry says who comes next.
+	// The agent completed its task. The registry names the next agent.
 	Complete *CompleteOutcome `protobuf:"bytes,9,opt,name=complete,proto3,oneof"`
 }
 
 type CompleteTurnRequest_Handoff struct {
-	// Hands over, or consults another agent; the message goes on there.
+	// The agent hands over, or consults another agent; the message goes there next.
 	Handoff *HandoffOutcome `protobuf:"bytes,10,opt,name=handoff,proto3,oneof"`
 }
 
 type CompleteTurnRequest_ApprovalNeeded struct {
-	// Needs an approval before it goes on: the task pauses.
+	// The agent needs an approval: the task pauses.
 	ApprovalNeeded *ApprovalNeededOutcome `protobuf:"bytes,11,opt,name=approval_needed,json=approvalNeeded,proto3,oneof"`
 }
 
 type CompleteTurnRequest_Failure struct {
-	// Failed: the task has failed, the agent stays.
+	// The agent failed, and so did the task; the agent stays active.
 	Failure *FailureOutcome `protobuf:"bytes,12,opt,name=failure,proto3,oneof"`
 }
 
@@ -1777,7 +1778,7 @@ func (*CompleteTurnRequest_ApprovalNeeded) isCompleteTurnRequest_Outcome() {}
 
 func (*CompleteTurnRequest_Failure) isCompleteTurnRequest_Outcome() {}
 
-// Answered. The agent stays active if its registry entry says so (sticks), else it leaves.
+// The agent answered. It stays active if its registry entry says so (sticks); otherwise it leaves.
 type ProceedOutcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1814,11 +1815,10 @@ func (*ProceedOutcome) Descriptor() ([]byte, []int) {
 	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{13}
 }
 
-// Asked the user something.
+// The agent asked the user a question.
 type FollowUpOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How long the agent waits for the answer: more than 0, at most 366 days. Unset: until the
-	// answer, whenever it comes.
+	// How long the agent waits for the answer: more than 0, at most 366 days. Unset: without limit.
 	Timeout       *durationpb.Duration `protobuf:"bytes,1,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1861,13 +1861,13 @@ func (x *FollowUpOutcome) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
-// Completed what it was there for.
+// The agent completed its task.
 type CompleteOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What was done, for the audit and the next agent. At most 4 KiB.
 	Summary string `protobuf:"bytes,1,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Words for the user on the way to the next agent. At most 4 KiB. Empty: the registry's, if it
-	// has any.
+	// Text for the user on the way to the next agent. At most 4 KiB. Empty: the registry's text, if
+	// it has one.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1917,19 +1917,19 @@ func (x *CompleteOutcome) GetMessage() string {
 	return ""
 }
 
-// Hands over to another agent.
+// The agent hands over to another agent.
 type HandoffOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The target. Required. Not in the registry: NOT_FOUND, UNKNOWN_AGENT.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Why. At most 1 KiB. In a CONSULT: the question.
+	// The reason. At most 1 KiB. For a CONSULT: the question.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// What the target needs to know. At most 16 KiB serialised, at most 24 levels deep.
 	Context *structpb.Struct `protobuf:"bytes,3,opt,name=context,proto3" json:"context,omitempty"`
-	// Words for the user. At most 4 KiB.
+	// Text for the user. At most 4 KiB.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// What becomes of the agent before: TRANSFER, INTERLUDE or CONSULT. Unspecified: as the target's
-	// registry entry says, else TRANSFER. Others are INVALID_FIELD.
+	// What happens to the previous agent: TRANSFER, INTERLUDE or CONSULT. Unspecified: as in the
+	// target's registry entry, otherwise TRANSFER. Other modes are INVALID_FIELD.
 	Mode          HandoffMode `protobuf:"varint,5,opt,name=mode,proto3,enum=agent_routing.v1.HandoffMode" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2000,10 +2000,10 @@ func (x *HandoffOutcome) GetMode() HandoffMode {
 	return HandoffMode_HANDOFF_MODE_UNSPECIFIED
 }
 
-// Needs an approval before it goes on.
+// The agent needs an approval before it continues.
 type ApprovalNeededOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is to be approved. 1 byte to 4 KiB. Required.
+	// What to approve. 1 byte to 4 KiB. Required.
 	Prompt        string `protobuf:"bytes,1,opt,name=prompt,proto3" json:"prompt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2046,7 +2046,7 @@ func (x *ApprovalNeededOutcome) GetPrompt() string {
 	return ""
 }
 
-// Failed, and with it the task.
+// The agent and its task failed.
 type FailureOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What went wrong, for the audit; not shown to the user. At most 4 KiB.
@@ -2092,7 +2092,7 @@ func (x *FailureOutcome) GetMessage() string {
 	return ""
 }
 
-// What became of an answer.
+// What an answer did.
 type CompleteTurnResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session.
@@ -2105,19 +2105,19 @@ type CompleteTurnResponse struct {
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	// What the outcome did.
 	OutcomeStatus OutcomeStatus `protobuf:"varint,5,opt,name=outcome_status,json=outcomeStatus,proto3,enum=agent_routing.v1.OutcomeStatus" json:"outcome_status,omitempty"`
-	// How the task stands now.
+	// The status of the task now.
 	TaskStatus TaskStatus `protobuf:"varint,6,opt,name=task_status,json=taskStatus,proto3,enum=agent_routing.v1.TaskStatus" json:"task_status,omitempty"`
 	// The answer to show to the user: text without its markers.
 	Text string `protobuf:"bytes,7,opt,name=text,proto3" json:"text,omitempty"`
-	// Set when the message goes on to another agent: show text first, then send it there. Complete
-	// it under its own request_id.
+	// Set when the message goes to another agent next: show text first, then send the message there.
+	// Complete it under its own request_id.
 	Next *Dispatch `protobuf:"bytes,8,opt,name=next,proto3" json:"next,omitempty"`
 	// The active agent after the call. Unset while none is active.
 	ActiveAgent *Agent `protobuf:"bytes,9,opt,name=active_agent,json=activeAgent,proto3" json:"active_agent,omitempty"`
-	// Whether it waits for an answer of the user.
+	// Whether it waits for the user's answer.
 	Locked bool `protobuf:"varint,10,opt,name=locked,proto3" json:"locked,omitempty"`
-	// What the handoff rules said, where a handoff or a hop was tried. With DEGRADED those that
-	// refused are among them.
+	// The verdicts of the handoff rules, if a handoff or a hop was tried. With DEGRADED they include
+	// those that refused.
 	Verdicts      []*Verdict `protobuf:"bytes,11,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2237,11 +2237,12 @@ type ResumeTaskRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The task. Required. Not known: NOT_FOUND, UNKNOWN_TASK. Not paused: FAILED_PRECONDITION,
+	// The task. Required. Unknown: NOT_FOUND, UNKNOWN_TASK. Not paused: FAILED_PRECONDITION,
 	// TASK_NOT_PAUSED.
 	TaskId string `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// The request that waits for the approval, as in TaskPaused. Required. Once: the same decision
-	// repeated gets the first response, another one is FAILED_PRECONDITION, REQUEST_NOT_OPEN.
+	// The request that waits for the approval, as in TaskPaused. Required. It is decided once: the
+	// same decision repeated gets the first response, another one is FAILED_PRECONDITION,
+	// REQUEST_NOT_OPEN.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The decision. Required.
 	Decision Decision `protobuf:"varint,5,opt,name=decision,proto3,enum=agent_routing.v1.Decision" json:"decision,omitempty"`
@@ -2323,7 +2324,7 @@ func (x *ResumeTaskRequest) GetComment() string {
 	return ""
 }
 
-// How a paused task goes on.
+// How a paused task continues.
 type ResumeTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session.
@@ -2334,8 +2335,8 @@ type ResumeTaskResponse struct {
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The session's revision after the call.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The agent that paused the task, with the decision in Dispatch.resume, under a request of its
-	// own.
+	// The dispatch to the agent that paused the task, with the decision in Dispatch.resume and its
+	// own request_id.
 	Dispatch      *Dispatch `protobuf:"bytes,5,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2415,10 +2416,10 @@ type ListTasksRequest struct {
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Only tasks with one of these statuses. Empty: all. UNSPECIFIED is INVALID_FIELD.
 	Statuses []TaskStatus `protobuf:"varint,3,rep,packed,name=statuses,proto3,enum=agent_routing.v1.TaskStatus" json:"statuses,omitempty"`
-	// How many at most. 0-1,000. 0: the default, 100.
+	// Maximum number. 0-1,000. 0: the default, 100.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, with everything else in the request unchanged. Empty: the
-	// first page.
+	// next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+	// page.
 	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2551,15 +2552,15 @@ type ListTurnsRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Only what this agent may see: for the home agent all turns; for another one those in which it
-	// answered, handed over or was consulted, without other agents' words. Empty: all turns.
+	// Only what this agent may see: for the home agent all turns; for another agent the turns in
+	// which it answered, handed over or was consulted, without other agents' texts. Empty: all turns.
 	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Only turns of this task. Empty: of all tasks.
+	// Only turns of this task. Empty: all tasks.
 	TaskId string `protobuf:"bytes,4,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// How many at most. 0-1,000. 0: the default, 50. A page may hold fewer, to stay below 1 MiB.
+	// Maximum number. 0-1,000. 0: the default, 50. A page stays below 1 MiB, so it may have fewer.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, with everything else in the request unchanged. Empty: the
-	// first page.
+	// next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+	// page.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// The order. Unspecified: oldest first.
 	Order         TurnOrder `protobuf:"varint,7,opt,name=order,proto3,enum=agent_routing.v1.TurnOrder" json:"order,omitempty"`
@@ -2704,20 +2705,21 @@ func (x *ListTurnsResponse) GetNextPageToken() string {
 // Asks for the agents.
 type ListAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A session for whose user the list is: only the agents that this user may reach there, by
-	// entitlements, channel and enabled. Names are in its locale. Not seen before: NOT_FOUND.
-	// Empty: every agent of the registry.
+	// The session for whose user the list is made. It has only the agents that this user may reach
+	// there, by entitlements, channel and enabled; names are in the session's locale. Unknown:
+	// NOT_FOUND. Empty: every agent of the registry.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Locale of names and descriptions, BCP 47, at most 35 characters. Empty: the session's, else
-	// the registry's default. A language that the registry lacks falls back to its default.
+	// Locale of names and descriptions, BCP 47, at most 35 characters. Empty: the session's,
+	// otherwise the registry's default. A language that the registry does not have falls back to its
+	// default.
 	Locale string `protobuf:"bytes,3,opt,name=locale,proto3" json:"locale,omitempty"`
 	// Only the agents to which this agent may hand over. Not in the registry: NOT_FOUND,
-	// UNKNOWN_AGENT. Empty: not narrowed.
+	// UNKNOWN_AGENT. Empty: no restriction.
 	FromAgentId string `protobuf:"bytes,4,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
-	// Send each agent's instructions for its prompt along: whom it may hand to and how, when to
-	// complete, how to hand back. Default false.
+	// Also return instructions for each agent's prompt: to which agents it may hand over and how,
+	// when to complete, how to hand back. Default false.
 	IncludeInstructions bool `protobuf:"varint,5,opt,name=include_instructions,json=includeInstructions,proto3" json:"include_instructions,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -2793,15 +2795,15 @@ type ListAgentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The agents.
 	Agents []*Agent `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
-	// The home agent: the supervisor, or the default agent of a registry without one.
+	// The home agent: the supervisor, or the default agent of a registry without a supervisor.
 	HomeAgentId string `protobuf:"bytes,2,opt,name=home_agent_id,json=homeAgentId,proto3" json:"home_agent_id,omitempty"`
 	// Version of the registry.
 	RegistryVersion string `protobuf:"bytes,3,opt,name=registry_version,json=registryVersion,proto3" json:"registry_version,omitempty"`
 	// With include_instructions: the instructions for each agent's prompt, by agent id, in the
 	// locale of the list. Otherwise empty.
 	Instructions map[string]string `protobuf:"bytes,4,rep,name=instructions,proto3" json:"instructions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The id of the agent that each alias stands for, of the agents listed: the names by which
-	// frameworks know them. Compared in any case, as everywhere. Empty where the registry gives none.
+	// The agent id for each alias of the listed agents. Aliases are the names that frameworks use;
+	// their case does not matter. Empty if the registry has none.
 	AgentIdByAlias map[string]string `protobuf:"bytes,5,rep,name=agent_id_by_alias,json=agentIdByAlias,proto3" json:"agent_id_by_alias,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2875,15 +2877,15 @@ func (x *ListAgentsResponse) GetAgentIdByAlias() map[string]string {
 // Asks for the changes of a session.
 type WatchSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required. Not seen before: NOT_FOUND, UNKNOWN_SESSION.
+	// The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Send what came after this revision: the last one that the watcher has seen. 0: everything.
-	// Unset: only what comes from now on. Older than what is kept: OUT_OF_RANGE,
-	// REVISION_COMPACTED; above the session's: INVALID_FIELD.
+	// Send the changes after this revision, the last one that the watcher has seen. 0: all changes.
+	// Unset: only new changes. Older than what is kept: OUT_OF_RANGE, REVISION_COMPACTED; above the
+	// session's revision: INVALID_FIELD.
 	AfterRevision *int64 `protobuf:"varint,3,opt,name=after_revision,json=afterRevision,proto3,oneof" json:"after_revision,omitempty"`
-	// How long the stream may be silent before a heartbeat. 1 s to 5 min. Unset: 15 s.
+	// The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,4,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -2947,11 +2949,11 @@ func (x *WatchSessionRequest) GetHeartbeatInterval() *durationpb.Duration {
 	return nil
 }
 
-// A change of the session, or a sign of life. The first message is a heartbeat, with the revision
-// that the session has when the watch begins.
+// A change of the session, or a heartbeat. The first message is a heartbeat, with the session's
+// revision at the beginning of the watch.
 type WatchSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is. Unset: something newer than this client knows; skip it.
+	// The message. Unset: a kind that this client does not know; skip it.
 	//
 	// Types that are valid to be assigned to Kind:
 	//
@@ -3027,7 +3029,7 @@ type WatchSessionResponse_Change struct {
 }
 
 type WatchSessionResponse_Heartbeat struct {
-	// A sign of life.
+	// A heartbeat.
 	Heartbeat *Heartbeat `protobuf:"bytes,2,opt,name=heartbeat,proto3,oneof"`
 }
 
@@ -3084,11 +3086,11 @@ func (x *RouteStreamRequest) GetRoute() *RouteRequest {
 // The answer to one message on a stream of messages.
 type RouteStreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The request that is answered. Empty where the message had none.
+	// The request of the message. Empty if it had none.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The session of the request. Empty where it could not be told.
+	// The session of the request. Empty if it is unknown.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The answer. Unset: something newer than this client knows.
+	// The answer. Unset: a kind that this client does not know.
 	//
 	// Types that are valid to be assigned to Result:
 	//
@@ -3173,7 +3175,7 @@ type isRouteStreamResponse_Result interface {
 }
 
 type RouteStreamResponse_Route struct {
-	// As Route answers.
+	// The answer of Route.
 	Route *RouteResponse `protobuf:"bytes,3,opt,name=route,proto3,oneof"`
 }
 

@@ -35,11 +35,11 @@ const (
 	AgentClearCause_AGENT_CLEAR_CAUSE_RESET AgentClearCause = 2
 	// ClearActiveAgent was called.
 	AgentClearCause_AGENT_CLEAR_CAUSE_CLEARED AgentClearCause = 3
-	// The agent answered, and stays only while it has asked something, or never.
+	// The agent answered, and stays only while it waits for an answer, or never.
 	AgentClearCause_AGENT_CLEAR_CAUSE_PROCEED AgentClearCause = 4
-	// The agent completed what it was there for.
+	// The agent completed its task.
 	AgentClearCause_AGENT_CLEAR_CAUSE_COMPLETE AgentClearCause = 5
-	// The timeout of its question passed, and it stays only while it has asked something.
+	// The timeout of its question passed, and it stays only while it waits for an answer.
 	AgentClearCause_AGENT_CLEAR_CAUSE_TIMEOUT AgentClearCause = 6
 )
 
@@ -98,17 +98,17 @@ type LockReleaseCause int32
 const (
 	// Not set.
 	LockReleaseCause_LOCK_RELEASE_CAUSE_UNSPECIFIED LockReleaseCause = 0
-	// The agent answered with no new question, or completed.
+	// The agent answered without a new question, or completed.
 	LockReleaseCause_LOCK_RELEASE_CAUSE_ANSWERED LockReleaseCause = 1
 	// The timeout of the question passed.
 	LockReleaseCause_LOCK_RELEASE_CAUSE_TIMEOUT LockReleaseCause = 2
-	// The user sent "/supervisor", or picked an agent with "/agent".
+	// The user sent "/supervisor", or selected an agent with "/agent".
 	LockReleaseCause_LOCK_RELEASE_CAUSE_COMMAND LockReleaseCause = 3
 	// The user sent "/reset".
 	LockReleaseCause_LOCK_RELEASE_CAUSE_RESET LockReleaseCause = 4
 	// ClearActiveAgent was called.
 	LockReleaseCause_LOCK_RELEASE_CAUSE_CLEARED LockReleaseCause = 5
-	// The conversation changed hands.
+	// The conversation moved to another agent.
 	LockReleaseCause_LOCK_RELEASE_CAUSE_HANDOFF LockReleaseCause = 6
 	// The agent failed.
 	LockReleaseCause_LOCK_RELEASE_CAUSE_FAILURE LockReleaseCause = 7
@@ -165,13 +165,13 @@ func (LockReleaseCause) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{1}
 }
 
-// Why a turn was given up.
+// Why a turn was abandoned.
 type TurnAbandonCause int32
 
 const (
 	// Not set.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_UNSPECIFIED TurnAbandonCause = 0
-	// More turns were open than the registry's open_turns allows: the oldest goes.
+	// More turns were open than the registry's open_turns allows: the oldest is abandoned.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_OPEN_TURNS TurnAbandonCause = 1
 	// The registry's turn_timeout passed.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_TIMEOUT TurnAbandonCause = 2
@@ -347,11 +347,11 @@ func (x *Change) GetEvents() []*SessionEvent {
 	return nil
 }
 
-// Sent while nothing happens, so that idle connections stay open and watchers know where they are.
+// Sent while nothing happens, so that idle connections stay open and watchers know their position.
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session's revision when it was sent: every change up to it has been sent on this stream.
-	// 0 on streams over all sessions.
+	// 0 on streams of all sessions.
 	Revision      int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -396,26 +396,26 @@ func (x *Heartbeat) GetRevision() int64 {
 
 // Something that happened in a session.
 //
-// Events carry no message texts: ListTurns has those. After the user's data were erased, the events
-// of before have no kind any more, and so none of their texts; watches leave them out.
+// Events carry no message texts: ListTurns has those. After the user's data were erased, earlier
+// events have no kind, and so no text; watches skip them.
 type SessionEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the event, unique in the session: the revision and the place in it, such as "18.0".
+	// Id of the event, unique in the session: the revision and the position in it, such as "18.0".
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// The session in which it happened.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Revision of the change to which it belongs. A refusal makes no change: it has the revision
-	// that the session had.
+	// Revision of the change to which it belongs. A refusal is not a change: it has the revision of
+	// the session at the time.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// When it happened, by the session's clock, which never runs backwards.
 	EventTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=event_time,json=eventTime,proto3" json:"event_time,omitempty"`
-	// The request that led to it. Empty where time alone did.
+	// The request that caused it. Empty if no request did (an expiry).
 	RequestId string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The active agent as it is after the event. Unset while none is active.
+	// The active agent after the event. Unset while none is active.
 	ActiveAgent *Agent `protobuf:"bytes,6,opt,name=active_agent,json=activeAgent,proto3" json:"active_agent,omitempty"`
-	// Version of the registry by which it was decided.
+	// Version of the registry used for the decision.
 	RegistryVersion string `protobuf:"bytes,7,opt,name=registry_version,json=registryVersion,proto3" json:"registry_version,omitempty"`
-	// What happened. Unset: something newer than this client knows; skip it.
+	// What happened. Unset: a kind that this client does not know; skip it.
 	//
 	// Types that are valid to be assigned to Kind:
 	//
@@ -720,23 +720,23 @@ type SessionEvent_MessageRouted struct {
 }
 
 type SessionEvent_AgentHandoff struct {
-	// The conversation changed hands: a handoff, a hop by completion, or the return from an
-	// interlude.
+	// The conversation moved to another agent: a handoff, a hop by completion, or the return from
+	// an interlude.
 	AgentHandoff *AgentHandoff `protobuf:"bytes,9,opt,name=agent_handoff,json=agentHandoff,proto3,oneof"`
 }
 
 type SessionEvent_AgentCleared struct {
-	// No agent is active any more.
+	// No agent is active any longer.
 	AgentCleared *AgentCleared `protobuf:"bytes,10,opt,name=agent_cleared,json=agentCleared,proto3,oneof"`
 }
 
 type SessionEvent_LockEngaged struct {
-	// The active agent asked something and has the next message for itself.
+	// The active agent asked a question and gets the next message.
 	LockEngaged *LockEngaged `protobuf:"bytes,11,opt,name=lock_engaged,json=lockEngaged,proto3,oneof"`
 }
 
 type SessionEvent_LockReleased struct {
-	// The active agent waits no longer.
+	// The active agent no longer waits for an answer.
 	LockReleased *LockReleased `protobuf:"bytes,12,opt,name=lock_released,json=lockReleased,proto3,oneof"`
 }
 
@@ -746,7 +746,7 @@ type SessionEvent_TurnCompleted struct {
 }
 
 type SessionEvent_TurnAbandoned struct {
-	// Nobody answered a turn, and nobody can any more.
+	// A turn was not answered, and can no longer be.
 	TurnAbandoned *TurnAbandoned `protobuf:"bytes,14,opt,name=turn_abandoned,json=turnAbandoned,proto3,oneof"`
 }
 
@@ -776,7 +776,7 @@ type SessionEvent_TaskPaused struct {
 }
 
 type SessionEvent_TaskResumed struct {
-	// A task goes on after an approval or a rejection.
+	// A task continues after an approval or a rejection.
 	TaskResumed *TaskResumed `protobuf:"bytes,20,opt,name=task_resumed,json=taskResumed,proto3,oneof"`
 }
 
@@ -801,7 +801,7 @@ type SessionEvent_StickinessExpired struct {
 }
 
 type SessionEvent_HandoffRefused struct {
-	// A handoff was refused. Only in ListEvents: a refusal is no change of the session.
+	// A handoff was refused. Only in ListEvents: a refusal is not a change of the session.
 	HandoffRefused *HandoffRefused `protobuf:"bytes,25,opt,name=handoff_refused,json=handoffRefused,proto3,oneof"`
 }
 
@@ -858,11 +858,11 @@ func (*SessionEvent_SwitchAnswered) isSessionEvent_Kind() {}
 // The session began.
 type SessionStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user to whom the session belongs.
+	// The user that owns the session.
 	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Locale at the start, BCP 47.
 	Locale string `protobuf:"bytes,2,opt,name=locale,proto3" json:"locale,omitempty"`
-	// Channel at the start. Empty where none was given.
+	// Channel at the start. Empty if none was given.
 	Channel       string `protobuf:"bytes,3,opt,name=channel,proto3" json:"channel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -956,10 +956,10 @@ func (*SessionErased) Descriptor() ([]byte, []int) {
 	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{4}
 }
 
-// A user's message went to an agent. Where it goes from there, agent_handoff and task_resumed say.
+// A user's message went to an agent. agent_handoff and task_resumed say where it goes from there.
 type MessageRouted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The request that the agent has to complete.
+	// The request that the agent must complete.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The task to which it belongs.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -967,17 +967,17 @@ type MessageRouted struct {
 	Agent *Agent `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
 	// Why it went there.
 	Reason RouteReason `protobuf:"varint,4,opt,name=reason,proto3,enum=agent_routing.v1.RouteReason" json:"reason,omitempty"`
-	// The agent that the session's dispatch before this one went to: the same one while it sticks.
-	// Empty in a session's first dispatch.
+	// The agent of the session's previous dispatch: the same agent while it sticks. Empty in a
+	// session's first dispatch.
 	PreviousAgentId string `protobuf:"bytes,5,opt,name=previous_agent_id,json=previousAgentId,proto3" json:"previous_agent_id,omitempty"`
-	// Whether an agent got the message with no call of the supervisor.
+	// Whether an agent got the message without a call of the supervisor.
 	SupervisorBypassed bool `protobuf:"varint,6,opt,name=supervisor_bypassed,json=supervisorBypassed,proto3" json:"supervisor_bypassed,omitempty"`
-	// Whether the agent was locked: the message is taken for the answer to what it asked.
+	// Whether the agent was locked: the message is then the answer to its question.
 	Locked bool `protobuf:"varint,7,opt,name=locked,proto3" json:"locked,omitempty"`
-	// How sure topic detection was that the message is for this agent, 0-1. 0 unless its topic, or a
-	// suggestion that the user accepted, brought it there.
+	// The confidence of topic detection that the message is for this agent, 0-1. 0 unless the topic,
+	// or a suggestion that the user accepted, moved it there.
 	TopicConfidence float64 `protobuf:"fixed64,8,opt,name=topic_confidence,json=topicConfidence,proto3" json:"topic_confidence,omitempty"`
-	// The model that said so, with its version. Empty unless the topic alone brought it there.
+	// The model that detected it, with its version. Empty unless the topic alone moved it there.
 	TopicModel    string `protobuf:"bytes,9,opt,name=topic_model,json=topicModel,proto3" json:"topic_model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1076,20 +1076,20 @@ func (x *MessageRouted) GetTopicModel() string {
 	return ""
 }
 
-// The conversation changed hands.
+// The conversation moved to another agent.
 type AgentHandoff struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// From whom, to whom, by whom, how and why.
+	// The agents, the initiator, the mode and the reason.
 	Handoff *Handoff `protobuf:"bytes,1,opt,name=handoff,proto3" json:"handoff,omitempty"`
-	// The turn in which it happened: the request that the agent before had to complete. Empty
+	// The turn in which it happened: the request that the previous agent had to complete. Empty
 	// outside a turn.
 	TurnRequestId string `protobuf:"bytes,2,opt,name=turn_request_id,json=turnRequestId,proto3" json:"turn_request_id,omitempty"`
-	// The request with which the message goes on to the new agent: turn_request_id again where
-	// SetActiveAgent moved the turn. Empty where no message goes on.
+	// The request under which the new agent gets the message; equal to turn_request_id if
+	// SetActiveAgent moved the turn. Empty if there is no message for it.
 	NextRequestId string `protobuf:"bytes,3,opt,name=next_request_id,json=nextRequestId,proto3" json:"next_request_id,omitempty"`
-	// The task of that request. Empty where no message goes on.
+	// The task of that request. Empty if there is no message for it.
 	TaskId string `protobuf:"bytes,4,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Why the message goes to the new agent, or will with the next one.
+	// Why the message, or the next one, goes to the new agent.
 	RouteReason   RouteReason `protobuf:"varint,5,opt,name=route_reason,json=routeReason,proto3,enum=agent_routing.v1.RouteReason" json:"route_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1160,14 +1160,15 @@ func (x *AgentHandoff) GetRouteReason() RouteReason {
 	return RouteReason_ROUTE_REASON_UNSPECIFIED
 }
 
-// No agent is active any more.
+// No agent is active any longer.
 type AgentCleared struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The agent that was active. Unset if none was: then only what was in flight is ended.
+	// The agent that was active. Unset if none was: then only open turns, suggestions or approvals
+	// ended.
 	PreviousAgent *Agent `protobuf:"bytes,1,opt,name=previous_agent,json=previousAgent,proto3" json:"previous_agent,omitempty"`
 	// What ended it.
 	Cause AgentClearCause `protobuf:"varint,2,opt,name=cause,proto3,enum=agent_routing.v1.AgentClearCause" json:"cause,omitempty"`
-	// More about it, as the caller or the agent put it. May be empty.
+	// Details, in the caller's or the agent's text. May be empty.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1224,12 +1225,12 @@ func (x *AgentCleared) GetReason() string {
 	return ""
 }
 
-// The active agent asked something and has the next message for itself.
+// The active agent asked a question and gets the next message.
 type LockEngaged struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The agent.
 	Agent *Agent `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	// When the lock ends by itself. Unset: not by time.
+	// When the lock expires. Unset: never.
 	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1279,7 +1280,7 @@ func (x *LockEngaged) GetExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// The active agent waits no longer.
+// The active agent no longer waits for an answer.
 type LockReleased struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The agent.
@@ -1345,11 +1346,11 @@ type TurnCompleted struct {
 	Agent *Agent `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
 	// How it ended the turn, as reported.
 	Outcome TurnOutcome `protobuf:"varint,4,opt,name=outcome,proto3,enum=agent_routing.v1.TurnOutcome" json:"outcome,omitempty"`
-	// What that did.
+	// What the outcome did.
 	OutcomeStatus OutcomeStatus `protobuf:"varint,5,opt,name=outcome_status,json=outcomeStatus,proto3,enum=agent_routing.v1.OutcomeStatus" json:"outcome_status,omitempty"`
-	// The request that follows, if the message goes on to another agent. Empty if not.
+	// The following request, if the message goes to another agent next. Otherwise empty.
 	NextRequestId string `protobuf:"bytes,6,opt,name=next_request_id,json=nextRequestId,proto3" json:"next_request_id,omitempty"`
-	// From the request to its answer.
+	// The time from the request to its answer.
 	ResponseDuration *durationpb.Duration `protobuf:"bytes,7,opt,name=response_duration,json=responseDuration,proto3" json:"response_duration,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -1434,14 +1435,14 @@ func (x *TurnCompleted) GetResponseDuration() *durationpb.Duration {
 	return nil
 }
 
-// Nobody answered a turn, and nobody can any more.
+// A turn was not answered, and can no longer be.
 type TurnAbandoned struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The request that is closed. A late answer to it is only stored.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The agent that was to answer.
+	// The agent that had to answer.
 	Agent *Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
-	// Why it was given up.
+	// Why it was abandoned.
 	Cause         TurnAbandonCause `protobuf:"varint,3,opt,name=cause,proto3,enum=agent_routing.v1.TurnAbandonCause" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1498,12 +1499,12 @@ func (x *TurnAbandoned) GetCause() TurnAbandonCause {
 	return TurnAbandonCause_TURN_ABANDON_CAUSE_UNSPECIFIED
 }
 
-// A command was answered. What it changed stands in the events beside it.
+// A command was answered. The other events of the change say what it changed.
 type CommandHandled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The command with its slash and in lower case, such as "/status".
 	Command string `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
-	// The agent that the command is about: the one picked with "/agent". Unset for others.
+	// The agent that was selected with "/agent". Unset for other commands.
 	Agent         *Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1558,7 +1559,7 @@ type TaskCreated struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// When it expires. Unset: it does not.
+	// When it expires. Unset: never.
 	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1615,7 +1616,7 @@ type TaskPaused struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// The request to approve or reject, with ResumeTask.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// What is to be approved, as the agent put it.
+	// What to approve, in the agent's text.
 	Prompt string `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"`
 	// The agent that asked.
 	Agent         *Agent `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -1681,7 +1682,7 @@ func (x *TaskPaused) GetAgent() *Agent {
 	return nil
 }
 
-// A task goes on after an approval or a rejection.
+// A task continues after an approval or a rejection.
 type TaskResumed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task.
@@ -1690,7 +1691,7 @@ type TaskResumed struct {
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// What was decided.
 	Resume *Resume `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"`
-	// The request with which the agent goes on.
+	// The request with which the agent continues.
 	NextRequestId string `protobuf:"bytes,4,opt,name=next_request_id,json=nextRequestId,proto3" json:"next_request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1759,7 +1760,7 @@ type TaskCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// What was done, as the agent put it. May be empty.
+	// What was done, in the agent's text. May be empty.
 	Summary string `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"`
 	// The agent that completed it.
 	Agent         *Agent `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -1823,7 +1824,7 @@ type TaskFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// What went wrong, as the agent put it. May be empty.
+	// What went wrong, in the agent's text. May be empty.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// The agent that failed.
 	Agent         *Agent `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -1887,7 +1888,7 @@ type TaskCancelled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Why it was.
+	// Why it was cancelled.
 	Cause         TaskCancelCause `protobuf:"varint,2,opt,name=cause,proto3,enum=agent_routing.v1.TaskCancelCause" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1942,7 +1943,7 @@ type StickinessExpired struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The agent that was active.
 	Agent *Agent `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	// How long the session had been idle.
+	// How long the session was idle.
 	IdleDuration  *durationpb.Duration `protobuf:"bytes,2,opt,name=idle_duration,json=idleDuration,proto3" json:"idle_duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1995,11 +1996,11 @@ func (x *StickinessExpired) GetIdleDuration() *durationpb.Duration {
 // A handoff was refused.
 type HandoffRefused struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The handoff as it was asked for.
+	// The requested handoff.
 	Handoff *Handoff `protobuf:"bytes,1,opt,name=handoff,proto3" json:"handoff,omitempty"`
 	// The rules that refused it. Never empty.
 	Verdicts []*Verdict `protobuf:"bytes,2,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
-	// The turn in which it was asked for. Empty outside a turn.
+	// The turn of the request. Empty outside a turn.
 	TurnRequestId string `protobuf:"bytes,3,opt,name=turn_request_id,json=turnRequestId,proto3" json:"turn_request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2059,13 +2060,13 @@ func (x *HandoffRefused) GetTurnRequestId() string {
 // The user was offered another agent.
 type SwitchSuggested struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What was offered.
+	// The offer.
 	Suggestion *Suggestion `protobuf:"bytes,1,opt,name=suggestion,proto3" json:"suggestion,omitempty"`
-	// The request with which it was offered.
+	// The request whose answer has the offer.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The agent that got the message.
 	FromAgentId string `protobuf:"bytes,3,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
-	// The model that said so, with its version.
+	// The model that detected the topic, with its version.
 	TopicModel    string `protobuf:"bytes,4,opt,name=topic_model,json=topicModel,proto3" json:"topic_model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2136,9 +2137,9 @@ type SwitchAnswered struct {
 	SuggestionId string `protobuf:"bytes,1,opt,name=suggestion_id,json=suggestionId,proto3" json:"suggestion_id,omitempty"`
 	// The agent that was offered.
 	Agent *Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
-	// The agent that the user was with.
+	// The user's agent at the time.
 	FromAgentId string `protobuf:"bytes,3,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
-	// Whether the user took the offer. False: they stay.
+	// Whether the user accepted the offer. False: the user stays with the agent.
 	Accepted      bool `protobuf:"varint,4,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

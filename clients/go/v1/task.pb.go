@@ -22,13 +22,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a task stands.
+// The status of a task.
 type TaskStatus int32
 
 const (
 	// There is no task.
 	TaskStatus_TASK_STATUS_UNSPECIFIED TaskStatus = 0
-	// Open: messages go on with it.
+	// Open: new messages belong to it.
 	TaskStatus_TASK_STATUS_RUNNING TaskStatus = 1
 	// Open, and waiting for an approval (ResumeTask).
 	TaskStatus_TASK_STATUS_PAUSED TaskStatus = 2
@@ -93,20 +93,19 @@ type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the task, a UUID, unique in the tenant.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// How the task stands.
+	// The status of the task.
 	Status TaskStatus `protobuf:"varint,2,opt,name=status,proto3,enum=agent_routing.v1.TaskStatus" json:"status,omitempty"`
-	// When the task was made.
+	// When the task was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When the task last changed: a message, an answer, a change of status or metadata.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// When an open task expires: the first call after it finds the task CANCELLED.
-	// Unset: it does not expire.
+	// When an open task expires: later calls find the task CANCELLED. Unset: never.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
-	// What RouteRequest.metadata put on the task. At most 32 entries, 4 KiB in all.
+	// The metadata from RouteRequest.metadata. At most 32 entries, 4 KiB in all.
 	Metadata map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The session of the task.
 	SessionId string `protobuf:"bytes,7,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The user to whom the task belongs, as the session does.
+	// The user that owns the task and its session.
 	Owner         string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -23,25 +23,25 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How an agent ended a turn: the outcome of CompleteTurn by name.
+// How an agent ended a turn: the names of CompleteTurn's outcomes.
 type TurnOutcome int32
 
 const (
 	// The turn is open.
 	TurnOutcome_TURN_OUTCOME_UNSPECIFIED TurnOutcome = 0
-	// Answered; the agent keeps the conversation as its stickiness says.
+	// The agent answered, and keeps the conversation as its stickiness says.
 	TurnOutcome_TURN_OUTCOME_PROCEED TurnOutcome = 1
-	// Asked the user something: the next message is the agent's.
+	// The agent asked the user a question: the next message goes to it.
 	TurnOutcome_TURN_OUTCOME_FOLLOW_UP TurnOutcome = 2
-	// Completed what it was there for.
+	// The agent completed its task.
 	TurnOutcome_TURN_OUTCOME_COMPLETE TurnOutcome = 3
-	// Handed over, or consulted another agent.
+	// The agent handed over, or consulted another agent.
 	TurnOutcome_TURN_OUTCOME_HANDOFF TurnOutcome = 4
-	// Paused the task for an approval.
+	// The agent paused the task for an approval.
 	TurnOutcome_TURN_OUTCOME_APPROVAL_NEEDED TurnOutcome = 5
-	// Failed: the task has failed with it.
+	// The agent and its task failed.
 	TurnOutcome_TURN_OUTCOME_FAILURE TurnOutcome = 6
-	// Nobody answered in time, the turn was pushed out by newer ones, or the session was reset.
+	// There was no answer in time, newer turns displaced this one, or the session was reset.
 	TurnOutcome_TURN_OUTCOME_ABANDONED TurnOutcome = 7
 )
 
@@ -102,13 +102,13 @@ type OutcomeStatus int32
 const (
 	// Not set.
 	OutcomeStatus_OUTCOME_STATUS_UNSPECIFIED OutcomeStatus = 0
-	// It happened as asked.
+	// It happened as requested.
 	OutcomeStatus_OUTCOME_STATUS_APPLIED OutcomeStatus = 1
-	// The answer is kept in history and moved nothing: it came from an agent that no longer holds
-	// the turn, the turn was abandoned, or the conversation has gone on without it.
+	// The answer was only stored in the history: its agent no longer holds the turn, the turn was
+	// abandoned, or the conversation continued without it.
 	OutcomeStatus_OUTCOME_STATUS_STORED_ONLY OutcomeStatus = 2
-	// A lesser outcome happened instead, such as a release where the next agent could not be
-	// reached; verdicts say why.
+	// A lesser outcome happened instead, for example a release because the next agent could not be
+	// reached; the verdicts say why.
 	OutcomeStatus_OUTCOME_STATUS_DEGRADED OutcomeStatus = 3
 )
 
@@ -157,51 +157,52 @@ func (OutcomeStatus) EnumDescriptor() ([]byte, []int) {
 
 // One request to one agent, and its answer: the entries of a session's history.
 //
-// A user's message that passes through several agents makes several entries: those dispatched one
-// after the other have request ids of their own, linked by parent_request_id; those of a run in
-// which SetActiveAgent moved the turn share the request_id and differ in agent_id.
-// (request_id, agent_id) is unique in a session.
+// A user's message that passes through several agents makes several entries. Entries dispatched one
+// after the other have their own request ids, linked by parent_request_id. Entries of a run in
+// which SetActiveAgent moved the turn share the request_id and differ in agent_id. (request_id,
+// agent_id) is unique in a session.
 type Turn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The request that the agent answers.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The request from which this one followed: a handoff, a completion, a consultation, a resumed
-	// task. Empty where a Route made it.
+	// task. Empty if Route made it.
 	ParentRequestId string `protobuf:"bytes,2,opt,name=parent_request_id,json=parentRequestId,proto3" json:"parent_request_id,omitempty"`
 	// The task to which the turn belongs.
 	TaskId string `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// The agent that was asked.
+	// The agent that must answer, or answered.
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The agent from which this one got the message. Empty where nobody handed it over.
+	// The agent from which this one got the message. Empty if no agent handed it over.
 	FromAgentId string `protobuf:"bytes,5,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
 	// Why the message went to this agent.
 	Reason RouteReason `protobuf:"varint,6,opt,name=reason,proto3,enum=agent_routing.v1.RouteReason" json:"reason,omitempty"`
-	// The user's message as the agent got it, without its command. Empty on entries that a reader
-	// sees only for their answer.
+	// The user's message as the agent got it, without its command. Empty in entries of which a reader
+	// sees the answer only.
 	UserText string `protobuf:"bytes,7,opt,name=user_text,json=userText,proto3" json:"user_text,omitempty"`
 	// The items of the user's message.
 	UserItems []*Item `protobuf:"bytes,8,rep,name=user_items,json=userItems,proto3" json:"user_items,omitempty"`
-	// What the agent answered, without markers. Empty while it has not answered, and where this
-	// reader may not see another agent's words.
+	// The agent's answer, without markers. Empty until it answers, and if this reader may not see
+	// another agent's text.
 	AgentText string `protobuf:"bytes,9,opt,name=agent_text,json=agentText,proto3" json:"agent_text,omitempty"`
 	// The items of the answer.
 	AgentItems []*Item `protobuf:"bytes,10,rep,name=agent_items,json=agentItems,proto3" json:"agent_items,omitempty"`
 	// How the agent ended the turn.
 	Outcome TurnOutcome `protobuf:"varint,11,opt,name=outcome,proto3,enum=agent_routing.v1.TurnOutcome" json:"outcome,omitempty"`
-	// When the request was made.
+	// When the request was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When the answer was reported. Unset while the turn is open, and if it was abandoned.
 	CompleteTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=complete_time,json=completeTime,proto3" json:"complete_time,omitempty"`
-	// complete_time less create_time. Unset while complete_time is.
+	// complete_time minus create_time. Unset if complete_time is.
 	ResponseDuration *durationpb.Duration `protobuf:"bytes,14,opt,name=response_duration,json=responseDuration,proto3" json:"response_duration,omitempty"`
-	// Revision at which this entry last changed: that of its answer, or before that of its request.
+	// Revision at which this entry last changed: that of its answer, or that of its request until
+	// then.
 	Revision int64 `protobuf:"varint,15,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The execution trace that the agent reported, in its order.
+	// The execution trace that the agent reported, in that order.
 	Steps []*Step `protobuf:"bytes,16,rep,name=steps,proto3" json:"steps,omitempty"`
 	// What the outcome did. UNSPECIFIED while the turn is open, and if it was abandoned.
 	OutcomeStatus OutcomeStatus `protobuf:"varint,17,opt,name=outcome_status,json=outcomeStatus,proto3,enum=agent_routing.v1.OutcomeStatus" json:"outcome_status,omitempty"`
-	// The agent's words for the user about what follows: the message of its handoff or completion,
-	// or of the SetActiveAgent that moved the turn on. Empty where it had none.
+	// The agent's text for the user about what follows: the message of its handoff or completion, or
+	// of the SetActiveAgent that moved the turn. Empty if there was none.
 	HandoffMessage string `protobuf:"bytes,18,opt,name=handoff_message,json=handoffMessage,proto3" json:"handoff_message,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -365,17 +366,17 @@ func (x *Turn) GetHandoffMessage() string {
 
 // One step of an agent's work on a turn: a model call, a tool call, an intermediate result.
 //
-// At most 64 steps an answer, 48 KiB in all serialised.
+// An answer has at most 64 steps, 48 KiB in all serialised.
 type Step struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the step, such as the tool's. 1-128 characters. Required.
+	// Name of the step, for example the tool's. 1-128 characters. Required.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What kind of step, a word of the caller's choice: "tool", "model", "retrieval". At most 64
+	// The kind of step, a name that the caller chooses: "tool", "model", "retrieval". At most 64
 	// characters.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// What went in, in any text form. May be empty.
+	// The input, in any text format. May be empty.
 	Input string `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
-	// What came out, in any text form. May be empty.
+	// The output, in any text format. May be empty.
 	Output string `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
 	// When the step began. Optional.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`

@@ -1,8 +1,8 @@
 """Client of the agent routing service.
 
-Owns what its users import: the names in __all__. Must not import grpc or protobuf by itself: they
-cost a tenth of a second, and a command that only prints its help should not pay for them. The rule:
-a name is imported from its module when it is first asked for.
+Owns the public names in __all__. A name is imported from its module at its first use, because grpc
+and protobuf take a tenth of a second to import, and a command that only prints its help must not
+pay for that.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _MODULES: Final = {
     "RoutingError": "agent_routing.errors",
     "tls_credentials": "agent_routing.tokens",
 }
-"""The module of each class and function. What is in __all__ and not here is a module itself."""
+"""The module of each class and function. The other names in __all__ are modules."""
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for, and keep it."""
+    """Import a public name at its first use, and keep it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _MODULES:
@@ -70,5 +70,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Show what is not imported yet, too."""
+    """Also list the names that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,8 +1,7 @@
 """A stream of messages for asyncio.
 
-Owns: the connection, who writes to it and who reads from it, and how a caller waits. Must not know:
-what becomes of messages when a connection breaks (streaming.py). Rule: one task writes and one
-reads, so that any number of callers share a connection.
+Owns the connection, its reading and its writing task, and how a caller waits. streaming.py decides
+what happens to messages when a connection breaks.
 """
 
 from __future__ import annotations
@@ -71,10 +70,7 @@ class AsyncRouteStream(AsyncRouteCall):
         await self.close()
 
     async def close(self) -> None:
-        """End the stream; messages on their way in other tasks raise RuntimeError.
-
-        A second time nothing happens.
-        """
+        """End the stream; messages on their way in other tasks raise RuntimeError. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -131,26 +127,26 @@ class AsyncRouteStream(AsyncRouteCall):
             self._messages.drop(waiting)
 
     async def _connect(self) -> None:
-        """Keep a connection for as long as messages wait, until the stream is closed."""
+        """Keep a connection while messages wait, until the stream is closed."""
         try:
             while not self._closed:
                 failure = await self._one_connection()
                 if not self._closed:
                     await asyncio.sleep(self._messages.broken(failure))
                 while not (self._messages or self._closed):
-                    # Nobody waits: the next message makes the next connection.
+                    # No message waits: the next one opens the next connection.
                     self._news.clear()
                     await self._news.wait()
         finally:
-            # However it ends, nobody is left to wait in vain.
+            # On every way out, waiting callers get an error.
             self._closed = True
             self._messages.give_up(closed_error(self._settings.target))
 
     async def _one_connection(self) -> grpc.RpcError | None:
-        """Carry messages and answers until the connection ends; return why, None for no reason."""
+        """Transfer messages and answers until the connection ends; return its error or None."""
         try:
             metadata = await self._settings.metadata_soon()
-        except Exception as error:  # noqa: BLE001 - whatever the token's giver raises
+        except Exception as error:  # noqa: BLE001 - any error of the token function
             self._messages.give_up(error)
             return None
         stream = self._open_stub().RouteStream(metadata=metadata)
@@ -168,7 +164,7 @@ class AsyncRouteStream(AsyncRouteCall):
         return None
 
     async def _write(self, stream: grpc.aio.StreamStreamCall) -> None:  # type: ignore[type-arg]
-        """Send what is to be sent, as it comes. A failure is the reader's to tell."""
+        """Send messages as they arrive. The reading task reports failures."""
         with suppress(grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
             while not self._closed:
                 while self._unsent:

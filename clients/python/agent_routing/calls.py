@@ -224,7 +224,7 @@ def call_metadata(tenant: str, extra: GivenMetadata) -> Metadata:
 
 def closed_error(target: str) -> RuntimeError:
     """Return the error for a call on a client that is closed."""
-    return RuntimeError(f'the client of "{target}" is closed; make another one')
+    return RuntimeError(f'the client of "{target}" is closed; create another one')
 
 
 def forked_error(target: str) -> RuntimeError:

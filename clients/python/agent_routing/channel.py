@@ -1,7 +1,7 @@
 """The channel to the service: its options, by kind of target.
 
-Owns: how a target is balanced, kept alive and reconnected. Must not know: what is called.
-Rule: retries and deadlines are not the channel's (calls.py has them): one layer each.
+Owns how a target is balanced, kept alive and reconnected. Retries and deadlines are in calls.py,
+not in the channel.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ from typing import Any, Final
 from agent_routing._version import __version__
 
 HEALTH_SERVICE: Final = "agent_routing.v1.RoutingService"
-"""What the service reports as its readiness; its liveness is the empty name."""
+"""The health service name for readiness; the empty name is liveness."""
 
 METADATA_BYTES_MAX: Final = 32 * 1024
-"""Error details are at most 4 KB, and the message beside them is percent-encoded."""
+"""Error details are at most 4 KB, and the message next to them is percent-encoded."""
 
 KEEPALIVE_MS: Final = 60_000
-"""The service takes pings of an idle connection every 30 s at most."""
+"""The service accepts pings on an idle connection at most every 30 s."""
 
 KEEPALIVE_TIMEOUT_MS: Final = 20_000
 
 RECONNECT_FIRST_MS: Final = 100
-"""A service that restarts is back within a second, and a user waits: gRPC's own first wait is
-1 s."""
+"""A restarted service is back within a second, and a user waits. gRPC's own first wait is 1 s."""
 
 RECONNECT_MAX_MS: Final = 5_000
-"""gRPC's own is two minutes, for which a client would go on falling back after an outage."""
+"""gRPC's own is two minutes: for so long a client would fall back after an outage."""
 
 _SERVICE_CONFIG: Final = json.dumps(
     {
@@ -45,7 +44,7 @@ def is_replicated(target: str) -> bool:
 
 
 def channel_options(target: str, more: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Return the options of a channel; more go last, and win."""
+    """Return the options of a channel. more: override the client's own."""
     options: dict[str, Any] = {
         "grpc.primary_user_agent": f"agent-routing-python/{__version__}",
         "grpc.max_metadata_size": METADATA_BYTES_MAX,

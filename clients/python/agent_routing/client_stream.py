@@ -1,8 +1,7 @@
 """A stream of messages for threads.
 
-Owns: the connection, the thread that reads from it, and how a caller waits. Must not know: what
-becomes of messages when a connection breaks (streaming.py). Rule: the same methods, arguments and
-answers as aio_stream.py has.
+Owns the connection, the thread that reads from it, and how a caller waits. streaming.py decides
+what happens to messages when a connection breaks.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ if TYPE_CHECKING:
     from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
 
 Outbox = queue.SimpleQueue[RouteStreamRequest | None]
-"""What a connection is to send; None ends it."""
+"""The messages to send on a connection; None ends it."""
 
 
 class Cancellable(Protocol):
-    """A connection, as far as closing needs it."""
+    """The part of a connection that closing needs."""
 
     def cancel(self) -> bool:
-        """End it at once."""
+        """End the connection at once."""
 
 
 class RouteStream(RouteCall):
@@ -86,10 +85,7 @@ class RouteStream(RouteCall):
         self.close()
 
     def close(self) -> None:
-        """End the stream; messages on their way in other threads raise RuntimeError.
-
-        A second time nothing happens.
-        """
+        """End the stream; messages on their way in other threads raise RuntimeError. Idempotent."""
         with self._changed:
             thread, self._thread = self._thread, None
             self._end()
@@ -157,7 +153,7 @@ class RouteStream(RouteCall):
                 self._changed.notify_all()
 
     def _connect(self) -> None:
-        """Keep a connection for as long as messages wait, until the stream is closed."""
+        """Keep a connection while messages wait, until the stream is closed."""
         try:
             while True:
                 failure = self._one_connection()
@@ -166,21 +162,21 @@ class RouteStream(RouteCall):
                         return
                     wait_s = self._messages.broken(failure)
                     self._changed.wait_for(lambda: self._closed, wait_s)
-                    # Nobody waits: the next message makes the next connection.
+                    # No message waits: the next one opens the next connection.
                     self._changed.wait_for(lambda: self._closed or len(self._messages))
         except (RuntimeError, ValueError):
-            # The client was closed under it; those who wait are told below.
+            # The client was closed meanwhile; waiting callers get the error below.
             return
         finally:
             with self._changed:
                 self._end()
 
     def _one_connection(self) -> grpc.RpcError | None:
-        """Carry messages and answers until the connection ends; return why, None for no reason."""
+        """Transfer messages and answers until the connection ends; return its error or None."""
         outbox: Outbox = queue.SimpleQueue()
         try:
             metadata = self._settings.metadata_now()
-        except Exception as error:  # noqa: BLE001 - whatever the token's giver raises
+        except Exception as error:  # noqa: BLE001 - any error of the token function
             with self._changed:
                 self._messages.give_up(error)
             return None
@@ -206,7 +202,7 @@ class RouteStream(RouteCall):
         return None
 
     def _end(self) -> None:
-        """Take no more messages, and tell those who wait. Holds the lock."""
+        """Take no more messages; waiting ones get an error. The caller holds the lock."""
         self._closed = True
         self._messages.give_up(closed_error(self._settings.target))
         if self._outbox is not None:
@@ -215,5 +211,5 @@ class RouteStream(RouteCall):
 
 
 def _remaining_s(call: Call) -> float:
-    """Return the seconds that a message has left."""
+    """Return the seconds until a message's deadline."""
     return max(0.0, call.deadline_s - time.monotonic())

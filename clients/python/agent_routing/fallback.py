@@ -1,8 +1,8 @@
 """Where a message goes while the service cannot be reached.
 
-Owns: the last agent known of each session, learnt from answers, and the decision made from it.
-Must not know: how calls are made. Rule: only a call that nobody decided about falls back; a
-refusal is a decision and reaches the caller. A degraded decision is never taken for the service's.
+Owns the last known agent of each session, learnt from answers, and the decision made from it. Only
+a call that was not decided falls back; a refusal is a decision and reaches the caller. A degraded
+decision is always marked as such.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from agent_routing.v1.routing_service_pb2 import (
 )
 
 SESSIONS_MAX_DEFAULT: Final = 10_000
-"""Some 4 MB. A session that was pushed out falls back to the supervisor."""
+"""About 4 MB. A session that was evicted falls back to the supervisor."""
 
 AGENT_TEXTS_MAX: Final = 1_000
-"""Different descriptions of agents kept: agents times locales, for all sessions together."""
+"""Different descriptions of agents that are kept: agents times locales, over all sessions."""
 
 _NOT_DECIDED: Final = (Unavailable, DeadlineExceeded, Overloaded)
 
 _LEAVING_COMMANDS: Final = frozenset({"/supervisor", "/reset", "/agent"})
-"""Commands that may have changed the active agent, when all that came back is a reply."""
+"""Commands that may have changed the active agent although the answer has a reply only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
     """What the client may decide by itself while the service cannot be reached.
 
-    supervisor_id: where messages go of sessions of which no agent is known; empty: the home agent,
-    as soon as an answer has named it, and until then route() raises. sessions_max: how many
-    sessions are remembered, those used last.
+    supervisor_id: the agent for sessions without a known agent; empty: the home agent, once an
+    answer has named it; until then route() raises. sessions_max: how many sessions are remembered,
+    the last used ones.
     """
 
     supervisor_id: str = ""
@@ -75,7 +75,7 @@ FALLBACK_DEFAULT: Final = Fallback()
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of a session at a revision. agent: None: the home agent."""
+    """What is known about a session at a revision. agent: None: the home agent."""
 
     revision: int
     agent: Agent | None
@@ -83,7 +83,7 @@ class _Known:
 
 
 class KnownAgents:
-    """The last agent known of each session. Safe in threads."""
+    """The last known agent of each session. Safe in threads."""
 
     def __init__(self, fallback: Fallback) -> None:
         self._sessions_max = fallback.sessions_max
@@ -94,7 +94,7 @@ class KnownAgents:
         self._agents: dict[bytes, Agent] = {}
 
     def learn(self, request: Message, answer: Message) -> None:
-        """Take note of what an answer says about its session, or about the home agent."""
+        """Record what an answer says about its session, or about the home agent."""
         match answer:
             case RouteResponse() | SetActiveAgentResponse() if _is_dry_run(request):
                 pass
@@ -126,7 +126,7 @@ class KnownAgents:
                 pass
 
     def forget(self, session_id: str, error: RoutingError) -> None:
-        """Drop a session that the service says is not there (any more)."""
+        """Drop a session that does not exist, or no longer exists, according to the service."""
         if isinstance(error, (UnknownSession, SessionErased)):
             with self._lock:
                 self._drop(session_id)
@@ -134,8 +134,8 @@ class KnownAgents:
     def degraded_answer(self, request: RouteRequest, error: RoutingError) -> RouteResponse | None:
         """Return the decision for a message that could not be routed.
 
-        None: it is not the client's to make: the failure was a decision, the call a dry run, or no
-        agent is known at all.
+        None: the client may not decide, because the failure was a decision, the call a dry run, or
+        no agent is known.
         """
         if not isinstance(error, _NOT_DECIDED) or request.validate_only:
             return None
@@ -171,11 +171,11 @@ class KnownAgents:
                 self._home_id = dispatch.agent.agent_id
             self._remember(answer.session_id, answer.revision, dispatch.agent, answer.task_id)
         elif answer.reply.command in _LEAVING_COMMANDS:
-            # The reply does not say who is active now. The home agent can serve whoever it is.
+            # The reply does not say which agent is active now. The home agent is always safe.
             self._remember(answer.session_id, answer.revision, None, answer.task_id)
 
     def _remember(self, session_id: str, revision: int, agent: Agent | None, task_id: str) -> None:
-        """Keep what is known of a session, unless something newer is."""
+        """Store what is known about a session, unless newer information is stored."""
         with self._lock:
             known = self._sessions.get(session_id)
             # Answers of parallel calls arrive in any order, and a replayed one is old.
@@ -192,16 +192,16 @@ class KnownAgents:
                 self._drop(next(iter(self._sessions)))
 
     def _drop(self, session_id: str) -> None:
-        """Remove a session, the lock being held."""
+        """Remove a session. The caller holds the lock."""
         known = self._sessions.pop(session_id, None)
         if known is not None:
             self._session_by_task.pop(known.task_id, None)
 
     def _shared(self, agent: Agent | None) -> Agent | None:
-        """Return the one copy of an agent's description, the lock being held.
+        """Return the shared copy of an agent's description. The caller holds the lock.
 
-        A copy, since a part of a message keeps the whole of it in memory: here an answer with its
-        history, for each session.
+        It is a copy because a part of a message keeps the whole message in memory: here an answer
+        with its history, for each session.
         """
         if agent is None or not agent.agent_id:
             return None
@@ -215,5 +215,5 @@ class KnownAgents:
 
 
 def _is_dry_run(request: Message) -> bool:
-    """Tell whether an answer only says what would happen."""
+    """Tell whether the request was a dry run (validate_only)."""
     return isinstance(request, (RouteRequest, SetActiveAgentRequest)) and request.validate_only

@@ -1,7 +1,6 @@
 """New ids for requests and sessions.
 
-Owns: how the client makes an id that the caller left out. Must not know: what it is for.
-Rule: time-ordered, and from the system's randomness, so that a forked process makes its own.
+They are ordered by time and use the system's randomness, so that a forked process gets its own.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import time
 
 
 def new_uuid7() -> str:
-    """Return a UUIDv7 (RFC 9562) in its canonical form: milliseconds since 1970, then chance."""
+    """Return a UUIDv7 (RFC 9562) in its canonical form: the time in milliseconds, random bits."""
     milliseconds = time.time_ns() // 1_000_000
     number = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(os.urandom(10))
     number = number & ~(0xF << 76) | 0x7 << 76

@@ -1,8 +1,8 @@
 """Which failed calls are sent again, how often and when.
 
-Owns: the policy, and the throttle that keeps a whole client from repeating into an outage. Must not
-know: how a call is made, or the clock. Rule: a repeat is the same request under the same
-request_id, which the service handles once; so what nobody answered may be sent again.
+Owns the policy, and the throttle that stops a client's repeats during an outage. A repeat is the
+same request under the same request_id, which the service handles once, so an unanswered call may be
+sent again.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import grpc
 from agent_routing.errors import Overloaded, RoutingError, Unavailable
 
 TOKENS_MAX: Final = 100.0
-"""Of the throttle, as in gRPC's retryThrottling: an attempt that nobody answered takes one, and a
-repeat needs more than half of them. So fifty calls that were on their way to a replica that died
-are all repeated, and an outage ends a client's repeats after fifty attempts over all calls."""
+"""Of the throttle, as in gRPC's retryThrottling: an unanswered attempt takes one, and a repeat
+needs more than half of them. So fifty calls on their way to a replica that died are all repeated,
+and an outage stops a client's repeats after fifty attempts over all calls."""
 
 TOKENS_PER_SUCCESS: Final = 0.5
-"""What a successful call gives back: repeats add at most half again to the load of a server that
-fails now and then, and are back a hundred successful calls after an outage."""
+"""What a successful call returns: repeats add at most 50 % to the load of a server that fails now
+and then, and are possible again a hundred successful calls after an outage."""
 
 DOUBLINGS_MAX: Final = 30
-"""Of the backoff: by then any first wait has long met its bound."""
+"""Limit of the exponent: by then any first wait has reached its maximum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often and when a call that nobody answered is sent again.
+    """How often and when an unanswered call is sent again.
 
-    attempts_max: the first one included; 1: never again. backoff_first_s, backoff_max_s: the wait
-    before attempt n+1 is drawn evenly from 0 to backoff_first_s * 2**(n-1), at most backoff_max_s
-    (full jitter); where the service says how long to wait, that comes before it. All of it within
-    the call's deadline: a wait that would outlast it is not begun.
+    attempts_max: including the first; 1: no repeats. backoff_first_s, backoff_max_s: the wait
+    before attempt n+1 is random between 0 and backoff_first_s * 2**(n-1), at most backoff_max_s
+    (full jitter). If the service gives a delay, it is added. All attempts are within the call's
+    deadline: a wait that would outlast it is not begun.
     """
 
     attempts_max: int = 4
@@ -45,7 +45,9 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         """Check the values. Raises ValueError."""
         if self.attempts_max < 1:
-            raise ValueError(f"attempts_max is {self.attempts_max}; the first attempt counts: 1")
+            raise ValueError(
+                f"attempts_max is {self.attempts_max}; give 1 or more, the first attempt counts"
+            )
         if not 0 <= self.backoff_first_s <= self.backoff_max_s:
             raise ValueError(
                 f"backoff_first_s {self.backoff_first_s} and backoff_max_s {self.backoff_max_s}:"
@@ -53,7 +55,7 @@ class RetryPolicy:
             )
 
     def wait_s(self, error: RoutingError, *, attempts: int, remaining_s: float) -> float | None:
-        """Return seconds to wait before the call is sent again; None: it is not.
+        """Return the seconds to wait before the next attempt; None: there is none.
 
         attempts: how often it was sent. remaining_s: until the call's deadline.
         """
@@ -65,10 +67,10 @@ class RetryPolicy:
         return wait_s if wait_s < remaining_s else None
 
     def backoff_s(self, attempts: int) -> float:
-        """Return seconds to wait after so many attempts, 1 or more, drawn anew each time."""
+        """Return the seconds to wait after this many attempts (1 or more), at random."""
         doublings = min(attempts - 1, DOUBLINGS_MAX)
         ceiling_s = min(self.backoff_first_s * 2**doublings, self.backoff_max_s)
-        import random  # noqa: PLC0415 - only what goes wrong needs it
+        import random  # noqa: PLC0415 - only failures need it
 
         return random.uniform(0, ceiling_s)  # noqa: S311 - spreads callers, guards nothing
 
@@ -77,10 +79,10 @@ RETRY_DEFAULT: Final = RetryPolicy()
 
 
 def was_unanswered(error: RoutingError) -> bool:
-    """Tell whether nobody decided about the call: UNAVAILABLE, or refused unread.
+    """Tell whether the call was not decided: UNAVAILABLE, or refused unread.
 
-    An Overloaded with a reason is an answer: the server asks for fewer calls, and when to come back
-    is for the caller to decide.
+    An Overloaded with a reason is an answer: the server asks for fewer calls, and the caller
+    decides when to repeat.
     """
     if isinstance(error, Overloaded):
         return error.code is grpc.StatusCode.CANCELLED
@@ -98,13 +100,13 @@ class RetryThrottle:
 
     def succeeded(self) -> None:
         """Count a call that succeeded."""
-        # Read without the lock: nearly always it is full, and a stale value costs nothing.
+        # Read without the lock: it is almost always full, and a stale value does no harm.
         if self._tokens < TOKENS_MAX:
             with self._lock:
                 self._tokens = min(TOKENS_MAX, self._tokens + TOKENS_PER_SUCCESS)
 
     def may_retry(self) -> bool:
-        """Count an attempt that nobody answered, and tell whether another may follow."""
+        """Count an unanswered attempt, and tell whether another may follow."""
         with self._lock:
             self._tokens = max(0.0, self._tokens - 1)
             return self._tokens > TOKENS_MAX / 2

@@ -1,7 +1,7 @@
-"""What route() answers.
+"""What route() returns.
 
-Owns: reading a decision without asking of each message whether it is set. Must not know: how the
-decision was come by. Rule: the generated response is always at hand, whole, in .response.
+It reads a decision without checking in each message whether a field is set. The generated response
+is in .response.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class RouteResult:
     Show reply_text if there is one; then, if agent_id is set, send text to that agent and report
     its answer with complete_turn().
 
-    response: the generated message, with everything. degraded: whether the client decided by
-    itself, since the service could not be reached: nothing is stored, and the service knows nothing
-    of this message until it is routed again, with the same session_id, request_id and content;
-    commands in the text were not carried out. replayed: whether this is the stored answer of an
-    earlier call with this request_id. error: why the decision is degraded, else None.
+    response: the generated message, with everything. degraded: whether the client decided by itself
+    because the service could not be reached: nothing is stored, and the service does not know this
+    message until it is routed again, with the same session_id, request_id and content; commands in
+    the text were not executed. replayed: whether this is the stored answer to an earlier call with
+    this request_id. error: why the decision is degraded, or None.
     """
 
     response: RouteResponse
@@ -36,20 +36,20 @@ class RouteResult:
 
     @property
     def session_id(self) -> str:
-        """The session: as given, found, or made.
+        """The session: given, found, or generated.
 
-        Empty only where a degraded message named its session by a task this client never saw.
+        Empty only for a degraded message that named its session by a task unknown to this client.
         """
         return self.response.session_id
 
     @property
     def task_id(self) -> str:
-        """The task: as given, found, or made. Empty where there is none."""
+        """The task: given, found, or generated. Empty if there is none."""
         return self.response.task_id
 
     @property
     def request_id(self) -> str:
-        """The request: as given or made; complete_turn() names it."""
+        """The request: given or generated; complete_turn() takes it."""
         return self.response.request_id
 
     @property
@@ -59,12 +59,12 @@ class RouteResult:
 
     @property
     def dispatch(self) -> Dispatch | None:
-        """The whole dispatch: agent, items, history, handoff. None where no agent has to act."""
+        """The whole dispatch: agent, items, history, handoff. None if no agent must act."""
         return self.response.dispatch if self.response.HasField("dispatch") else None
 
     @property
     def agent_id(self) -> str | None:
-        """The agent to send text to. None where no agent has to act."""
+        """The agent to send text to. None if no agent must act."""
         return self.response.dispatch.agent.agent_id if self.response.HasField("dispatch") else None
 
     @property
@@ -74,9 +74,11 @@ class RouteResult:
 
     @property
     def reason(self) -> str:
-        """Why this agent, such as "STICKY": a RouteReason without its prefix, or the number of one
-        that this release does not know. "UNSPECIFIED" without a dispatch, and if degraded.
-        """  # noqa: D205 - one sentence
+        """Why this agent, such as "STICKY": a RouteReason without its prefix.
+
+        The number of a reason that this release does not know. "UNSPECIFIED" without a dispatch,
+        and if degraded.
+        """
         number = self.response.dispatch.reason
         if number in RouteReason.values():
             return RouteReason.Name(number).removeprefix("ROUTE_REASON_")
@@ -84,33 +86,34 @@ class RouteResult:
 
     @property
     def locked(self) -> bool:
-        """Whether the agent had asked something, and this message is taken for the answer."""
+        """Whether the agent asked a question, and this message is the answer."""
         return self.response.dispatch.locked
 
     @property
     def handoff(self) -> Handoff | None:
-        """The handoff that led here, if one did."""
+        """The handoff that led to this dispatch, or None."""
         dispatch = self.response.dispatch
         return dispatch.handoff if dispatch.HasField("handoff") else None
 
     @property
     def previous_agent_id(self) -> str | None:
-        """The agent that got the session's message before this one: the same one while it sticks.
-        None for a session's first message.
-        """  # noqa: D205 - one sentence
+        """The agent of the session's previous message; None for its first message.
+
+        The same agent while it sticks.
+        """
         return self.response.dispatch.previous_agent_id or None
 
     @property
     def reply_text(self) -> str | None:
-        """What to show the user at once, before any agent's answer: a command's. Else None."""
+        """The reply to a command, to show before an agent's answer; None without a reply."""
         return self.response.reply.text if self.response.HasField("reply") else None
 
     @property
     def suggestion(self) -> Suggestion | None:
-        """A switch that is offered to the user, if one is."""
+        """The agent switch that is offered to the user, or None."""
         return self.response.suggestion if self.response.HasField("suggestion") else None
 
     @property
     def supervisor_bypassed(self) -> bool:
-        """Whether an agent got the message with no call of the supervisor."""
+        """Whether an agent got the message without a call of the supervisor."""
         return self.response.supervisor_bypassed

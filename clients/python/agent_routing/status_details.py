@@ -1,8 +1,8 @@
-"""A failed gRPC call as one of our errors.
+"""Converts a failed gRPC call to a RoutingError.
 
-Owns: reading google.rpc.Status from the trailing metadata, and words for failures without one.
-Must not know: whether the call is repeated. Rule: what a newer or broken server sends never hides
-the failure itself: details that cannot be read are left out.
+Reads google.rpc.Status from the trailing metadata, and gives messages to failures without one.
+Details that cannot be read, from a newer or broken server, are left out: they never hide the
+failure itself.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from agent_routing.errors import (
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
 DOMAIN: Final = "agent_routing"
-"""Of ErrorInfo: reasons of other domains are a proxy's, and not ours to name."""
+"""Of ErrorInfo. A reason of another domain is a proxy's, and is not reported as ours."""
 
 
 BROKEN_OFF: Final = "Internal error from Core"
-"""What grpc.aio says, under INTERNAL, where a connection went away while it was handing over a
-message: the service said nothing, and the call is repeated as after any connection that is lost."""
+"""The text of grpc.aio, with INTERNAL, for a connection that was lost while a message was sent. The
+service did not answer, and the call is repeated as after any lost connection."""
 
 
 class FailedCall(Protocol):
-    """What grpc and grpc.aio raise, as far as it is needed here."""
+    """The part of grpc's and grpc.aio's errors that is used here."""
 
     def code(self) -> grpc.StatusCode:
         """Return the status code."""
@@ -57,9 +57,9 @@ def routing_error(
     timeout_s: float,
     attempts: int,
 ) -> RoutingError:
-    """Return a failed call as the error of its reason, else of its code.
+    """Return a failed call as the error of its reason, otherwise of its code.
 
-    target, timeout_s: of the call, for the words where the answer has none of its own.
+    target, timeout_s: of the call, for the message of a failure without details.
     """
     call = cast("FailedCall", failure)
     code, words = call.code(), call.details() or ""
@@ -87,7 +87,7 @@ def routing_error(
 def _details(
     metadata: Iterable[tuple[str, str | bytes]],
 ) -> tuple[ErrorInfo | None, list[Violation], timedelta | None]:
-    """Return what the trailing metadata say beside code and message."""
+    """Return the details in the trailing metadata."""
     info: ErrorInfo | None = None
     violations: list[Violation] = []
     retry_after: timedelta | None = None
@@ -126,7 +126,7 @@ def _without_details(
     timeout_s: float,
     attempts: int,
 ) -> tuple[type[RoutingError], str]:
-    """Return class and message of a failure of which the service itself said nothing."""
+    """Return class and message of a failure without details from the service."""
     tried = "" if attempts == 1 else f", after {attempts} attempts"
     if code is grpc.StatusCode.UNAVAILABLE or words == BROKEN_OFF:
         kind: type[RoutingError] = ERRORS_BY_CODE[grpc.StatusCode.UNAVAILABLE]
@@ -138,11 +138,11 @@ def _without_details(
             " same request_id says whether it happened"
         )
     elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in words:
-        # Said by gRPC itself, on either side, of a message above the limit of its channel.
+        # From gRPC itself, on either side: the message is above its channel's limit.
         kind, message = TooLarge, f"{method}: {words}; send large items by uri"
     elif code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED):
-        # A server over its limits refuses calls before they are read: by resetting the stream,
-        # which arrives as CANCELLED, or by a bare RESOURCE_EXHAUSTED.
+        # A server over its limits refuses calls unread. It resets the stream, which arrives as
+        # CANCELLED, or sends RESOURCE_EXHAUSTED without details.
         kind = Overloaded
         message = (
             f'{method}: "{target}" has more calls than it can answer and refused this one'

@@ -1,9 +1,8 @@
-"""Messages on one stream, from their sending to their answers, over any number of connections.
+"""The messages of one stream that wait for answers, over any number of connections.
 
-Owns: which messages wait for an answer, in the order of their sending, and what becomes of them
-when a connection breaks. Must not know: how a stream is read (one client blocks, the other awaits).
-Rule: a message is the same request on every connection, and is answered once. Not safe in threads
-by itself: who has threads holds a lock.
+Owns their order and what happens to them when a connection breaks. A message is the same request on
+every connection, and is answered once. Both clients use it; the blocking one holds a lock, since it
+is not safe in threads by itself.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from agent_routing.v1.routing_service_pb2 import (
 )
 
 IN_FLIGHT_MAX: Final = 128
-"""Messages of one stream that wait for answers at a time; more wait to be sent. The service takes
-as many from a stream: more on the way would only wait there."""
+"""Messages of one stream that wait for answers at a time; others wait to be sent. The service takes
+as many from a stream, so more would only wait there."""
 
 CLOSE_S_MAX: Final = 1.0
-"""How long the service may take to end a stream that has no more to say."""
+"""How long the service may take to end a stream after its last message."""
 
 METHOD: Final = "RouteStream"
 
@@ -43,13 +42,13 @@ class AnswerFuture(Protocol):
     """What asyncio and concurrent.futures have in common."""
 
     def done(self) -> bool:
-        """Tell whether there is an answer, or nobody waits for one any more."""
+        """Tell whether there is an answer, or the caller no longer waits for one."""
 
     def set_result(self, result: RouteStreamResponse) -> None:
-        """Give the answer."""
+        """Set the answer."""
 
     def set_exception(self, exception: BaseException) -> None:
-        """Say why there is none."""
+        """Set the error instead of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Waiting:
 
     @property
     def message(self) -> RouteStreamRequest:
-        """The message as it is sent, the same each time."""
+        """The message on the wire, the same on each connection."""
         return RouteStreamRequest(route=cast("RouteRequest", self.call.request))
 
 
@@ -81,31 +80,32 @@ class StreamedMessages:
         return self._waiting.get(request_id)
 
     def add(self, waiting: Waiting) -> None:
-        """Count an attempt; the message is one that waits now."""
+        """Count an attempt, and add the message to those that wait."""
         waiting.call.next_timeout_s()
         self._waiting[waiting.call.request_id] = waiting
 
     def drop(self, waiting: Waiting) -> None:
-        """Let go of a message that has its answer, or that nobody waits for any more."""
+        """Remove a message that has its answer, or whose caller no longer waits."""
         if self._waiting.get(waiting.call.request_id) is waiting:
             del self._waiting[waiting.call.request_id]
 
     def in_order(self) -> list[str]:
-        """Return the ids to send on a new connection, in the order of their first sending."""
+        """Return the ids to send on a new connection, in the order of their first attempt."""
         return list(self._waiting)
 
     def received(self, response: RouteStreamResponse) -> None:
-        """Give an answer to whoever waits for it."""
+        """Pass an answer to the caller that waits for it."""
         self._breaks = 0
         waiting = self._waiting.pop(response.request_id, None)
         if waiting is not None and not waiting.future.done():
             waiting.future.set_result(response)
 
     def broken(self, failure: grpc.RpcError | None) -> float:
-        """Decide what becomes of the messages when a connection ended before their answers.
+        """Decide about the messages whose connection ended before their answers.
 
-        failure: None: it ended without one. Returns the seconds to wait before the next connection.
-        A message whose attempts or time are over, or whose stream was refused, gets the error.
+        failure: None: the connection ended without an error. Returns the seconds to wait before the
+        next one. A message without attempts or time left, or whose stream was refused, gets the
+        error.
         """
         self._breaks += 1
         settings = self._settings
@@ -134,23 +134,23 @@ class StreamedMessages:
         return wait_s
 
     def _may_renew(self, error: RoutingError) -> bool:
-        """Tell whether a stream may go on with another token: once, until it has answers again."""
+        """Tell whether a stream may continue with another token: once, until the next answer."""
         return self._breaks == 1 and self._settings.may_renew(error)
 
     def give_up(self, error: BaseException) -> None:
-        """Tell everybody who waits that there will be no answer."""
+        """Set the error for all messages that wait."""
         for waiting in list(self._waiting.values()):
             self.drop(waiting)
             if not waiting.future.done():
                 waiting.future.set_exception(error)
 
     def too_late(self, call: Call) -> RoutingError:
-        """Return the error for a message whose time is over."""
+        """Return the error for a message whose deadline has passed."""
         return self._error(_late(), call)
 
     def _error(self, failure: grpc.RpcError | None, call: Call) -> RoutingError:
         if failure is None:
-            # Such as by a proxy that limits how long a connection may last.
+            # For example by a proxy that limits how long a connection may last.
             return Unavailable(
                 f'{METHOD}: "{self._settings.target}" ended the stream before it answered',
                 code=grpc.StatusCode.UNAVAILABLE,
@@ -169,7 +169,7 @@ class StreamedMessages:
 
 
 class RefusedMessage(grpc.RpcError):
-    """The error in an answer, as if a call of its own had ended with it."""
+    """The error in an answer, in the form of a failed call."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class RefusedMessage(grpc.RpcError):
         return self._words
 
     def trailing_metadata(self) -> tuple[tuple[str, str | bytes], ...]:  # type: ignore[override]
-        """Return the details, where a call has them."""
+        """Return the details, as a call has them."""
         return self._metadata
 
 
@@ -199,7 +199,7 @@ _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def refused_message(response: RouteStreamResponse) -> RefusedMessage:
-    """Return the error that an answer holds; one of a kind newer than this client is one, too."""
+    """Return the error in an answer, or one for an answer of an unknown kind."""
     status = response.error
     if not response.HasField("error"):
         status = Status(

@@ -1,8 +1,7 @@
 """The token of a client's calls, and TLS from files.
 
-Owns: where a call's token comes from, and when another one may help. Must not know: what a call is.
-Rule: a token is asked for anew for each attempt, so that whoever gives it decides how long it is
-kept; one that was refused is not sent a second time unless its giver may have another.
+The token function is called for each attempt, so it decides how long a token is reused. A refused
+token is sent again only if the function may return another one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _log: Final = logging.getLogger("agent_routing")
 CREDENTIAL_KEY: Final = "authorization"
 
 Token = str | Callable[[], str]
-"""A token, or what returns the one to send now."""
+"""A token, or a function that returns the token to send now."""
 
 AsyncToken = str | Callable[[], str | Awaitable[str]]
 """As Token; it may also be a coroutine function."""
@@ -36,23 +35,23 @@ class TokenSource:
     """Gives each call its token."""
 
     def __init__(self, token: AsyncToken) -> None:
-        """Take a token, or what gives one. Raises ValueError for an empty token."""
+        """Take a token, or a function that returns one. Raises ValueError for an empty token."""
         if not token:
             raise ValueError('token is ""; give a token, a function that returns one, or None')
         self._token = token
 
     @property
     def is_renewable(self) -> bool:
-        """Whether asking again may give another token."""
+        """Whether another call of the function may return another token."""
         return callable(self._token)
 
     def now(self) -> Pairs:
-        """Return the metadata of a call. Raises what the function raises, and TypeError."""
+        """Return the metadata of a call. Raises the function's errors, and TypeError."""
         found = self._token if isinstance(self._token, str) else self._token()
         if not isinstance(found, str):
             if inspect.iscoroutine(found):
                 found.close()
-            raise TypeError("the token function returned no text; AsyncClient takes coroutines")
+            raise TypeError("the token function did not return text; AsyncClient takes coroutines")
         return _pair(found)
 
     async def soon(self) -> Pairs:
@@ -68,7 +67,7 @@ def _pair(token: str) -> Pairs:
 def token_source(
     token: AsyncToken | None, target: str, *, is_encrypted: bool
 ) -> TokenSource | None:
-    """Return the source of a client's tokens; warns of one that others on the way can read."""
+    """Return the source of a client's tokens. Logs a warning if others can read them on the way."""
     if token is None:
         return None
     if not is_encrypted and not target.startswith(_LOCAL):
@@ -84,9 +83,9 @@ def tls_credentials(
 ) -> grpc.ChannelCredentials:
     """Return TLS credentials for a client from PEM files.
 
-    authority_file: who has signed the server's certificate; None: those that gRPC trusts by itself.
-    certificate_file, key_file: the client's own certificate with its chain, where the server asks
-    for one; both or neither. Raises OSError for a file that cannot be read, ValueError.
+    authority_file: the authority that signed the server's certificate; None: gRPC's defaults.
+    certificate_file, key_file: the client's certificate with its chain, if the server asks for one;
+    both or neither. Raises OSError for a file that cannot be read, ValueError for one of two.
     """
     if (certificate_file is None) != (key_file is None):
         raise ValueError("certificate_file and key_file go together; give both or neither")
@@ -97,6 +96,6 @@ def tls_credentials(
 def _content(name: str | Path | None) -> bytes | None:
     if name is None:
         return None
-    # Without pathlib, which takes as long to import as a third of this client.
+    # Without pathlib: importing it takes a third as long as importing this client.
     with open(name, "rb") as file:  # noqa: PTH123
         return file.read()

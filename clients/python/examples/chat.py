@@ -3,9 +3,9 @@
     python clients/python/examples/chat.py [--target 127.0.0.1:50051] [--session ID] [--user ana]
 
 Start the service with `make run`. Lines are read until the input ends, so that a story can be piped
-in. The agents need no model and no network: an agent gets a dispatch, and says what it answers and
-how its turn ended. A real one would ask a model; what it reports is the same. The other clients'
-examples have the same agents, word for word.
+in. The agents need no model and no network: an agent gets a dispatch, and returns its answer and
+how its turn ended. A real one would call a model and report the same. The examples of the
+other clients have the same agents, with the same texts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NUMBER = re.compile(r"\d[\d.,]*")
 DUE = re.compile(r"\b(when|due|deadline)\b", re.IGNORECASE)
 VAT = re.compile(r"\bvat\b", re.IGNORECASE)
 
-# Whom a message is for, by its words; the first that fits.
+# The agent for a message, by its words; the first match counts.
 SPECIALISTS = {
     "filing": re.compile(r"\b(file it|file my|submit)\b", re.IGNORECASE),
     "payroll": re.compile(r"\b(payroll|wages|employees?)\b", re.IGNORECASE),
@@ -39,7 +39,7 @@ SPECIALISTS = {
     "income_tax": re.compile(r"\b(income tax|tax return|deduct\w*)\b", re.IGNORECASE),
 }
 
-# No message is handed on more often than the service itself allows, by far.
+# Limit of hops of a message, far above the service's own limit.
 STEPS_MAX = 20
 
 
@@ -52,12 +52,12 @@ class Answer:
 
 
 def say(text: str) -> Answer:
-    """Answer, and that is all."""
+    """Answer, and keep the conversation."""
     return Answer(text, outcomes.proceed())
 
 
 def ask(text: str) -> Answer:
-    """Ask the user something: the next message is the agent's."""
+    """Ask the user a question: the agent gets the next message."""
     return Answer(text, outcomes.follow_up(timeout=600))
 
 
@@ -67,7 +67,7 @@ def hand_over(agent_id: str, text: str, reason: str = "") -> Answer:
 
 
 def answer_of(dispatch: Dispatch) -> Answer:
-    """Return what the agent of a dispatch answers."""
+    """Return the answer of a dispatch's agent."""
     text = dispatch.text
     match dispatch.agent.agent_id:
         case "coordinator":
@@ -93,7 +93,7 @@ def answer_of(dispatch: Dispatch) -> Answer:
 
 
 def answer_about_vat(dispatch: Dispatch) -> Answer:
-    """Return what the VAT specialist answers."""
+    """Return the VAT specialist's answer."""
     if number := NUMBER.search(dispatch.text):
         vat = float(number[0].replace(",", "")) * VAT_RATE
         return say(f"That makes {vat:.2f} € of VAT.")
@@ -105,14 +105,14 @@ def answer_about_vat(dispatch: Dispatch) -> Answer:
 
 
 def after_refusal(refused: errors.HandoffRefused) -> Answer:
-    """Return what an agent says once a handoff of its own was refused."""
+    """Return an agent's answer after its handoff was refused."""
     if "entitled" in refused.rules:
         return say("That needs the premium plan. Can I help with something else?")
     return say("I cannot bring in that colleague now. Can I help you myself?")
 
 
 class Screen:
-    """Writes what there is to see to a terminal, or in plain text."""
+    """Writes the chat to a terminal, or as plain text."""
 
     def __init__(self, *, is_colored: bool) -> None:
         self._is_colored = is_colored
@@ -131,13 +131,13 @@ class Screen:
             self.line(f"  {line}")
 
     def handoff(self, before: Agent, after: Agent, words: str) -> None:
-        """Show that the conversation changed hands."""
+        """Show a handoff."""
         self.line(self.dim(f"  ── {name_of(before)} → {name_of(after)} ──"))
         if words:
             self.line(f"  {words}")
 
     def agent(self, dispatch: Dispatch, text: str, *, is_degraded: bool) -> None:
-        """Show what an agent answered, and why it was its message."""
+        """Show an agent's answer, and why it got the message."""
         if not text:
             return
         reason = RouteReason.Name(dispatch.reason).removeprefix("ROUTE_REASON_")
@@ -148,7 +148,7 @@ class Screen:
         self.line(f"  {text}")
 
     def suggestion(self, suggestion: Suggestion) -> None:
-        """Show a switch that is offered."""
+        """Show an offered agent switch."""
         self.line(f"  {suggestion.text}")
         for option in suggestion.options:
             self.line(f"    • {option.label}")
@@ -168,10 +168,10 @@ def name_of(agent: Agent) -> str:
 
 
 class Conversation:
-    """One user's, with whichever agent has it.
+    """One user's conversation with the active agent.
 
-    What a frontend has to do, whatever it looks like: route the message, show a command's reply,
-    and run agent after agent while complete_turn() names a next one.
+    Every frontend does this: route the message, show a command's reply, and run agents while
+    complete_turn() names a next one.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Conversation:
         self._agent: Agent | None = None
 
     def say(self, text: str) -> None:
-        """Send what the user says, and show what comes of it."""
+        """Send the user's text, and show the answers."""
         turn = self._client.route(
             text,
             session_id=self._session_id,
@@ -207,7 +207,7 @@ class Conversation:
             self._show_handoff(dispatch)
             answer = answer_of(dispatch)
             if turn.degraded:
-                # The service knows nothing of this message: there is nothing to complete.
+                # The service does not know this message: there is nothing to complete.
                 self._screen.agent(dispatch, answer.text, is_degraded=True)
                 return
             completed = self._complete(dispatch, answer)
@@ -223,7 +223,7 @@ class Conversation:
             self._screen.handoff(before, dispatch.agent, dispatch.handoff.message)
 
     def _complete(self, dispatch: Dispatch, answer: Answer) -> CompleteTurnResponse:
-        """Report an answer; where its handoff is refused, the agent answers by itself."""
+        """Report an answer. If its handoff is refused, the agent answers itself."""
         try:
             return self._report(dispatch, answer)
         except errors.HandoffRefused as refused:
@@ -250,7 +250,7 @@ def main() -> None:
     parser.add_argument("--user", default="ana")
     parser.add_argument("--locale", default="en")
     options = parser.parse_args()
-    # That a turn is degraded is on the screen already.
+    # The screen already shows that a turn is degraded.
     logging.getLogger("agent_routing").setLevel(logging.ERROR)
     is_terminal = sys.stdin.isatty()
     is_forced = "FORCE_COLOR" in os.environ

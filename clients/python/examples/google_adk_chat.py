@@ -23,7 +23,7 @@ from agent_routing.integrations.google_adk import RoutedRunner
 
 
 class RuleModel(BaseLlm):
-    """A rule in place of a model."""
+    """A rule instead of a model."""
 
     rule: Callable[[str, str], Any]
 
@@ -52,7 +52,7 @@ class RuleModel(BaseLlm):
 
 
 def agent(name: str, rule: Callable[[str, str], Any], **more: Any) -> LlmAgent:
-    """Return an agent named as the registry has it: by id, or by an alias."""
+    """Return an agent; its name is an id or an alias of the registry."""
     return LlmAgent(name=name, model=RuleModel(model="rule", rule=rule), **more)
 
 

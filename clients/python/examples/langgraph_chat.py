@@ -26,7 +26,7 @@ _call_numbers = itertools.count(1)
 
 
 class RuleModel(BaseChatModel):
-    """A rule in place of a model."""
+    """A rule instead of a model."""
 
     rule: Callable[[str, str], Any]
 
@@ -52,7 +52,7 @@ class RuleModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-# Named as the registry has it: by id, or by an alias.
+# Its name is an id or an alias of the registry.
 RULES = {
     "Tax Coordinator": tax_talk.coordinator,
     "VAT Specialist": tax_talk.vat,

@@ -23,7 +23,7 @@ _call_numbers = itertools.count(1)
 
 
 class RuleModel(ScriptedModel):
-    """A rule in place of a model."""
+    """A rule instead of a model."""
 
     def __init__(self, rule: Callable[[str, str], tax_talk.Say | tax_talk.CallTool]) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class RuleModel(ScriptedModel):
         return [*said, function_call(reply.name, reply.arguments, call_id=call_id)]
 
 
-# Named as the registry has it: by id, or by an alias.
+# Its name is an id or an alias of the registry.
 AGENTS = [
     Agent(name="Tax Coordinator", model=RuleModel(tax_talk.coordinator)),
     Agent(name="VAT Specialist", model=RuleModel(tax_talk.vat)),

@@ -1,4 +1,4 @@
-"""What the agents of the examples say: rules in place of models, so that no network is needed.
+"""The agents of the examples: rules instead of models, so that no network is needed.
 
 Owns: a reply to the last message, for each agent. Must not know: any framework. Rule: the agents
 are those of the service's tax example, by the names or aliases that its registry gives them.
@@ -21,7 +21,7 @@ class Say:
 
 @dataclass(frozen=True)
 class CallTool:
-    """A call of a tool. text: what the model says beside it."""
+    """A call of a tool. text: of the model, with the call."""
 
     name: str
     arguments: Mapping[str, str]

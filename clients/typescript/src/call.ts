@@ -1,7 +1,7 @@
 // One call from its first attempt to its answer or error.
 //
-// Owns: time, attempts, credentials, and what is read beside the answer. Must not know: what a
-// request means. Rule: one deadline over all attempts, and the same request on each.
+// Owns time, attempts, credentials and metadata. One deadline covers all attempts, and each attempt
+// sends the same request.
 
 import type { Message } from "@bufbuild/protobuf";
 import type { CallOptions as TransportCallOptions } from "@connectrpc/connect";
@@ -12,36 +12,36 @@ import type { Replicas, Stub } from "./replicas.js";
 import { type RetryPolicy, type RetryThrottle, waitMs, wasUnanswered } from "./retry.js";
 import { positiveMs, sleep } from "./waiting.js";
 
-/** What a user waits for an agent to be named, before the client decides by itself. */
+/** How long a user waits for the routing decision, before the client decides by itself. */
 export const TIMEOUT_MS_DEFAULT = 5_000;
 
 export const REPLAYED_KEY = "agent-routing-replayed";
 export const TENANT_KEY = "agent-routing-tenant";
 
-/** Returns the token of a call. Called for every attempt: keep a token until it is about to expire. */
+/** Returns the token of a call. Called for every attempt: reuse a token until it expires. */
 export type TokenSource = () => string | Promise<string>;
 
-/** What there is to know about a call beside its answer. Pass an object as info, read it afterwards. */
+/** Facts about a call that are not in its answer. Pass an object as info, then read it. */
 export interface CallInfo {
   /** How often the request was sent. */
   attempts?: number;
-  /** Whether the answer is the stored one of an earlier request with this requestId. */
+  /** Whether the answer is the stored answer to an earlier request with this requestId. */
   replayed?: boolean;
 }
 
-/** What may be said of any one call. */
+/** Options of any call. */
 export interface CallOptions {
   /** Time for the call with all its attempts, in milliseconds. Default: the client's. */
   timeoutMs?: number;
-  /** Gives the call up: it then rejects with the signal's reason. */
+  /** Cancels the call, which then rejects with the signal's reason. */
   signal?: AbortSignal;
-  /** Sent with this call alone, such as traceparent. */
+  /** Sent with this call only, such as traceparent. */
   headers?: Readonly<Record<string, string>>;
-  /** Filled while the call goes on. */
+  /** Filled in during the call. */
   info?: CallInfo;
 }
 
-/** What all calls of a client have in common. */
+/** What all calls of a client share. */
 export interface CallSettings {
   readonly replicas: Replicas;
   readonly timeoutMs: number;
@@ -83,12 +83,12 @@ export async function call<Request extends Message, Answer extends Message>(
     const note = (received: Headers) => {
       info.replayed ||= received.get(REPLAYED_KEY) === "true";
     };
-    // A token that cannot be had is no failure of the service: it is thrown as it is.
+    // A failure to get a token is not the service's: it is thrown unchanged.
     const headers = await headersOf(settings, options);
     let error: RoutingError;
     try {
       const answer = await send(replica.stub, request, {
-        // Whole milliseconds: the wire has no others.
+        // The wire has whole milliseconds only.
         timeoutMs: Math.max(1, Math.ceil(deadlineMs - performance.now())),
         ...(options.signal && { signal: options.signal }),
         headers,

@@ -1,9 +1,7 @@
 // The client: one method for each RPC that applications call.
 //
-// Owns: the ids that the client makes, and what a caller may say beside a request. Must not know:
-// how bytes travel (index.ts and web.ts choose that), or what makes a call worth repeating. Rule: a
-// method takes the fields of its request, and returns the generated answer; only route() may answer
-// in the service's place.
+// A method takes the fields of its request and returns the generated answer; only route() may
+// decide in place of the service. index.ts and web.ts choose the transport.
 
 import { create, type DescMessage, type MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
@@ -50,33 +48,33 @@ import { RouteStream } from "./routeStream.js";
 import { positiveMs } from "./waiting.js";
 import { AWAY_MS_DEFAULT, watchChanges } from "./watch.js";
 
-/** What holds for all calls of a client, whatever carries them. */
+/** Options for all calls of a client, with any transport. */
 export interface ClientSettings {
-  /** Where the service has no sign-in. Default: "default". */
+  /** For a service without sign-in. Default: "default". */
   tenant?: string;
   /** Sent with every call. */
   headers?: Readonly<Record<string, string>>;
-  /** Asked for a token for each attempt, which is sent as "authorization: Bearer …". */
+  /** Returns the token for each attempt, which is sent as "authorization: Bearer …". */
   token?: TokenSource;
   /** Time for a call with all its attempts. Default 5,000. */
   timeoutMs?: number;
-  /** How often and when a call that nobody answered is sent again. */
+  /** How often and when an unanswered call is sent again. */
   retry?: Partial<RetryPolicy>;
   /** What route() may decide while the service cannot be reached; false: nothing, it throws. */
   fallback?: Fallback | false;
-  /** Told of what a person may want to know: a message that was routed by the client itself. */
+  /** Gets warnings: a message that the client routed by itself. */
   onDegraded?: (result: RouteResult) => void;
 }
 
-/** The fields of a request, each of which may be left out where the contract says so. */
+/** The fields of a request. The contract says which of them are optional. */
 export type Fields<Desc extends DescMessage> = Omit<
   MessageInitShape<Desc>,
   "$typeName" | "$unknown"
 >;
 
-/** As Fields, with a revision that may be a number too. */
+/** As Fields, but the revision may also be a number. */
 type WithRevision<Desc extends DescMessage> = Omit<Fields<Desc>, "expectedRevision"> & {
-  /** Refuse unless the session is there; 0: it is new. Left out: not checked. */
+  /** Refuse unless the session is at this revision; 0: the session is new. Default: not checked. */
   expectedRevision?: bigint | number | undefined;
 };
 
@@ -84,33 +82,33 @@ export type RouteFields = WithRevision<typeof RouteRequestSchema>;
 export type SetActiveAgentFields = WithRevision<typeof SetActiveAgentRequestSchema>;
 export type ClearActiveAgentFields = WithRevision<typeof ClearActiveAgentRequestSchema>;
 export type CompleteTurnFields = Omit<Fields<typeof CompleteTurnRequestSchema>, "outcome"> & {
-  /** How the turn ended: made with outcomes. */
+  /** How the turn ended, made with outcomes. */
   outcome: Outcome;
 };
 export type WatchFields = {
   sessionId: string;
   userId?: string;
-  /** The last revision seen; 0: from the beginning; left out: only what comes from now on. */
+  /** The last revision seen; 0: from the beginning. Default: only new changes. */
   afterRevision?: bigint | number;
-  /** How long the connection may be silent before a sign of life, 1 s to 5 min. Default 15,000. */
+  /** The longest silence of the connection before a heartbeat, 1 s to 5 min. Default 15,000. */
   heartbeatIntervalMs?: number;
 };
 
 /**
  * Calls the agent routing service.
  *
- * Ids. requestId and sessionId are made (UUIDv7) where they are left out, so that a repeat is the
- * same request, which the service handles once. Answers are the generated messages; route() wraps
- * its own in a RouteResult. Errors are RoutingErrors of the reason's class; RangeError and TypeError
- * say that a value can be sent in no request; a call that is given up rejects with its signal's
- * reason. Retries: UNAVAILABLE, and calls that an overloaded server refused unread: 4 attempts with
+ * Ids: a missing requestId or sessionId is generated (UUIDv7), so that a repeat is the same
+ * request, which the service handles once. Answers are the generated messages; route() wraps its
+ * answer in a RouteResult. Errors are RoutingErrors of the reason's class; RangeError and TypeError
+ * are for a value that no request can carry; a cancelled call rejects with its signal's reason.
+ * Retries: UNAVAILABLE, and calls that an overloaded server refused unread: 4 attempts with
  * exponential backoff and full jitter, after the delay that the service asks for, within timeoutMs.
  */
 export class RoutingClient {
   readonly #settings: CallSettings;
   readonly #onDegraded: (result: RouteResult) => void;
 
-  /** places: where the service is: any replica, the next one while one does not answer. */
+  /** places: the replicas of the service; if one does not answer, the next one is used. */
   constructor(places: readonly Place[], settings: ClientSettings = {}) {
     const { tenant, headers, token, timeoutMs = TIMEOUT_MS_DEFAULT, fallback = {} } = settings;
     this.#settings = {
@@ -125,7 +123,7 @@ export class RoutingClient {
     this.#onDegraded = settings.onDegraded ?? (() => undefined);
   }
 
-  /** Lets go of the connections; calls on their way reject. A second time nothing happens. */
+  /** Closes the connections; calls on their way reject. Idempotent. */
   close(): void {
     this.#settings.replicas.close();
   }
@@ -135,15 +133,15 @@ export class RoutingClient {
   }
 
   /**
-   * Takes a user's message, and returns the agent to send it to, or a reply to show.
+   * Routes a user's message: returns the agent that gets it, or a reply to show.
    *
-   * Opens a turn, which completeTurn() ends. While the service cannot be reached the result is the
-   * last agent known of the session, else the supervisor, with degraded set; route the message again
-   * later, with the result's sessionId and requestId, to have it stored.
+   * Opens a turn, which completeTurn() ends. If the service cannot be reached, the result is the
+   * last known agent of the session, or else the supervisor, with degraded set. To have the message
+   * stored, route it again later with the sessionId and requestId of the result.
    *
    * Throws InvalidField, UnknownTask, UnknownSuggestion, TaskOpen, TaskClosed, TurnOpen,
    * SessionErased, OwnerMismatch, RevisionMismatch, RequestIdReused, TooLarge, StateCorrupt;
-   * Unavailable, DeadlineExceeded and Overloaded only where there is nothing to fall back to.
+   * Unavailable, DeadlineExceeded and Overloaded only without a fallback.
    */
   async route(fields: RouteFields, options: CallOptions = {}): Promise<RouteResult> {
     const request = withRouteIds(routeRequest(fields));
@@ -170,9 +168,9 @@ export class RoutingClient {
   /**
    * Hands the conversation to an agent, if the rules allow it.
    *
-   * turnRequestId: the open turn in which it happens, which the target then holds and completes;
-   * left out: only the next message goes there. validateOnly: the answer's verdicts say what each
-   * rule said, and nothing is refused.
+   * turnRequestId: the open turn during which this happens; the target then holds and completes
+   * that turn. Default: the target gets the next message. validateOnly: the answer has a verdict
+   * for each rule, and no error is thrown.
    *
    * Throws HandoffRefused with every rule that refused, UnknownAgent, UnknownRequest,
    * UnknownSuggestion, InvalidField, OwnerMismatch, ScopeMissing, SessionErased, RevisionMismatch,
@@ -196,11 +194,11 @@ export class RoutingClient {
   }
 
   /**
-   * Gives the conversation back to the supervisor, or to a swarm's default agent.
+   * Returns the conversation to the supervisor, or to a swarm's default agent.
    *
-   * Clearing what is clear is no error, and changes nothing. Throws UnknownSession, InvalidField,
-   * OwnerMismatch, SessionErased, RevisionMismatch, RequestIdReused, StateCorrupt, Unavailable,
-   * DeadlineExceeded, Overloaded.
+   * If it is there already, nothing changes and no error is thrown. Throws UnknownSession,
+   * InvalidField, OwnerMismatch, SessionErased, RevisionMismatch, RequestIdReused, StateCorrupt,
+   * Unavailable, DeadlineExceeded, Overloaded.
    */
   async clearActiveAgent(
     fields: ClearActiveAgentFields,
@@ -219,7 +217,7 @@ export class RoutingClient {
     );
   }
 
-  /** Returns how a session stands. Changes nothing. */
+  /** Returns the current state of a session. Changes nothing. */
   async status(
     fields: Fields<typeof StatusRequestSchema>,
     options: CallOptions = {},
@@ -236,10 +234,10 @@ export class RoutingClient {
   /**
    * Reports what an agent answered and how its turn ended; returns where the message goes next.
    *
-   * Show the answer's text first; then, if next is set, send the message to that agent and complete
-   * it under next's own requestId.
+   * Show the text of the answer first. If next is set, then send the message to that agent, and
+   * complete it under the requestId of next.
    *
-   * Throws UnknownRequest (also for a degraded decision, of which the service never heard),
+   * Throws UnknownRequest (also for a degraded decision, which the service does not know),
    * UnknownSession, UnknownAgent, HandoffRefused, RequestNotOpen, InvalidField, OwnerMismatch,
    * SessionErased, RevisionMismatch, TooLarge, StateCorrupt, Unavailable, DeadlineExceeded,
    * Overloaded.
@@ -258,11 +256,11 @@ export class RoutingClient {
   }
 
   /**
-   * Approves or rejects what a paused task waits for; returns the dispatch to its agent.
+   * Approves or rejects what a paused task is waiting for; returns the dispatch to its agent.
    *
-   * The first decision wins, and the same one repeated gets the same answer. Throws UnknownTask,
-   * UnknownRequest, UnknownSession, TaskNotPaused, RequestNotOpen, AgentUnavailable and what every
-   * change may throw.
+   * The first decision counts; the same one repeated gets the same answer. Throws UnknownTask,
+   * UnknownRequest, UnknownSession, TaskNotPaused, RequestNotOpen, AgentUnavailable, and the errors
+   * of every change.
    */
   async resumeTask(
     fields: Fields<typeof ResumeTaskRequestSchema>,
@@ -291,7 +289,7 @@ export class RoutingClient {
     );
   }
 
-  /** Iterates over the tasks of a session; pages are fetched as they are needed. */
+  /** Iterates over the tasks of a session; pages are fetched when needed. */
   listTasks(
     fields: Omit<Fields<typeof ListTasksRequestSchema>, "pageToken">,
     options: CallOptions = {},
@@ -302,7 +300,7 @@ export class RoutingClient {
     );
   }
 
-  /** Returns one page of a session's history. It may hold fewer turns than asked for. */
+  /** Returns one page of a session's history. It may have fewer turns than requested. */
   async listTurnsPage(
     fields: Fields<typeof ListTurnsRequestSchema>,
     options: CallOptions = {},
@@ -316,7 +314,7 @@ export class RoutingClient {
     );
   }
 
-  /** Iterates over the history of a session; pages are fetched as they are needed. */
+  /** Iterates over the history of a session; pages are fetched when needed. */
   listTurns(
     fields: Omit<Fields<typeof ListTurnsRequestSchema>, "pageToken">,
     options: CallOptions = {},
@@ -327,7 +325,7 @@ export class RoutingClient {
     );
   }
 
-  /** Returns the agents, in the order of the registry, and who the home agent is. */
+  /** Returns the agents in the order of the registry, and which one is the home agent. */
   async listAgents(
     fields: Fields<typeof ListAgentsRequestSchema> = {},
     options: CallOptions = {},
@@ -344,12 +342,13 @@ export class RoutingClient {
   /**
    * Iterates over the changes of a session as they happen.
    *
-   * Gives each change exactly once and in order: a lost connection is made again, from the last
-   * revision that was given. Ends with an error only, when the signal is aborted (with its reason),
-   * or when the loop is left. awayMsMax: how long the service may be away before the watch gives up.
+   * Yields each change exactly once and in order: after a lost connection the client connects
+   * again, from the last revision that it yielded. Ends with an error, when the signal is aborted
+   * (with its reason), or when the loop is left. awayMsMax: how long the service may be away before
+   * the watch fails.
    *
-   * Throws, from the iteration, UnknownSession, InvalidField, OwnerMismatch, SessionErased,
-   * RevisionCompacted, StateCorrupt, and after awayMsMax Unavailable or Overloaded.
+   * The iteration throws UnknownSession, InvalidField, OwnerMismatch, SessionErased,
+   * RevisionCompacted, StateCorrupt; after awayMsMax Unavailable or Overloaded.
    */
   watchSession(
     fields: WatchFields,
@@ -373,7 +372,7 @@ export class RoutingClient {
   }
 }
 
-/** A RouteStream whose messages are given by their fields. */
+/** A RouteStream that takes the fields of its messages. */
 export class MessageStream extends RouteStream {
   constructor(settings: CallSettings) {
     super(settings, withRouteIds);
@@ -392,14 +391,14 @@ function routeRequest(fields: RouteFields): RouteRequest {
   return create(RouteRequestSchema, withRevision(fields));
 }
 
-/** Gives a message its ids: a session of its own only where it names neither session nor task. */
+/** Sets the ids of a message. It gets a new session only if it names neither session nor task. */
 function withRouteIds(request: RouteRequest): RouteRequest {
   request.requestId ||= newUuid7();
   if (request.sessionId === "" && request.taskId === "") request.sessionId = newUuid7();
   return request;
 }
 
-/** Returns the fields with the revision as the generated messages have it. */
+/** Returns the fields with the revision as a bigint. */
 function withRevision<T extends { expectedRevision?: bigint | number | undefined }>(
   fields: T,
 ): Omit<T, "expectedRevision"> & { expectedRevision?: bigint } {

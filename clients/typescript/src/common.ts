@@ -1,4 +1,4 @@
-// What both clients share, and applications import.
+// Exports that both clients share.
 
 export type { CallInfo, CallOptions, TokenSource } from "./call.js";
 export * from "./errors.js";

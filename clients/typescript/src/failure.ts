@@ -1,8 +1,7 @@
-// A failed call as one of our errors.
+// Converts a failed call to a RoutingError.
 //
-// Owns: reading the details beside a status, and words for failures without them. Must not know:
-// whether the call is repeated. Rule: what a newer or broken server sends never hides the failure
-// itself: details that cannot be read are left out.
+// Reads the details of a status, and gives messages to failures without details. Details that
+// cannot be read, from a newer or broken server, are left out: they never hide the failure itself.
 
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError } from "@connectrpc/connect";
@@ -23,21 +22,21 @@ import {
   RetryInfoSchema,
 } from "./gen/google/rpc/error_details_pb.js";
 
-/** Of ErrorInfo: reasons of other domains are a proxy's, and not ours to name. */
+/** Of ErrorInfo. A reason of another domain is a proxy's, and is not reported as ours. */
 const DOMAIN = "agent_routing";
 
-/** What was asked, and of whom: for the words where the answer has none of its own. */
+/** The call, for the message of a failure without details. */
 export interface Asked {
   method: string;
   target: string;
   requestId: string;
   timeoutMs: number;
   attempts: number;
-  /** Whether its connection is no more. */
+  /** Whether its connection was lost. */
   wasCut: boolean;
 }
 
-/** Returns a failed call as the error of its reason, else of its code. */
+/** Returns a failed call as the error of its reason, otherwise of its code. */
 export function routingError(thrown: unknown, asked: Asked): RoutingError {
   if (thrown instanceof RoutingError) return thrown;
   const failure = ConnectError.from(thrown);
@@ -71,8 +70,8 @@ export function routingError(thrown: unknown, asked: Asked): RoutingError {
 }
 
 /**
- * Tells whether a connection ended or was never made, under whichever code the transport says so:
- * ABORTED, UNKNOWN or INTERNAL with the cause that Node or fetch gave, or a stream without an end.
+ * Tells whether a connection was lost or never made. Transports report this as ABORTED, as UNKNOWN
+ * or INTERNAL with the cause from Node or fetch, or as a stream without an end.
  */
 function isLostConnection({ code, cause, rawMessage }: ConnectError, wasCut: boolean): boolean {
   if (code === Code.Unavailable || code === Code.Aborted) return true;
@@ -86,14 +85,14 @@ function isLostConnection({ code, cause, rawMessage }: ConnectError, wasCut: boo
   );
 }
 
-/** All that fetch says, in each browser's words, of a service that is away or refuses the page. */
+/** The text of fetch, in each browser, for a service that is away or refuses the page. */
 function isOfBrowser(words: string): boolean {
   return /^(Failed to fetch|NetworkError|Load failed)/.test(words);
 }
 
 const BROWSER_HINT = "is it running there, and does its web_origins name this page?";
 
-/** Returns class, message and code of a failure of which the service itself said nothing. */
+/** Returns class, message and code of a failure without details from the service. */
 function withoutDetails(
   failure: ConnectError,
   { method, target, timeoutMs, attempts, wasCut }: Asked,
@@ -115,11 +114,11 @@ function withoutDetails(
     return { kind: ERRORS_BY_CODE[code] ?? RoutingError, code, message };
   }
   if (code === Code.ResourceExhausted && /larger than/.test(words)) {
-    // Said of a message above the limit of the connection, on either side.
+    // From either side: the message is above the connection's limit.
     return { kind: TooLarge, code, message: `${method}: ${words}; send large items by uri` };
   }
   if (code === Code.Canceled || code === Code.ResourceExhausted) {
-    // A server over its limits refuses calls before they are read.
+    // A server over its limits refuses calls unread.
     const message =
       `${method}: "${target}" has more calls than it can answer and refused this one${tried}; ` +
       "repeat it later with the same requestId";

@@ -1,8 +1,8 @@
-// New ids for requests and sessions: time-ordered, and from the system's randomness.
+// New ids for requests and sessions: ordered by time, with the system's randomness.
 
 const MILLISECONDS_BYTES = 6;
 
-/** Returns a UUIDv7 (RFC 9562) in its canonical form: milliseconds since 1970, then chance. */
+/** Returns a UUIDv7 (RFC 9562) in its canonical form: milliseconds since 1970, then random bits. */
 export function newUuid7(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   let milliseconds = Date.now();

@@ -10,33 +10,33 @@ import type { Place } from "./replicas.js";
 export * from "./client.js";
 export * from "./common.js";
 
-/** How a connection proves who is there. As in node:tls. */
+/** TLS options, as in node:tls. */
 export interface TlsOptions {
-  /** Authorities to trust, PEM. Left out: those that Node trusts. */
+  /** Authorities to trust, PEM. Default: those that Node trusts. */
   ca?: string | Buffer;
-  /** The client's own certificate and key, PEM, where the service asks for one. */
+  /** The client's certificate and key, PEM, if the service asks for one. */
   cert?: string | Buffer;
   key?: string | Buffer;
-  /** The name that the certificate must have, where it is not the target's. */
+  /** The name in the certificate, if it is not the target's. */
   servername?: string;
 }
 
 export interface ClientOptions extends ClientSettings {
-  /** true, or what to trust and show; left out: plain text, for loopback and meshes. */
+  /** true, or TLS options. Default: plain text, for loopback and meshes. */
   tls?: boolean | TlsOptions;
-  /** Called around every attempt, such as those that carry traces. */
+  /** Called around every attempt, for example to carry traces. */
   interceptors?: Interceptor[];
-  /** A connection with calls on it that was silent for so long is asked. Default 60,000. */
+  /** A connection with open calls gets a ping after this silence. Default 60,000. */
   keepaliveMs?: number;
-  /** Send tokens over plain text to other machines, where a mesh encrypts. Default false. */
+  /** Send tokens over plain text to other machines, if a mesh encrypts. Default false. */
   allowPlainTextToken?: boolean;
 }
 
-/** The service takes pings of a connection every 30 s at most. */
+/** The service accepts pings on a connection at most every 30 s. */
 const KEEPALIVE_MS = 60_000;
 const KEEPALIVE_TIMEOUT_MS = 20_000;
 
-/** Answers are pages of 1 MiB at most, and histories below it. */
+/** Answers are pages of at most 1 MiB, and histories below that. */
 const READ_BYTES_MAX = 4 * 1024 * 1024;
 
 const LOOPBACK = /^(127\.|localhost$|\[::1\]$)/;
@@ -47,8 +47,8 @@ const LOOPBACK = /^(127\.|localhost$|\[::1\]$)/;
  *   using client = new Client("127.0.0.1:50051");
  *   const turn = await client.route({ text: "hello", sessionId: "chat-42", userId: "ana" });
  *
- * target: "HOST:PORT", or several replicas as an array: any of them serves any session, and a call
- * that one does not answer goes on with the next.
+ * target: "HOST:PORT", or several replicas as an array. Any of them serves any session; if one does
+ * not answer a call, the next one is tried.
  */
 export class Client extends RoutingClient {
   constructor(target: string | readonly string[], options: ClientOptions = {}) {
@@ -93,7 +93,7 @@ function place(target: string, options: ClientOptions): Place {
     target,
     transport,
     isCut: () => sockets.size === 0,
-    // Aborting the session would send an error code, which the service logs as one.
+    // Aborting the session would send an error code, which the service would log.
     close: () => {
       for (const socket of sockets) socket.destroy();
     },
@@ -110,25 +110,25 @@ function secureSocket(url: URL, given: TlsOptions): Socket {
     host,
     port: Number(url.port || 443),
     ALPNProtocols: ["h2"],
-    // Servers are named by names only, never by addresses.
+    // Server names are names only, never addresses.
     ...(isIP(host) === 0 && { servername: host }),
     ...given,
   });
 }
 
-/** Returns the host as sockets have it: an IPv6 address without brackets. */
+/** Returns the host for sockets: an IPv6 address without brackets. */
 function hostOf(url: URL): string {
   return url.hostname.replace(/^\[(.*)\]$/, "$1");
 }
 
-/** Returns the address of a target. Throws TypeError for what is none. */
+/** Returns the URL of a target. Throws TypeError for an invalid one. */
 function urlOf(target: string, isSecure: boolean): URL {
   try {
     const url = new URL(`${isSecure ? "https" : "http"}://${target}`);
     if (url.host === "" || url.pathname !== "/" || target.includes("/")) throw new TypeError();
     return url;
   } catch (error) {
-    throw new TypeError(`"${target}" is no target; give HOST:PORT, such as 127.0.0.1:50051`, {
+    throw new TypeError(`"${target}" is not a target; give HOST:PORT, such as 127.0.0.1:50051`, {
       cause: error,
     });
   }

@@ -1,9 +1,8 @@
 // Where a message goes while the service cannot be reached.
 //
-// Owns: the last agent known of each session, learnt from answers, and the decision made from it.
-// Must not know: how calls are made. Rule: only a call that nobody decided about falls back; a
-// refusal is a decision and reaches the caller. A degraded decision is never taken for the
-// service's.
+// Owns the last known agent of each session, learnt from answers, and the decision made from it.
+// Only a call that was not decided falls back; a refusal is a decision and reaches the caller. A
+// degraded decision is always marked as such.
 
 import { create, type Message } from "@bufbuild/protobuf";
 import {
@@ -33,31 +32,31 @@ import {
 /** What the client may decide by itself while the service cannot be reached. */
 export interface Fallback {
   /**
-   * Where messages go of sessions of which no agent is known. Left out: the home agent, as soon as
-   * an answer has named it, and until then route() throws.
+   * The agent for sessions without a known agent. Default: the home agent, once an answer has named
+   * it; until then route() throws.
    */
   readonly supervisorId?: string;
-  /** How many sessions are remembered, those used last. Default 10,000. */
+  /** How many sessions are remembered, the last used ones. Default 10,000. */
   readonly sessionsMax?: number;
 }
 
 const SESSIONS_MAX_DEFAULT = 10_000;
 
-/** Commands that may have changed the active agent, when all that came back is a reply. */
+/** Commands that may have changed the active agent although the answer has a reply only. */
 const LEAVING_COMMANDS: ReadonlySet<string> = new Set(["/supervisor", "/reset", "/agent"]);
 
-/** What is known of a session at a revision. agent: undefined: the home agent. */
+/** What is known about a session at a revision. agent undefined: the home agent. */
 interface Known {
   revision: bigint;
   agent: Agent | undefined;
   taskId: string;
 }
 
-/** The last agent known of each session. */
+/** The last known agent of each session. */
 export class KnownAgents {
   readonly #sessionsMax: number;
   #homeId: string;
-  /** By session, the one used last at the end. */
+  /** By session, the last used one at the end. */
   readonly #sessions = new Map<string, Known>();
   readonly #sessionByTask = new Map<string, string>();
 
@@ -69,7 +68,7 @@ export class KnownAgents {
     this.#sessionsMax = sessionsMax;
   }
 
-  /** Takes note of what an answer says about its session, or about the home agent. */
+  /** Records what an answer says about its session, or about the home agent. */
   learn(request: Message, answer: Message): void {
     switch (answer.$typeName) {
       case "agent_routing.v1.RouteResponse":
@@ -113,7 +112,7 @@ export class KnownAgents {
     }
   }
 
-  /** Drops a session that the service says is not there (any more). */
+  /** Drops a session that does not exist, or no longer exists, according to the service. */
   forget(sessionId: string, error: RoutingError): void {
     if (error instanceof UnknownSession || error instanceof SessionErased) this.#drop(sessionId);
   }
@@ -121,8 +120,8 @@ export class KnownAgents {
   /**
    * Returns the decision for a message that could not be routed.
    *
-   * undefined: it is not the client's to make: the failure was a decision, the call a dry run, or
-   * no agent is known at all.
+   * undefined: the client may not decide, because the failure was a decision, the call a dry run,
+   * or no agent is known.
    */
   degradedAnswer(request: RouteRequest, error: RoutingError): RouteResponse | undefined {
     const isDecided = !(
@@ -162,12 +161,12 @@ export class KnownAgents {
       if (isHome) this.#homeId = dispatch.agent?.agentId || this.#homeId;
       this.#remember(answer, dispatch.agent);
     } else if (LEAVING_COMMANDS.has(answer.reply?.command ?? "")) {
-      // The reply does not say who is active now. The home agent can serve whoever it is.
+      // The reply does not say which agent is active now. The home agent is always safe.
       this.#remember(answer, undefined);
     }
   }
 
-  /** Keeps what is known of a session, unless something newer is. */
+  /** Stores what is known about a session, unless newer information is stored. */
   #remember(
     at: { sessionId: string; revision: bigint; taskId: string },
     agent: Agent | undefined,

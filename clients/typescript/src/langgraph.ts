@@ -4,10 +4,9 @@
 //   const routed = new RoutedGraph(client, graph);
 //   const run = await routed.run({ text: "How much VAT do I owe?", sessionId: "chat-42", userId: "ana" });
 //
-// Owns: how a graph is run for a message, and what becomes of a tool's handoff. Must not know: what
-// the agents do. Rule: every tool that ends in a Command to the parent graph is a handoff, the
-// program's own tools too; the service is asked before it happens. Outside a routed run a
-// RoutedToolNode is a ToolNode.
+// Owns how a graph is run for a message, and what happens with a tool's handoff. Every tool that
+// returns a Command to the parent graph is a handoff, also a tool of the program; the service is
+// asked before the handoff happens. Outside a routed run a RoutedToolNode is a ToolNode.
 
 import { AIMessage, type BaseMessage, HumanMessage, ToolMessage } from "@langchain/core/messages";
 import type { ToolCall } from "@langchain/core/messages/tool";
@@ -20,29 +19,29 @@ import type { Dispatch, Suggestion } from "./gen/agent_routing/v1/dispatch_pb.js
 import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
 import { complete, failure, followUp, type Outcome, proceed } from "./outcomes.js";
 
-/** Where a run's configuration has the turn. LangGraph keeps such keys out of checkpoints. */
+/** The key of the turn in a run's configuration. LangGraph omits such keys from checkpoints. */
 const TURN = "__agent_routing_turn";
 
-/** No message is handed on more often than the service itself allows, by far. */
+/** Limit of hops of a message, far above the service's own limit. */
 const DISPATCHES_MAX = 20;
 
-/** What came of a message. */
+/** The result of a message. */
 export interface RoutedRun {
   sessionId: string;
   requestId: string;
-  /** What to show, in this order: a command's reply, and each agent's answer. */
+  /** The texts to show, in order: a command's reply, and each agent's answer. */
   texts: string[];
-  /** Who answered last. Undefined where no agent had to act. */
+  /** The agent that answered last. Undefined if no agent had to act. */
   agentId: string | undefined;
-  /** Why the first agent got it, such as "STICKY". */
+  /** Why the first agent got the message, such as "STICKY". */
   reason: string;
-  /** Whether the service could not be reached: nothing of this is stored there. */
+  /** Whether the service could not be reached. Nothing is stored there then. */
   degraded: boolean;
-  /** A switch that is offered to the user, if one is. */
+  /** The agent switch that is offered to the user, if there is one. */
   suggestion: Suggestion | undefined;
 }
 
-/** A compiled graph, as far as it is needed here. Its state has messages and activeAgent. */
+/** The part of a compiled graph that is used here. Its state has messages and activeAgent. */
 export interface RunnableGraph {
   // biome-ignore lint/suspicious/noExplicitAny: a graph's state and configuration are its program's
   invoke(input: any, config?: any): Promise<any>;
@@ -50,10 +49,10 @@ export interface RunnableGraph {
   readonly checkpointer?: unknown;
 }
 
-/** One turn of a conversation while the graph runs. */
+/** One open turn while the graph runs. */
 class OpenTurn {
   ended: { outcome: Outcome; text: string } | undefined;
-  /** Handoffs are asked about one by one: the first of an answer decides. */
+  /** Handoffs are checked one by one: the first of an answer decides. */
   #asking: Promise<unknown> = Promise.resolve();
 
   constructor(
@@ -65,7 +64,7 @@ class OpenTurn {
     public holderId: string,
   ) {}
 
-  /** Asks the service about a handoff. Returns why it was refused, for the model; else undefined. */
+  /** Asks the service about a handoff. Returns the refusal for the model, or undefined. */
   handOver(
     target: string,
     from: string,
@@ -109,15 +108,15 @@ class OpenTurn {
   }
 }
 
-/** Of a handoff's reason, which models make long: the service takes 1 KiB. */
+/** Limit of a handoff's reason, which models make long: the service accepts 1 KiB. */
 const REASON_CHARS_MAX = 250;
 
 /**
- * Runs a graph of agents, each message at the agent that the service names.
+ * Runs a graph of agents: each message goes to the agent that the service names.
  *
- * graph: compiled, with a node for each agent, named by the agent's id or an alias, and activeAgent in
- * its state, from which it starts, as createSwarm() of langgraph-swarm makes it; its agents' tools in
- * a RoutedToolNode. agents: names of the nodes that are agents, where not all are.
+ * graph: compiled, with a node for each agent, named by the agent's id or an alias. It starts at
+ * activeAgent of its state, as createSwarm() of langgraph-swarm makes it, and its agents' tools are
+ * in a RoutedToolNode. agents: the names of the nodes that are agents, if not all are.
  */
 export class RoutedGraph {
   readonly #client: RoutingClient;
@@ -133,7 +132,7 @@ export class RoutedGraph {
   }
 
   /**
-   * Takes a user's message to its agent, and on to whoever it is handed to.
+   * Routes a user's message to its agent, and to the agents to which it is handed over.
    *
    * config: for the graph; configurable.thread_id is the session's id unless it is given. An error of
    * the graph is reported as the turn's failure, and thrown.
@@ -156,7 +155,7 @@ export class RoutedGraph {
     return run;
   }
 
-  /** Has a dispatch answered, and reports it; returns where the message goes next. */
+  /** Runs an agent for a dispatch and reports its answer; returns the next dispatch. */
   async #dispatched(
     dispatch: Dispatch,
     run: RoutedRun,
@@ -188,14 +187,14 @@ export class RoutedGraph {
     return answer.next;
   }
 
-  /** Runs the graph from a dispatch's agent, and returns what it said last. */
+  /** Runs the graph from a dispatch's agent, and returns its last text. */
   async #invoke(
     dispatch: Dispatch,
     turn: OpenTurn,
     config: LangGraphRunnableConfig,
   ): Promise<string> {
     const message = new HumanMessage({ content: dispatch.text, id: dispatch.requestId });
-    // Where the graph keeps no memory of its own, the service's is what this agent may see.
+    // If the graph has no memory of its own, the agent gets the history from the service.
     const past = this.#graph.checkpointer ? [] : dispatch.history.flatMap(pastMessages);
     const state: { messages: BaseMessage[] } = await this.#graph.invoke(
       { messages: [...past, message], activeAgent: await this.#nodeOf(turn) },
@@ -210,7 +209,7 @@ export class RoutedGraph {
     return answer?.text ?? "";
   }
 
-  /** Returns the node of the agent that holds a turn. Throws where the graph has none. */
+  /** Returns the node of the agent that holds a turn. Throws if the graph has none. */
   async #nodeOf({ holderId, degraded }: OpenTurn): Promise<string> {
     if (this.#nodes === undefined && !degraded) {
       const { agents, agentIdByAlias } = await this.#client.listAgents();
@@ -231,7 +230,7 @@ export class RoutedGraph {
   }
 }
 
-/** A ToolNode whose handoffs the service decides; the model reads why one was refused. */
+/** A ToolNode whose handoffs the service decides. The model reads why a handoff was refused. */
 export class RoutedToolNode extends ToolNode {
   protected override async runTool(
     call: ToolCall,
@@ -249,7 +248,7 @@ export class RoutedToolNode extends ToolNode {
   }
 }
 
-/** The parts of agents that a transfer tool tells the model of: those of listAgents(). */
+/** The fields of listAgents() that a transfer tool shows to the model. */
 export interface TransferTarget {
   agentId: string;
   description: string;
@@ -294,7 +293,7 @@ export function transferToAgent(targets: readonly TransferTarget[] = []) {
   );
 }
 
-/** Returns the tool ask_user: the question is the answer, and the next message comes back here. */
+/** Returns the tool ask_user: its question is the answer, and the agent gets the next message. */
 export function askUser() {
   return ending(
     "ask_user",
@@ -307,7 +306,7 @@ export function askUser() {
   );
 }
 
-/** Returns the tool complete_task: the agent is done; the registry says who comes next. */
+/** Returns the tool complete_task: it ends the agent's task; the registry names the next agent. */
 export function completeTask() {
   return ending(
     "complete_task",
@@ -344,7 +343,7 @@ function ending(
   );
 }
 
-/** Returns the node that a tool's result hands over to; undefined if it is no handoff. */
+/** Returns the node to which a tool's result hands over; undefined if it is not a handoff. */
 function targetOf(result: unknown): string | undefined {
   if (!(result instanceof Command) || result.graph !== Command.PARENT) return undefined;
   const [goto, ...others] = Array.isArray(result.goto) ? result.goto : [result.goto];
@@ -352,7 +351,7 @@ function targetOf(result: unknown): string | undefined {
   return goto instanceof Send ? goto.node : String(goto);
 }
 
-/** Returns the name of the agent whose answer calls the tools; empty where it has none. */
+/** Returns the name of the agent whose answer calls the tools; empty if it has no name. */
 function speakerOf(state: unknown): string {
   const messages = (state as { messages?: BaseMessage[] } | undefined)?.messages ?? [];
   return messages.findLast((each) => each instanceof AIMessage)?.name ?? "";

@@ -1,4 +1,4 @@
-// How a turn ended: what completeTurn() reports.
+// How a turn ended: one function for each outcome that completeTurn() takes.
 //
 //   await client.completeTurn({ ..., outcome: outcomes.followUp({ timeoutMs: 600_000 }) });
 
@@ -7,19 +7,19 @@ import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { HandoffMode } from "./gen/agent_routing/v1/handoff_pb.js";
 import type { CompleteTurnRequestSchema } from "./gen/agent_routing/v1/routing_service_pb.js";
 
-/** One of the outcomes below, or the generated form of one. */
+/** One of the outcomes below, or its generated message. */
 export type Outcome = NonNullable<MessageInitShape<typeof CompleteTurnRequestSchema>["outcome"]>;
 
-/** Answered. The agent keeps the conversation as its stickiness says. */
+/** The agent answered, and keeps the conversation as its stickiness says. */
 export function proceed(): Outcome {
   return { case: "proceed", value: {} };
 }
 
 /**
- * Asked the user something: the next message comes back to this agent.
+ * The agent asked the user a question: the next message goes to this agent.
  *
- * timeoutMs: how long it waits for the answer, above 0 and at most 366 days; left out: until the
- * answer, whenever it comes.
+ * timeoutMs: how long it waits for the answer, above 0 and at most 366 days. Default: without
+ * limit.
  */
 export function followUp({ timeoutMs }: { timeoutMs?: number } = {}): Outcome {
   return {
@@ -29,21 +29,21 @@ export function followUp({ timeoutMs }: { timeoutMs?: number } = {}): Outcome {
 }
 
 /**
- * Completed what the agent was there for. The registry says who comes next.
+ * The agent completed its task. The registry names the next agent.
  *
- * summary: what was done, for the audit and the next agent, at most 4 KiB. message: words for the
- * user on the way to the next agent, at most 4 KiB; left out: the registry's, if it has any.
+ * summary: what was done, for the audit and the next agent, at most 4 KiB. message: text for the
+ * user on the way to the next agent, at most 4 KiB. Default: the registry's text, if it has one.
  */
 export function complete(given: { summary?: string; message?: string } = {}): Outcome {
   return { case: "complete", value: given };
 }
 
 /**
- * Hands over to another agent, or consults it; the message goes on there.
+ * The agent hands over to another agent, or consults it; the message goes there next.
  *
- * reason: why, at most 1 KiB; in a CONSULT the question. context: what the target needs to know, at
- * most 16 KiB. message: words for the user, at most 4 KiB. mode: left out: as the target's registry
- * entry says, else TRANSFER.
+ * reason: at most 1 KiB; for a CONSULT the question. context: what the target needs to know, at
+ * most 16 KiB. message: text for the user, at most 4 KiB. mode: by default as in the target's
+ * registry entry, or else TRANSFER.
  */
 export function handoff(
   agentId: string,
@@ -55,12 +55,12 @@ export function handoff(
   };
 }
 
-/** Needs an approval, of what prompt says, before it goes on: the task pauses until resumeTask(). */
+/** The agent needs an approval of the prompt: the task pauses until resumeTask(). */
 export function approvalNeeded(prompt: string): Outcome {
   return { case: "approvalNeeded", value: { prompt } };
 }
 
-/** Failed, and with it the task; the agent stays. message: for the audit, not for the user. */
+/** The agent and its task failed; the agent stays active. message: for the audit only. */
 export function failure(message = ""): Outcome {
   return { case: "failure", value: { message } };
 }

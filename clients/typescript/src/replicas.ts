@@ -1,24 +1,23 @@
-// The replicas of the service that a client may talk to, and which it talks to now.
+// The replicas of the service, and the one that a client currently uses.
 //
-// Rule: any replica serves any session, so a client stays with one until that one does not answer,
-// and then goes on with the next.
+// Any replica serves any session, so a client uses one until it does not answer, and then the next.
 
 import { type Client, createClient, type Transport } from "@connectrpc/connect";
 import { AdminService } from "./gen/agent_routing/v1/admin_service_pb.js";
 import { RoutingService } from "./gen/agent_routing/v1/routing_service_pb.js";
 
-/** The methods of both services, as they are on the wire. */
+/** The methods of both services. */
 export interface Stub {
   readonly routing: Client<typeof RoutingService>;
   readonly admin: Client<typeof AdminService>;
 }
 
 /**
- * One place where the service is.
+ * One replica of the service.
  *
- * close: lets go of its connection. isCut: tells whether the last connection is no more, where the
- * transport itself does not say so: Node ends the calls of a lost connection as if the service had
- * cancelled them.
+ * close: closes its connection. isCut: tells whether the last connection was lost, if the transport
+ * does not report it: Node ends the calls of a lost connection as if the service had cancelled
+ * them.
  */
 export interface Place {
   readonly target: string;
@@ -27,7 +26,7 @@ export interface Place {
   readonly close?: () => void;
 }
 
-/** A place, with its methods. */
+/** A replica, with its methods. */
 export interface Replica extends Place {
   readonly stub: Stub;
 }
@@ -38,7 +37,7 @@ export class Replicas {
   #closed = false;
 
   constructor(places: readonly Place[]) {
-    if (places.length === 0) throw new RangeError("no target is given; give one or more");
+    if (places.length === 0) throw new RangeError("there is no target; give one or more");
     this.#all = places.map((place) => ({
       ...place,
       stub: {
@@ -48,13 +47,13 @@ export class Replicas {
     }));
   }
 
-  /** Returns the one to talk to. Throws once the client is closed. */
+  /** Returns the current replica. Throws if the client is closed. */
   current(): Replica {
     this.throwIfClosed();
     return this.#all[this.#at] as Replica;
   }
 
-  /** Takes the next one, unless another call already did. */
+  /** Switches to the next replica, unless another call already did. */
   turnFrom(replica: Replica): void {
     if (this.#all[this.#at] === replica) this.#at = (this.#at + 1) % this.#all.length;
   }
@@ -72,7 +71,7 @@ export class Replicas {
   throwIfClosed(cause?: unknown): void {
     if (this.#closed) {
       const targets = this.#all.map((replica) => replica.target).join(", ");
-      throw new Error(`the client of "${targets}" is closed; make another one`, { cause });
+      throw new Error(`the client of "${targets}" is closed; create another one`, { cause });
     }
   }
 }

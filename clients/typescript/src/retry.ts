@@ -1,32 +1,32 @@
 // Which failed calls are sent again, how often and when.
 //
-// Owns: the policy, and the throttle that keeps a whole client from repeating into an outage. Must
-// not know: how a call is made, or the clock. Rule: a repeat is the same request under the same
-// requestId, which the service handles once; so what nobody answered may be sent again.
+// Owns the policy, and the throttle that stops a client's repeats during an outage. A repeat is the
+// same request under the same requestId, which the service handles once, so an unanswered call may
+// be sent again.
 
 import { Code } from "@connectrpc/connect";
 import { Overloaded, type RoutingError, Unavailable } from "./errors.js";
 
 /**
- * Of the throttle, as in gRPC's retryThrottling: an attempt that nobody answered takes one, and a
- * repeat needs more than half of them. So fifty calls that were on their way to a replica that died
- * are all repeated, and an outage ends a client's repeats after fifty attempts over all calls.
+ * Of the throttle, as in gRPC's retryThrottling: an unanswered attempt takes one, and a repeat
+ * needs more than half of them. So fifty calls on their way to a replica that died are all
+ * repeated, and an outage stops a client's repeats after fifty attempts over all calls.
  */
 const TOKENS_MAX = 100;
-/** What a successful call gives back: repeats are back a hundred successful calls after an outage. */
+/** What a successful call returns: repeats resume a hundred successful calls after an outage. */
 const TOKENS_PER_SUCCESS = 0.5;
-/** Of the backoff: by then any first wait has long met its bound. */
+/** Limit of the exponent: by then any first wait has reached its maximum. */
 const DOUBLINGS_MAX = 30;
 
 /**
- * How often and when a call that nobody answered is sent again.
+ * How often and when an unanswered call is sent again.
  *
- * The wait before attempt n+1 is drawn evenly from 0 to backoffFirstMs * 2**(n-1), at most
- * backoffMaxMs (full jitter); where the service says how long to wait, that comes before it. All of
- * it within the call's time: a wait that would outlast it is not begun.
+ * The wait before attempt n+1 is random between 0 and backoffFirstMs * 2**(n-1), at most
+ * backoffMaxMs (full jitter). If the service gives a delay, it is added. All attempts are within
+ * the call's time: a wait that would outlast it is not begun.
  */
 export interface RetryPolicy {
-  /** The first one included; 1: never again. Default 4. */
+  /** Including the first; 1: no repeats. Default 4. */
   readonly attemptsMax: number;
   /** Default 200. */
   readonly backoffFirstMs: number;
@@ -34,11 +34,11 @@ export interface RetryPolicy {
   readonly backoffMaxMs: number;
 }
 
-/** Returns a whole policy. Throws RangeError for values that are none. */
+/** Returns a complete policy. Throws RangeError for invalid values. */
 export function retryPolicy(given: Partial<RetryPolicy> = {}): RetryPolicy {
   const policy = { attemptsMax: 4, backoffFirstMs: 200, backoffMaxMs: 2_000, ...given };
   if (!(policy.attemptsMax >= 1)) {
-    throw new RangeError(`attemptsMax is ${policy.attemptsMax}; the first attempt counts: 1`);
+    throw new RangeError(`attemptsMax is ${policy.attemptsMax}; give 1 or more`);
   }
   if (!(policy.backoffFirstMs >= 0 && policy.backoffFirstMs <= policy.backoffMaxMs)) {
     throw new RangeError(
@@ -49,13 +49,13 @@ export function retryPolicy(given: Partial<RetryPolicy> = {}): RetryPolicy {
   return policy;
 }
 
-/** Returns milliseconds to wait after so many attempts, 1 or more, drawn anew each time. */
+/** Returns the milliseconds to wait after this many attempts (1 or more), at random. */
 export function backoffMs(policy: RetryPolicy, attempts: number): number {
   const doublings = Math.min(attempts - 1, DOUBLINGS_MAX);
   return Math.random() * Math.min(policy.backoffFirstMs * 2 ** doublings, policy.backoffMaxMs);
 }
 
-/** Returns milliseconds to wait before a call is sent again; undefined: it is not. */
+/** Returns the milliseconds to wait before the next attempt; undefined: there is none. */
 export function waitMs(
   policy: RetryPolicy,
   error: RoutingError,
@@ -68,10 +68,10 @@ export function waitMs(
 }
 
 /**
- * Tells whether nobody decided about the call: UNAVAILABLE, or refused unread.
+ * Tells whether the call was not decided: UNAVAILABLE, or refused unread.
  *
- * An Overloaded with a reason is an answer: the server asks for fewer calls, and when to come back
- * is for the caller to decide.
+ * An Overloaded with a reason is an answer: the server asks for fewer calls, and the caller decides
+ * when to repeat.
  */
 export function wasUnanswered(error: RoutingError): boolean {
   if (error instanceof Overloaded) return error.code === Code.Canceled;
@@ -87,7 +87,7 @@ export class RetryThrottle {
     this.#tokens = Math.min(TOKENS_MAX, this.#tokens + TOKENS_PER_SUCCESS);
   }
 
-  /** Counts an attempt that nobody answered, and tells whether another may follow. */
+  /** Counts an unanswered attempt, and tells whether another may follow. */
   mayRetry(): boolean {
     this.#tokens = Math.max(0, this.#tokens - 1);
     return this.#tokens > TOKENS_MAX / 2;

@@ -16,13 +16,12 @@ export class RouteResult {
   constructor(
     /** The generated message, with everything. */
     readonly response: RouteResponse,
-    /** Whether this is the stored answer of an earlier call with this requestId. */
+    /** Whether this is the stored answer to an earlier call with this requestId. */
     readonly replayed: boolean,
     /**
-     * Why the client decided by itself, since the service could not be reached; else undefined.
-     * Nothing is stored then, and the service knows nothing of this message until it is routed
-     * again, with the same sessionId, requestId and content; commands in the text were not carried
-     * out.
+     * Why the client decided by itself, because the service could not be reached, or undefined.
+     * Nothing is stored then, and the service does not know this message until it is routed again,
+     * with the same sessionId, requestId and content; commands in the text were not executed.
      */
     readonly error?: RoutingError,
   ) {}
@@ -31,15 +30,15 @@ export class RouteResult {
   get degraded(): boolean {
     return this.error !== undefined;
   }
-  /** As given, found, or made. */
+  /** Given, found, or generated. */
   get sessionId(): string {
     return this.response.sessionId;
   }
-  /** As given, found, or made. Empty where there is none. */
+  /** Given, found, or generated. Empty if there is none. */
   get taskId(): string {
     return this.response.taskId;
   }
-  /** As given or made; completeTurn() names it. */
+  /** Given or generated; completeTurn() takes it. */
   get requestId(): string {
     return this.response.requestId;
   }
@@ -47,11 +46,11 @@ export class RouteResult {
   get revision(): bigint {
     return this.response.revision;
   }
-  /** The whole dispatch: agent, items, history, handoff. undefined where no agent has to act. */
+  /** The whole dispatch: agent, items, history, handoff. undefined if no agent must act. */
   get dispatch(): Dispatch | undefined {
     return this.response.dispatch;
   }
-  /** The agent to send text to. undefined where no agent has to act. */
+  /** The agent to send text to. undefined if no agent must act. */
   get agentId(): string | undefined {
     return this.response.dispatch?.agent?.agentId;
   }
@@ -60,39 +59,39 @@ export class RouteResult {
     return this.response.dispatch?.text ?? "";
   }
   /**
-   * Why this agent, such as "STICKY": a RouteReason, or the number of one that this release does
-   * not know. "UNSPECIFIED" without a dispatch, and if degraded.
+   * Why this agent, such as "STICKY": a RouteReason, or the number of an unknown one. "UNSPECIFIED"
+   * without a dispatch, and if degraded.
    */
   get reason(): string {
     return reasonName(this.response.dispatch?.reason ?? RouteReason.UNSPECIFIED);
   }
-  /** Whether the agent had asked something, and this message is taken for the answer. */
+  /** Whether the agent asked a question, and this message is the answer. */
   get locked(): boolean {
     return this.response.dispatch?.locked ?? false;
   }
-  /** The handoff that led here, if one did. */
+  /** The handoff that led to this dispatch, if there was one. */
   get handoff(): Handoff | undefined {
     return this.response.dispatch?.handoff;
   }
-  /** The agent that got the session's message before this one: the same one while it sticks. */
+  /** The agent of the session's previous message: the same agent while it sticks. */
   get previousAgentId(): string | undefined {
     return this.response.dispatch?.previousAgentId || undefined;
   }
-  /** What to show the user at once, before any agent's answer: a command's. */
+  /** The reply to a command, to show before an agent's answer. */
   get replyText(): string | undefined {
     return this.response.reply?.text;
   }
-  /** A switch that is offered to the user, if one is. */
+  /** The agent switch that is offered to the user, if there is one. */
   get suggestion(): Suggestion | undefined {
     return this.response.suggestion;
   }
-  /** Whether an agent got the message with no call of the supervisor. */
+  /** Whether an agent got the message without a call of the supervisor. */
   get supervisorBypassed(): boolean {
     return this.response.supervisorBypassed;
   }
 }
 
-/** Returns a reason by name, or the number of one that this release does not know. */
+/** Returns the name of a reason, or the number of an unknown one. */
 export function reasonName(reason: RouteReason): string {
   return RouteReason[reason] ?? String(reason);
 }

@@ -1,8 +1,7 @@
-// A stream of messages, from their sending to their answers, over any number of connections.
+// The messages of one stream that wait for answers, over any number of connections.
 //
-// Owns: which messages wait for an answer, in the order of their sending, and what becomes of them
-// when a connection breaks. Rule: a message is the same request on every connection, and is
-// answered once.
+// Owns their order and what happens to them when a connection breaks. A message is the same request
+// on every connection, and is answered once.
 
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
@@ -21,8 +20,8 @@ import { RouteResult } from "./routeResult.js";
 import { positiveMs, sleep } from "./waiting.js";
 
 /**
- * Messages of one stream that wait for answers at a time; more wait to be sent. The service takes as
- * many from a stream: more on the way would only wait there.
+ * Messages of one stream that wait for answers at a time; others wait to be sent. The service takes
+ * as many from a stream, so more would only wait there.
  */
 const IN_FLIGHT_MAX = 128;
 
@@ -38,7 +37,7 @@ interface Waiting {
   reject(error: unknown): void;
 }
 
-/** What a connection is to send, as it comes. */
+/** The messages to send on a connection, as they arrive. */
 class Outbox implements AsyncIterable<RouteStreamRequest> {
   readonly #unsent: RouteStreamRequest[] = [];
   #wake: (() => void) | undefined;
@@ -75,10 +74,10 @@ class Outbox implements AsyncIterable<RouteStreamRequest> {
  * Messages of many sessions over one stream, made by Client.stream(): for gateways that route
  * hundreds of messages a second.
  *
- * Up to 128 messages are on the way at once, the others wait. Answers arrive as they are ready,
- * those of one session in the order in which its messages were sent. A connection that breaks is
- * made again, and what was not answered is sent again under the same request ids, in the same
- * order. Needs a transport that carries streams both ways: gRPC, not a browser's fetch.
+ * Up to 128 messages are on the way at once, the others wait. Answers arrive when they are ready;
+ * those of one session arrive in the order of its messages. After a lost connection the stream
+ * connects again, and sends what was not answered again, under the same request ids and in the same
+ * order. Needs a transport with streams in both directions: gRPC, not a browser's fetch.
  */
 export class RouteStream {
   readonly #settings: CallSettings;
@@ -91,16 +90,16 @@ export class RouteStream {
   #connecting: Promise<void> | undefined;
   #breaks = 0;
 
-  /** minted: gives a request its ids. */
+  /** minted: sets the ids of a request. */
   constructor(settings: CallSettings, minted: (request: RouteRequest) => RouteRequest) {
     this.#settings = settings;
     this.#minted = minted;
   }
 
   /**
-   * As Client.route(), over this stream. timeoutMs: over all connections and attempts, the wait for
-   * one of the 128 places included. A second message under a requestId that is on the way waits for
-   * the first one's answer. A stream does not tell of repeats: replayed is false.
+   * As Client.route(), over this stream. timeoutMs: over all connections and attempts, including
+   * the wait for one of the 128 places. A second message with a requestId that is on its way waits
+   * for the answer to the first. A stream does not show repeats: replayed is always false.
    */
   async routeRequest(
     unminted: RouteRequest,
@@ -142,7 +141,7 @@ export class RouteStream {
       options.signal?.throwIfAborted();
       const error = late.aborted
         ? this.#error(
-            new ConnectError("the time is over", Code.DeadlineExceeded),
+            new ConnectError("the deadline has passed", Code.DeadlineExceeded),
             request,
             timeoutMs,
             Math.max(1, attempts),
@@ -155,10 +154,10 @@ export class RouteStream {
     }
   }
 
-  /** Ends the stream; messages on their way reject. A second time nothing happens. */
+  /** Ends the stream; messages on their way reject. Idempotent. */
   async close(): Promise<void> {
     this.#outbox?.end();
-    this.#stop.abort(new Error("the stream is closed; make another one"));
+    this.#stop.abort(new Error("the stream is closed; create another one"));
     for (const waiting of [...this.#waiting.values()]) waiting.reject(this.#stop.signal.reason);
     await this.#connecting;
   }
@@ -195,7 +194,7 @@ export class RouteStream {
     else next();
   }
 
-  /** Sends a message and waits for what comes back under its id. */
+  /** Sends a message and waits for the response with its id. */
   async #exchange(
     request: RouteRequest,
     signal: AbortSignal,
@@ -239,7 +238,7 @@ export class RouteStream {
 
   readonly #afterwards: (() => void)[] = [];
 
-  /** Waits until the message under an id has its answer. */
+  /** Waits until the message with an id has its answer. */
   async #settled(requestId: string, signal: AbortSignal): Promise<void> {
     while (this.#waiting.has(requestId)) {
       signal.throwIfAborted();
@@ -250,14 +249,14 @@ export class RouteStream {
     }
   }
 
-  /** Keeps a connection for as long as messages wait, and an idle one until it ends. */
+  /** Keeps a connection while messages wait, and an idle one until it ends. */
   async #connect(): Promise<void> {
     while (!this.#stop.signal.aborted && this.#waiting.size > 0) {
       let headers: Record<string, string>;
       try {
         headers = await headersOf(this.#settings, {});
       } catch (error) {
-        // A token that cannot be had is no failure of the service: it is thrown as it is.
+        // A failure to get a token is not the service's: it is thrown unchanged.
         for (const waiting of [...this.#waiting.values()]) waiting.reject(error);
         break;
       }
@@ -272,7 +271,7 @@ export class RouteStream {
     }
   }
 
-  /** Carries messages and answers until the connection ends; returns why, undefined for no reason. */
+  /** Transfers messages and answers until the connection ends; returns its error or undefined. */
   async #oneConnection(headers: Record<string, string>): Promise<unknown> {
     const replica = this.#settings.replicas.current();
     const outbox = new Outbox();
@@ -292,7 +291,9 @@ export class RouteStream {
       return undefined;
     } catch (failure) {
       const { isCut, target } = replica;
-      return isCut?.() ? new ConnectError(`"${target}" broke off`, Code.Unavailable) : failure;
+      return isCut?.()
+        ? new ConnectError(`the connection to "${target}" was lost`, Code.Unavailable)
+        : failure;
     } finally {
       this.#outbox = undefined;
       outbox.end();
@@ -301,9 +302,9 @@ export class RouteStream {
   }
 
   /**
-   * Decides what becomes of the messages when a connection ended before their answers, and returns
-   * the milliseconds to wait before the next connection. A message whose attempts or time are over,
-   * or whose stream was refused, gets the error.
+   * Decides about the messages whose connection ended before their answers, and returns the
+   * milliseconds to wait before the next connection. A message without attempts or time left, or
+   * whose stream was refused, gets the error.
    */
   #broken(failure: unknown): number {
     this.#breaks++;
@@ -326,7 +327,7 @@ export class RouteStream {
     return wait;
   }
 
-  /** Waits before a message that was answered with an error is sent again, or throws the error. */
+  /** Waits before a message whose answer is an error is sent again, or throws the error. */
   async #waitAfter(
     failure: ConnectError,
     request: RouteRequest,
@@ -359,7 +360,7 @@ export class RouteStream {
     const { target } = this.#settings.replicas.current();
     const { requestId } = request;
     if (failure === undefined) {
-      // Such as by a proxy that limits how long a connection may last.
+      // For example by a proxy that limits how long a connection may last.
       return new Unavailable(`${METHOD}: "${target}" ended the stream before it answered`, {
         code: Code.Unavailable,
         method: METHOD,
@@ -378,7 +379,7 @@ export class RouteStream {
   }
 }
 
-/** Returns the error in an answer, as if a call of its own had ended with it. */
+/** Returns the error in an answer, in the form of a failed call. */
 function refused(status: Status | undefined): ConnectError {
   if (status === undefined) {
     return new ConnectError(

@@ -33,7 +33,7 @@ export class RoutingError extends Error {
   readonly code: Code;
   /** The contract's reason, such as "HANDOFF_REFUSED"; empty if the answer had none. */
   readonly reason: string;
-  /** The values of the message again, for programs; ErrorReason documents the keys of each reason. */
+  /** The values of the message again, for programs; ErrorReason documents their keys. */
   readonly metadata: Readonly<Record<string, string>>;
   /** Every bad field, or every rule that refused. */
   readonly violations: readonly Violation[];

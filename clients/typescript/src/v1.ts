@@ -1,4 +1,4 @@
-// The contract's generated messages, enums and services, for what the client has no word for.
+// The contract's generated messages, enums and services, for calls without a method in the client.
 
 export * from "./gen/agent_routing/v1/admin_service_pb.js";
 export * from "./gen/agent_routing/v1/agent_pb.js";

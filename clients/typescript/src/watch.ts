@@ -1,7 +1,6 @@
-// A watch over its connections: where it stands, and whether it goes on.
+// A watch over its connections: up to where the caller has seen everything, and when to give up.
 //
-// Rule: every change is given to the caller exactly once and in order, over any number of
-// connections.
+// The caller gets every change exactly once and in order, over any number of connections.
 
 import { Code } from "@connectrpc/connect";
 import { type CallOptions, type CallSettings, headersOf } from "./call.js";
@@ -12,12 +11,12 @@ import type { Change } from "./gen/agent_routing/v1/session_event_pb.js";
 import { backoffMs } from "./retry.js";
 import { sleep } from "./waiting.js";
 
-/** A watcher runs beside the chat and nobody waits for it: longer than a restart, or an upgrade. */
+/** How long the service may be away: longer than a restart or an upgrade. No user is waiting. */
 export const AWAY_MS_DEFAULT = 60_000;
 
 const METHOD = "WatchSession";
 
-/** Gives a session's changes, over as many connections as it takes. */
+/** Yields a session's changes, over as many connections as necessary. */
 export async function* watchChanges(
   settings: CallSettings,
   request: WatchSessionRequest,
@@ -29,7 +28,7 @@ export async function* watchChanges(
   for (;;) {
     attempts++;
     const replica = settings.replicas.current();
-    // Ends the stream where the caller leaves the loop too: the service must not go on sending.
+    // Also ends the stream if the caller leaves the loop: the service must stop sending.
     const stop = new AbortController();
     const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
     const headers = await headersOf(settings, options);
@@ -51,19 +50,19 @@ export async function* watchChanges(
             yield kind.value;
             hasLeft = false;
           } finally {
-            // Before the loop closes the stream, which may wait for the service to say something.
+            // Before the loop closes the stream, which may wait for the service's next message.
             if (hasLeft) stop.abort();
           }
         } else if (kind.case === "heartbeat") {
-          // The first one says where the session is, not how far this stream has come. That is
-          // where the caller begins only if nothing before it was asked for.
+          // The first heartbeat carries the session's revision, not the stream's position. The
+          // caller starts there only if it did not ask for earlier changes.
           if (!isFirst || request.afterRevision === undefined) {
             request.afterRevision = kind.value.revision;
           }
         }
         isFirst = false;
       }
-      // Such as by a proxy that limits how long a connection may last.
+      // For example by a proxy that limits how long a connection may last.
       error = new Unavailable(
         `${METHOD}: "${replica.target}" ends each watch as it begins; is there a proxy in between?`,
         { code: Code.Unavailable, method: METHOD, attempts: Math.max(1, attempts) },

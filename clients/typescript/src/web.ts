@@ -8,7 +8,7 @@ export * from "./client.js";
 export * from "./common.js";
 
 export interface WebClientOptions extends ClientSettings {
-  /** Default "connect". Both carry all calls; RouteStream alone needs gRPC. */
+  /** Default "connect". Both carry all calls except RouteStream, which needs gRPC. */
   protocol?: "connect" | "grpc-web";
   /** Called around every attempt. */
   interceptors?: Interceptor[];
@@ -19,7 +19,7 @@ export interface WebClientOptions extends ClientSettings {
  *
  *   const client = new WebClient("https://chat.example.org/routing");
  *
- * baseUrl: where the web listener is; the page's own origin needs no CORS.
+ * baseUrl: of the web listener; the page's own origin needs no CORS.
  */
 export class WebClient extends RoutingClient {
   constructor(baseUrl: string, options: WebClientOptions = {}) {

@@ -1,4 +1,4 @@
-// The client against a service that does as it is told.
+// The client against a scripted service.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -160,7 +160,7 @@ describe("errors", () => {
     assert.match(error.message, /the proxy says no/);
   });
 
-  test("that cannot be sent are told at once", async () => {
+  test("that cannot be sent fail at once", async () => {
     assert.throws(() => new Client("http://127.0.0.1:1"), /give HOST:PORT/);
     assert.throws(() => new Client([]), /no target/);
     assert.throws(() => made({ retry: { attemptsMax: 0 } }), /attemptsMax is 0/);
@@ -631,7 +631,7 @@ describe("TLS", () => {
   });
   after(() => rmSync(folder, { recursive: true, force: true }));
 
-  test("is used as it is told, and an unknown authority is refused", async () => {
+  test("is used as configured, and an unknown authority is refused", async () => {
     const cert = readFileSync(join(folder, "cert.pem"));
     const key = readFileSync(join(folder, "key.pem"));
     const secure = new ScriptedService();

@@ -2,7 +2,7 @@
 //
 //   node build/test/langgraphStory.js TARGET SESSION TEXT…
 //
-// Prints one line of JSON for each text: what came of it, who was called, and what tools told models.
+// Prints one line of JSON for each text: its result, the called agents, and what models read of tools.
 
 import { BaseChatModel } from "@langchain/core/language_models/chat_models";
 import { AIMessage, type BaseMessage, HumanMessage, ToolMessage } from "@langchain/core/messages";

@@ -1,4 +1,4 @@
-// A routing service on a real port that does as it is told.
+// A scripted routing service on a real port.
 
 import http2 from "node:http2";
 import type { AddressInfo } from "node:net";

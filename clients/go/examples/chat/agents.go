@@ -12,11 +12,11 @@ import (
 	v1 "example.com/agent-routing/go/v1"
 )
 
-// The tax example's agents, as scripts: they need no model and no network. An agent gets a dispatch,
-// and says what it answers and how its turn ended. A real one would ask a model; what it reports is
-// the same. The other clients' examples have the same agents, word for word.
+// The tax example's agents, as scripts: they need no model and no network. An agent gets a
+// dispatch, and returns its answer and how its turn ended. A real one would call a model and report
+// the same. The examples of the other clients have the same agents, with the same texts.
 
-// answer is what an agent says, as the request that reports it; whoever sends it fills in the ids.
+// answer is an agent's answer, as the request that reports it; the sender fills in the ids.
 type answer = *v1.CompleteTurnRequest
 
 const vatRate = 0.21
@@ -25,7 +25,7 @@ var (
 	number = regexp.MustCompile(`\d[\d.,]*`)
 	due    = regexp.MustCompile(`(?i)\b(when|due|deadline)\b`)
 	vat    = regexp.MustCompile(`(?i)\bvat\b`)
-	// Whom a message is for, by its words; the first that fits.
+	// The agent for a message, by its words; the first match counts.
 	specialists = []struct {
 		agentID string
 		words   *regexp.Regexp
@@ -38,7 +38,7 @@ var (
 	}
 )
 
-// answerOf returns what the agent of a dispatch answers.
+// answerOf returns the answer of a dispatch's agent.
 func answerOf(dispatch *v1.Dispatch) answer {
 	text := dispatch.GetText()
 	switch dispatch.GetAgent().GetAgentId() {
@@ -83,7 +83,7 @@ func answerOf(dispatch *v1.Dispatch) answer {
 	return say("I am here, and have nothing to say.")
 }
 
-// afterRefusal returns what an agent says once a handoff of its own was refused.
+// afterRefusal returns an agent's answer after its handoff was refused.
 func afterRefusal(rules []string) answer {
 	for _, rule := range rules {
 		if rule == "entitled" {

@@ -10,12 +10,11 @@ import (
 	v1 "example.com/agent-routing/go/v1"
 )
 
-// No message is handed on more often than the service itself allows, by far.
+// Limit of hops of a message, far above the service's own limit.
 const stepsMax = 20
 
-// conversation is one user's, with whichever agent has it. What a frontend has to do, whatever it
-// looks like: route the message, show a command's reply, and run agent after agent while CompleteTurn
-// names a next one.
+// conversation is one user's conversation with the active agent. Every frontend does this: route
+// the message, show a command's reply, and run agents while CompleteTurn names a next one.
 type conversation struct {
 	client                    *agentrouting.Client
 	sessionID, userID, locale string
@@ -23,7 +22,7 @@ type conversation struct {
 	agent                     *v1.Agent
 }
 
-// say sends what the user says, and shows what comes of it.
+// say sends the user's text, and shows the answers.
 func (c *conversation) say(ctx context.Context, text string) error {
 	turn, err := c.client.Route(ctx, &v1.RouteRequest{
 		SessionId: c.sessionID, UserId: c.userID, Locale: c.locale, Channel: "web", Text: text,
@@ -39,7 +38,7 @@ func (c *conversation) say(ctx context.Context, text string) error {
 		c.showHandoff(dispatch)
 		answer := answerOf(dispatch)
 		if turn.Degraded {
-			// The service knows nothing of this message: there is nothing to complete.
+			// The service does not know this message: there is nothing to complete.
 			c.screen.agent(dispatch, answer.GetText(), true)
 			return nil
 		}
@@ -67,7 +66,7 @@ func (c *conversation) showHandoff(dispatch *v1.Dispatch) {
 	}
 }
 
-// complete reports an answer; where its handoff is refused, the agent answers by itself.
+// complete reports an answer. If its handoff is refused, the agent answers itself.
 func (c *conversation) complete(ctx context.Context, dispatch *v1.Dispatch, answer answer) (*v1.CompleteTurnResponse, error) {
 	report := func(answer *v1.CompleteTurnRequest) (*v1.CompleteTurnResponse, error) {
 		answer.SessionId, answer.UserId = c.sessionID, c.userID
@@ -89,7 +88,7 @@ func nameOf(agent *v1.Agent) string {
 	return agent.GetAgentId()
 }
 
-// screen writes what there is to see to a terminal, or in plain text.
+// screen writes the chat to a terminal, or as plain text.
 type screen struct{ isColored bool }
 
 func (s *screen) dim(text string) string {

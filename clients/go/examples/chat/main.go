@@ -26,7 +26,7 @@ func main() {
 	user := flag.String("user", "ana", "the user")
 	locale := flag.String("locale", "en", "the user's language")
 	flag.Parse()
-	// That it is degraded is on the screen already.
+	// The screen already shows that it is degraded.
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	client, err := agentrouting.NewClient(*target, agentrouting.WithLogger(quiet))
 	if err != nil {
@@ -61,7 +61,7 @@ func prompt(isTerminal bool) {
 	}
 }
 
-// wordsOf returns what an error says to a person.
+// wordsOf returns the text of an error for a person.
 func wordsOf(err error) string {
 	var failure *agentrouting.RoutingError
 	if errors.As(err, &failure) {

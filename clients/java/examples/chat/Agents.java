@@ -13,10 +13,10 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * The tax example's agents, as scripts: they need no model and no network. An agent gets a dispatch,
- * and says what it answers and how its turn ended, as the request that reports it; whoever sends it
- * fills in the ids. A real one would ask a model; what it reports is the same. The other clients'
- * examples have the same agents, word for word.
+ * The tax example's agents, as scripts: they need no model and no network. An agent gets a
+ * dispatch, and returns its answer and how its turn ended, as the request that reports it; the
+ * sender fills in the ids. A real one would call a model and report the same. The examples of the
+ * other clients have the same agents, with the same texts.
  */
 final class Agents {
   private static final double VAT_RATE = 0.21;
@@ -26,7 +26,7 @@ final class Agents {
 
   private record Specialist(String agentId, Pattern words) {}
 
-  /** Whom a message is for, by its words; the first that fits. */
+  /** The agent for a message, by its words; the first match counts. */
   private static final List<Specialist> SPECIALISTS =
       List.of(
           new Specialist("filing", words("file it|file my|submit")),
@@ -37,7 +37,7 @@ final class Agents {
 
   private Agents() {}
 
-  /** Returns what the agent of a dispatch answers. */
+  /** Returns the answer of a dispatch's agent. */
   static CompleteTurnRequest.Builder answer(Dispatch dispatch) {
     String text = dispatch.getText();
     return switch (dispatch.getAgent().getAgentId()) {
@@ -68,7 +68,7 @@ final class Agents {
     };
   }
 
-  /** Returns what an agent says once a handoff of its own was refused. */
+  /** Returns an agent's answer after its handoff was refused. */
   static CompleteTurnRequest.Builder afterRefusal(List<String> rules) {
     return say(
         rules.contains("entitled")

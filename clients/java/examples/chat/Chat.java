@@ -30,7 +30,7 @@ public final class Chat {
   /** Talks until the input ends. */
   public static void main(String[] arguments) throws IOException {
     Map<String, String> options = options(arguments);
-    // That a turn is degraded is on the screen already.
+    // The screen already shows that a turn is degraded.
     Logger.getLogger("agentrouting").setLevel(Level.SEVERE);
     String target = options.getOrDefault("--target", "127.0.0.1:50051");
     String session = options.getOrDefault("--session", "chat-" + Ids.newUuid7());

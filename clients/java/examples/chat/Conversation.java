@@ -10,12 +10,11 @@ import agentrouting.v1.Dispatch;
 import agentrouting.v1.RouteRequest;
 
 /**
- * One user's conversation, with whichever agent has it. What a frontend has to do, whatever it looks
- * like: route the message, show a command's reply, and run agent after agent while completeTurn names
- * a next one.
+ * One user's conversation with the active agent. Every frontend does this: route the message, show
+ * a command's reply, and run agents while completeTurn names a next one.
  */
 final class Conversation {
-  /** No message is handed on more often than the service itself allows, by far. */
+  /** Limit of hops of a message, far above the service's own limit. */
   private static final int STEPS_MAX = 20;
 
   private final RoutingClient client;
@@ -33,7 +32,7 @@ final class Conversation {
     this.screen = screen;
   }
 
-  /** Sends what the user says, and shows what comes of it. */
+  /** Sends the user's text, and shows the answers. */
   void say(String text) {
     Turn turn =
         client.route(
@@ -50,7 +49,7 @@ final class Conversation {
       showHandoff(dispatch);
       CompleteTurnRequest.Builder answer = Agents.answer(dispatch);
       if (turn.degraded()) {
-        // The service knows nothing of this message: there is nothing to complete.
+        // The service does not know this message: there is nothing to complete.
         screen.agent(dispatch, answer.getText(), true);
         return;
       }
@@ -69,7 +68,7 @@ final class Conversation {
     }
   }
 
-  /** Reports an answer; where its handoff is refused, the agent answers by itself. */
+  /** Reports an answer. If its handoff is refused, the agent answers itself. */
   private CompleteTurnResponse complete(Dispatch dispatch, CompleteTurnRequest.Builder answer) {
     try {
       return report(dispatch, answer);

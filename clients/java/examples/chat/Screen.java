@@ -6,7 +6,7 @@ import agentrouting.v1.Suggestion;
 import java.io.PrintStream;
 import java.util.Locale;
 
-/** Writes what there is to see to a terminal, or in plain text. */
+/** Writes the chat to a terminal, or as plain text. */
 final class Screen {
   private final PrintStream out;
   private final boolean isColored;

@@ -1,6 +1,5 @@
 """Agent frameworks whose runs the service follows.
 
-Owns: nothing by itself; each module needs its framework, installed as an extra of this package
-(openai-agents, langgraph, google-adk). Must not know: the service's code. Rule: importing
-agent_routing imports none of them.
+Each module needs its framework, which is an extra of this package (openai-agents, langgraph,
+google-adk). Importing agent_routing imports none of them.
 """

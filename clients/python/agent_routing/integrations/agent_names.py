@@ -1,7 +1,7 @@
-"""Agents by two names: the registry's ids, and what a program calls them.
+"""The names of agents in the registry and in a program.
 
-Owns: finding one by the other. Must not know: frameworks, sessions. Rule: an agent of the program
-that the registry lacks is the program's mistake, and is said before anything runs.
+An agent of the program that the registry does not have is an error, which is raised before anything
+runs.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from agent_routing.v1.routing_service_pb2 import ListAgentsResponse
 class AgentNames:
     """The agents of one program.
 
-    names: what the program calls its agents: an id of the registry or one of its aliases, in any
-    case.
+    names: of the agents in the program: an id of the registry or one of its aliases, in any case.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = tuple(names)
         if not self._names:
-            raise ValueError("there are no agents; give those that the registry names")
-        # Until the registry has been read, a name is taken for an id.
+            raise ValueError("there are no agents; give the names of the program's agents")
+        # Until the registry has been read, a name stands for an id.
         self._id_by_name = {_folded(name): name for name in self._names}
         self.by_id: dict[str, str] = {name: name for name in self._names}
 
     def learn(self, listed: ListAgentsResponse) -> None:
-        """Take the registry's ids and aliases over. listed: every agent of the registry.
+        """Take the ids and aliases of the registry. listed: every agent of the registry.
 
-        Raises LookupError for an agent of the program that is not in it.
+        Raises LookupError for an agent of the program that is not in the registry.
         """
         ids = {_folded(agent.agent_id): agent.agent_id for agent in listed.agents}
         ids |= {_folded(alias): agent_id for alias, agent_id in listed.agent_id_by_alias.items()}
@@ -49,10 +48,10 @@ class AgentNames:
         return self._id_by_name.get(_folded(name))
 
     def name(self, agent_id: str) -> str | None:
-        """Return what the program calls an agent; None if it is not the program's."""
+        """Return an agent's name in the program; None if it belongs to another program."""
         return self.by_id.get(agent_id)
 
 
 def _folded(name: str) -> str:
-    """Return the form under which the service compares names: any case, any composition."""
+    """Return the form in which the service compares names: case and composition do not matter."""
     return unicodedata.normalize("NFC", name.strip()).casefold()

@@ -1,8 +1,7 @@
-"""What a model reads: its tools, why a transfer was refused, what led to the message.
+"""The texts that a model reads: its tools, why a transfer was refused, what led to the message.
 
-Owns: the words, and the limits of what a model writes. Must not know: frameworks, calls. Rule:
-English, as tool names and framework prompts are; what users read comes from the service, in
-their language.
+Owns these texts and the limits of what a model writes. They are English, as tool names and the
+frameworks' prompts are; texts for users come from the service, in their language.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ ASK: Final = "ask_user"
 COMPLETE: Final = "complete_task"
 
 TEXT_BYTES_MAX: Final = 32 * 1024
-"""Of an answer, by the contract."""
+"""Of an answer, from the contract."""
 
 MESSAGE_BYTES_MAX: Final = 4 * 1024
-"""Of a summary, and of words for the user on the way, by the contract."""
+"""Of a summary, and of a handoff's text for the user, from the contract."""
 
 REASON_BYTES_MAX: Final = 1024
-"""Of a handoff's reason, by the contract."""
+"""Of a handoff's reason, from the contract."""
 
 CONTEXT_BYTES_MAX: Final = 15 * 1024
-"""Of a handoff's context, which the contract bounds to 16 KiB with its framing."""
+"""Of a handoff's context, which the contract limits to 16 KiB with its framing."""
 
 ASK_DESCRIPTION: Final = (
     "Ends your turn with a question for the user. The user's next message comes to you, whatever"
@@ -44,13 +43,13 @@ TOOLS_NOTE: Final = (
     f" {COMPLETE}, with a handoff when you call {TRANSFER} (or a transfer tool of your own), and"
     " with proceed when you simply answer. Consulting another agent is not possible here."
 )
-TOO_LATE: Final = "not carried out: the conversation has been handed over"
-NOBODY: Final = "Hands the conversation over. At the moment there is nobody to hand it to."
+TOO_LATE: Final = "not executed: the conversation has been handed over"
+NO_TARGETS: Final = "Hands the conversation over. At the moment there is no agent to hand it to."
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A text that a tool takes."""
+    """A text parameter of a tool."""
 
     name: str
     description: str
@@ -61,17 +60,17 @@ class Parameter:
 ASK_PARAMETERS: Final = (Parameter("question", "The question, in the user's language."),)
 COMPLETE_PARAMETERS: Final = (
     Parameter("answer", "Your last words to the user, in the user's language."),
-    Parameter("summary", "What was done, for whoever comes next. May be empty.", required=False),
+    Parameter("summary", "What was done, for the next agent. May be empty.", required=False),
 )
 
 
 def transfer_parameters(target_names: Iterable[str]) -> tuple[Parameter, ...]:
-    """Return what transfer_to_agent takes. target_names: to choose from; none: any text."""
+    """Return the parameters of transfer_to_agent. target_names: the choices; none: any text."""
     return (
-        Parameter("agent_id", "Whom to hand over to.", one_of=tuple(target_names)),
+        Parameter("agent_id", "The agent to hand over to.", one_of=tuple(target_names)),
         Parameter("reason", "Why, in a few words."),
         Parameter("context", "What the other agent needs to know.", required=False),
-        Parameter("message", "Words for the user on the way.", required=False),
+        Parameter("message", "Text for the user about the handoff.", required=False),
         Parameter(
             "mode",
             "interlude: you get the conversation back when the other agent is done. Otherwise"
@@ -83,8 +82,8 @@ def transfer_parameters(target_names: Iterable[str]) -> tuple[Parameter, ...]:
 
 
 def json_schema(parameters: Iterable[Parameter], *, strict: bool = False) -> dict[str, Any]:
-    """Return the JSON schema of a tool's arguments. strict: every one must be given, as OpenAI's
-    strict mode has it; the optional ones may then be empty.
+    """Return the JSON schema of a tool's arguments. strict: every argument is required, for
+    OpenAI's strict mode; optional ones may then be empty.
     """  # noqa: D205 - one sentence
     chosen = tuple(parameters)
     properties: dict[str, Any] = {}
@@ -107,12 +106,12 @@ def describe_transfer(targets: Iterable[tuple[str, Agent]]) -> str:
         for name, agent in targets
     ]
     if not lines:
-        return NOBODY
+        return NO_TARGETS
     return "\n".join(("Hands the conversation to one of these agents:", *lines))
 
 
 def describe_refusal(message: str) -> str:
-    """Return what a model reads when its transfer was refused."""
+    """Return the text for a model whose transfer was refused."""
     return (
         f"The transfer was refused: {message}. Do not try the same again: answer the user"
         " yourself, or choose another agent."
@@ -124,7 +123,7 @@ def past_messages(
 ) -> list[tuple[str, str]]:
     """Return past turns as (role, text), role being "user" or "assistant".
 
-    agent_id: whose words are the assistant's; those of others are told as context.
+    agent_id: the agent whose texts are the assistant's; other agents' texts become context.
     """
     messages: list[tuple[str, str]] = []
     for turn in turns:
@@ -141,7 +140,7 @@ def past_messages(
 
 
 def note_of_dispatch(dispatch: Dispatch, names: dict[str, str]) -> str:
-    """Return what an agent must know of how the message came to it. Empty if nothing."""
+    """Return what an agent must know about how the message came to it; may be empty."""
     parts: list[str] = []
     if dispatch.HasField("handoff"):
         handoff = dispatch.handoff
@@ -171,7 +170,7 @@ def note_of_dispatch(dispatch: Dispatch, names: dict[str, str]) -> str:
 
 
 def note_of_handoff(giver_name: str, reason: str, context: str) -> str:
-    """Return what an agent must know of a handoff to it."""
+    """Return what an agent must know about a handoff to it."""
     parts = [f"For context: agent {giver_name} has handed the conversation to you."]
     if reason:
         parts.append(f"Reason: {reason}")
@@ -181,7 +180,7 @@ def note_of_handoff(giver_name: str, reason: str, context: str) -> str:
 
 
 def cut(text: str, bytes_max: int) -> str:
-    """Return a text that fits: whole, or its beginning with a mark that it goes on."""
+    """Return a text that fits: whole, or cut with a mark at the end."""
     data = text.encode("utf-8", "replace")
     if len(data) <= bytes_max:
         return data.decode()

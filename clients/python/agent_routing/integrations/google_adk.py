@@ -1,14 +1,14 @@
 """Google ADK: agents of a tree whose transfers the service decides and remembers.
 
-Owns: a plugin for ADK's runner, and how the runner is started for a message. Must not know: the
-order of calls (routed_turn has it). Rule: runs that were not started here are left alone.
+Owns a plugin for ADK's runner, and how the runner is started for a message. Runs that were not
+started here are not changed.
 
     routed = RoutedRunner(client, Runner(agent=coordinator, app_name="tax", session_service=...))
     run = await routed.run("How much VAT do I owe?", session_id="chat-42", user_id="ana")
     print(run.text)
 
-Every tool that sets actions.transfer_to_agent hands over, ADK's own and the program's; the service
-is asked before it happens.
+Every tool that sets actions.transfer_to_agent hands over, ADK's own and the program's. The service
+is asked before the transfer happens.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from agent_routing.integrations.routed_turn import RoutedTurn
 from agent_routing.integrations.steps import AnyClient, Segment
 
 REQUEST_KEY: Final = "agent_routing_request_id"
-"""Where a run's events carry the request that they belong to, in custom_metadata."""
+"""The key in custom_metadata under which a run's events carry their request."""
 
 _OWN_CALL_PREFIX: Final = "adk-"
-"""Ids of function calls that ADK made itself; models never see them."""
+"""Ids of function calls that ADK generated; models never see them."""
 
 
 class RoutedRunner(RoutedRuns):
-    """Runs ADK's agents, each message at the agent that the service names.
+    """Runs ADK's agents: each message goes to the agent that the service names.
 
-    client: of the service; methods ending in _sync need a blocking one. runner: of the root
-    agent; a plugin is added to it. agents: names of those that the registry knows, if not all of
-    the tree are; each is an id or alias of the registry. run_config: for every run.
+    client: methods ending in _sync need a blocking one. runner: of the root agent; a plugin is
+    added to it. agents: the names of the agents that are in the registry, if not all of the tree
+    are; each is an id or alias of the registry. run_config: for every run.
 
-    ADK's session is made where it is missing, under the session's own id. ADK resumes only at
-    agents that may transfer to their parents: leave disallow_transfer_to_parent False.
+    A missing ADK session is created, with the id of the session. ADK resumes only at agents that
+    may transfer to their parents: leave disallow_transfer_to_parent False.
     """
 
     def __init__(
@@ -122,11 +122,11 @@ class RoutedRunner(RoutedRuns):
         }
 
     async def _resume_at(self, segment: Segment) -> None:
-        """Have ADK begin at the dispatched agent: the one whose event is the last."""
+        """Make ADK start at the dispatched agent: it starts at the agent of the last event."""
         agent = self._tree[segment.name]
         if (barred := _barred_above(agent)) is not None:
             raise ValueError(
-                f"ADK cannot begin at agent {agent.name!r}, since {barred!r} has"
+                f"ADK cannot start at agent {agent.name!r}, because {barred!r} has"
                 " disallow_transfer_to_parent; leave that False"
             )
         service = self._runner.session_service
@@ -183,7 +183,7 @@ class _RoutingPlugin(BasePlugin):
         tool_context: ToolContext,
         result: Any,  # noqa: ARG002 - ADK's signature
     ) -> dict[str, Any] | None:
-        """Ask the service about a tool's transfer; the model reads why one was refused."""
+        """Ask the service about a tool's transfer. The model reads why it was refused."""
         turn = self._turn(tool_context)
         target = tool_context.actions.transfer_to_agent
         if turn is None or not target:
@@ -206,7 +206,7 @@ class _RoutingPlugin(BasePlugin):
 
 
 class _RoutedTool(BaseTool):
-    """A tool with texts for arguments."""
+    """A tool whose arguments are texts."""
 
     def __init__(
         self, name: str, description: str, parameters: Iterable[agent_tools.Parameter]
@@ -221,7 +221,7 @@ class _RoutedTool(BaseTool):
 
 
 class _TransferTool(_RoutedTool):
-    """transfer_to_agent; the plugin asks the service once it has run."""
+    """transfer_to_agent. The plugin asks the service after it ran."""
 
     def __init__(
         self, turn: RoutedTurn, targets: list[tuple[str, Any]], reachable: Container[str]
@@ -235,7 +235,7 @@ class _TransferTool(_RoutedTool):
         self._reachable = reachable
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """Name the agent to ADK."""
+        """Pass the agent's name to ADK."""
         # ADK's own instructions say agent_name.
         wanted = str(args.get("agent_id") or args.get("agent_name") or "")
         name = self._names.name(self._names.agent_id(wanted) or "") or wanted
@@ -258,7 +258,7 @@ class _EndingTool(_RoutedTool):
         self._turn = turn
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """End the turn: the model is not asked again."""
+        """End the turn: the model is not called again."""
         tool_context.actions.skip_summarization = True
         speaker = tool_context.agent_name
         if self.name == ASK:
@@ -275,7 +275,7 @@ def _whole_tree(root: BaseAgent) -> Iterator[BaseAgent]:
 
 
 def _barred_above(agent: BaseAgent) -> str | None:
-    """Return the agent that keeps ADK from resuming at this one; None if none does."""
+    """Return the agent that prevents ADK from resuming at this one; None if none does."""
     while agent.parent_agent is not None:
         if getattr(agent, "disallow_transfer_to_parent", True):
             return str(agent.name)
@@ -284,7 +284,7 @@ def _barred_above(agent: BaseAgent) -> str | None:
 
 
 def _transfer_targets(agent: Any) -> Iterator[str]:
-    """Yield the names to which ADK lets an agent transfer: below, above and beside it."""
+    """Yield the names to which ADK lets an agent transfer: children, parent and siblings."""
     for below in agent.sub_agents:
         yield below.name
     parent = agent.parent_agent
@@ -308,7 +308,7 @@ def _take_out(llm_request: Any, name: str) -> None:
 
 
 def _own_contents(context: Any) -> Iterator[types.Content]:
-    """Yield what an agent has said and called in this run, and what came of it."""
+    """Yield what an agent said and called in this run, with the results."""
     for event in context.session.events:
         if event.invocation_id != context.invocation_id or event.author != context.agent_name:
             continue
@@ -323,7 +323,7 @@ def _own_contents(context: Any) -> Iterator[types.Content]:
 
 
 def _said(events: Iterable[Event], turn: RoutedTurn) -> Said:
-    """Return what a run came to: the last words of the agent that holds the turn."""
+    """Return the result of a run: the last text of the agent that holds the turn."""
     name = turn.program.names.by_id[turn.holder_id]
     seen = [event for event in events if not event.partial]
     for event in reversed(seen):
@@ -341,5 +341,5 @@ def _content(role: str, text: str) -> types.Content:
 
 
 def _user_of(turn: RoutedTurn) -> str:
-    """Return the user's id as ADK needs one; with sign-in the program may not know it."""
+    """Return a user id for ADK, which needs one; with sign-in the program may not know it."""
     return turn.user_id or "user"

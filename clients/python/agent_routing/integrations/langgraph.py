@@ -1,14 +1,14 @@
 """LangGraph: agents of a graph whose handoffs the service decides and remembers.
 
-Owns: a middleware for LangChain's agents, and how a graph is run for a message. Must not know: the
-order of calls (routed_turn has it). Rule: outside a routed run the middleware does nothing.
+Owns a middleware for LangChain's agents, and how a graph is run for a message. Outside a routed run
+the middleware does nothing.
 
     agents = [create_agent(model, name=name, middleware=[RoutingMiddleware()]) for name in names]
     routed = RoutedGraph(client, create_swarm(agents, default_active_agent=names[0]).compile())
     run = routed.run_sync("How much VAT do I owe?", session_id="chat-42", user_id="ana")
 
-Every tool that ends in a Command to the parent graph is a handoff, the program's own tools too; the
-service is asked before it happens.
+Every tool that returns a Command to the parent graph is a handoff, also a tool of the program. The
+service is asked before the handoff happens.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ from agent_routing.integrations.routed_turn import RoutedTurn
 from agent_routing.integrations.steps import AnyClient, Segment
 
 _TURN: Final = "__agent_routing_turn"
-"""Where a run's configuration has the turn. LangGraph keeps such keys out of checkpoints."""
+"""The key of the turn in a run's configuration. LangGraph does not store such keys in
+checkpoints."""
 
 _STREAM_OPTIONS: Final[Mapping[str, Any]] = {"stream_mode": "messages", "subgraphs": True}
-"""What is streamed where nobody asks for something else."""
+"""What is streamed by default."""
 
 _OWN_TOOLS: Final = frozenset({TRANSFER, ASK, COMPLETE})
 
@@ -56,19 +57,19 @@ _EDGES: Final = frozenset({"__start__", "__end__"})
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A turn, and the client by which its calls go."""
+    """A turn, and the client for its calls."""
 
     client: AnyClient
     turn: RoutedTurn
 
 
 class RoutedGraph(RoutedRuns):
-    """Runs a graph of agents, each message at the agent that the service names.
+    """Runs a graph of agents: each message goes to the agent that the service names.
 
-    client: of the service; methods ending in _sync need a blocking one. graph: compiled, with
-    a node for each agent and active_agent in its state, as create_swarm() makes it; agents built
-    with RoutingMiddleware. agents: names of the nodes that are agents, if not all are; each is an
-    id or alias of the registry. config: for every run; configurable.thread_id is the session's id
+    client: methods ending in _sync need a blocking one. graph: compiled, with a node for each agent
+    and active_agent in its state, as create_swarm() makes it. Its agents have the
+    RoutingMiddleware. agents: the names of the nodes that are agents, if not all are; each is an id
+    or alias of the registry. config: for every run; configurable.thread_id is the session's id
     unless it is given.
     """
 
@@ -90,8 +91,8 @@ class RoutedGraph(RoutedRuns):
     ) -> RoutedStream:
         """Do as run(), streaming: iterate over the graph's chunks, then read .run.
 
-        options: for astream(), such as stream_mode and subgraphs. A stream that is left early
-        leaves its turn open: the next message overtakes it.
+        options: for astream(), such as stream_mode and subgraphs. A stream that is not read to its
+        end leaves its turn open; the next message overtakes it.
         """
         streamed = partial(self._streamed, options=options)
         return RoutedStream(self._client, self._program.converse(text, fields), streamed)
@@ -144,13 +145,13 @@ class RoutedGraph(RoutedRuns):
 
 
 class RoutingMiddleware(AgentMiddleware[Any, Any]):
-    """What an agent of a RoutedGraph is built with; one instance may serve them all.
+    """The middleware for the agents of a RoutedGraph. One instance may serve all of them.
 
-    It brings the tools transfer_to_agent, ask_user and complete_task, and gives each model call the
-    agent's instructions, its own past turns, and no other agent's words. transfer: whether to bring
-    transfer_to_agent; leave it out for agents with handoff tools of their own.
+    It adds the tools transfer_to_agent, ask_user and complete_task, and gives each model call the
+    agent's instructions and its own past turns, without other agents' texts. transfer: whether to
+    add transfer_to_agent; set it to False for agents with their own handoff tools.
 
-    A graph without LangChain's agents takes wrap_tool_call and awrap_tool_call for its ToolNode.
+    A graph without LangChain's agents can use wrap_tool_call and awrap_tool_call in its ToolNode.
     """
 
     def __init__(self, *, transfer: bool = True) -> None:
@@ -189,7 +190,7 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
     ) -> ToolMessage | Command[Any]:
-        """Ask the service about a tool's handoff; the model reads why one was refused."""
+        """Ask the service about a tool's handoff. The model reads why it was refused."""
         running = _running()
         result = _own_tool(running, request)
         result = handler(request) if result is None else result
@@ -204,7 +205,7 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
-        """Ask the service about a tool's handoff; the model reads why one was refused."""
+        """Ask the service about a tool's handoff. The model reads why it was refused."""
         running = _running()
         result = _own_tool(running, request)
         result = await handler(request) if result is None else result
@@ -216,7 +217,7 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
 
 
 def _running() -> _Running | None:
-    """Return the turn of this run, None outside one."""
+    """Return the turn of this run; None outside a routed run."""
     found = get_config().get("configurable", {}).get(_TURN)
     return found if isinstance(found, _Running) else None
 
@@ -248,8 +249,8 @@ def _for_agent(
 def _own_messages(messages: Iterable[AnyMessage], key: str, name: str) -> list[AnyMessage]:
     """Return the user's message of this run, and what its agent said and called since then.
 
-    key: the id of the user's message. A call that never came to anything, since another one of the
-    same answer handed over, is told so: providers want a result for each.
+    key: the id of the user's message. A tool call without a result, because another call of the
+    same answer handed over, gets one that says so: providers need a result for each.
     """
     own: list[AnyMessage] = []
     called: dict[str, str] = {}
@@ -273,13 +274,13 @@ def _own_messages(messages: Iterable[AnyMessage], key: str, name: str) -> list[A
 
 def _unanswered(called: Mapping[str, str]) -> list[ToolMessage]:
     return [
-        ToolMessage("not carried out", name=name, tool_call_id=call_id, status="error")
+        ToolMessage("not executed", name=name, tool_call_id=call_id, status="error")
         for call_id, name in called.items()
     ]
 
 
 def _target_of(result: object) -> str:
-    """Return the node that a tool's result hands over to; empty if it is no handoff."""
+    """Return the node to which a tool's result hands over; empty if it is not a handoff."""
     if not isinstance(result, Command) or result.graph != Command.PARENT:
         return ""
     goto = result.goto
@@ -299,7 +300,7 @@ def _hand_over(turn: RoutedTurn, request: ToolCallRequest, target: str) -> steps
 
 
 def _speaker(state: Any) -> str:
-    """Return the name of the agent that called a tool; empty where its answer has none."""
+    """Return the name of the agent that called a tool; empty if its answer has no name."""
     for message in reversed(state["messages"] if isinstance(state, dict) else ()):
         if isinstance(message, AIMessage):
             return message.name or ""
@@ -307,13 +308,13 @@ def _speaker(state: Any) -> str:
 
 
 def _refused(request: ToolCallRequest, refusal: str) -> ToolMessage:
-    return _told(request, refusal, status="error")
+    return _tool_result(request, refusal, status="error")
 
 
-def _told(
+def _tool_result(
     request: ToolCallRequest, text: str, status: Literal["success", "error"] = "success"
 ) -> ToolMessage:
-    """Return what a model reads of a tool call."""
+    """Return the result of a tool call for the model."""
     call = request.tool_call
     return ToolMessage(text, name=call["name"], tool_call_id=call["id"] or "", status=status)
 
@@ -321,23 +322,23 @@ def _told(
 def _own_tool(
     running: _Running | None, request: ToolCallRequest
 ) -> ToolMessage | Command[Any] | None:
-    """Return what a call of one of the tools brought here comes to; None for any other tool."""
+    """Return the result of a call of this module's tools; None for any other tool."""
     name, given = request.tool_call["name"], request.tool_call["args"]
     if name not in _OWN_TOOLS:
         return None
     if running is None:
-        return _refused(request, f"{name} was not carried out: no conversation is being routed")
+        return _refused(request, f"{name} was not executed: no conversation is being routed")
     turn = running.turn
     speaker = _speaker(request.state)
     if name == ASK:
-        return _told(request, turn.ask(speaker, str(given.get("question") or "")))
+        return _tool_result(request, turn.ask(speaker, str(given.get("question") or "")))
     if name == COMPLETE:
         answer, summary = str(given.get("answer") or ""), str(given.get("summary") or "")
-        return _told(request, turn.complete(speaker, answer, summary))
+        return _tool_result(request, turn.complete(speaker, answer, summary))
     names = turn.program.names
     wanted = str(given.get("agent_id") or "")
     node = names.name(names.agent_id(wanted) or "") or wanted
-    messages = [*request.state["messages"], _told(request, f"handed over to {node}")]
+    messages = [*request.state["messages"], _tool_result(request, f"handed over to {node}")]
     return Command(
         goto=node, graph=Command.PARENT, update={"messages": messages, "active_agent": node}
     )
@@ -346,10 +347,10 @@ def _own_tool(
 def _bare_tool(
     name: str, description: str, parameters: Iterable[agent_tools.Parameter], *, ends: bool
 ) -> StructuredTool:
-    """Return a tool as a model sees it; the middleware carries it out."""
+    """Return a tool as a model sees it; the middleware executes it."""
 
     def unrouted(**_given: object) -> str:
-        return f"{name} was not carried out: no conversation is being routed"
+        return f"{name} was not executed: no conversation is being routed"
 
     return StructuredTool.from_function(
         func=unrouted,
@@ -361,7 +362,7 @@ def _bare_tool(
 
 
 def _transfer_tool(targets: Iterable[tuple[str, Any]]) -> StructuredTool:
-    """Return transfer_to_agent, for those whom an agent may hand to."""
+    """Return transfer_to_agent, for the agents to which an agent may hand over."""
     known = tuple(targets)
     return _bare_tool(
         TRANSFER,
@@ -372,7 +373,7 @@ def _transfer_tool(targets: Iterable[tuple[str, Any]]) -> StructuredTool:
 
 
 class _LastState:
-    """Reads a graph's state out of its stream, and leaves the chunks that were asked for."""
+    """Reads a graph's state from its stream, and passes on the requested chunks."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.state: Mapping[str, Any] = {}
@@ -387,7 +388,7 @@ class _LastState:
         return [] if "values" in self._asked else ["values"]
 
     def of(self, chunk: tuple[Any, ...]) -> Iterator[Any]:
-        """Yield a chunk as the options have it, unless it was not asked for."""
+        """Yield a chunk in the form of the options, if it was requested."""
         namespace, mode, data = chunk if self._has_namespaces else ((), *chunk)
         if mode == "values" and not namespace:
             self.state = data
@@ -399,7 +400,7 @@ class _LastState:
 
 
 def _said(state: Any, turn: RoutedTurn) -> Said:
-    """Return what a run came to: the last words of the agent that holds the turn."""
+    """Return the result of a run: the last text of the agent that holds the turn."""
     name = turn.program.names.by_id[turn.holder_id]
     for message in reversed(state["messages"]):
         if message.id == turn.key:

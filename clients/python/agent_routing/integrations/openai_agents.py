@@ -1,15 +1,14 @@
 """OpenAI Agents SDK: agents whose handoffs the service decides and remembers.
 
-Owns: what the SDK's agents are given for a run: tools, instructions, handoffs, past turns. Must
-not know: the order of calls (routed_turn has it). Rule: the program's own agents are never
-changed; each run has copies.
+Owns what the SDK's agents get for a run: tools, instructions, handoffs, past turns. The program's
+agents are never changed; each run uses copies.
 
     routed = RoutedAgents(client, [coordinator, vat])
     run = await routed.run("How much VAT do I owe?", session_id="chat-42", user_id="ana")
     print(run.text)
 
-An agent's own handoffs stay as they are, each asked of the service first; an agent that has none
-gets transfer_to_agent, for those whom the registry lets it hand to.
+An agent keeps its own handoffs, and the service is asked before each. An agent without handoffs
+gets transfer_to_agent, for the agents that the registry allows.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ _ENDING_TOOLS: Final = frozenset({ASK, COMPLETE})
 
 
 class RoutedAgents(RoutedRuns):
-    """Runs agents of the SDK, each message at the agent that the service names.
+    """Runs agents of the SDK: each message goes to the agent that the service names.
 
-    client: of the service; methods ending in _sync need a blocking one. agents: all of the
-    program's, each named as in the registry, by id or alias. run_options: for Runner.run() and the
-    like, such as run_config, context, hooks or max_turns.
+    client: methods ending in _sync need a blocking one. agents: all agents of the program, each
+    with its id or an alias of the registry as its name. run_options: for Runner.run() and its
+    variants, such as run_config, context, hooks or max_turns.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class _Prepared:
         return self.input(await steps.do(self._client, self._turn.past()))
 
     def input(self, past: Iterable[tuple[str, str]]) -> list[Any]:
-        """Return an input: past turns, what led here, and the user's message."""
+        """Return an input: past turns, a note about the dispatch, and the user's message."""
         items = [{"role": role, "content": text} for role, text in past]
         if self._turn.note:
             items.append({"role": "user", "content": self._turn.note})
@@ -165,7 +164,7 @@ class _Prepared:
         ]
 
     def _tool_use(self, original: Agent[Any]) -> Callable[..., Any]:
-        """Return what ends a run: ask_user and complete_task, or else what the agent says."""
+        """Return what ends a run: ask_user and complete_task, otherwise the agent's own setting."""
 
         async def final_output(
             context: RunContextWrapper[Any], results: list[FunctionToolResult]
@@ -193,7 +192,7 @@ class _Prepared:
         return final_output
 
     def _handoffs(self, original: Agent[Any]) -> list[Any]:
-        """Return the agent's own handoffs, tracked, or else transfer_to_agent."""
+        """Return the agent's own handoffs, tracked, or transfer_to_agent if it has none."""
         own = [each if isinstance(each, Handoff) else handoff(each) for each in original.handoffs]
         if not own:
             return [_Transfer(self, original.name)]
@@ -202,7 +201,7 @@ class _Prepared:
     async def move(
         self, from_name: str, to_name: str, given: Mapping[str, str]
     ) -> tuple[Agent[Any], str | None]:
-        """Hand over; return who goes on, and what the model reads if that is refused."""
+        """Hand over; return the agent that continues, and the text for the model if refused."""
         words = {key: given.get(key, "") for key in ("reason", "context", "message", "mode")}
         refusal = await steps.do(
             self._client, self._turn.hand_over(to_name, from_name=from_name, **words)
@@ -217,14 +216,14 @@ class _Prepared:
         return await steps.do(self._client, self._turn.view())
 
     async def input_after(self, data: HandoffInputData) -> HandoffInputData:
-        """Give the agent that was handed to its own past, and no other agent's words."""
+        """Give the target of a handoff its own past, without other agents' texts."""
         return data.clone(
             input_history=tuple(await self.first_input()), pre_handoff_items=(), input_items=()
         )
 
 
 class _Tracked(Handoff[Any, Any]):
-    """A handoff of the program's own, which the service is asked about."""
+    """A handoff of the program, about which the service is asked."""
 
     def __init__(self, prepared: _Prepared, from_name: str, own: Handoff[Any, Any]) -> None:
         super().__init__(
@@ -244,7 +243,7 @@ class _Tracked(Handoff[Any, Any]):
         self._refusal: str | None = None
 
     async def _invoke(self, context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
-        # Asked first: what the handoff does beside naming its target must not happen in vain.
+        # Ask first: the handoff's own side effects must happen only if it is allowed.
         agent, self._refusal = await self._prepared.move(
             self._from_name, self._own.agent_name, _read(arguments)
         )
@@ -261,17 +260,17 @@ class _Tracked(Handoff[Any, Any]):
         return await self._prepared.input_after(data)
 
     def get_transfer_message(self, agent: Any) -> str:
-        """Return what the model reads of the handoff: that it happened, or why it did not."""
+        """Return the text for the model: that the handoff happened, or why it did not."""
         return self._refusal or super().get_transfer_message(agent)
 
 
 class _Transfer(Handoff[Any, Any]):
-    """transfer_to_agent: one tool for all whom an agent may hand to."""
+    """transfer_to_agent: one tool for all agents to which an agent may hand over."""
 
     def __init__(self, prepared: _Prepared, from_name: str) -> None:
         super().__init__(
             tool_name=TRANSFER,
-            tool_description=agent_tools.NOBODY,
+            tool_description=agent_tools.NO_TARGETS,
             input_json_schema=agent_tools.json_schema(
                 agent_tools.transfer_parameters(()), strict=True
             ),
@@ -286,7 +285,7 @@ class _Transfer(Handoff[Any, Any]):
         self._refusal: str | None = None
 
     async def _offer(self, _context: RunContextWrapper[Any], _agent: object) -> bool:
-        """Take over whom the agent may hand to at the moment; the SDK asks before each call."""
+        """Update the possible targets. The SDK calls this before each call of the model."""
         view = await self._prepared.view()
         self.tool_description = agent_tools.describe_transfer(view.targets)
         self.input_json_schema = agent_tools.json_schema(
@@ -305,16 +304,16 @@ class _Transfer(Handoff[Any, Any]):
         return data if self._refusal is not None else await self._prepared.input_after(data)
 
     def get_transfer_message(self, agent: Any) -> str:
-        """Return what the model reads of the handoff: that it happened, or why it did not."""
+        """Return the text for the model: that the handoff happened, or why it did not."""
         return self._refusal or super().get_transfer_message(agent)
 
 
 def _said(result: Any, turn: RoutedTurn) -> Said:
-    """Return what a run came to."""
+    """Return the result of a run."""
     if not turn.is_ended:
         output = result.final_output
         return Said(output if isinstance(output, str) else _as_text(output), result)
-    # A tool ended the run; what the model wrote beside calling it is for the user, too.
+    # A tool ended the run; the text that the model wrote with the call is for the user too.
     texts: list[str] = []
     for item in reversed(result.new_items):
         if isinstance(item, MessageOutputItem):
@@ -333,7 +332,7 @@ def _as_text(output: Any) -> str:
 
 
 def _read(arguments: str) -> dict[str, str]:
-    """Return a tool call's arguments; a model may write what is no JSON object."""
+    """Return a tool call's arguments; empty if the model did not write a JSON object."""
     try:
         read = json.loads(arguments or "{}")
     except ValueError:

@@ -1,7 +1,7 @@
-"""What every adapter offers: a message of a user in, what came of it out, streaming or not.
+"""The methods of every adapter: they take a user's message and return its result, or stream it.
 
-Owns: these methods, and the streams. Must not know: any framework; its adapter says how one of its
-runs goes. Rule: the same names and arguments for every framework.
+Names and arguments are the same for every framework; an adapter only says how one of its
+framework's runs works.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ CameTo = Callable[[object], None]
 
 
 class RoutedRuns(ABC):
-    """Runs a framework's agents, each message at the agent that the service names.
+    """Runs a framework's agents: each message goes to the agent that the service names.
 
-    client: of the service; the methods that end in _sync need a blocking one. names: of the
-    program's agents, each an id or alias of the registry.
+    client: the methods that end in _sync need a blocking one. names: of the program's agents, each
+    an id or alias of the registry.
     """
 
     def __init__(self, client: AnyClient, names: Iterable[str]) -> None:
@@ -33,11 +33,10 @@ class RoutedRuns(ABC):
     async def run(self, text: str = "", **fields: Any) -> RoutedRun:
         """Route a user's message, run its agents, and report how it ended.
 
-        fields: what Client.route() takes: session_id, user_id, locale, channel and so on.
+        fields: arguments of Client.route(): session_id, user_id, locale, channel and so on.
 
-        Raises LookupError for an agent of the program that the registry lacks, RoutingError for
-        what the service refuses, and what the framework raises, after the turn has been reported as
-        failed.
+        Raises LookupError for an agent of the program that is not in the registry, RoutingError for
+        what the service refuses, and the framework's errors, after the turn was reported as failed.
         """
         return await steps.run(self._client, self._program.converse(text, fields), self._segment)
 
@@ -47,9 +46,9 @@ class RoutedRuns(ABC):
         return steps.run_blocking(self._client, flow, self._segment_blocking)
 
     async def answer(self, session_id: str, dispatch: Dispatch, **fields: Any) -> RoutedRun:
-        """Run the agents for a message that a frontend has routed already.
+        """Run the agents for a message that a frontend already routed.
 
-        fields: user_id, and the locale of instructions. Otherwise as run().
+        fields: user_id, and the locale of instructions. Raises what run() raises.
         """
         flow = self._program.answer(session_id, dispatch, fields)
         return await steps.run(self._client, flow, self._segment)
@@ -62,7 +61,7 @@ class RoutedRuns(ABC):
     def stream(self, text: str = "", **fields: Any) -> RoutedStream:
         """Do as run(): iterate over the framework's events, then read .run.
 
-        A stream that is left early leaves its turn open: the next message overtakes it.
+        A stream that is not read to its end leaves its turn open; the next message overtakes it.
         """
         return RoutedStream(self._client, self._program.converse(text, fields), self._streamed)
 
@@ -76,11 +75,11 @@ class RoutedRuns(ABC):
 
     @abstractmethod
     def _streamed(self, segment: Segment, came_to: CameTo) -> AsyncIterator[Any]:
-        """Do as _segment(), yielding events; came_to takes the Said at the end."""
+        """Do as _segment(), yielding events; call came_to with the Said at the end."""
 
 
 class RoutedStream:
-    """A framework's events of one message. run: what came of it, once all have been read."""
+    """A framework's events for one message. run: its result, after all events were read."""
 
     def __init__(
         self,

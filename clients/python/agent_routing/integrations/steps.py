@@ -1,8 +1,7 @@
-"""Calls and runs as plain values, so that one order of steps serves threads and asyncio alike.
+"""Calls and runs as plain values, so that the same sequence runs in threads and in asyncio.
 
-Owns: how a sequence of steps is carried out, blocking or not. Must not know: what is called, or
-why. Rule: a sequence is a generator; it yields a Call or a Segment, and is sent what came of it,
-or is thrown what it raised.
+Owns how a sequence of steps is executed, blocking or not. A sequence is a generator: it yields a
+Call or a Segment, and gets its result, or its error as an exception.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of the framework's own loop, for one dispatch.
+    """A run of the framework's loop, for one dispatch.
 
-    name: of the agent to begin with, as the program has it. turn: the open turn. Comes to a Said.
+    name: of the first agent, in the program. turn: the open turn. The result is a Said.
     """
 
     name: str
@@ -50,17 +49,17 @@ Steps: TypeAlias = Generator[Call | Segment, Any, T]
 
 
 def do_blocking(client: AnyClient, calls: Calls[T]) -> T:
-    """Carry out calls in this thread. Raises TypeError for an AsyncClient."""
+    """Execute calls in this thread. Raises TypeError for an AsyncClient."""
     return run_blocking(client, calls, _no_segment)
 
 
 async def do(client: AnyClient, calls: Calls[T]) -> T:
-    """Carry out calls in this event loop; those of a Client in threads beside it."""
+    """Execute calls in this event loop; the calls of a Client run in worker threads."""
     return await run(client, calls, _no_segment)
 
 
 def run_blocking(client: AnyClient, steps: Steps[T], run_segment: Callable[[Segment], object]) -> T:
-    """Carry out calls and runs in this thread. Raises TypeError for an AsyncClient."""
+    """Execute calls and runs in this thread. Raises TypeError for an AsyncClient."""
     outcome = _Outcome(steps)
     while (step := outcome.next_step()) is not None:
         try:
@@ -68,7 +67,7 @@ def run_blocking(client: AnyClient, steps: Steps[T], run_segment: Callable[[Segm
                 outcome.value = run_segment(step)
             else:
                 outcome.value = _call_blocking(client, step)
-        except Exception as error:  # noqa: BLE001 - thrown into the steps, which decide
+        except Exception as error:  # noqa: BLE001 - raised in the sequence, which decides
             outcome.error = error
     return outcome.returned
 
@@ -76,7 +75,7 @@ def run_blocking(client: AnyClient, steps: Steps[T], run_segment: Callable[[Segm
 async def run(
     client: AnyClient, steps: Steps[T], run_segment: Callable[[Segment], Awaitable[object]]
 ) -> T:
-    """Carry out calls and runs in this event loop."""
+    """Execute calls and runs in this event loop."""
     outcome = _Outcome(steps)
     while (step := outcome.next_step()) is not None:
         try:
@@ -84,7 +83,7 @@ async def run(
                 outcome.value = await run_segment(step)
             else:
                 outcome.value = await _call(client, step)
-        except Exception as error:  # noqa: BLE001 - thrown into the steps, which decide
+        except Exception as error:  # noqa: BLE001 - raised in the sequence, which decides
             outcome.error = error
     return outcome.returned
 
@@ -95,10 +94,10 @@ def stream_blocking(
     stream_segment: Callable[[Segment, Callable[[object], None]], Iterator[Any]],
     returned: Callable[[T], None],
 ) -> Iterator[Any]:
-    """Carry out calls and runs, and yield what the runs yield.
+    """Execute calls and runs, and yield what the runs yield.
 
-    stream_segment: yields a run's events, and calls its second argument with what came of the run.
-    returned: is called with what the steps return.
+    stream_segment: yields a run's events, and calls its second argument with the run's result.
+    returned: called with the result of the sequence.
     """
     outcome = _Outcome(steps)
     while (step := outcome.next_step()) is not None:
@@ -107,7 +106,7 @@ def stream_blocking(
                 yield from stream_segment(step, outcome.take)
             else:
                 outcome.value = _call_blocking(client, step)
-        except Exception as error:  # noqa: BLE001 - thrown into the steps, which decide
+        except Exception as error:  # noqa: BLE001 - raised in the sequence, which decides
             outcome.error = error
     returned(outcome.returned)
 
@@ -118,7 +117,7 @@ async def stream(
     stream_segment: Callable[[Segment, Callable[[object], None]], AsyncIterator[Any]],
     returned: Callable[[T], None],
 ) -> AsyncIterator[Any]:
-    """Carry out calls and runs in this event loop, and yield what the runs yield.
+    """Execute calls and runs in this event loop, and yield what the runs yield.
 
     The arguments are those of stream_blocking().
     """
@@ -130,13 +129,13 @@ async def stream(
                     yield event
             else:
                 outcome.value = await _call(client, step)
-        except Exception as error:  # noqa: BLE001 - thrown into the steps, which decide
+        except Exception as error:  # noqa: BLE001 - raised in the sequence, which decides
             outcome.error = error
     returned(outcome.returned)
 
 
 class _Outcome(Generic[T]):
-    """Where a sequence stands: what the last step came to, and what it all returned."""
+    """The state of a sequence: the result of its last step, and its own result."""
 
     def __init__(self, steps: Steps[T]) -> None:
         self.value: object = None
@@ -145,11 +144,11 @@ class _Outcome(Generic[T]):
         self._steps = steps
 
     def take(self, value: object) -> None:
-        """Keep what a step came to."""
+        """Store the result of a step."""
         self.value = value
 
     def next_step(self) -> Call | Segment | None:
-        """Hand over what the last step came to; return the next one, None at the end."""
+        """Pass on the result of the last step; return the next step, None at the end."""
         value, error = self.value, self.error
         self.value = self.error = None
         try:
@@ -177,4 +176,4 @@ async def _call(client: AnyClient, call: Call) -> object:
 
 
 def _no_segment(step: Segment) -> Any:
-    raise AssertionError(f"{step} among calls alone")
+    raise AssertionError(f"{step} in a sequence of calls only")

@@ -36,9 +36,9 @@ class _EventOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     EVENT_ORDER_UNSPECIFIED: _EventOrder.ValueType  # 0
     """Not given: newest first within a session, oldest first without one."""
     EVENT_ORDER_NEWEST_FIRST: _EventOrder.ValueType  # 1
-    """By time, the newest first; within a session always by revision."""
+    """By time, newest first; within a session always by revision."""
     EVENT_ORDER_OLDEST_FIRST: _EventOrder.ValueType  # 2
-    """The other way round."""
+    """By time, oldest first."""
 
 class EventOrder(_EventOrder, metaclass=_EventOrderEnumTypeWrapper):
     """The order of the audit."""
@@ -46,14 +46,14 @@ class EventOrder(_EventOrder, metaclass=_EventOrderEnumTypeWrapper):
 EVENT_ORDER_UNSPECIFIED: EventOrder.ValueType  # 0
 """Not given: newest first within a session, oldest first without one."""
 EVENT_ORDER_NEWEST_FIRST: EventOrder.ValueType  # 1
-"""By time, the newest first; within a session always by revision."""
+"""By time, newest first; within a session always by revision."""
 EVENT_ORDER_OLDEST_FIRST: EventOrder.ValueType  # 2
-"""The other way round."""
+"""By time, oldest first."""
 Global___EventOrder: typing_extensions.TypeAlias = EventOrder
 
 @typing.final
 class ListSessionsRequest(google.protobuf.message.Message):
-    """Asks for sessions. Filters that are given must all hold."""
+    """Asks for sessions. All given filters must match."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -70,28 +70,28 @@ class ListSessionsRequest(google.protobuf.message.Message):
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all: scope platform."""
     owner: builtins.str
-    """Only sessions of this user. Empty: of all."""
+    """Only sessions of this user. Empty: all users."""
     active_agent_id: builtins.str
     """Only sessions in which this agent is active. Empty: any."""
     task_status: agent_routing.v1.task_pb2.TaskStatus.ValueType
-    """Only sessions whose task stands so. Unspecified: any."""
+    """Only sessions whose task has this status. Unspecified: any."""
     channel: builtins.str
     """Only sessions on this channel. Empty: any."""
     locked: builtins.bool
     """Only sessions whose active agent waits for an answer (true), or does not (false). Unset: any."""
     page_size: builtins.int
-    """How many at most. 0-1,000. 0: the default, 100."""
+    """Maximum number. 0-1,000. 0: the default, 100."""
     page_token: builtins.str
-    """next_page_token of the page before, with everything else in the request unchanged. Empty: the
-    first page.
+    """next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+    page.
     """
     @property
     def update_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Only sessions that last changed at this time or later. Unset: no bound."""
+        """Only sessions that last changed at this time or later. Unset: no limit."""
 
     @property
     def update_time_before(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Only sessions that last changed before this time. Unset: no bound."""
+        """Only sessions that last changed before this time. Unset: no limit."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ Global___ListSessionsRequest: typing_extensions.TypeAlias = ListSessionsRequest
 
 @typing.final
 class ListSessionsResponse(google.protobuf.message.Message):
-    """A page of sessions. A session that changes while pages are read may be missed or come twice."""
+    """A page of sessions. A session that changes while pages are read may be missing or come twice."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -139,7 +139,7 @@ Global___ListSessionsResponse: typing_extensions.TypeAlias = ListSessionsRespons
 
 @typing.final
 class SessionSummary(google.protobuf.message.Message):
-    """A session in short; Status has it in full."""
+    """A summary of a session; Status returns its full state."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -161,21 +161,21 @@ class SessionSummary(google.protobuf.message.Message):
     session_id: builtins.str
     """The session."""
     owner: builtins.str
-    """The user to whom it belongs."""
+    """The user that owns it."""
     revision: builtins.int
-    """The revision that this describes."""
+    """The revision of this summary."""
     locked: builtins.bool
-    """Whether it waits for an answer of the user."""
+    """Whether it waits for the user's answer."""
     task_id: builtins.str
-    """The open task, or else the one closed last. Empty if there was none."""
+    """The open task, or the task that was closed last. Empty if there is none."""
     task_status: agent_routing.v1.task_pb2.TaskStatus.ValueType
-    """How that task stands."""
+    """The status of that task."""
     open_turns: builtins.int
     """How many turns are open."""
     locale: builtins.str
     """The session's locale, BCP 47."""
     channel: builtins.str
-    """The channel of the last message that named one. Empty where none did."""
+    """The channel of the last message that had one. Empty if none had."""
     @property
     def active_agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The active agent. Unset while none is active."""
@@ -212,7 +212,7 @@ Global___SessionSummary: typing_extensions.TypeAlias = SessionSummary
 
 @typing.final
 class ListEventsRequest(google.protobuf.message.Message):
-    """Asks for the audit. Filters that are given must all hold."""
+    """Asks for the audit. All given filters must match."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -231,43 +231,45 @@ class ListEventsRequest(google.protobuf.message.Message):
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all: scope platform."""
     session_id: builtins.str
-    """Only events of this session. Empty: of all; these come the oldest first, about as they
-    happened, and each page looks at no more than 5,000 changes: a page may have few records, or
-    none, and a token to go on.
+    """Only events of this session. Empty: all sessions. These events come oldest first, approximately
+    as they happened, and each page reads at most 5,000 changes: a page may have few records or
+    none, and still a token for the next page.
     """
     owner: builtins.str
-    """Only events of sessions of this user. Empty: of all."""
+    """Only events of sessions of this user. Empty: all users."""
     actor: builtins.str
-    """Only events that this credential's subject caused. Empty: of all."""
+    """Only events that this credential's subject caused. Empty: all subjects."""
     request_id: builtins.str
-    """Only events of this request. Empty: of all."""
+    """Only events of this request. Empty: all requests."""
     agent_id: builtins.str
-    """Only events in which this agent takes part: as their agent, or on either side of a handoff.
-    Empty: of all.
+    """Only events that involve this agent: as their agent, or on either side of a handoff. Empty: all
+    agents.
     """
     page_size: builtins.int
-    """How many at most, but that what one change did is not split. 0-1,000. 0: the default, 100."""
+    """Maximum number, except that the events of one change are not split. 0-1,000. 0: the default,
+    100.
+    """
     page_token: builtins.str
-    """next_page_token of the page before, with everything else in the request unchanged. Empty: the
-    first page.
+    """next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+    page.
     """
     order: Global___EventOrder.ValueType
-    """The order. Unspecified: newest first; without a session_id oldest first, which then is the only
-    one.
+    """The order. Unspecified: newest first; without a session_id oldest first, the only order
+    possible then.
     """
     @property
     def kinds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Only events of these kinds, by the names of the fields of SessionEvent.kind, such as
-        "agent_handoff". At most 32. A name that does not exist: INVALID_FIELD. Empty: all.
+        "agent_handoff". At most 32. An unknown name: INVALID_FIELD. Empty: all kinds.
         """
 
     @property
     def event_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Only events at this time or later. Unset: no bound."""
+        """Only events at this time or later. Unset: no limit."""
 
     @property
     def event_time_before(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Only events before this time. Unset: no bound."""
+        """Only events before this time. Unset: no limit."""
 
     def __init__(
         self,
@@ -316,7 +318,7 @@ Global___ListEventsResponse: typing_extensions.TypeAlias = ListEventsResponse
 
 @typing.final
 class AuditRecord(google.protobuf.message.Message):
-    """An event and who caused it."""
+    """An event and its caller."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -329,17 +331,15 @@ class AuditRecord(google.protobuf.message.Message):
     tenant: builtins.str
     """The tenant."""
     actor: builtins.str
-    """Subject of the credential that asked. Without sign-in: the user_id of the call. Empty where
-    time alone was the cause, and after the user was erased.
+    """Subject of the caller's credential. Without sign-in: the user_id of the call. Empty if no call
+    caused the event (an expiry), and after the user was erased.
     """
     acting_for: builtins.str
-    """The user for whom the actor acted, where that is another one (scope act_as). Else empty."""
+    """The user for whom the actor acted, if that is another one (scope act_as). Otherwise empty."""
     method: builtins.str
-    """The RPC, such as "/agent_routing.v1.RoutingService/Route". Empty where time alone was the
-    cause.
-    """
+    """The RPC, such as "/agent_routing.v1.RoutingService/Route". Empty if no call caused the event."""
     trace_id: builtins.str
-    """W3C trace id of the call, 32 hexadecimal digits. Empty where it had none."""
+    """W3C trace id of the call, 32 hexadecimal digits. Empty if it had none."""
     @property
     def event(self) -> agent_routing.v1.session_event_pb2.SessionEvent:
         """What happened."""
@@ -373,20 +373,20 @@ class WatchEventsRequest(google.protobuf.message.Message):
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all: scope platform."""
     cursor: builtins.str
-    """Go on after this cursor, the last one that the watcher has seen. Empty: only what comes from
-    now on, unless from_beginning. No longer kept: OUT_OF_RANGE, REVISION_COMPACTED.
+    """Continue after this cursor, the last one that the watcher has seen. Empty: only new changes,
+    unless from_beginning is set. No longer kept: OUT_OF_RANGE, REVISION_COMPACTED.
     """
     from_beginning: builtins.bool
-    """Without a cursor: begin with the oldest change that is kept. Default false."""
+    """Without a cursor: start with the oldest change that is kept. Default false."""
     @property
     def kinds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Send only changes with an event of one of these kinds, by the names of the fields of
-        SessionEvent.kind; such a change still comes whole. At most 32. Empty: all.
+        SessionEvent.kind; such a change is still sent whole. At most 32. Empty: all kinds.
         """
 
     @property
     def heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration:
-        """How long the stream may be silent before a heartbeat. 1 s to 5 min. Unset: 15 s."""
+        """The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s."""
 
     def __init__(
         self,
@@ -404,7 +404,7 @@ Global___WatchEventsRequest: typing_extensions.TypeAlias = WatchEventsRequest
 
 @typing.final
 class WatchEventsResponse(google.protobuf.message.Message):
-    """A change of some session, or a sign of life."""
+    """A change of a session, or a heartbeat."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -413,7 +413,7 @@ class WatchEventsResponse(google.protobuf.message.Message):
     CHANGE_FIELD_NUMBER: builtins.int
     HEARTBEAT_FIELD_NUMBER: builtins.int
     cursor: builtins.str
-    """Where the stream is: WatchEventsRequest.cursor goes on from here. Opaque."""
+    """The position of the stream: send it as WatchEventsRequest.cursor to continue from here. Opaque."""
     tenant: builtins.str
     """The tenant of the change. Empty in heartbeats."""
     @property
@@ -422,7 +422,7 @@ class WatchEventsResponse(google.protobuf.message.Message):
 
     @property
     def heartbeat(self) -> agent_routing.v1.session_event_pb2.Heartbeat:
-        """A sign of life."""
+        """A heartbeat."""
 
     def __init__(
         self,
@@ -440,7 +440,7 @@ Global___WatchEventsResponse: typing_extensions.TypeAlias = WatchEventsResponse
 
 @typing.final
 class GetRoutingStatsRequest(google.protobuf.message.Message):
-    """Asks how routing does."""
+    """Asks for statistics of routing."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -451,16 +451,16 @@ class GetRoutingStatsRequest(google.protobuf.message.Message):
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all together: scope platform."""
     channel: builtins.str
-    """Count only messages of this channel. Empty: of all. Of the channels that a tenant has, the
-    first 32 are counted by themselves.
+    """Count only messages of this channel. Empty: all channels. The first 32 channels of a tenant are
+    counted separately.
     """
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Count from this time on; rounded down to the hour. Unset: from the beginning."""
+        """Count from this time, rounded down to the hour. Unset: from the beginning."""
 
     @property
     def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Count what was before this time; rounded up to the hour. Unset: until as_of_time."""
+        """Count up to this time, rounded up to the hour. Unset: up to as_of_time."""
 
     def __init__(
         self,
@@ -477,7 +477,7 @@ Global___GetRoutingStatsRequest: typing_extensions.TypeAlias = GetRoutingStatsRe
 
 @typing.final
 class GetRoutingStatsResponse(google.protobuf.message.Message):
-    """How routing does. Counts are of the stated time span; shares are 0-1, and 0 where there is
+    """Statistics of routing. Counts are for the stated time span; shares are 0-1, and 0 if there is
     nothing to divide by.
     """
 
@@ -553,42 +553,42 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
     REFUSALS_TOTAL_FIELD_NUMBER: builtins.int
     SUGGESTIONS_FIELD_NUMBER: builtins.int
     user_messages: builtins.int
-    """Messages of users that were dispatched to an agent."""
+    """User messages that were dispatched to an agent."""
     supervisor_calls_saved: builtins.int
-    """Those of them that went to an agent with no call of the supervisor, as
-    RouteResponse.supervisor_bypassed says of each.
+    """Those of them that went to an agent without a call of the supervisor
+    (RouteResponse.supervisor_bypassed).
     """
     supervisor_calls_saved_share: builtins.float
     """supervisor_calls_saved as a share of user_messages."""
     sessions: builtins.int
     """Sessions that had at least one message. Exact, unless messages of more than 512 different
-    earlier hours are taken up in one hour; then too low by some of those.
+    earlier hours are counted in one hour; then it is too low by some of them.
     """
     stuck: builtins.int
-    """Times that users left an agent by a command within two turns of getting it: they were stuck
-    with the wrong one.
+    """How often users left an agent by a command within two turns of getting it: they were stuck with
+    the wrong agent.
     """
     stuck_share: builtins.float
-    """stuck as a share of the times that an agent became active."""
+    """stuck as a share of how often an agent became active."""
     stickiness_enabled: builtins.bool
-    """Whether stickiness is on for the tenant at present; for tenant "*" the word said for all."""
+    """Whether stickiness is currently on for the tenant; for tenant "*" the setting for all tenants."""
     ping_pongs: builtins.int
-    """Handoffs that gave the conversation back to whoever had just handed it over, at most two user
-    messages later: A to B to A. Returns from interludes, and what users and operators ask for,
-    are not among them.
+    """Handoffs that returned the conversation to the agent that had just handed it over, at most two
+    user messages later: A to B to A. Returns from interludes, and handoffs that users and
+    operators ask for, are not counted.
     """
     handoffs_total: builtins.int
-    """The handoffs that were carried out, over all rows of handoffs."""
+    """Handoffs that happened, in total."""
     refusals_total: builtins.int
-    """Handoffs that were refused; one counts once, however many rules refused it."""
+    """Refused handoffs in total; each counts once, however many rules refused it."""
     @property
     def as_of_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Everything up to this time is counted; what came later is not."""
+        """Everything up to this time is counted, and nothing later."""
 
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Begin of the time span that was counted. Where none was asked for: of the first hour that has
-        anything; unset if there is none.
+        """Start of the time span that was counted. If the request has none: the first hour with data;
+        unset if there is none.
         """
 
     @property
@@ -597,7 +597,7 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
 
     @property
     def reasons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RouteReasonCount]:
-        """Dispatches by reason: to agents, consulted ones included, so more than user_messages."""
+        """Dispatches by reason. They include consulted agents, so there are more than user_messages."""
 
     @property
     def commands(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
@@ -605,29 +605,29 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
 
     @property
     def handoffs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___HandoffCount]:
-        """Who handed to whom."""
+        """Handoffs by agents, initiator and mode."""
 
     @property
     def refusals_by_rule(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """Refused handoffs, by the rule that refused; one handoff counts for every rule that did."""
+        """Refused handoffs by rule; a handoff counts once for every rule that refused it."""
 
     @property
     def agents(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AgentStats]:
-        """Each agent's own figures, in the order of agent ids."""
+        """Statistics of each agent, in the order of agent ids."""
 
     @property
     def messages_by_channel(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """user_messages by channel. Messages of sessions that named none are not among them."""
+        """user_messages by channel. Messages of sessions without a channel are not counted."""
 
     @property
     def periods(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StatsPeriod]:
-        """The time span in hours, or if it is longer than seven days in days (UTC), the oldest first.
-        Those without anything are left out. At most 1,100: of a longer span the latest.
+        """The time span in hours, or in days (UTC) if it is longer than seven days, oldest first. Periods
+        without data are left out. At most 1,100: of a longer span the latest.
         """
 
     @property
     def suggestions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SuggestionCount]:
-        """Switches that were suggested to users, and what became of them, in the order of agent ids."""
+        """Switches suggested to users, and the users' answers, in the order of agent ids."""
 
     def __init__(
         self,
@@ -661,7 +661,7 @@ Global___GetRoutingStatsResponse: typing_extensions.TypeAlias = GetRoutingStatsR
 
 @typing.final
 class SuggestionCount(google.protobuf.message.Message):
-    """How often users with one agent were offered another."""
+    """How often users of one agent were offered another one."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -672,17 +672,17 @@ class SuggestionCount(google.protobuf.message.Message):
     DECLINED_FIELD_NUMBER: builtins.int
     IGNORED_FIELD_NUMBER: builtins.int
     from_agent_id: builtins.str
-    """The agent that the user was with."""
+    """The user's agent at the time."""
     to_agent_id: builtins.str
     """The agent that was offered."""
     offered: builtins.int
     """Suggestions made."""
     accepted: builtins.int
-    """Those of them that users accepted, whenever that was."""
+    """Those that users accepted, at any time."""
     declined: builtins.int
     """Those that users declined."""
     ignored: builtins.int
-    """Those that users did not answer; some of the latest they may answer yet."""
+    """Those without an answer; users may still answer the latest ones."""
     def __init__(
         self,
         *,
@@ -711,15 +711,15 @@ class StatsPeriod(google.protobuf.message.Message):
     REFUSED_FIELD_NUMBER: builtins.int
     STUCK_FIELD_NUMBER: builtins.int
     user_messages: builtins.int
-    """Messages of users that were dispatched to an agent."""
+    """User messages that were dispatched to an agent."""
     supervisor_calls_saved: builtins.int
-    """Those of them that went to an agent with no call of the supervisor."""
+    """Those of them that went to an agent without a call of the supervisor."""
     handoffs: builtins.int
-    """Handoffs carried out."""
+    """Handoffs that happened."""
     refused: builtins.int
     """Handoffs refused."""
     stuck: builtins.int
-    """Times that users left an agent by a command within two turns of getting it."""
+    """How often users left an agent by a command within two turns of getting it."""
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it began."""
@@ -768,7 +768,7 @@ Global___RouteReasonCount: typing_extensions.TypeAlias = RouteReasonCount
 
 @typing.final
 class HandoffCount(google.protobuf.message.Message):
-    """How often one agent handed to another."""
+    """How often one agent handed over to another."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -785,17 +785,17 @@ class HandoffCount(google.protobuf.message.Message):
     to_agent_id: builtins.str
     """The target."""
     initiator: agent_routing.v1.handoff_pb2.Initiator.ValueType
-    """Who asked."""
+    """Who asked for it."""
     mode: agent_routing.v1.handoff_pb2.HandoffMode.ValueType
-    """The mode that was applied. Unspecified in rows of refused handoffs, where none was."""
+    """The mode that was applied. Unspecified for refused handoffs."""
     count: builtins.int
-    """Handoffs carried out, returns from interludes not among them, nor answers to consults."""
+    """Handoffs that happened, without returns from interludes and answers to consults."""
     refused: builtins.int
     """Handoffs refused."""
     returned: builtins.int
-    """Interludes of these that ended with a return, whenever that was."""
+    """Interludes of these that ended with a return, at any time."""
     ping_pongs: builtins.int
-    """Those of count that gave the conversation back; see ping_pongs of the response."""
+    """Those of count that returned the conversation; see ping_pongs of the response."""
     def __init__(
         self,
         *,
@@ -814,7 +814,7 @@ Global___HandoffCount: typing_extensions.TypeAlias = HandoffCount
 
 @typing.final
 class AgentStats(google.protobuf.message.Message):
-    """One agent's figures."""
+    """Statistics of one agent."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -837,26 +837,30 @@ class AgentStats(google.protobuf.message.Message):
     turns: builtins.int
     """Turns dispatched to it."""
     abandoned: builtins.int
-    """Turns that nobody completed."""
+    """Turns that were not completed."""
     activations: builtins.int
-    """Times that it became active. Getting a conversation back after an interlude is none."""
+    """How often it became active, without returns from interludes."""
     stuck: builtins.int
-    """Times that users left it by a command within two turns of getting it."""
+    """How often users left it by a command within two turns of getting it."""
     stored_only: builtins.int
-    """Answers that came too late, or not from whoever held the request: kept, and moved nothing."""
+    """Answers that came too late, or not from the holder of the request. They were stored without an
+    effect.
+    """
     degraded: builtins.int
-    """Those of its outcomes that were applied in part; the verdicts of each answer said why."""
+    """Outcomes that were applied in part; the verdicts of each answer say why."""
     stays: builtins.int
-    """Times that it was active and is no longer. An interlude interrupts a stay and does not end it."""
+    """Stays: how often it was active and then no longer. An interlude interrupts a stay and does not
+    end it.
+    """
     stay_turns: builtins.int
-    """Turns of all these stays together: over stays, the mean length of one."""
+    """Turns of all these stays. Divided by stays: the mean length."""
     stay_turns_p50: builtins.int
-    """Median length of a stay, in turns; exact below 16, then within 1/32. 0 without stays."""
+    """Median length of a stay in turns; exact below 16, above within 1/32. 0 without stays."""
     stay_turns_p95: builtins.int
-    """The length that 95 % of its stays did not exceed, in turns. 0 without stays."""
+    """The 95th percentile of the length of a stay, in turns. 0 without stays."""
     @property
     def outcomes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TurnOutcomeCount]:
-        """Its answers, by how they ended the turn; what was stored only did not."""
+        """Its answers by outcome, without those that were only stored."""
 
     @property
     def response_duration_p50(self) -> google.protobuf.duration_pb2.Duration:
@@ -864,7 +868,7 @@ class AgentStats(google.protobuf.message.Message):
 
     @property
     def response_duration_p95(self) -> google.protobuf.duration_pb2.Duration:
-        """The time that 95 % of its answers did not exceed, as exact. Unset without answers."""
+        """The 95th percentile, with the same precision. Unset without answers."""
 
     def __init__(
         self,
@@ -891,14 +895,14 @@ Global___AgentStats: typing_extensions.TypeAlias = AgentStats
 
 @typing.final
 class TurnOutcomeCount(google.protobuf.message.Message):
-    """How many answers ended a turn in one way."""
+    """How many answers had an outcome."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     OUTCOME_FIELD_NUMBER: builtins.int
     COUNT_FIELD_NUMBER: builtins.int
     outcome: agent_routing.v1.turn_pb2.TurnOutcome.ValueType
-    """The way."""
+    """The outcome of the turn."""
     count: builtins.int
     """How many."""
     def __init__(
@@ -924,11 +928,11 @@ class EraseUserRequest(google.protobuf.message.Message):
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD."""
     user_id: builtins.str
-    """The user. Required. One that nothing is kept of is no error."""
+    """The user. Required. A user without stored data is not an error."""
     reason: builtins.str
-    """Why, for the audit; name no personal data here. At most 1 KiB."""
+    """Why, for the audit; do not put personal data here. At most 1 KiB."""
     validate_only: builtins.bool
-    """Only say what would be erased. Default false."""
+    """Only return what would be erased. Default false."""
     def __init__(
         self,
         *,
@@ -985,7 +989,7 @@ class ExportUserRequest(google.protobuf.message.Message):
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD."""
     user_id: builtins.str
-    """The user. Required. One that nothing is kept of gets an empty stream."""
+    """The user. Required. A user without stored data gets an empty stream."""
     def __init__(
         self,
         *,
@@ -999,7 +1003,7 @@ Global___ExportUserRequest: typing_extensions.TypeAlias = ExportUserRequest
 @typing.final
 class ExportUserResponse(google.protobuf.message.Message):
     """One part of a user's data. A session comes first, then its tasks, turns and audit records, then
-    the next session; session_id tells to which each belongs.
+    the next session; session_id says to which session a part belongs.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -1050,7 +1054,7 @@ class ReloadAgentsRequest(google.protobuf.message.Message):
 
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     validate_only: builtins.bool
-    """Only check the file and say what would change. Default false."""
+    """Only check the file and return what would change. Default false."""
     def __init__(
         self,
         *,
@@ -1081,11 +1085,13 @@ class ReloadAgentsResponse(google.protobuf.message.Message):
 
     @property
     def removed_agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Ids of agents that are gone, sorted. Sessions in which they are active go to the home agent."""
+        """Ids of agents that were removed, sorted. Sessions in which they are active go to the home
+        agent.
+        """
 
     @property
     def changed_agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Ids of agents that are defined otherwise, sorted."""
+        """Ids of agents whose definition changed, sorted."""
 
     def __init__(
         self,
@@ -1110,7 +1116,7 @@ class SetStickinessRequest(google.protobuf.message.Message):
     ENABLED_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     tenant: builtins.str
-    """The tenant. Empty: the caller's. Another one, or "*" for all, those to come included: scope
+    """The tenant. Empty: the caller's. Another one, or "*" for all, including future ones: scope
     platform.
     """
     enabled: builtins.bool
@@ -1132,7 +1138,7 @@ Global___SetStickinessRequest: typing_extensions.TypeAlias = SetStickinessReques
 
 @typing.final
 class SetStickinessResponse(google.protobuf.message.Message):
-    """How stickiness stands."""
+    """The state of stickiness."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1145,7 +1151,7 @@ class SetStickinessResponse(google.protobuf.message.Message):
     """Whether it was on before. With "*": whether it was on for all tenants."""
     @property
     def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When it was switched. Replicas follow within a second. Unset if it stood so already."""
+        """When it was switched. Replicas follow within a second. Unset if nothing changed."""
 
     def __init__(
         self,
@@ -1173,17 +1179,17 @@ class PurgeSessionsRequest(google.protobuf.message.Message):
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all: scope platform."""
     sessions_max: builtins.int
-    """Remove at most so many in this call, those that changed longest ago first. 0-10,000. 0: the
-    default, 1,000.
+    """Maximum number to remove in this call; those that changed longest ago go first. 0-10,000. 0:
+    the default, 1,000.
     """
     validate_only: builtins.bool
-    """Only say how many would be removed. Default false."""
+    """Only return how many would be removed. Default false."""
     reason: builtins.str
     """Why, for the audit. At most 1 KiB."""
     @property
     def update_time_before(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Remove sessions that last changed before this time. In the past. Required: nothing is ever
-        removed unless asked for.
+        """Remove sessions that last changed before this time. In the past. Required: the service never
+        removes sessions by itself.
         """
 
     def __init__(
@@ -1211,7 +1217,7 @@ class PurgeSessionsResponse(google.protobuf.message.Message):
     sessions_purged: builtins.int
     """Sessions removed by this call."""
     more: builtins.bool
-    """Whether there are more: call again."""
+    """Whether there are more. If so, call again."""
     def __init__(
         self,
         *,

@@ -26,11 +26,11 @@ if _version_not_supported:
 
 
 class AdminServiceStub(object):
-    """For those who run the service.
+    """Calls for operators of the service.
 
-    Every call needs the scope admin, and stays within the caller's tenant; the scope platform may
-    name another tenant, or where a request says so "*" for all of them. Ids, errors, pages and
-    limits are as for RoutingService.
+    Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
+    call may name another tenant, or "*" for all tenants if the request allows it. Ids, errors, pages
+    and limits are those of RoutingService.
     """
 
     def __init__(self, channel):
@@ -87,38 +87,39 @@ class AdminServiceStub(object):
 
 
 class AdminServiceServicer(object):
-    """For those who run the service.
+    """Calls for operators of the service.
 
-    Every call needs the scope admin, and stays within the caller's tenant; the scope platform may
-    name another tenant, or where a request says so "*" for all of them. Ids, errors, pages and
-    limits are as for RoutingService.
+    Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
+    call may name another tenant, or "*" for all tenants if the request allows it. Ids, errors, pages
+    and limits are those of RoutingService.
     """
 
     def ListSessions(self, request, context):
-        """Lists sessions, the one that changed last first.
+        """Lists sessions, the most recently changed first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEvents(self, request, context):
-        """Lists the audit: every event, and what was refused, with who asked.
+        """Lists the audit: every event and every refusal, with its caller.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvents(self, request, context):
-        """Sends the changes of all sessions as they happen, at least once. Within a session they come in
-        order; across sessions there is none. Deduplicate by (tenant, session, revision).
+        """Sends the changes of all sessions as they happen, each at least once. The changes of one
+        session come in order; there is no order across sessions. Deduplicate by (tenant, session,
+        revision).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRoutingStats(self, request, context):
-        """Tells how routing does: calls saved, handoffs, refusals, users that got stuck. Counts are
-        folded from the log, and lag behind it: see as_of_time.
+        """Returns statistics of routing: saved calls, handoffs, refusals, users that got stuck. They are
+        computed from the log and lag behind it: see as_of_time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,15 +127,15 @@ class AdminServiceServicer(object):
 
     def EraseUser(self, request, context):
         """Erases the content of all sessions of a user. The audit stays, without content and without
-        the user's id. Ends with nothing half done in any one session; after an error or a deadline
-        repeat it, and it goes on with the sessions that are left.
+        the user's id. Each session is erased as a whole. After an error or a deadline, repeat the
+        call: it continues with the remaining sessions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportUser(self, request, context):
-        """Sends everything that is kept about a user, session by session. Complete if it ends with OK.
+        """Sends everything that is stored about a user, session by session. Complete if it ends with OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -149,16 +150,16 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetStickiness(self, request, context):
-        """Switches stickiness off or on for a tenant, on all replicas. Off, every message goes to the
-        home agent; no session loses its state, and handoffs stay recorded.
+        """Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
+        goes to the home agent; no session loses its state, and handoffs are still recorded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PurgeSessions(self, request, context):
-        """Removes sessions that did not change since a given time, with their history. Sessions with
-        a later change, or an open turn, stay. The audit stays, without content.
+        """Removes sessions that have not changed since a given time, with their history. Sessions with a
+        later change or an open turn stay. The audit stays, without content.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -221,11 +222,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """For those who run the service.
+    """Calls for operators of the service.
 
-    Every call needs the scope admin, and stays within the caller's tenant; the scope platform may
-    name another tenant, or where a request says so "*" for all of them. Ids, errors, pages and
-    limits are as for RoutingService.
+    Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
+    call may name another tenant, or "*" for all tenants if the request allows it. Ids, errors, pages
+    and limits are those of RoutingService.
     """
 
     @staticmethod

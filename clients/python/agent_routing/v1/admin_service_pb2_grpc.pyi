@@ -170,11 +170,11 @@ _AdminServicePurgeSessionsType = typing_extensions.TypeVar(
 )
 
 class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServiceListEventsType, _AdminServiceWatchEventsType, _AdminServiceGetRoutingStatsType, _AdminServiceEraseUserType, _AdminServiceExportUserType, _AdminServiceReloadAgentsType, _AdminServiceSetStickinessType, _AdminServicePurgeSessionsType]):
-    """For those who run the service.
+    """Calls for operators of the service.
 
-    Every call needs the scope admin, and stays within the caller's tenant; the scope platform may
-    name another tenant, or where a request says so "*" for all of them. Ids, errors, pages and
-    limits are as for RoutingService.
+    Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
+    call may name another tenant, or "*" for all tenants if the request allows it. Ids, errors, pages
+    and limits are those of RoutingService.
     """
 
     @typing.overload
@@ -258,29 +258,30 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
     ], channel: grpc.aio.Channel) -> None: ...
 
     ListSessions: _AdminServiceListSessionsType
-    """Lists sessions, the one that changed last first."""
+    """Lists sessions, the most recently changed first."""
 
     ListEvents: _AdminServiceListEventsType
-    """Lists the audit: every event, and what was refused, with who asked."""
+    """Lists the audit: every event and every refusal, with its caller."""
 
     WatchEvents: _AdminServiceWatchEventsType
-    """Sends the changes of all sessions as they happen, at least once. Within a session they come in
-    order; across sessions there is none. Deduplicate by (tenant, session, revision).
+    """Sends the changes of all sessions as they happen, each at least once. The changes of one
+    session come in order; there is no order across sessions. Deduplicate by (tenant, session,
+    revision).
     """
 
     GetRoutingStats: _AdminServiceGetRoutingStatsType
-    """Tells how routing does: calls saved, handoffs, refusals, users that got stuck. Counts are
-    folded from the log, and lag behind it: see as_of_time.
+    """Returns statistics of routing: saved calls, handoffs, refusals, users that got stuck. They are
+    computed from the log and lag behind it: see as_of_time.
     """
 
     EraseUser: _AdminServiceEraseUserType
     """Erases the content of all sessions of a user. The audit stays, without content and without
-    the user's id. Ends with nothing half done in any one session; after an error or a deadline
-    repeat it, and it goes on with the sessions that are left.
+    the user's id. Each session is erased as a whole. After an error or a deadline, repeat the
+    call: it continues with the remaining sessions.
     """
 
     ExportUser: _AdminServiceExportUserType
-    """Sends everything that is kept about a user, session by session. Complete if it ends with OK."""
+    """Sends everything that is stored about a user, session by session. Complete if it ends with OK."""
 
     ReloadAgents: _AdminServiceReloadAgentsType
     """Reads the registry file again, on the replica that answers. A file with a mistake is refused
@@ -288,13 +289,13 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
     """
 
     SetStickiness: _AdminServiceSetStickinessType
-    """Switches stickiness off or on for a tenant, on all replicas. Off, every message goes to the
-    home agent; no session loses its state, and handoffs stay recorded.
+    """Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
+    goes to the home agent; no session loses its state, and handoffs are still recorded.
     """
 
     PurgeSessions: _AdminServicePurgeSessionsType
-    """Removes sessions that did not change since a given time, with their history. Sessions with
-    a later change, or an open turn, stay. The audit stays, without content.
+    """Removes sessions that have not changed since a given time, with their history. Sessions with a
+    later change or an open turn stay. The audit stays, without content.
     """
 
 AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
@@ -337,11 +338,11 @@ AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
 ]
 
 class AdminServiceServicer(metaclass=abc.ABCMeta):
-    """For those who run the service.
+    """Calls for operators of the service.
 
-    Every call needs the scope admin, and stays within the caller's tenant; the scope platform may
-    name another tenant, or where a request says so "*" for all of them. Ids, errors, pages and
-    limits are as for RoutingService.
+    Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
+    call may name another tenant, or "*" for all tenants if the request allows it. Ids, errors, pages
+    and limits are those of RoutingService.
     """
 
     @abc.abstractmethod
@@ -350,7 +351,7 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.admin_service_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.ListSessionsResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.ListSessionsResponse]]:
-        """Lists sessions, the one that changed last first."""
+        """Lists sessions, the most recently changed first."""
 
     @abc.abstractmethod
     def ListEvents(
@@ -358,7 +359,7 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.admin_service_pb2.ListEventsRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.ListEventsResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.ListEventsResponse]]:
-        """Lists the audit: every event, and what was refused, with who asked."""
+        """Lists the audit: every event and every refusal, with its caller."""
 
     @abc.abstractmethod
     def WatchEvents(
@@ -366,8 +367,9 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.admin_service_pb2.WatchEventsRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[agent_routing.v1.admin_service_pb2.WatchEventsResponse], collections.abc.AsyncIterator[agent_routing.v1.admin_service_pb2.WatchEventsResponse]]:
-        """Sends the changes of all sessions as they happen, at least once. Within a session they come in
-        order; across sessions there is none. Deduplicate by (tenant, session, revision).
+        """Sends the changes of all sessions as they happen, each at least once. The changes of one
+        session come in order; there is no order across sessions. Deduplicate by (tenant, session,
+        revision).
         """
 
     @abc.abstractmethod
@@ -376,8 +378,8 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.admin_service_pb2.GetRoutingStatsRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.GetRoutingStatsResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.GetRoutingStatsResponse]]:
-        """Tells how routing does: calls saved, handoffs, refusals, users that got stuck. Counts are
-        folded from the log, and lag behind it: see as_of_time.
+        """Returns statistics of routing: saved calls, handoffs, refusals, users that got stuck. They are
+        computed from the log and lag behind it: see as_of_time.
         """
 
     @abc.abstractmethod
@@ -387,8 +389,8 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.EraseUserResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.EraseUserResponse]]:
         """Erases the content of all sessions of a user. The audit stays, without content and without
-        the user's id. Ends with nothing half done in any one session; after an error or a deadline
-        repeat it, and it goes on with the sessions that are left.
+        the user's id. Each session is erased as a whole. After an error or a deadline, repeat the
+        call: it continues with the remaining sessions.
         """
 
     @abc.abstractmethod
@@ -397,7 +399,7 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.admin_service_pb2.ExportUserRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[agent_routing.v1.admin_service_pb2.ExportUserResponse], collections.abc.AsyncIterator[agent_routing.v1.admin_service_pb2.ExportUserResponse]]:
-        """Sends everything that is kept about a user, session by session. Complete if it ends with OK."""
+        """Sends everything that is stored about a user, session by session. Complete if it ends with OK."""
 
     @abc.abstractmethod
     def ReloadAgents(
@@ -415,8 +417,8 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.admin_service_pb2.SetStickinessRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.SetStickinessResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.SetStickinessResponse]]:
-        """Switches stickiness off or on for a tenant, on all replicas. Off, every message goes to the
-        home agent; no session loses its state, and handoffs stay recorded.
+        """Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
+        goes to the home agent; no session loses its state, and handoffs are still recorded.
         """
 
     @abc.abstractmethod
@@ -425,8 +427,8 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.admin_service_pb2.PurgeSessionsRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.PurgeSessionsResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.PurgeSessionsResponse]]:
-        """Removes sessions that did not change since a given time, with their history. Sessions with
-        a later change, or an open turn, stay. The audit stays, without content.
+        """Removes sessions that have not changed since a given time, with their history. Sessions with a
+        later change or an open turn stay. The audit stays, without content.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -24,33 +24,33 @@ class _AgentKind:
 class _AgentKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_AgentKind.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     AGENT_KIND_UNSPECIFIED: _AgentKind.ValueType  # 0
-    """Not known: the agent is not in this replica's registry."""
+    """Unknown: the agent is not in this replica's registry."""
     AGENT_KIND_SUPERVISOR: _AgentKind.ValueType  # 1
-    """The supervisor: takes messages while no agent is active. Never active, never locked itself."""
+    """The supervisor: takes messages while no agent is active. It is never active or locked itself."""
     AGENT_KIND_SPECIALIST: _AgentKind.ValueType  # 2
-    """An agent that may become active, and then gets the messages directly."""
+    """An agent that can become active, and then gets the messages directly."""
     AGENT_KIND_SYSTEM: _AgentKind.ValueType  # 3
-    """Works behind the scenes (a guard, a summariser): takes no messages, refuses handoffs."""
+    """An internal agent (a guard, a summariser): it takes no messages and no handoffs."""
 
 class AgentKind(_AgentKind, metaclass=_AgentKindEnumTypeWrapper):
-    """What kind of agent it is."""
+    """The kind of agent."""
 
 AGENT_KIND_UNSPECIFIED: AgentKind.ValueType  # 0
-"""Not known: the agent is not in this replica's registry."""
+"""Unknown: the agent is not in this replica's registry."""
 AGENT_KIND_SUPERVISOR: AgentKind.ValueType  # 1
-"""The supervisor: takes messages while no agent is active. Never active, never locked itself."""
+"""The supervisor: takes messages while no agent is active. It is never active or locked itself."""
 AGENT_KIND_SPECIALIST: AgentKind.ValueType  # 2
-"""An agent that may become active, and then gets the messages directly."""
+"""An agent that can become active, and then gets the messages directly."""
 AGENT_KIND_SYSTEM: AgentKind.ValueType  # 3
-"""Works behind the scenes (a guard, a summariser): takes no messages, refuses handoffs."""
+"""An internal agent (a guard, a summariser): it takes no messages and no handoffs."""
 Global___AgentKind: typing_extensions.TypeAlias = AgentKind
 
 @typing.final
 class Agent(google.protobuf.message.Message):
-    """An agent as the registry describes it, in the words of the session's locale.
+    """An agent as the registry describes it, in the session's locale.
 
-    An agent that this replica's registry does not know (it was removed, or another replica has a
-    newer file) is sent with its agent_id alone; every other field is then unset.
+    An agent that is not in this replica's registry (it was removed, or another replica has a newer
+    file) is sent with its agent_id only; all other fields are then unset.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -66,25 +66,23 @@ class Agent(google.protobuf.message.Message):
     agent_id: builtins.str
     """Id of the agent, unique in the registry. 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +."""
     display_name: builtins.str
-    """Name to show to users, in the session's locale or else the registry's default locale.
-    Falls back to agent_id where the registry gives no name.
+    """Name to show to users, in the session's locale, otherwise in the registry's default locale. The
+    agent_id if the registry has no name.
     """
     description: builtins.str
-    """What the agent is for, one or a few sentences, in the same locale. Empty where none is given."""
+    """What the agent is for, in one or a few sentences in the same locale. May be empty."""
     icon: builtins.str
-    """Name or URL of an icon, as the registry gives it; the service does not interpret it.
-    Empty where none is given.
-    """
+    """Name or URL of an icon from the registry; the service does not interpret it. May be empty."""
     color: builtins.str
-    """Colour to show the agent in, as "#rrggbb". Empty where none is given."""
+    """Colour for the agent, as "#rrggbb". May be empty."""
     kind: Global___AgentKind.ValueType
-    """What kind of agent it is."""
+    """The kind of agent."""
     user_selectable: builtins.bool
-    """Whether a user may pick the agent: "/agent ID", or SetActiveAgent with INITIATOR_USER.
+    """Whether a user may select the agent: "/agent ID", or SetActiveAgent with INITIATOR_USER.
     Default false.
     """
     enabled: builtins.bool
-    """Whether the agent takes messages at present. A disabled agent takes no handoffs, and its
+    """Whether the agent currently takes messages. A disabled agent takes no handoffs, and its
     messages go to the home agent until it is enabled again.
     """
     def __init__(

@@ -23,23 +23,23 @@ class _ClearScope:
 class _ClearScopeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ClearScope.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     CLEAR_SCOPE_UNSPECIFIED: _ClearScope.ValueType  # 0
-    """Not given: as ACTIVE_AGENT."""
+    """Not given: the same as ACTIVE_AGENT."""
     CLEAR_SCOPE_ACTIVE_AGENT: _ClearScope.ValueType  # 1
     """The active agent, its lock, the return stack, a pending approval and suggestions. The task
-    stays and runs.
+    stays open and running.
     """
     CLEAR_SCOPE_SESSION: _ClearScope.ValueType  # 2
-    """That, and the task is cancelled and open turns are abandoned."""
+    """The same, and the task is cancelled and open turns are abandoned."""
 
 class ClearScope(_ClearScope, metaclass=_ClearScopeEnumTypeWrapper):
-    """How much is cleared."""
+    """What to clear."""
 
 CLEAR_SCOPE_UNSPECIFIED: ClearScope.ValueType  # 0
-"""Not given: as ACTIVE_AGENT."""
+"""Not given: the same as ACTIVE_AGENT."""
 CLEAR_SCOPE_ACTIVE_AGENT: ClearScope.ValueType  # 1
 """The active agent, its lock, the return stack, a pending approval and suggestions. The task
-stays and runs.
+stays open and running.
 """
 CLEAR_SCOPE_SESSION: ClearScope.ValueType  # 2
-"""That, and the task is cancelled and open turns are abandoned."""
+"""The same, and the task is cancelled and open turns are abandoned."""
 Global___ClearScope: typing_extensions.TypeAlias = ClearScope

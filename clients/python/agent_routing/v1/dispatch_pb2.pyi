@@ -31,26 +31,26 @@ class _Decision:
 class _DecisionEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Decision.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     DECISION_UNSPECIFIED: _Decision.ValueType  # 0
-    """Not set; refused as INVALID_FIELD."""
+    """Not set: INVALID_FIELD."""
     DECISION_APPROVE: _Decision.ValueType  # 1
-    """Go on as proposed."""
+    """Continue as proposed."""
     DECISION_REJECT: _Decision.ValueType  # 2
-    """Do not. The task goes on all the same, for the agent to find another way or to end it."""
+    """Do not do it. The task still continues, so that the agent can find another way or end it."""
 
 class Decision(_Decision, metaclass=_DecisionEnumTypeWrapper):
-    """What was decided about a paused task."""
+    """The decision about a paused task."""
 
 DECISION_UNSPECIFIED: Decision.ValueType  # 0
-"""Not set; refused as INVALID_FIELD."""
+"""Not set: INVALID_FIELD."""
 DECISION_APPROVE: Decision.ValueType  # 1
-"""Go on as proposed."""
+"""Continue as proposed."""
 DECISION_REJECT: Decision.ValueType  # 2
-"""Do not. The task goes on all the same, for the agent to find another way or to end it."""
+"""Do not do it. The task still continues, so that the agent can find another way or end it."""
 Global___Decision: typing_extensions.TypeAlias = Decision
 
 @typing.final
 class Dispatch(google.protobuf.message.Message):
-    """An agent has to act: send it this message, then report its answer with CompleteTurn."""
+    """An agent must act: send it this message, then report its answer with CompleteTurn."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -77,19 +77,17 @@ class Dispatch(google.protobuf.message.Message):
     text: builtins.str
     """The user's message without its command, for the agent."""
     locked: builtins.bool
-    """Whether the agent is locked: it had asked something, and this message is taken for the answer."""
+    """Whether the agent is locked: it asked a question, and this message is the answer."""
     previous_agent_id: builtins.str
-    """The agent that the session's dispatch before this one went to: the same one while it sticks.
-    Empty in a session's first dispatch.
+    """The agent of the session's previous dispatch: the same agent while it sticks. Empty in a
+    session's first dispatch.
     """
     reason_detail: builtins.str
-    """More about the reason, in words for logs. May be empty; its wording is not part of the
-    contract.
-    """
+    """Details of the reason, for logs. May be empty; its wording is not part of the contract."""
     traceparent: builtins.str
-    """The trace to go on in, as a traceparent of the W3C Trace Context: that of the call which this
-    answers, so that whoever acts on the dispatch can make its spans children of it. Not stored: a
-    repeat carries its own, and Status has none. Empty where the service does not trace.
+    """The trace to continue, as a traceparent of the W3C Trace Context. It is that of the call that
+    this answers, so that the runtime of the agent can make its spans children of it. Not stored: a
+    repeat carries its own, and Status has none. Empty if the service does not trace.
     """
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
@@ -97,19 +95,21 @@ class Dispatch(google.protobuf.message.Message):
 
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
-        """The items of the user's message, as they came."""
+        """The items of the user's message, unchanged."""
 
     @property
     def handoff(self) -> agent_routing.v1.handoff_pb2.Handoff:
-        """The handoff that led here. Unset where there was none."""
+        """The handoff that led to this dispatch. Unset if there was none."""
 
     @property
     def history(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.turn_pb2.Turn]:
-        """Past turns that this agent may see, oldest first, as many as RouteRequest.history_turns asked."""
+        """Past turns that this agent may see, oldest first, as many as RouteRequest.history_turns asks
+        for.
+        """
 
     @property
     def resume(self) -> Global___Resume:
-        """Set with ROUTE_REASON_TASK_RESUMED: what was decided about the agent's request for approval."""
+        """Set with ROUTE_REASON_TASK_RESUMED: the decision about the agent's request for approval."""
 
     @property
     def consult(self) -> Global___Consult:
@@ -140,7 +140,7 @@ Global___Dispatch: typing_extensions.TypeAlias = Dispatch
 
 @typing.final
 class Resume(google.protobuf.message.Message):
-    """What was decided about a request for approval."""
+    """The decision about a request for approval."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -149,7 +149,7 @@ class Resume(google.protobuf.message.Message):
     decision: Global___Decision.ValueType
     """The decision."""
     comment: builtins.str
-    """What the one who decided wants the agent to know. At most 4 KiB. May be empty."""
+    """A comment for the agent, from the person who decided. At most 4 KiB. May be empty."""
     def __init__(
         self,
         *,
@@ -162,7 +162,7 @@ Global___Resume: typing_extensions.TypeAlias = Resume
 
 @typing.final
 class Consult(google.protobuf.message.Message):
-    """A question from one agent to another, out of the user's sight."""
+    """A question from one agent to another, which the user does not see."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -172,8 +172,8 @@ class Consult(google.protobuf.message.Message):
     question: builtins.str
     """The question."""
     answer: builtins.str
-    """The answer. Unset in the dispatch to the one who is asked; set in the dispatch back to the
-    asker, and empty if the one who was asked failed.
+    """The answer. Unset in the dispatch to the consulted agent; set in the dispatch back to the
+    asker, and empty if the consulted agent failed.
     """
     @property
     def asker(self) -> agent_routing.v1.agent_pb2.Agent:
@@ -194,7 +194,7 @@ Global___Consult: typing_extensions.TypeAlias = Consult
 
 @typing.final
 class Reply(google.protobuf.message.Message):
-    """Something to show the user at once, with no agent called: the answer to a command, or to a
+    """A text to show to the user at once, without calling an agent: the answer to a command, or to a
     suggestion that the user declined.
     """
 
@@ -204,15 +204,15 @@ class Reply(google.protobuf.message.Message):
     TEXT_FIELD_NUMBER: builtins.int
     LOCALE_FIELD_NUMBER: builtins.int
     command: builtins.str
-    """The command that is answered, with its slash and in lower case: "/supervisor", "/reset",
-    "/agents", "/agent", "/status", "/history" or "/help". Clients must cope with others. Empty
-    where a declined suggestion is answered.
+    """The command, with its slash and in lower case: "/supervisor", "/reset", "/agents", "/agent",
+    "/status", "/history" or "/help". Clients must cope with others. Empty for the answer to a
+    declined suggestion.
     """
     text: builtins.str
     """The text to show, in the language of locale."""
     locale: builtins.str
-    """Locale of the text, BCP 47, such as "es". It may differ from the session's where the texts
-    have no such language.
+    """Locale of the text, BCP 47, such as "es". It differs from the session's if the service has no
+    texts in that language.
     """
     def __init__(
         self,
@@ -227,14 +227,14 @@ Global___Reply: typing_extensions.TypeAlias = Reply
 
 @typing.final
 class Suggestion(google.protobuf.message.Message):
-    """An offer to the user to switch to another agent, made beside an ordinary dispatch.
+    """An offer to the user to switch to another agent, made together with an ordinary dispatch.
 
     Accept it with RouteRequest.quick_reply_id or SetActiveAgentRequest.suggestion_id: the message
-    beside which it was made then goes to the suggested agent too. A user who just writes "yes" in
-    the session's language with the next message accepts it as well, unless the active agent waits
-    for an answer or a task for an approval. It is gone when it is answered, when another one is made,
-    and with the next change of the active agent. An agent that was declined is not suggested again
-    for the user's next five messages.
+    with which it was made then goes to the suggested agent too. A user also accepts it by writing
+    only "yes", in the session's language, as the next message, unless the active agent waits for an
+    answer or a task for an approval. It ends when it is answered, when another one is made, and with
+    the next change of the active agent. An agent that was declined is not suggested again for the
+    user's next five messages.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -247,16 +247,16 @@ class Suggestion(google.protobuf.message.Message):
     suggestion_id: builtins.str
     """Id of the suggestion, a UUID."""
     confidence: builtins.float
-    """How sure the service is that the message is for this agent: 0 to 1."""
+    """The confidence that the message is for this agent, 0-1."""
     text: builtins.str
-    """The offer in words, in the session's locale."""
+    """The text of the offer, in the session's locale."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that is suggested."""
 
     @property
     def options(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SuggestionOption]:
-        """What the user may answer: to accept, or to stay."""
+        """The possible answers: to accept, or to stay."""
 
     def __init__(
         self,

@@ -26,47 +26,47 @@ class _Initiator:
 class _InitiatorEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Initiator.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     INITIATOR_UNSPECIFIED: _Initiator.ValueType  # 0
-    """Not given. SetActiveAgent derives it from who hands over: SUPERVISOR for the home agent of a
-    registry with a supervisor, else AGENT.
+    """Not given. SetActiveAgent derives it from the agent that hands over: SUPERVISOR for the home
+    agent of a registry with a supervisor, otherwise AGENT.
     """
     INITIATOR_SUPERVISOR: _Initiator.ValueType  # 1
     """The supervisor."""
     INITIATOR_AGENT: _Initiator.ValueType  # 2
     """An agent."""
     INITIATOR_USER: _Initiator.ValueType  # 3
-    """The user: bound by user_selectable and owns_session."""
+    """The user. The rules user_selectable and owns_session apply."""
     INITIATOR_OPERATOR: _Initiator.ValueType  # 4
-    """A person who runs the service. Bound by enabled, not_active, entitled, channel, return_stack,
-    return_depth and, inside a turn, live_turn alone; drops a pending approval.
+    """An operator of the service. Only the rules enabled, not_active, entitled, channel,
+    return_stack, return_depth and, inside a turn, live_turn apply; a pending approval is dropped.
     """
     INITIATOR_TOPIC: _Initiator.ValueType  # 5
-    """The service itself, since the user's topic changed. Never accepted from a caller."""
+    """The service itself, because the user's topic changed. Not accepted from a caller."""
     INITIATOR_COMPLETION: _Initiator.ValueType  # 6
-    """The service itself, since an agent completed or an interlude ended. Never accepted from a
+    """The service itself, because an agent completed or an interlude ended. Not accepted from a
     caller.
     """
 
 class Initiator(_Initiator, metaclass=_InitiatorEnumTypeWrapper):
-    """Who asked for a handoff. The credential caps which of these a caller may claim."""
+    """Who asked for a handoff. The credential limits which of these a caller may claim."""
 
 INITIATOR_UNSPECIFIED: Initiator.ValueType  # 0
-"""Not given. SetActiveAgent derives it from who hands over: SUPERVISOR for the home agent of a
-registry with a supervisor, else AGENT.
+"""Not given. SetActiveAgent derives it from the agent that hands over: SUPERVISOR for the home
+agent of a registry with a supervisor, otherwise AGENT.
 """
 INITIATOR_SUPERVISOR: Initiator.ValueType  # 1
 """The supervisor."""
 INITIATOR_AGENT: Initiator.ValueType  # 2
 """An agent."""
 INITIATOR_USER: Initiator.ValueType  # 3
-"""The user: bound by user_selectable and owns_session."""
+"""The user. The rules user_selectable and owns_session apply."""
 INITIATOR_OPERATOR: Initiator.ValueType  # 4
-"""A person who runs the service. Bound by enabled, not_active, entitled, channel, return_stack,
-return_depth and, inside a turn, live_turn alone; drops a pending approval.
+"""An operator of the service. Only the rules enabled, not_active, entitled, channel,
+return_stack, return_depth and, inside a turn, live_turn apply; a pending approval is dropped.
 """
 INITIATOR_TOPIC: Initiator.ValueType  # 5
-"""The service itself, since the user's topic changed. Never accepted from a caller."""
+"""The service itself, because the user's topic changed. Not accepted from a caller."""
 INITIATOR_COMPLETION: Initiator.ValueType  # 6
-"""The service itself, since an agent completed or an interlude ended. Never accepted from a
+"""The service itself, because an agent completed or an interlude ended. Not accepted from a
 caller.
 """
 Global___Initiator: typing_extensions.TypeAlias = Initiator
@@ -78,54 +78,54 @@ class _HandoffMode:
 class _HandoffModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_HandoffMode.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     HANDOFF_MODE_UNSPECIFIED: _HandoffMode.ValueType  # 0
-    """Not given: INTERLUDE where the registry says so of the target (receives_as), else TRANSFER."""
+    """Not given: INTERLUDE if the target's registry entry says so (receives_as), otherwise TRANSFER."""
     HANDOFF_MODE_TRANSFER: _HandoffMode.ValueType  # 1
     """The target replaces the agent; the return stack is emptied."""
     HANDOFF_MODE_INTERLUDE: _HandoffMode.ValueType  # 2
     """The target interrupts the agent, which gets the conversation back when the target completes.
-    From the supervisor, which never waits on the return stack, it is a TRANSFER.
+    From the supervisor, which is never on the return stack, it is a TRANSFER.
     """
     HANDOFF_MODE_CONSULT: _HandoffMode.ValueType  # 3
     """The target answers one question of the agent, which keeps the conversation. Only as an
     outcome of CompleteTurn.
     """
     HANDOFF_MODE_RETURN: _HandoffMode.ValueType  # 4
-    """The service's own: the agent gives the conversation back to the one that it interrupted.
-    Never accepted from a caller.
+    """For the service only: the agent returns the conversation to the one that it interrupted. Not
+    accepted from a caller.
     """
     HANDOFF_MODE_COMPLETION: _HandoffMode.ValueType  # 5
-    """The service's own: the agent completed and goes, the registry names who follows, and the
-    return stack stays. Never accepted from a caller.
+    """For the service only: the agent completed and leaves, the registry names the next agent, and
+    the return stack stays. Not accepted from a caller.
     """
 
 class HandoffMode(_HandoffMode, metaclass=_HandoffModeEnumTypeWrapper):
-    """What becomes of the agent that hands over."""
+    """What happens to the agent that hands over."""
 
 HANDOFF_MODE_UNSPECIFIED: HandoffMode.ValueType  # 0
-"""Not given: INTERLUDE where the registry says so of the target (receives_as), else TRANSFER."""
+"""Not given: INTERLUDE if the target's registry entry says so (receives_as), otherwise TRANSFER."""
 HANDOFF_MODE_TRANSFER: HandoffMode.ValueType  # 1
 """The target replaces the agent; the return stack is emptied."""
 HANDOFF_MODE_INTERLUDE: HandoffMode.ValueType  # 2
 """The target interrupts the agent, which gets the conversation back when the target completes.
-From the supervisor, which never waits on the return stack, it is a TRANSFER.
+From the supervisor, which is never on the return stack, it is a TRANSFER.
 """
 HANDOFF_MODE_CONSULT: HandoffMode.ValueType  # 3
 """The target answers one question of the agent, which keeps the conversation. Only as an
 outcome of CompleteTurn.
 """
 HANDOFF_MODE_RETURN: HandoffMode.ValueType  # 4
-"""The service's own: the agent gives the conversation back to the one that it interrupted.
-Never accepted from a caller.
+"""For the service only: the agent returns the conversation to the one that it interrupted. Not
+accepted from a caller.
 """
 HANDOFF_MODE_COMPLETION: HandoffMode.ValueType  # 5
-"""The service's own: the agent completed and goes, the registry names who follows, and the
-return stack stays. Never accepted from a caller.
+"""For the service only: the agent completed and leaves, the registry names the next agent, and
+the return stack stays. Not accepted from a caller.
 """
 Global___HandoffMode: typing_extensions.TypeAlias = HandoffMode
 
 @typing.final
 class Handoff(google.protobuf.message.Message):
-    """A change of the agent that has the conversation: who, to whom, why, and with what words."""
+    """A change of the agent that has the conversation."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -139,20 +139,18 @@ class Handoff(google.protobuf.message.Message):
     initiator: Global___Initiator.ValueType
     """Who asked for the handoff."""
     mode: Global___HandoffMode.ValueType
-    """What becomes of the agent before. Always the mode that was applied, not the one asked for."""
+    """What happens to the previous agent. Always the mode that was applied, not the requested one."""
     reason: builtins.str
     """Why, for logs and for the target. At most 1 KiB. May be empty."""
     message: builtins.str
-    """Words for the user ("Anna from billing takes over"). At most 4 KiB. Show it if it is not
-    empty.
-    """
+    """Text for the user ("Anna from billing takes over"). At most 4 KiB. Show it if it is not empty."""
     @property
     def to(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that has it from now on."""
 
     @property
     def context(self) -> google.protobuf.struct_pb2.Struct:
-        """Whatever the target needs to know. At most 16 KiB serialised. Unset where none was given."""
+        """What the target needs to know. At most 16 KiB serialised. Unset if none was given."""
 
     def __init__(
         self,
@@ -171,7 +169,7 @@ Global___Handoff: typing_extensions.TypeAlias = Handoff
 
 @typing.final
 class Verdict(google.protobuf.message.Message):
-    """What one handoff rule says of a handoff."""
+    """What one handoff rule says about a handoff."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -180,12 +178,12 @@ class Verdict(google.protobuf.message.Message):
     DETAIL_FIELD_NUMBER: builtins.int
     rule: builtins.str
     """Name of the rule, such as "entitled" or "ping_pong". ErrorReason lists them all, at
-    ERROR_REASON_HANDOFF_REFUSED. Clients must cope with names they do not know.
+    ERROR_REASON_HANDOFF_REFUSED. Clients must cope with names that they do not know.
     """
     allowed: builtins.bool
     """Whether the rule allows the handoff."""
     detail: builtins.str
-    """For a refusal: what is wrong, with which value, and what to do. Empty where allowed."""
+    """For a refusal: what is wrong, with which value, and what to do. Empty if allowed."""
     def __init__(
         self,
         *,

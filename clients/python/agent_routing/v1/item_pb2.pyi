@@ -18,11 +18,11 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class Item(google.protobuf.message.Message):
-    """One part of a message beside its text: a picture, a document, a voice note.
+    """One part of a message besides its text: an image, a document, a voice note.
 
-    At most 16 items a message. All items of one message together, as they stand on the wire, take
-    at most 64 KiB: larger content belongs in a file store, with its address in uri.
-    Items are carried and kept as they came; no command or marker is ever looked for in them.
+    A message has at most 16 items. All items of a message together take at most 64 KiB on the wire:
+    put larger content into a file store, and its address into uri. Items are stored and passed on
+    unchanged, and never searched for commands or markers.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -40,9 +40,7 @@ class Item(google.protobuf.message.Message):
     data: builtins.bytes
     """Bytes, not interpreted. At most 64 KiB."""
     uri: builtins.str
-    """Absolute URI at which the content can be fetched by those who may. 1-2,048 characters.
-    The service never fetches it.
-    """
+    """Absolute URI of the content. 1-2,048 characters. The service never fetches it."""
     def __init__(
         self,
         *,

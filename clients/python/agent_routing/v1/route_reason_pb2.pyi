@@ -27,11 +27,11 @@ class _RouteReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     ROUTE_REASON_NO_ACTIVE_AGENT: _RouteReason.ValueType  # 1
     """No agent is active: the supervisor decides."""
     ROUTE_REASON_DEFAULT_AGENT: _RouteReason.ValueType  # 2
-    """No agent is active in a registry without a supervisor: its default agent."""
+    """No agent is active, and the registry has no supervisor: its default agent."""
     ROUTE_REASON_STICKY: _RouteReason.ValueType  # 3
     """The active agent, directly. The supervisor was not called."""
     ROUTE_REASON_FOLLOW_UP_LOCK: _RouteReason.ValueType  # 4
-    """The active agent, which asked something and waits for the answer."""
+    """The active agent, which asked a question and waits for the answer."""
     ROUTE_REASON_AWAITING_APPROVAL: _RouteReason.ValueType  # 5
     """The task is paused for approval: the agent that paused it."""
     ROUTE_REASON_COMMAND: _RouteReason.ValueType  # 6
@@ -39,43 +39,43 @@ class _RouteReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     "/supervisor show me taxes".
     """
     ROUTE_REASON_USER_SELECTED: _RouteReason.ValueType  # 7
-    """The user picked the agent."""
+    """The user selected the agent."""
     ROUTE_REASON_SUPERVISOR_HANDOFF: _RouteReason.ValueType  # 8
     """The supervisor handed over to the agent."""
     ROUTE_REASON_AGENT_HANDOFF: _RouteReason.ValueType  # 9
     """Another agent handed over to the agent."""
     ROUTE_REASON_TASK_COMPLETED: _RouteReason.ValueType  # 10
-    """The agent before completed its task, and the registry sends what follows to this one."""
+    """The previous agent completed its task, and the registry names this one as the next."""
     ROUTE_REASON_TASK_RESUMED: _RouteReason.ValueType  # 11
-    """A paused task goes on after its approval or rejection."""
+    """A paused task continues after its approval or rejection."""
     ROUTE_REASON_RETURNED: _RouteReason.ValueType  # 12
-    """The agent that was interrupted by an interlude has the conversation again."""
+    """The agent that an interlude interrupted has the conversation again."""
     ROUTE_REASON_CONSULTED: _RouteReason.ValueType  # 13
-    """The agent is asked by another one, or gets the answer of the one that it asked."""
+    """Another agent asks this agent, or this agent gets the answer to its own question."""
     ROUTE_REASON_TOPIC_SWITCH: _RouteReason.ValueType  # 14
     """The user's topic changed, and the registry lets topics switch the agent."""
     ROUTE_REASON_EXPIRED: _RouteReason.ValueType  # 15
-    """The agent before was idle for longer than its idle timeout: back to the home agent."""
+    """The previous agent was idle for longer than its idle timeout: back to the home agent."""
     ROUTE_REASON_AGENT_UNAVAILABLE: _RouteReason.ValueType  # 16
-    """The active agent is missing from the registry, disabled, or not allowed to this user: the
-    home agent stands in. The active agent is kept, and gets the messages again when it is back.
+    """The active agent is missing from the registry, disabled, or not allowed for this user: the home
+    agent replaces it. It stays the active agent, and gets the messages again when it is available.
     """
     ROUTE_REASON_STICKINESS_DISABLED: _RouteReason.ValueType  # 17
     """Stickiness is switched off for the tenant: every message goes to the home agent."""
 
 class RouteReason(_RouteReason, metaclass=_RouteReasonEnumTypeWrapper):
-    """Why a message went to the agent that it went to."""
+    """Why a message went to its agent."""
 
 ROUTE_REASON_UNSPECIFIED: RouteReason.ValueType  # 0
 """Not set."""
 ROUTE_REASON_NO_ACTIVE_AGENT: RouteReason.ValueType  # 1
 """No agent is active: the supervisor decides."""
 ROUTE_REASON_DEFAULT_AGENT: RouteReason.ValueType  # 2
-"""No agent is active in a registry without a supervisor: its default agent."""
+"""No agent is active, and the registry has no supervisor: its default agent."""
 ROUTE_REASON_STICKY: RouteReason.ValueType  # 3
 """The active agent, directly. The supervisor was not called."""
 ROUTE_REASON_FOLLOW_UP_LOCK: RouteReason.ValueType  # 4
-"""The active agent, which asked something and waits for the answer."""
+"""The active agent, which asked a question and waits for the answer."""
 ROUTE_REASON_AWAITING_APPROVAL: RouteReason.ValueType  # 5
 """The task is paused for approval: the agent that paused it."""
 ROUTE_REASON_COMMAND: RouteReason.ValueType  # 6
@@ -83,26 +83,26 @@ ROUTE_REASON_COMMAND: RouteReason.ValueType  # 6
 "/supervisor show me taxes".
 """
 ROUTE_REASON_USER_SELECTED: RouteReason.ValueType  # 7
-"""The user picked the agent."""
+"""The user selected the agent."""
 ROUTE_REASON_SUPERVISOR_HANDOFF: RouteReason.ValueType  # 8
 """The supervisor handed over to the agent."""
 ROUTE_REASON_AGENT_HANDOFF: RouteReason.ValueType  # 9
 """Another agent handed over to the agent."""
 ROUTE_REASON_TASK_COMPLETED: RouteReason.ValueType  # 10
-"""The agent before completed its task, and the registry sends what follows to this one."""
+"""The previous agent completed its task, and the registry names this one as the next."""
 ROUTE_REASON_TASK_RESUMED: RouteReason.ValueType  # 11
-"""A paused task goes on after its approval or rejection."""
+"""A paused task continues after its approval or rejection."""
 ROUTE_REASON_RETURNED: RouteReason.ValueType  # 12
-"""The agent that was interrupted by an interlude has the conversation again."""
+"""The agent that an interlude interrupted has the conversation again."""
 ROUTE_REASON_CONSULTED: RouteReason.ValueType  # 13
-"""The agent is asked by another one, or gets the answer of the one that it asked."""
+"""Another agent asks this agent, or this agent gets the answer to its own question."""
 ROUTE_REASON_TOPIC_SWITCH: RouteReason.ValueType  # 14
 """The user's topic changed, and the registry lets topics switch the agent."""
 ROUTE_REASON_EXPIRED: RouteReason.ValueType  # 15
-"""The agent before was idle for longer than its idle timeout: back to the home agent."""
+"""The previous agent was idle for longer than its idle timeout: back to the home agent."""
 ROUTE_REASON_AGENT_UNAVAILABLE: RouteReason.ValueType  # 16
-"""The active agent is missing from the registry, disabled, or not allowed to this user: the
-home agent stands in. The active agent is kept, and gets the messages again when it is back.
+"""The active agent is missing from the registry, disabled, or not allowed for this user: the home
+agent replaces it. It stays the active agent, and gets the messages again when it is available.
 """
 ROUTE_REASON_STICKINESS_DISABLED: RouteReason.ValueType  # 17
 """Stickiness is switched off for the tenant: every message goes to the home agent."""

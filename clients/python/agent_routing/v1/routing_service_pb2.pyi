@@ -40,70 +40,70 @@ class _TopicOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     TOPIC_OUTCOME_UNSPECIFIED: _TopicOutcome.ValueType  # 0
     """Not given."""
     TOPIC_OUTCOME_HOME_FIRST: _TopicOutcome.ValueType  # 1
-    """Not asked: nobody is active, and the registry gives such messages to the home agent
+    """Not detected: no agent is active, and the registry sends such messages to the home agent
     (first_message: supervisor).
     """
     TOPIC_OUTCOME_SENT_HOME: _TopicOutcome.ValueType  # 2
-    """Not asked: the session was sent to the home agent, by a command, a clear or a handoff, and this
-    is the first message since.
+    """Not detected: a command, a clear or a handoff sent the session to the home agent, and this is
+    the first message since.
     """
     TOPIC_OUTCOME_OWNED: _TopicOutcome.ValueType  # 3
-    """Not asked: an agent that owns the session is in the middle of a task."""
+    """Not detected: an agent that owns the session is in the middle of a task."""
     TOPIC_OUTCOME_LOCKED: _TopicOutcome.ValueType  # 4
-    """Not asked: the active agent waits for an answer, and the registry has no lock_threshold."""
+    """Not detected: the active agent waits for an answer, and the registry has no lock_threshold."""
     TOPIC_OUTCOME_OTHER_RULE: _TopicOutcome.ValueType  # 5
-    """Not asked: stickiness is off, the active agent is away, an approval is awaited, or the session
-    has expired.
+    """Not detected: stickiness is off, the active agent is unavailable, an approval is pending, or
+    the session has expired.
     """
     TOPIC_OUTCOME_UNSURE: _TopicOutcome.ValueType  # 6
-    """Asked, and no agent reached the confidence that it takes."""
+    """Detected, but no agent reached the required confidence."""
     TOPIC_OUTCOME_RESTING: _TopicOutcome.ValueType  # 7
-    """Asked, but the user declined this agent lately."""
+    """Detected, but the user declined this agent recently."""
     TOPIC_OUTCOME_REFUSED: _TopicOutcome.ValueType  # 8
-    """Asked, but a handoff rule forbids the switch; see verdicts."""
+    """Detected, but a handoff rule forbids the switch; see verdicts."""
     TOPIC_OUTCOME_SUGGESTED: _TopicOutcome.ValueType  # 9
     """The switch was suggested to the user."""
     TOPIC_OUTCOME_SWITCHED: _TopicOutcome.ValueType  # 10
     """The message went to the first candidate."""
     TOPIC_OUTCOME_NO_VERDICT: _TopicOutcome.ValueType  # 11
-    """Asked, and there was no answer: the detector failed, or took longer than it may. The message
-    went where it would have gone with topics off; the log has the cause.
+    """The detector failed, or took too long. The message went where it would have gone with topics
+    disabled; the log has the cause.
     """
 
 class TopicOutcome(_TopicOutcome, metaclass=_TopicOutcomeEnumTypeWrapper):
-    """What followed from a message's topic."""
+    """What the service did about a message's topic."""
 
 TOPIC_OUTCOME_UNSPECIFIED: TopicOutcome.ValueType  # 0
 """Not given."""
 TOPIC_OUTCOME_HOME_FIRST: TopicOutcome.ValueType  # 1
-"""Not asked: nobody is active, and the registry gives such messages to the home agent
+"""Not detected: no agent is active, and the registry sends such messages to the home agent
 (first_message: supervisor).
 """
 TOPIC_OUTCOME_SENT_HOME: TopicOutcome.ValueType  # 2
-"""Not asked: the session was sent to the home agent, by a command, a clear or a handoff, and this
-is the first message since.
+"""Not detected: a command, a clear or a handoff sent the session to the home agent, and this is
+the first message since.
 """
 TOPIC_OUTCOME_OWNED: TopicOutcome.ValueType  # 3
-"""Not asked: an agent that owns the session is in the middle of a task."""
+"""Not detected: an agent that owns the session is in the middle of a task."""
 TOPIC_OUTCOME_LOCKED: TopicOutcome.ValueType  # 4
-"""Not asked: the active agent waits for an answer, and the registry has no lock_threshold."""
+"""Not detected: the active agent waits for an answer, and the registry has no lock_threshold."""
 TOPIC_OUTCOME_OTHER_RULE: TopicOutcome.ValueType  # 5
-"""Not asked: stickiness is off, the active agent is away, an approval is awaited, or the session
-has expired.
+"""Not detected: stickiness is off, the active agent is unavailable, an approval is pending, or
+the session has expired.
 """
 TOPIC_OUTCOME_UNSURE: TopicOutcome.ValueType  # 6
-"""Asked, and no agent reached the confidence that it takes."""
+"""Detected, but no agent reached the required confidence."""
 TOPIC_OUTCOME_RESTING: TopicOutcome.ValueType  # 7
-"""Asked, but the user declined this agent lately."""
+"""Detected, but the user declined this agent recently."""
 TOPIC_OUTCOME_REFUSED: TopicOutcome.ValueType  # 8
-"""Asked, but a handoff rule forbids the switch; see verdicts."""
+"""Detected, but a handoff rule forbids the switch; see verdicts."""
 TOPIC_OUTCOME_SUGGESTED: TopicOutcome.ValueType  # 9
 """The switch was suggested to the user."""
 TOPIC_OUTCOME_SWITCHED: TopicOutcome.ValueType  # 10
 """The message went to the first candidate."""
 TOPIC_OUTCOME_NO_VERDICT: TopicOutcome.ValueType  # 11
-"""Asked, and there was no answer: the detector failed, or took longer than it may. The message
-went where it would have gone with topics off; the log has the cause.
+"""The detector failed, or took too long. The message went where it would have gone with topics
+disabled; the log has the cause.
 """
 Global___TopicOutcome: typing_extensions.TypeAlias = TopicOutcome
 
@@ -118,7 +118,7 @@ class _TurnOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     TURN_ORDER_OLDEST_FIRST: _TurnOrder.ValueType  # 1
     """In the order of their requests."""
     TURN_ORDER_NEWEST_FIRST: _TurnOrder.ValueType  # 2
-    """The other way round."""
+    """The newest request first."""
 
 class TurnOrder(_TurnOrder, metaclass=_TurnOrderEnumTypeWrapper):
     """The order of turns."""
@@ -128,14 +128,13 @@ TURN_ORDER_UNSPECIFIED: TurnOrder.ValueType  # 0
 TURN_ORDER_OLDEST_FIRST: TurnOrder.ValueType  # 1
 """In the order of their requests."""
 TURN_ORDER_NEWEST_FIRST: TurnOrder.ValueType  # 2
-"""The other way round."""
+"""The newest request first."""
 Global___TurnOrder: typing_extensions.TypeAlias = TurnOrder
 
 @typing.final
 class RouteRequest(google.protobuf.message.Message):
     """A user's message.
-
-    It needs text or items; neither is INVALID_FIELD.
+    It needs text or items; a message with neither is INVALID_FIELD.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -174,75 +173,77 @@ class RouteRequest(google.protobuf.message.Message):
     TASK_EXPIRE_TIME_FIELD_NUMBER: builtins.int
     EXPLAIN_TOPIC_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session; one not seen before begins with this message. Empty: that of task_id, if one is
-    given (not known: NOT_FOUND, UNKNOWN_TASK); else a new one, whose id is made from tenant, user
-    and request_id where that is given, so that a repeat finds the same one.
+    """The session; a new session begins with this message. Empty: the session of task_id, if one is
+    given (unknown: NOT_FOUND, UNKNOWN_TASK); otherwise a new session. Its id is derived from
+    tenant, user and request_id if there is a request_id, so that a repeat finds the same session.
     """
     user_id: builtins.str
-    """The user who sends the message. See the service: empty, or the credential's user."""
+    """The user who sends the message: empty, or the credential's user (see the service)."""
     text: builtins.str
-    """The message. At most 32 KiB. A command at its beginning is carried out, unless literal_text."""
+    """The message. At most 32 KiB. A command at its beginning is executed, unless literal_text is
+    set.
+    """
     request_id: builtins.str
-    """Id of this request, by which a repeat is known. Empty: one is made (then a repeat is a new
+    """Id of this request, which identifies a repeat. Empty: one is generated (a repeat is then a new
     message).
     """
     task_id: builtins.str
-    """The task. Empty: the session's open task, or a new one. Another than the open one is
-    TASK_OPEN, a closed one TASK_CLOSED; where none is open, one not seen before begins here.
+    """The task. Empty: the session's open task, or a new one. A task other than the open one is
+    TASK_OPEN, a closed one TASK_CLOSED. If no task is open, a new id begins a task.
     """
     locale: builtins.str
-    """Locale of the user, BCP 47, at most 35 characters, such as "es-MX". Kept with the session.
-    Empty: as before, at first the registry's default.
+    """Locale of the user, BCP 47, at most 35 characters, such as "es-MX". Stored with the session.
+    Empty: unchanged; for a new session the registry's default.
     """
     channel: builtins.str
-    """The channel on which the message came, a word of the caller's choice such as "web" or
-    "whatsapp": 1-64 characters of those allowed in ids. Kept with the session. Empty: as before.
+    """The channel of the message, a name that the caller chooses, such as "web" or "whatsapp": 1-64
+    of the characters allowed in ids. Stored with the session. Empty: unchanged.
     """
     history_turns: builtins.int
-    """How many past turns to send along in Dispatch.history, the newest ones: the home agent's are
-    all turns, another agent's those in which it took part. -1 to 100. 0: the default, 20.
-    -1: none, save that a locked agent always gets its history (then the default).
+    """How many past turns to send in Dispatch.history; the newest are sent. The home agent gets all
+    turns, another agent those in which it took part. -1 to 100. 0: the default, 20. -1: none,
+    except that a locked agent always gets its history (then the default number).
     """
     expected_revision: builtins.int
-    """The revision at which the caller believes the session to be; another one is ABORTED,
+    """The revision that the caller expects; if the session has another one: ABORTED,
     REVISION_MISMATCH. 0: the session is new. Unset: not checked.
     """
     quick_reply_id: builtins.str
-    """Id of the SuggestionOption that the user picked. The message that was asked about then goes to
-    the suggested agent, or the offer is declined, which is answered with a reply alone. text and
-    items go nowhere and may be left out: text may be what the user saw on the button. Not open any
-    more: NOT_FOUND, UNKNOWN_SUGGESTION. Refused by a handoff rule, since the session has changed
-    meanwhile: FAILED_PRECONDITION, HANDOFF_REFUSED.
+    """Id of the SuggestionOption that the user chose. If the user accepts, the earlier message goes
+    to the suggested agent; if the user declines, the answer has a reply only. text and items are
+    not used and may be empty; text may be the label of the button. No longer open: NOT_FOUND,
+    UNKNOWN_SUGGESTION. Refused by a handoff rule because the session changed meanwhile:
+    FAILED_PRECONDITION, HANDOFF_REFUSED.
     """
     literal_text: builtins.bool
-    """Take the text as it is: no command in it is carried out. Default false."""
+    """Do not execute commands in text. Default false."""
     validate_only: builtins.bool
-    """Only say what would happen: nothing is written, no turn is opened, and the request_id is not
+    """Only return what would happen: nothing is written, no turn is opened, and the request_id is not
     used up. Default false.
     """
     explain_topic: builtins.bool
-    """Answer with topic_trace, as a trial by validate_only does anyway. Default false."""
+    """Return topic_trace, as validate_only always does. Default false."""
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
-        """What else the message has. At most 16 items, 64 KiB in all. Never searched for commands."""
+        """Other content of the message. At most 16 items, 64 KiB in all. Never searched for commands."""
 
     @property
     def entitlements(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """What the user is entitled to, such as "plan:premium": at most 32 of 1-64 characters, 2 KiB in
-        all, and only from callers trusted with it; a credential's own go before. They replace those
-        kept with the session. Empty: as before. To take all away send one that no agent requires,
-        such as "none".
+        """The user's entitlements, such as "plan:premium": at most 32 of 1-64 characters, 2 KiB in all.
+        Only trusted callers may send them; the credential's own take precedence. They replace the
+        stored entitlements of the session. Empty: unchanged. To remove all, send one that no agent
+        requires, such as "none".
         """
 
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Kept on the task: keys given here replace those of the same name, others stay. On the task at
-        most 32 entries, 4 KiB of keys and values in all; keys are 1-64 characters.
+        """Stored with the task. Keys given here replace existing keys of the same name; others stay. A
+        task has at most 32 entries, with 4 KiB of keys and values in all; keys are 1-64 characters.
         """
 
     @property
     def task_expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When the task is to expire. In the future. Unset: as before, at first never."""
+        """When the task expires. In the future. Unset: unchanged; a new task does not expire."""
 
     def __init__(
         self,
@@ -287,22 +288,22 @@ class RouteResponse(google.protobuf.message.Message):
     SUPERVISOR_BYPASSED_FIELD_NUMBER: builtins.int
     TOPIC_TRACE_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session: as given, found, or made."""
+    """The session: given, found, or generated."""
     task_id: builtins.str
-    """The task: as given, found, or made. Of a command that dispatches nothing: the session's latest,
-    open or not, such as the one that /reset has cancelled.
+    """The task: given, found, or generated. For a command that dispatches nothing: the session's
+    latest task, open or not, such as the one that /reset cancelled.
     """
     request_id: builtins.str
-    """The request: as given or made."""
+    """The request: given or generated."""
     revision: builtins.int
     """The session's revision after the call."""
     supervisor_bypassed: builtins.bool
-    """Whether an agent got the message with no call of the supervisor: what stickiness saved.
-    False without a dispatch, and where the home agent got it.
+    """Whether an agent got the message without a call of the supervisor, which stickiness saved.
+    False without a dispatch, and if the home agent got it.
     """
     @property
     def dispatch(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
-        """Set when an agent has to act. Beside a reply too: "/supervisor show me taxes"."""
+        """Set when an agent must act. It may come with a reply, as for "/supervisor show me taxes"."""
 
     @property
     def reply(self) -> agent_routing.v1.dispatch_pb2.Reply:
@@ -316,8 +317,8 @@ class RouteResponse(google.protobuf.message.Message):
 
     @property
     def topic_trace(self) -> Global___TopicTrace:
-        """Why the message's topic did, or did not, bring it to another agent. Set with validate_only or
-        explain_topic alone, where the registry has topics on and the message is no command.
+        """Why the message's topic moved it to another agent, or did not. Set only with validate_only or
+        explain_topic, if the registry has topics enabled and the message is not a command.
         """
 
     def __init__(
@@ -351,22 +352,22 @@ class TopicTrace(google.protobuf.message.Message):
     THRESHOLD_FIELD_NUMBER: builtins.int
     VERDICTS_FIELD_NUMBER: builtins.int
     outcome: Global___TopicOutcome.ValueType
-    """What followed from it."""
+    """What the service did about the topic."""
     model: builtins.str
-    """The model that was asked, with its version. Empty where none was."""
+    """The model that was used, with its version. Empty if none was."""
     stay: builtins.float
-    """The probability, 0-1, that it is for the active agent; 0 where none is active. What it and the
-    candidates leave to 1 is for none of them.
+    """The probability, 0-1, that it is for the active agent; 0 if none is active. The rest up to 1 is
+    the probability that it is for none of these.
     """
     threshold: builtins.float
     """The probability that the first candidate needed. 0 without candidates."""
     @property
     def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TopicCandidate]:
-        """The agents that the message may be for, the likeliest first, a few at most."""
+        """The agents that the message may be for, the most likely first. A few at most."""
 
     @property
     def verdicts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.handoff_pb2.Verdict]:
-        """What each handoff rule said of the first candidate. Empty where it did not come to that."""
+        """What each handoff rule said about the first candidate. Empty if the rules were not evaluated."""
 
     def __init__(
         self,
@@ -406,7 +407,7 @@ Global___TopicCandidate: typing_extensions.TypeAlias = TopicCandidate
 
 @typing.final
 class SetActiveAgentRequest(google.protobuf.message.Message):
-    """A handoff to validate and carry out."""
+    """A handoff to validate and execute."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -425,7 +426,7 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
     EXPECTED_REVISION_FIELD_NUMBER: builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session. Required. One not seen before is made, and becomes the user's."""
+    """The session. Required. A new one is created, and belongs to the user."""
     user_id: builtins.str
     """The user of the session. See the service."""
     agent_id: builtins.str
@@ -433,42 +434,42 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
     a legal target.
     """
     request_id: builtins.str
-    """Id of this request, by which a repeat is known. Empty: one is made."""
+    """Id of this request, which identifies a repeat. Empty: one is generated."""
     turn_request_id: builtins.str
-    """The open turn in which the handoff happens, if any. The target then holds the turn and
+    """The open turn during which the handoff happens, if any. The target then holds the turn and
     completes it under this id, and the limits per message count the handoff. Empty: the handoff
-    only decides who gets the next message.
+    only decides which agent gets the next message.
     """
     initiator: agent_routing.v1.handoff_pb2.Initiator.ValueType
-    """Who asks. Unspecified: derived, see INITIATOR_UNSPECIFIED. TOPIC and COMPLETION are the
-    service's own: INVALID_FIELD.
+    """Who asks for the handoff. Unspecified: derived, see INITIATOR_UNSPECIFIED. TOPIC and COMPLETION
+    are for the service only: INVALID_FIELD.
     """
     from_agent_id: builtins.str
     """The agent that hands over, so that a stale or doubled handoff is refused: the turn's holder,
     or outside a turn the active agent or the home agent. Empty: the turn's holder, or outside a
-    turn the active agent, else the home agent.
+    turn the active agent if there is one, otherwise the home agent.
     """
     reason: builtins.str
     """Why. At most 1 KiB."""
     message: builtins.str
-    """Words for the user. At most 4 KiB."""
+    """Text for the user. At most 4 KiB."""
     mode: agent_routing.v1.handoff_pb2.HandoffMode.ValueType
-    """What becomes of the agent before: TRANSFER or INTERLUDE. Unspecified: as the target's registry
-    entry says, else TRANSFER. Others are INVALID_FIELD here.
+    """What happens to the previous agent: TRANSFER or INTERLUDE. Unspecified: as in the target's
+    registry entry, otherwise TRANSFER. Other modes are INVALID_FIELD here.
     """
     suggestion_id: builtins.str
-    """The suggestion that the user accepts with this handoff. It must name the same agent. Not open
-    any more: NOT_FOUND, UNKNOWN_SUGGESTION. The rules are those for a change of topic, whatever
-    initiator is given. Without a turn_request_id the message that was asked about is dispatched to
-    the agent; see dispatch of the response.
+    """The suggestion that the user accepts with this handoff. It must name the same agent. No longer
+    open: NOT_FOUND, UNKNOWN_SUGGESTION. The rules for a change of topic apply, with any initiator.
+    Without a turn_request_id the earlier message is dispatched to the agent; see dispatch of the
+    response.
     """
     expected_revision: builtins.int
-    """The revision at which the caller believes the session to be; another one is ABORTED,
+    """The revision that the caller expects; if the session has another one: ABORTED,
     REVISION_MISMATCH. 0: the session is new. Unset: not checked.
     """
     validate_only: builtins.bool
-    """Only evaluate the rules: a handoff that they refuse is answered with its verdicts, not with
-    an error; nothing is written or audited, and the request_id is not used up. Default false.
+    """Only evaluate the rules: a refused handoff returns its verdicts instead of an error, nothing is
+    written or audited, and the request_id is not used up. Default false.
     """
     @property
     def context(self) -> google.protobuf.struct_pb2.Struct:
@@ -515,11 +516,11 @@ class SetActiveAgentResponse(google.protobuf.message.Message):
     session_id: builtins.str
     """The session."""
     task_id: builtins.str
-    """The turn's task where turn_request_id names one, else the session's latest, open or not. Empty
-    where there was none yet.
+    """The task of turn_request_id if there is one, otherwise the session's latest task, open or not.
+    Empty if there is none yet.
     """
     request_id: builtins.str
-    """The request: as given or made."""
+    """The request: given or generated."""
     revision: builtins.int
     """The session's revision after the call."""
     @property
@@ -528,18 +529,18 @@ class SetActiveAgentResponse(google.protobuf.message.Message):
 
     @property
     def handoff(self) -> agent_routing.v1.handoff_pb2.Handoff:
-        """The handoff as it was carried out."""
+        """The handoff as it was executed."""
 
     @property
     def verdicts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.handoff_pb2.Verdict]:
-        """What each rule said, in the order in which they are evaluated. All are allowed, unless
-        validate_only.
+        """The verdict of each rule, in the order of their evaluation. Only with validate_only can one of
+        them not be allowed.
         """
 
     @property
     def dispatch(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
-        """The message that the accepted suggestion was about, for the agent. Set with a suggestion_id and
-        no turn_request_id.
+        """The earlier message, for the agent of the accepted suggestion. Set with a suggestion_id and no
+        turn_request_id.
         """
 
     def __init__(
@@ -576,13 +577,13 @@ class ClearActiveAgentRequest(google.protobuf.message.Message):
     user_id: builtins.str
     """The user of the session. See the service."""
     request_id: builtins.str
-    """Id of this request, by which a repeat is known. Empty: one is made."""
+    """Id of this request, which identifies a repeat. Empty: one is generated."""
     scope: agent_routing.v1.clear_scope_pb2.ClearScope.ValueType
-    """How much is cleared. Unspecified: ACTIVE_AGENT."""
+    """What to clear. Unspecified: ACTIVE_AGENT."""
     reason: builtins.str
     """Why, for the audit. At most 1 KiB."""
     expected_revision: builtins.int
-    """The revision at which the caller believes the session to be; another one is ABORTED,
+    """The revision that the caller expects; if the session has another one: ABORTED,
     REVISION_MISMATCH. Unset: not checked.
     """
     def __init__(
@@ -616,13 +617,13 @@ class ClearActiveAgentResponse(google.protobuf.message.Message):
     session_id: builtins.str
     """The session."""
     task_id: builtins.str
-    """The session's latest task, open or not: what scope SESSION has cancelled, too. Empty where
-    there was none yet.
+    """The session's latest task, open or not, also the one that scope SESSION cancelled. Empty if
+    there is none yet.
     """
     request_id: builtins.str
-    """The request: as given or made."""
+    """The request: given or generated."""
     revision: builtins.int
-    """The session's revision after the call: the one before, if nothing was to be cleared."""
+    """The session's revision after the call; unchanged if there was nothing to clear."""
     @property
     def previous_agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that was active. Unset if none was."""
@@ -648,14 +649,14 @@ Global___ClearActiveAgentResponse: typing_extensions.TypeAlias = ClearActiveAgen
 
 @typing.final
 class StatusRequest(google.protobuf.message.Message):
-    """Asks how a session stands."""
+    """Asks for the state of a session."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: builtins.int
     USER_ID_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session. Required. Not seen before: NOT_FOUND, UNKNOWN_SESSION."""
+    """The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION."""
     user_id: builtins.str
     """The user of the session. See the service."""
     def __init__(
@@ -670,8 +671,8 @@ Global___StatusRequest: typing_extensions.TypeAlias = StatusRequest
 
 @typing.final
 class StatusResponse(google.protobuf.message.Message):
-    """How a session stands at one revision. What time has ended (a lock, an idle agent, a task) is
-    shown as ended, although it is written only with the next change.
+    """The state of a session at one revision. A lock, an idle agent or a task that has expired is shown
+    as ended, although the end is written only with the next change.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -713,45 +714,45 @@ class StatusResponse(google.protobuf.message.Message):
     session_id: builtins.str
     """The session."""
     revision: builtins.int
-    """The revision that this describes."""
+    """The revision of this state."""
     locked: builtins.bool
-    """Whether the active agent asked something and waits for the answer."""
+    """Whether the active agent asked a question and waits for the answer."""
     registry_version: builtins.str
-    """Version of the registry by which this was answered."""
+    """Version of the registry used for this answer."""
     locale: builtins.str
     """The session's locale, BCP 47."""
     channel: builtins.str
-    """The channel of the last message that named one. Empty where none did."""
+    """The channel of the last message that had one. Empty if none had."""
     owner: builtins.str
-    """The user to whom the session belongs."""
+    """The user that owns the session."""
     @property
     def active_agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The active agent. Unset while none is active."""
 
     @property
     def next_agent(self) -> agent_routing.v1.agent_pb2.Agent:
-        """The agent that an ordinary message would go to now: the active agent, or the home agent where
-        none is active, stickiness is off, or the active agent is not available.
+        """The agent that an ordinary message would go to now: the active agent, or the home agent if none
+        is active, stickiness is off, or the active agent is unavailable.
         """
 
     @property
     def lock_expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When the lock ends by itself. Unset: not by time, or not locked."""
+        """When the lock expires. Unset: never, or not locked."""
 
     @property
     def return_stack(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Frame]:
-        """The agents that interludes interrupted, the one to return to first at the end. Empty where no
-        interlude is on.
+        """The agents that interludes interrupted; the last entry gets the conversation back first. Empty
+        outside an interlude.
         """
 
     @property
     def task(self) -> agent_routing.v1.task_pb2.Task:
-        """The open task, or else the one closed last. Unset if there was none."""
+        """The open task, or the task that was closed last. Unset if there is none."""
 
     @property
     def open_requests(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.dispatch_pb2.Dispatch]:
-        """Every turn that nobody has completed yet, oldest first, as it was dispatched but without
-        history: a runtime that crashed takes them up from here.
+        """Every turn that is not completed yet, oldest first, as dispatched but without history. A
+        runtime that crashed can continue from these.
         """
 
     @property
@@ -764,17 +765,17 @@ class StatusResponse(google.protobuf.message.Message):
 
     @property
     def turns_by_agent(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
-        """How many turns each agent has answered in this session, by agent id. At most 64 agents have
-        an entry of their own; the others share the entry "other".
+        """How many turns each agent answered in this session, by agent id. At most 64 agents have their
+        own entry; the others share the entry "other".
         """
 
     @property
     def pending_approval(self) -> Global___PendingApproval:
-        """What a person has to decide before the task goes on. Unset unless the task is paused."""
+        """What a person must decide before the task continues. Unset unless the task is paused."""
 
     @property
     def suggestion(self) -> agent_routing.v1.dispatch_pb2.Suggestion:
-        """The switch that the user was offered and has not answered. Unset where there is none."""
+        """The switch that was offered to the user and is not answered yet. Unset if there is none."""
 
     def __init__(
         self,
@@ -805,7 +806,7 @@ Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse
 
 @typing.final
 class PendingApproval(google.protobuf.message.Message):
-    """A request that waits for an approval: decide it with ResumeTask."""
+    """A request that waits for an approval. Decide it with ResumeTask."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -819,10 +820,10 @@ class PendingApproval(google.protobuf.message.Message):
     request_id: builtins.str
     """The request to approve or reject."""
     prompt: builtins.str
-    """What is to be approved, as the agent put it."""
+    """What to approve, in the agent's text."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
-        """The agent that asked, and that goes on once it is decided."""
+        """The agent that asked, and that continues after the decision."""
 
     @property
     def pause_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -844,7 +845,7 @@ Global___PendingApproval: typing_extensions.TypeAlias = PendingApproval
 
 @typing.final
 class Frame(google.protobuf.message.Message):
-    """An agent that an interlude interrupted, as it will be when it returns."""
+    """An agent that an interlude interrupted, in the state in which it will return."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -854,20 +855,18 @@ class Frame(google.protobuf.message.Message):
     TURN_REQUEST_ID_FIELD_NUMBER: builtins.int
     TURNS_TAKEN_FIELD_NUMBER: builtins.int
     locked: builtins.bool
-    """Whether it had asked something and waits for the answer still."""
+    """Whether it asked a question and still waits for the answer."""
     turn_request_id: builtins.str
-    """The request that began the turn in which the agent became active. Empty where that was outside
-    a turn.
-    """
+    """The request of the turn in which the agent became active. Empty if that was outside a turn."""
     turns_taken: builtins.int
-    """How many turns the agent has ended by proceed or follow_up since it became active."""
+    """How many turns the agent ended with proceed or follow_up since it became active."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent."""
 
     @property
     def lock_expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When that lock ends by itself. Unset: not by time, or not locked."""
+        """When that lock expires. Unset: never, or not locked."""
 
     def __init__(
         self,
@@ -906,50 +905,51 @@ class CompleteTurnRequest(google.protobuf.message.Message):
     session_id: builtins.str
     """The session. Required."""
     request_id: builtins.str
-    """The request that is completed: Dispatch.request_id. Required. Once by agent: the same answer
-    repeated gets the first response, another one is FAILED_PRECONDITION, REQUEST_NOT_OPEN.
+    """The request to complete: Dispatch.request_id. Required. Each agent completes it once: the same
+    answer repeated gets the first response, another answer is FAILED_PRECONDITION,
+    REQUEST_NOT_OPEN.
     """
     agent_id: builtins.str
-    """The agent that answers. Required. Only the turn's holder moves anything; another agent's
-    answer is stored.
+    """The agent that answers. Required. Only the answer of the turn's holder has an effect; another
+    agent's answer is only stored.
     """
     text: builtins.str
     """The answer, for the user. At most 32 KiB. May be empty."""
     user_id: builtins.str
     """The user of the session. See the service."""
     parse_markers: builtins.bool
-    """Whether handoff markers, "[HANDOFF_TO:agent]" in any case, are looked for in text. They count
-    only beside proceed and follow_up, and only from agents whose registry entry has markers: true;
-    the first one counts, and all are removed. Unset: as the registry entry says. False: the text
-    is left as it is. True widens nothing: an agent without markers keeps its text.
+    """Whether the text is searched for handoff markers, "[HANDOFF_TO:agent]" in any case. They count
+    only with proceed and follow_up, and only from agents whose registry entry has markers: true.
+    The first one counts, and all are removed. Unset: as in the registry entry. False: the text
+    stays unchanged. True does not enable markers for an agent without them.
     """
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
-        """What else the answer has. At most 16 items, 64 KiB in all. Never searched for markers."""
+        """Other content of the answer. At most 16 items, 64 KiB in all. Never searched for markers."""
 
     @property
     def proceed(self) -> Global___ProceedOutcome:
-        """Answered. The agent keeps the conversation as its stickiness says."""
+        """The agent answered, and keeps the conversation as its stickiness says."""
 
     @property
     def follow_up(self) -> Global___FollowUpOutcome:
-        """Asked the user something: the next message comes back to this agent."""
+        """The agent asked the user a question: the next message goes to this agent."""
 
     @property
     def complete(self) -> Global___CompleteOutcome:
-        """Completed what it was there for. The registry says who comes next."""
+        """The agent completed its task. The registry names the next agent."""
 
     @property
     def handoff(self) -> Global___HandoffOutcome:
-        """Hands over, or consults another agent; the message goes on there."""
+        """The agent hands over, or consults another agent; the message goes there next."""
 
     @property
     def approval_needed(self) -> Global___ApprovalNeededOutcome:
-        """Needs an approval before it goes on: the task pauses."""
+        """The agent needs an approval: the task pauses."""
 
     @property
     def failure(self) -> Global___FailureOutcome:
-        """Failed: the task has failed, the agent stays."""
+        """The agent failed, and so did the task; the agent stays active."""
 
     @property
     def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.turn_pb2.Step]:
@@ -984,7 +984,7 @@ Global___CompleteTurnRequest: typing_extensions.TypeAlias = CompleteTurnRequest
 
 @typing.final
 class ProceedOutcome(google.protobuf.message.Message):
-    """Answered. The agent stays active if its registry entry says so (sticks), else it leaves."""
+    """The agent answered. It stays active if its registry entry says so (sticks); otherwise it leaves."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -996,16 +996,14 @@ Global___ProceedOutcome: typing_extensions.TypeAlias = ProceedOutcome
 
 @typing.final
 class FollowUpOutcome(google.protobuf.message.Message):
-    """Asked the user something."""
+    """The agent asked the user a question."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     TIMEOUT_FIELD_NUMBER: builtins.int
     @property
     def timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """How long the agent waits for the answer: more than 0, at most 366 days. Unset: until the
-        answer, whenever it comes.
-        """
+        """How long the agent waits for the answer: more than 0, at most 366 days. Unset: without limit."""
 
     def __init__(
         self,
@@ -1019,7 +1017,7 @@ Global___FollowUpOutcome: typing_extensions.TypeAlias = FollowUpOutcome
 
 @typing.final
 class CompleteOutcome(google.protobuf.message.Message):
-    """Completed what it was there for."""
+    """The agent completed its task."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1028,8 +1026,8 @@ class CompleteOutcome(google.protobuf.message.Message):
     summary: builtins.str
     """What was done, for the audit and the next agent. At most 4 KiB."""
     message: builtins.str
-    """Words for the user on the way to the next agent. At most 4 KiB. Empty: the registry's, if it
-    has any.
+    """Text for the user on the way to the next agent. At most 4 KiB. Empty: the registry's text, if
+    it has one.
     """
     def __init__(
         self,
@@ -1043,7 +1041,7 @@ Global___CompleteOutcome: typing_extensions.TypeAlias = CompleteOutcome
 
 @typing.final
 class HandoffOutcome(google.protobuf.message.Message):
-    """Hands over to another agent."""
+    """The agent hands over to another agent."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1055,12 +1053,12 @@ class HandoffOutcome(google.protobuf.message.Message):
     agent_id: builtins.str
     """The target. Required. Not in the registry: NOT_FOUND, UNKNOWN_AGENT."""
     reason: builtins.str
-    """Why. At most 1 KiB. In a CONSULT: the question."""
+    """The reason. At most 1 KiB. For a CONSULT: the question."""
     message: builtins.str
-    """Words for the user. At most 4 KiB."""
+    """Text for the user. At most 4 KiB."""
     mode: agent_routing.v1.handoff_pb2.HandoffMode.ValueType
-    """What becomes of the agent before: TRANSFER, INTERLUDE or CONSULT. Unspecified: as the target's
-    registry entry says, else TRANSFER. Others are INVALID_FIELD.
+    """What happens to the previous agent: TRANSFER, INTERLUDE or CONSULT. Unspecified: as in the
+    target's registry entry, otherwise TRANSFER. Other modes are INVALID_FIELD.
     """
     @property
     def context(self) -> google.protobuf.struct_pb2.Struct:
@@ -1082,13 +1080,13 @@ Global___HandoffOutcome: typing_extensions.TypeAlias = HandoffOutcome
 
 @typing.final
 class ApprovalNeededOutcome(google.protobuf.message.Message):
-    """Needs an approval before it goes on."""
+    """The agent needs an approval before it continues."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     PROMPT_FIELD_NUMBER: builtins.int
     prompt: builtins.str
-    """What is to be approved. 1 byte to 4 KiB. Required."""
+    """What to approve. 1 byte to 4 KiB. Required."""
     def __init__(
         self,
         *,
@@ -1100,7 +1098,7 @@ Global___ApprovalNeededOutcome: typing_extensions.TypeAlias = ApprovalNeededOutc
 
 @typing.final
 class FailureOutcome(google.protobuf.message.Message):
-    """Failed, and with it the task."""
+    """The agent and its task failed."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1118,7 +1116,7 @@ Global___FailureOutcome: typing_extensions.TypeAlias = FailureOutcome
 
 @typing.final
 class CompleteTurnResponse(google.protobuf.message.Message):
-    """What became of an answer."""
+    """What an answer did."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1144,15 +1142,15 @@ class CompleteTurnResponse(google.protobuf.message.Message):
     outcome_status: agent_routing.v1.turn_pb2.OutcomeStatus.ValueType
     """What the outcome did."""
     task_status: agent_routing.v1.task_pb2.TaskStatus.ValueType
-    """How the task stands now."""
+    """The status of the task now."""
     text: builtins.str
     """The answer to show to the user: text without its markers."""
     locked: builtins.bool
-    """Whether it waits for an answer of the user."""
+    """Whether it waits for the user's answer."""
     @property
     def next(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
-        """Set when the message goes on to another agent: show text first, then send it there. Complete
-        it under its own request_id.
+        """Set when the message goes to another agent next: show text first, then send the message there.
+        Complete it under its own request_id.
         """
 
     @property
@@ -1161,8 +1159,8 @@ class CompleteTurnResponse(google.protobuf.message.Message):
 
     @property
     def verdicts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.handoff_pb2.Verdict]:
-        """What the handoff rules said, where a handoff or a hop was tried. With DEGRADED those that
-        refused are among them.
+        """The verdicts of the handoff rules, if a handoff or a hop was tried. With DEGRADED they include
+        those that refused.
         """
 
     def __init__(
@@ -1202,12 +1200,13 @@ class ResumeTaskRequest(google.protobuf.message.Message):
     user_id: builtins.str
     """The user of the session. See the service."""
     task_id: builtins.str
-    """The task. Required. Not known: NOT_FOUND, UNKNOWN_TASK. Not paused: FAILED_PRECONDITION,
+    """The task. Required. Unknown: NOT_FOUND, UNKNOWN_TASK. Not paused: FAILED_PRECONDITION,
     TASK_NOT_PAUSED.
     """
     request_id: builtins.str
-    """The request that waits for the approval, as in TaskPaused. Required. Once: the same decision
-    repeated gets the first response, another one is FAILED_PRECONDITION, REQUEST_NOT_OPEN.
+    """The request that waits for the approval, as in TaskPaused. Required. It is decided once: the
+    same decision repeated gets the first response, another one is FAILED_PRECONDITION,
+    REQUEST_NOT_OPEN.
     """
     decision: agent_routing.v1.dispatch_pb2.Decision.ValueType
     """The decision. Required."""
@@ -1229,7 +1228,7 @@ Global___ResumeTaskRequest: typing_extensions.TypeAlias = ResumeTaskRequest
 
 @typing.final
 class ResumeTaskResponse(google.protobuf.message.Message):
-    """How a paused task goes on."""
+    """How a paused task continues."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1248,8 +1247,8 @@ class ResumeTaskResponse(google.protobuf.message.Message):
     """The session's revision after the call."""
     @property
     def dispatch(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
-        """The agent that paused the task, with the decision in Dispatch.resume, under a request of its
-        own.
+        """The dispatch to the agent that paused the task, with the decision in Dispatch.resume and its
+        own request_id.
         """
 
     def __init__(
@@ -1282,10 +1281,10 @@ class ListTasksRequest(google.protobuf.message.Message):
     user_id: builtins.str
     """The user of the session. See the service."""
     page_size: builtins.int
-    """How many at most. 0-1,000. 0: the default, 100."""
+    """Maximum number. 0-1,000. 0: the default, 100."""
     page_token: builtins.str
-    """next_page_token of the page before, with everything else in the request unchanged. Empty: the
-    first page.
+    """next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+    page.
     """
     @property
     def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[agent_routing.v1.task_pb2.TaskStatus.ValueType]:
@@ -1346,16 +1345,16 @@ class ListTurnsRequest(google.protobuf.message.Message):
     user_id: builtins.str
     """The user of the session. See the service."""
     agent_id: builtins.str
-    """Only what this agent may see: for the home agent all turns; for another one those in which it
-    answered, handed over or was consulted, without other agents' words. Empty: all turns.
+    """Only what this agent may see: for the home agent all turns; for another agent the turns in
+    which it answered, handed over or was consulted, without other agents' texts. Empty: all turns.
     """
     task_id: builtins.str
-    """Only turns of this task. Empty: of all tasks."""
+    """Only turns of this task. Empty: all tasks."""
     page_size: builtins.int
-    """How many at most. 0-1,000. 0: the default, 50. A page may hold fewer, to stay below 1 MiB."""
+    """Maximum number. 0-1,000. 0: the default, 50. A page stays below 1 MiB, so it may have fewer."""
     page_token: builtins.str
-    """next_page_token of the page before, with everything else in the request unchanged. Empty: the
-    first page.
+    """next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+    page.
     """
     order: Global___TurnOrder.ValueType
     """The order. Unspecified: oldest first."""
@@ -1410,23 +1409,24 @@ class ListAgentsRequest(google.protobuf.message.Message):
     FROM_AGENT_ID_FIELD_NUMBER: builtins.int
     INCLUDE_INSTRUCTIONS_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """A session for whose user the list is: only the agents that this user may reach there, by
-    entitlements, channel and enabled. Names are in its locale. Not seen before: NOT_FOUND.
-    Empty: every agent of the registry.
+    """The session for whose user the list is made. It has only the agents that this user may reach
+    there, by entitlements, channel and enabled; names are in the session's locale. Unknown:
+    NOT_FOUND. Empty: every agent of the registry.
     """
     user_id: builtins.str
     """The user of the session. See the service."""
     locale: builtins.str
-    """Locale of names and descriptions, BCP 47, at most 35 characters. Empty: the session's, else
-    the registry's default. A language that the registry lacks falls back to its default.
+    """Locale of names and descriptions, BCP 47, at most 35 characters. Empty: the session's,
+    otherwise the registry's default. A language that the registry does not have falls back to its
+    default.
     """
     from_agent_id: builtins.str
     """Only the agents to which this agent may hand over. Not in the registry: NOT_FOUND,
-    UNKNOWN_AGENT. Empty: not narrowed.
+    UNKNOWN_AGENT. Empty: no restriction.
     """
     include_instructions: builtins.bool
-    """Send each agent's instructions for its prompt along: whom it may hand to and how, when to
-    complete, how to hand back. Default false.
+    """Also return instructions for each agent's prompt: to which agents it may hand over and how,
+    when to complete, how to hand back. Default false.
     """
     def __init__(
         self,
@@ -1485,7 +1485,7 @@ class ListAgentsResponse(google.protobuf.message.Message):
     INSTRUCTIONS_FIELD_NUMBER: builtins.int
     AGENT_ID_BY_ALIAS_FIELD_NUMBER: builtins.int
     home_agent_id: builtins.str
-    """The home agent: the supervisor, or the default agent of a registry without one."""
+    """The home agent: the supervisor, or the default agent of a registry without a supervisor."""
     registry_version: builtins.str
     """Version of the registry."""
     @property
@@ -1500,8 +1500,8 @@ class ListAgentsResponse(google.protobuf.message.Message):
 
     @property
     def agent_id_by_alias(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """The id of the agent that each alias stands for, of the agents listed: the names by which
-        frameworks know them. Compared in any case, as everywhere. Empty where the registry gives none.
+        """The agent id for each alias of the listed agents. Aliases are the names that frameworks use;
+        their case does not matter. Empty if the registry has none.
         """
 
     def __init__(
@@ -1528,17 +1528,17 @@ class WatchSessionRequest(google.protobuf.message.Message):
     AFTER_REVISION_FIELD_NUMBER: builtins.int
     HEARTBEAT_INTERVAL_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session. Required. Not seen before: NOT_FOUND, UNKNOWN_SESSION."""
+    """The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION."""
     user_id: builtins.str
     """The user of the session. See the service."""
     after_revision: builtins.int
-    """Send what came after this revision: the last one that the watcher has seen. 0: everything.
-    Unset: only what comes from now on. Older than what is kept: OUT_OF_RANGE,
-    REVISION_COMPACTED; above the session's: INVALID_FIELD.
+    """Send the changes after this revision, the last one that the watcher has seen. 0: all changes.
+    Unset: only new changes. Older than what is kept: OUT_OF_RANGE, REVISION_COMPACTED; above the
+    session's revision: INVALID_FIELD.
     """
     @property
     def heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration:
-        """How long the stream may be silent before a heartbeat. 1 s to 5 min. Unset: 15 s."""
+        """The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s."""
 
     def __init__(
         self,
@@ -1556,8 +1556,8 @@ Global___WatchSessionRequest: typing_extensions.TypeAlias = WatchSessionRequest
 
 @typing.final
 class WatchSessionResponse(google.protobuf.message.Message):
-    """A change of the session, or a sign of life. The first message is a heartbeat, with the revision
-    that the session has when the watch begins.
+    """A change of the session, or a heartbeat. The first message is a heartbeat, with the session's
+    revision at the beginning of the watch.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -1570,7 +1570,7 @@ class WatchSessionResponse(google.protobuf.message.Message):
 
     @property
     def heartbeat(self) -> agent_routing.v1.session_event_pb2.Heartbeat:
-        """A sign of life."""
+        """A heartbeat."""
 
     def __init__(
         self,
@@ -1616,12 +1616,12 @@ class RouteStreamResponse(google.protobuf.message.Message):
     ROUTE_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
     request_id: builtins.str
-    """The request that is answered. Empty where the message had none."""
+    """The request of the message. Empty if it had none."""
     session_id: builtins.str
-    """The session of the request. Empty where it could not be told."""
+    """The session of the request. Empty if it is unknown."""
     @property
     def route(self) -> Global___RouteResponse:
-        """As Route answers."""
+        """The answer of Route."""
 
     @property
     def error(self) -> google.rpc.status_pb2.Status:

@@ -203,32 +203,32 @@ _RoutingServiceRouteStreamType = typing_extensions.TypeVar(
 
 class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceRouteStreamType]):
     """Owns which agent has the conversation.
+    These rules hold for all calls:
 
-    What holds for all calls:
-
-    Ids. session_id and agent_id are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. Where a
-    request names an agent, an alias of the registry does too, in any case, also one with spaces, as
-    frameworks have them; answers and events have the id.
-    task_id, request_id, turn_request_id and suggestion_id are UUIDs in their canonical form of 36
-    characters; upper case is taken for lower. A tenant is named by the rule of session_id, a user by
-    1-256 bytes without control or invisible characters, such as "auth0|5f7c8ec7".
+    Ids. session_id and agent_id are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. A request
+    may also name an agent by an alias of the registry, in any case; aliases may have spaces, as in
+    frameworks. Answers and events have the id. task_id, request_id, turn_request_id and
+    suggestion_id are UUIDs in their canonical form of 36 characters; upper case is read as lower
+    case. Tenant names follow the rule of session_id. User ids are 1-256 bytes without control or
+    invisible characters, such as "auth0|5f7c8ec7".
 
     Who. With sign-in, tenant and user come from the credential, and user_id is empty or equal to
-    its user, unless it has the scope act_as. Without sign-in user_id is believed, and the tenant is
-    the request metadata agent-routing-tenant, or "default". A session belongs to its tenant and to
-    its first user; another user's is PERMISSION_DENIED, another tenant's NOT_FOUND. One that began
-    with no user named becomes the first one's who is. Where sign-in is off, reads (and only reads)
-    with an empty user_id are an operator's, and see every session of the tenant.
+    its user, unless it has the scope act_as. Without sign-in the server trusts user_id, and the
+    tenant is the request metadata agent-routing-tenant, or "default". A session belongs to its
+    tenant and to its first user; another user's is PERMISSION_DENIED, another tenant's NOT_FOUND. A
+    session that began without a user belongs to the first user named later. Without sign-in, a read
+    with an empty user_id is an operator's and sees every session of the tenant; this holds for reads
+    only.
 
-    Once. A call that changes a session and whose request_id was handled before in that session gets
-    the first answer again, for at least 24 hours, with the trailing metadata
-    agent-routing-replayed: true; with other content it is ALREADY_EXISTS, REQUEST_ID_REUSED. Send a
-    request_id with every such call, and the same one with every repeat of it: then a repeat after a
-    lost answer is safe. A request_id that is left out is made, a UUID of version 7. CompleteTurn and
-    ResumeTask carry the request_id of what they complete, and are once by that.
+    Once. A call that changes a session gets the first answer again if its request_id was handled
+    before in that session. This holds for at least 24 hours. The answer then has the trailing
+    metadata agent-routing-replayed: true. With other content the call fails: ALREADY_EXISTS,
+    REQUEST_ID_REUSED. Send a request_id with every such call, and the same one with every repeat:
+    then a repeat after a lost answer is safe. A missing request_id is generated (UUID version 7).
+    CompleteTurn and ResumeTask carry the request_id of what they complete, and happen once for each.
 
     Revisions. Every change of a session takes the next whole number, from 1, without gaps. Calls
-    that change nothing take none and answer with the session's present revision.
+    that change nothing take none, and return the session's current revision.
 
     Errors. google.rpc.Status with google.rpc.ErrorInfo (domain "agent_routing", reason: see
     ErrorReason), and BadRequest with every bad field, or PreconditionFailure with every rule that
@@ -334,31 +334,31 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     ], channel: grpc.aio.Channel) -> None: ...
 
     Route: _RoutingServiceRouteType
-    """Takes a user's message and answers with the agent to send it to, or with a reply to show.
-    Opens a turn, which CompleteTurn ends.
+    """Takes a user's message, and returns the agent to send it to, or a reply to show. Opens a turn,
+    which CompleteTurn ends.
     """
 
     SetActiveAgent: _RoutingServiceSetActiveAgentType
     """Hands the conversation to an agent, if the rules allow it. A refusal names every rule that
-    refused. On a session not seen before it makes the session.
+    refused. Creates the session if it does not exist.
     """
 
     ClearActiveAgent: _RoutingServiceClearActiveAgentType
-    """Gives the conversation back to the home agent: the supervisor, or the default agent of a
-    registry without one. Clearing what is clear is no error, and changes nothing.
+    """Returns the conversation to the home agent: the supervisor, or the default agent of a registry
+    without a supervisor. If it is there already, nothing changes and no error is returned.
     """
 
     Status: _RoutingServiceStatusType
-    """Tells how a session stands. Changes nothing."""
+    """Returns the current state of a session. Changes nothing."""
 
     CompleteTurn: _RoutingServiceCompleteTurnType
-    """Reports what an agent answered and how its turn ended; answers with where the message goes
-    next, if anywhere. An answer is never lost: what may not move the conversation is stored.
+    """Reports what an agent answered and how its turn ended. Returns where the message goes next, if
+    anywhere. An answer is never lost: one that may not move the conversation is stored.
     """
 
     ResumeTask: _RoutingServiceResumeTaskType
-    """Approves or rejects what a paused task waits for, and dispatches the agent that paused it.
-    Exactly one decision wins; the same one repeated gets the same answer.
+    """Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
+    Exactly one decision counts; the same one repeated gets the same answer.
     """
 
     ListTasks: _RoutingServiceListTasksType
@@ -371,14 +371,14 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     """Lists the registry's agents as this caller may see them."""
 
     WatchSession: _RoutingServiceWatchSessionType
-    """Sends the changes of a session after a revision and as they happen, in order, each exactly
-    once on a stream, with heartbeats in between. A watcher that comes back with the last revision
-    it saw misses nothing.
+    """Sends the changes of a session: first those after a given revision, then new ones as they
+    happen. They come in order, each exactly once on a stream, with heartbeats in between. A
+    watcher that comes back with the last revision it saw misses nothing.
     """
 
     RouteStream: _RoutingServiceRouteStreamType
-    """Routes many messages of many sessions on one stream. Answers come as they are ready, those of
-    one session in the order of its messages. A bad message is answered with its own error and
+    """Routes many messages of many sessions on one stream. Answers come when they are ready; those of
+    one session come in the order of its messages. A bad message is answered with its own error and
     does not end the stream.
     """
 
@@ -431,32 +431,32 @@ RoutingServiceAsyncStub: typing_extensions.TypeAlias = RoutingServiceStub[
 
 class RoutingServiceServicer(metaclass=abc.ABCMeta):
     """Owns which agent has the conversation.
+    These rules hold for all calls:
 
-    What holds for all calls:
-
-    Ids. session_id and agent_id are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. Where a
-    request names an agent, an alias of the registry does too, in any case, also one with spaces, as
-    frameworks have them; answers and events have the id.
-    task_id, request_id, turn_request_id and suggestion_id are UUIDs in their canonical form of 36
-    characters; upper case is taken for lower. A tenant is named by the rule of session_id, a user by
-    1-256 bytes without control or invisible characters, such as "auth0|5f7c8ec7".
+    Ids. session_id and agent_id are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. A request
+    may also name an agent by an alias of the registry, in any case; aliases may have spaces, as in
+    frameworks. Answers and events have the id. task_id, request_id, turn_request_id and
+    suggestion_id are UUIDs in their canonical form of 36 characters; upper case is read as lower
+    case. Tenant names follow the rule of session_id. User ids are 1-256 bytes without control or
+    invisible characters, such as "auth0|5f7c8ec7".
 
     Who. With sign-in, tenant and user come from the credential, and user_id is empty or equal to
-    its user, unless it has the scope act_as. Without sign-in user_id is believed, and the tenant is
-    the request metadata agent-routing-tenant, or "default". A session belongs to its tenant and to
-    its first user; another user's is PERMISSION_DENIED, another tenant's NOT_FOUND. One that began
-    with no user named becomes the first one's who is. Where sign-in is off, reads (and only reads)
-    with an empty user_id are an operator's, and see every session of the tenant.
+    its user, unless it has the scope act_as. Without sign-in the server trusts user_id, and the
+    tenant is the request metadata agent-routing-tenant, or "default". A session belongs to its
+    tenant and to its first user; another user's is PERMISSION_DENIED, another tenant's NOT_FOUND. A
+    session that began without a user belongs to the first user named later. Without sign-in, a read
+    with an empty user_id is an operator's and sees every session of the tenant; this holds for reads
+    only.
 
-    Once. A call that changes a session and whose request_id was handled before in that session gets
-    the first answer again, for at least 24 hours, with the trailing metadata
-    agent-routing-replayed: true; with other content it is ALREADY_EXISTS, REQUEST_ID_REUSED. Send a
-    request_id with every such call, and the same one with every repeat of it: then a repeat after a
-    lost answer is safe. A request_id that is left out is made, a UUID of version 7. CompleteTurn and
-    ResumeTask carry the request_id of what they complete, and are once by that.
+    Once. A call that changes a session gets the first answer again if its request_id was handled
+    before in that session. This holds for at least 24 hours. The answer then has the trailing
+    metadata agent-routing-replayed: true. With other content the call fails: ALREADY_EXISTS,
+    REQUEST_ID_REUSED. Send a request_id with every such call, and the same one with every repeat:
+    then a repeat after a lost answer is safe. A missing request_id is generated (UUID version 7).
+    CompleteTurn and ResumeTask carry the request_id of what they complete, and happen once for each.
 
     Revisions. Every change of a session takes the next whole number, from 1, without gaps. Calls
-    that change nothing take none and answer with the session's present revision.
+    that change nothing take none, and return the session's current revision.
 
     Errors. google.rpc.Status with google.rpc.ErrorInfo (domain "agent_routing", reason: see
     ErrorReason), and BadRequest with every bad field, or PreconditionFailure with every rule that
@@ -471,8 +471,8 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.routing_service_pb2.RouteRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.RouteResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.RouteResponse]]:
-        """Takes a user's message and answers with the agent to send it to, or with a reply to show.
-        Opens a turn, which CompleteTurn ends.
+        """Takes a user's message, and returns the agent to send it to, or a reply to show. Opens a turn,
+        which CompleteTurn ends.
         """
 
     @abc.abstractmethod
@@ -482,7 +482,7 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.SetActiveAgentResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.SetActiveAgentResponse]]:
         """Hands the conversation to an agent, if the rules allow it. A refusal names every rule that
-        refused. On a session not seen before it makes the session.
+        refused. Creates the session if it does not exist.
         """
 
     @abc.abstractmethod
@@ -491,8 +491,8 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.routing_service_pb2.ClearActiveAgentRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.ClearActiveAgentResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ClearActiveAgentResponse]]:
-        """Gives the conversation back to the home agent: the supervisor, or the default agent of a
-        registry without one. Clearing what is clear is no error, and changes nothing.
+        """Returns the conversation to the home agent: the supervisor, or the default agent of a registry
+        without a supervisor. If it is there already, nothing changes and no error is returned.
         """
 
     @abc.abstractmethod
@@ -501,7 +501,7 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.routing_service_pb2.StatusRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.StatusResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.StatusResponse]]:
-        """Tells how a session stands. Changes nothing."""
+        """Returns the current state of a session. Changes nothing."""
 
     @abc.abstractmethod
     def CompleteTurn(
@@ -509,8 +509,8 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.routing_service_pb2.CompleteTurnRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.CompleteTurnResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.CompleteTurnResponse]]:
-        """Reports what an agent answered and how its turn ended; answers with where the message goes
-        next, if anywhere. An answer is never lost: what may not move the conversation is stored.
+        """Reports what an agent answered and how its turn ended. Returns where the message goes next, if
+        anywhere. An answer is never lost: one that may not move the conversation is stored.
         """
 
     @abc.abstractmethod
@@ -519,8 +519,8 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.routing_service_pb2.ResumeTaskRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.ResumeTaskResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ResumeTaskResponse]]:
-        """Approves or rejects what a paused task waits for, and dispatches the agent that paused it.
-        Exactly one decision wins; the same one repeated gets the same answer.
+        """Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
+        Exactly one decision counts; the same one repeated gets the same answer.
         """
 
     @abc.abstractmethod
@@ -553,9 +553,9 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.routing_service_pb2.WatchSessionRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[agent_routing.v1.routing_service_pb2.WatchSessionResponse], collections.abc.AsyncIterator[agent_routing.v1.routing_service_pb2.WatchSessionResponse]]:
-        """Sends the changes of a session after a revision and as they happen, in order, each exactly
-        once on a stream, with heartbeats in between. A watcher that comes back with the last revision
-        it saw misses nothing.
+        """Sends the changes of a session: first those after a given revision, then new ones as they
+        happen. They come in order, each exactly once on a stream, with heartbeats in between. A
+        watcher that comes back with the last revision it saw misses nothing.
         """
 
     @abc.abstractmethod
@@ -564,8 +564,8 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[agent_routing.v1.routing_service_pb2.RouteStreamRequest],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[agent_routing.v1.routing_service_pb2.RouteStreamResponse], collections.abc.AsyncIterator[agent_routing.v1.routing_service_pb2.RouteStreamResponse]]:
-        """Routes many messages of many sessions on one stream. Answers come as they are ready, those of
-        one session in the order of its messages. A bad message is answered with its own error and
+        """Routes many messages of many sessions on one stream. Answers come when they are ready; those of
+        one session come in the order of its messages. A bad message is answered with its own error and
         does not end the stream.
         """
 

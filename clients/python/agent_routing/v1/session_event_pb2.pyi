@@ -41,11 +41,11 @@ class _AgentClearCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper
     AGENT_CLEAR_CAUSE_CLEARED: _AgentClearCause.ValueType  # 3
     """ClearActiveAgent was called."""
     AGENT_CLEAR_CAUSE_PROCEED: _AgentClearCause.ValueType  # 4
-    """The agent answered, and stays only while it has asked something, or never."""
+    """The agent answered, and stays only while it waits for an answer, or never."""
     AGENT_CLEAR_CAUSE_COMPLETE: _AgentClearCause.ValueType  # 5
-    """The agent completed what it was there for."""
+    """The agent completed its task."""
     AGENT_CLEAR_CAUSE_TIMEOUT: _AgentClearCause.ValueType  # 6
-    """The timeout of its question passed, and it stays only while it has asked something."""
+    """The timeout of its question passed, and it stays only while it waits for an answer."""
 
 class AgentClearCause(_AgentClearCause, metaclass=_AgentClearCauseEnumTypeWrapper):
     """What ended an agent's hold on the conversation."""
@@ -59,11 +59,11 @@ AGENT_CLEAR_CAUSE_RESET: AgentClearCause.ValueType  # 2
 AGENT_CLEAR_CAUSE_CLEARED: AgentClearCause.ValueType  # 3
 """ClearActiveAgent was called."""
 AGENT_CLEAR_CAUSE_PROCEED: AgentClearCause.ValueType  # 4
-"""The agent answered, and stays only while it has asked something, or never."""
+"""The agent answered, and stays only while it waits for an answer, or never."""
 AGENT_CLEAR_CAUSE_COMPLETE: AgentClearCause.ValueType  # 5
-"""The agent completed what it was there for."""
+"""The agent completed its task."""
 AGENT_CLEAR_CAUSE_TIMEOUT: AgentClearCause.ValueType  # 6
-"""The timeout of its question passed, and it stays only while it has asked something."""
+"""The timeout of its question passed, and it stays only while it waits for an answer."""
 Global___AgentClearCause: typing_extensions.TypeAlias = AgentClearCause
 
 class _LockReleaseCause:
@@ -75,17 +75,17 @@ class _LockReleaseCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrappe
     LOCK_RELEASE_CAUSE_UNSPECIFIED: _LockReleaseCause.ValueType  # 0
     """Not set."""
     LOCK_RELEASE_CAUSE_ANSWERED: _LockReleaseCause.ValueType  # 1
-    """The agent answered with no new question, or completed."""
+    """The agent answered without a new question, or completed."""
     LOCK_RELEASE_CAUSE_TIMEOUT: _LockReleaseCause.ValueType  # 2
     """The timeout of the question passed."""
     LOCK_RELEASE_CAUSE_COMMAND: _LockReleaseCause.ValueType  # 3
-    """The user sent "/supervisor", or picked an agent with "/agent"."""
+    """The user sent "/supervisor", or selected an agent with "/agent"."""
     LOCK_RELEASE_CAUSE_RESET: _LockReleaseCause.ValueType  # 4
     """The user sent "/reset"."""
     LOCK_RELEASE_CAUSE_CLEARED: _LockReleaseCause.ValueType  # 5
     """ClearActiveAgent was called."""
     LOCK_RELEASE_CAUSE_HANDOFF: _LockReleaseCause.ValueType  # 6
-    """The conversation changed hands."""
+    """The conversation moved to another agent."""
     LOCK_RELEASE_CAUSE_FAILURE: _LockReleaseCause.ValueType  # 7
     """The agent failed."""
 
@@ -95,17 +95,17 @@ class LockReleaseCause(_LockReleaseCause, metaclass=_LockReleaseCauseEnumTypeWra
 LOCK_RELEASE_CAUSE_UNSPECIFIED: LockReleaseCause.ValueType  # 0
 """Not set."""
 LOCK_RELEASE_CAUSE_ANSWERED: LockReleaseCause.ValueType  # 1
-"""The agent answered with no new question, or completed."""
+"""The agent answered without a new question, or completed."""
 LOCK_RELEASE_CAUSE_TIMEOUT: LockReleaseCause.ValueType  # 2
 """The timeout of the question passed."""
 LOCK_RELEASE_CAUSE_COMMAND: LockReleaseCause.ValueType  # 3
-"""The user sent "/supervisor", or picked an agent with "/agent"."""
+"""The user sent "/supervisor", or selected an agent with "/agent"."""
 LOCK_RELEASE_CAUSE_RESET: LockReleaseCause.ValueType  # 4
 """The user sent "/reset"."""
 LOCK_RELEASE_CAUSE_CLEARED: LockReleaseCause.ValueType  # 5
 """ClearActiveAgent was called."""
 LOCK_RELEASE_CAUSE_HANDOFF: LockReleaseCause.ValueType  # 6
-"""The conversation changed hands."""
+"""The conversation moved to another agent."""
 LOCK_RELEASE_CAUSE_FAILURE: LockReleaseCause.ValueType  # 7
 """The agent failed."""
 Global___LockReleaseCause: typing_extensions.TypeAlias = LockReleaseCause
@@ -119,7 +119,7 @@ class _TurnAbandonCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrappe
     TURN_ABANDON_CAUSE_UNSPECIFIED: _TurnAbandonCause.ValueType  # 0
     """Not set."""
     TURN_ABANDON_CAUSE_OPEN_TURNS: _TurnAbandonCause.ValueType  # 1
-    """More turns were open than the registry's open_turns allows: the oldest goes."""
+    """More turns were open than the registry's open_turns allows: the oldest is abandoned."""
     TURN_ABANDON_CAUSE_TIMEOUT: _TurnAbandonCause.ValueType  # 2
     """The registry's turn_timeout passed."""
     TURN_ABANDON_CAUSE_RESET: _TurnAbandonCause.ValueType  # 3
@@ -128,12 +128,12 @@ class _TurnAbandonCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrappe
     """ClearActiveAgent was called with CLEAR_SCOPE_SESSION."""
 
 class TurnAbandonCause(_TurnAbandonCause, metaclass=_TurnAbandonCauseEnumTypeWrapper):
-    """Why a turn was given up."""
+    """Why a turn was abandoned."""
 
 TURN_ABANDON_CAUSE_UNSPECIFIED: TurnAbandonCause.ValueType  # 0
 """Not set."""
 TURN_ABANDON_CAUSE_OPEN_TURNS: TurnAbandonCause.ValueType  # 1
-"""More turns were open than the registry's open_turns allows: the oldest goes."""
+"""More turns were open than the registry's open_turns allows: the oldest is abandoned."""
 TURN_ABANDON_CAUSE_TIMEOUT: TurnAbandonCause.ValueType  # 2
 """The registry's turn_timeout passed."""
 TURN_ABANDON_CAUSE_RESET: TurnAbandonCause.ValueType  # 3
@@ -200,14 +200,14 @@ Global___Change: typing_extensions.TypeAlias = Change
 
 @typing.final
 class Heartbeat(google.protobuf.message.Message):
-    """Sent while nothing happens, so that idle connections stay open and watchers know where they are."""
+    """Sent while nothing happens, so that idle connections stay open and watchers know their position."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     REVISION_FIELD_NUMBER: builtins.int
     revision: builtins.int
     """The session's revision when it was sent: every change up to it has been sent on this stream.
-    0 on streams over all sessions.
+    0 on streams of all sessions.
     """
     def __init__(
         self,
@@ -222,8 +222,8 @@ Global___Heartbeat: typing_extensions.TypeAlias = Heartbeat
 class SessionEvent(google.protobuf.message.Message):
     """Something that happened in a session.
 
-    Events carry no message texts: ListTurns has those. After the user's data were erased, the events
-    of before have no kind any more, and so none of their texts; watches leave them out.
+    Events carry no message texts: ListTurns has those. After the user's data were erased, earlier
+    events have no kind, and so no text; watches skip them.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -256,24 +256,24 @@ class SessionEvent(google.protobuf.message.Message):
     SWITCH_SUGGESTED_FIELD_NUMBER: builtins.int
     SWITCH_ANSWERED_FIELD_NUMBER: builtins.int
     event_id: builtins.str
-    """Id of the event, unique in the session: the revision and the place in it, such as "18.0"."""
+    """Id of the event, unique in the session: the revision and the position in it, such as "18.0"."""
     session_id: builtins.str
     """The session in which it happened."""
     revision: builtins.int
-    """Revision of the change to which it belongs. A refusal makes no change: it has the revision
-    that the session had.
+    """Revision of the change to which it belongs. A refusal is not a change: it has the revision of
+    the session at the time.
     """
     request_id: builtins.str
-    """The request that led to it. Empty where time alone did."""
+    """The request that caused it. Empty if no request did (an expiry)."""
     registry_version: builtins.str
-    """Version of the registry by which it was decided."""
+    """Version of the registry used for the decision."""
     @property
     def event_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it happened, by the session's clock, which never runs backwards."""
 
     @property
     def active_agent(self) -> agent_routing.v1.agent_pb2.Agent:
-        """The active agent as it is after the event. Unset while none is active."""
+        """The active agent after the event. Unset while none is active."""
 
     @property
     def message_routed(self) -> Global___MessageRouted:
@@ -281,21 +281,21 @@ class SessionEvent(google.protobuf.message.Message):
 
     @property
     def agent_handoff(self) -> Global___AgentHandoff:
-        """The conversation changed hands: a handoff, a hop by completion, or the return from an
-        interlude.
+        """The conversation moved to another agent: a handoff, a hop by completion, or the return from
+        an interlude.
         """
 
     @property
     def agent_cleared(self) -> Global___AgentCleared:
-        """No agent is active any more."""
+        """No agent is active any longer."""
 
     @property
     def lock_engaged(self) -> Global___LockEngaged:
-        """The active agent asked something and has the next message for itself."""
+        """The active agent asked a question and gets the next message."""
 
     @property
     def lock_released(self) -> Global___LockReleased:
-        """The active agent waits no longer."""
+        """The active agent no longer waits for an answer."""
 
     @property
     def turn_completed(self) -> Global___TurnCompleted:
@@ -303,7 +303,7 @@ class SessionEvent(google.protobuf.message.Message):
 
     @property
     def turn_abandoned(self) -> Global___TurnAbandoned:
-        """Nobody answered a turn, and nobody can any more."""
+        """A turn was not answered, and can no longer be."""
 
     @property
     def session_started(self) -> Global___SessionStarted:
@@ -327,7 +327,7 @@ class SessionEvent(google.protobuf.message.Message):
 
     @property
     def task_resumed(self) -> Global___TaskResumed:
-        """A task goes on after an approval or a rejection."""
+        """A task continues after an approval or a rejection."""
 
     @property
     def task_completed(self) -> Global___TaskCompleted:
@@ -347,7 +347,7 @@ class SessionEvent(google.protobuf.message.Message):
 
     @property
     def handoff_refused(self) -> Global___HandoffRefused:
-        """A handoff was refused. Only in ListEvents: a refusal is no change of the session."""
+        """A handoff was refused. Only in ListEvents: a refusal is not a change of the session."""
 
     @property
     def switch_suggested(self) -> Global___SwitchSuggested:
@@ -404,11 +404,11 @@ class SessionStarted(google.protobuf.message.Message):
     LOCALE_FIELD_NUMBER: builtins.int
     CHANNEL_FIELD_NUMBER: builtins.int
     owner: builtins.str
-    """The user to whom the session belongs."""
+    """The user that owns the session."""
     locale: builtins.str
     """Locale at the start, BCP 47."""
     channel: builtins.str
-    """Channel at the start. Empty where none was given."""
+    """Channel at the start. Empty if none was given."""
     def __init__(
         self,
         *,
@@ -434,7 +434,7 @@ Global___SessionErased: typing_extensions.TypeAlias = SessionErased
 
 @typing.final
 class MessageRouted(google.protobuf.message.Message):
-    """A user's message went to an agent. Where it goes from there, agent_handoff and task_resumed say."""
+    """A user's message went to an agent. agent_handoff and task_resumed say where it goes from there."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -448,25 +448,25 @@ class MessageRouted(google.protobuf.message.Message):
     TOPIC_CONFIDENCE_FIELD_NUMBER: builtins.int
     TOPIC_MODEL_FIELD_NUMBER: builtins.int
     request_id: builtins.str
-    """The request that the agent has to complete."""
+    """The request that the agent must complete."""
     task_id: builtins.str
     """The task to which it belongs."""
     reason: agent_routing.v1.route_reason_pb2.RouteReason.ValueType
     """Why it went there."""
     previous_agent_id: builtins.str
-    """The agent that the session's dispatch before this one went to: the same one while it sticks.
-    Empty in a session's first dispatch.
+    """The agent of the session's previous dispatch: the same agent while it sticks. Empty in a
+    session's first dispatch.
     """
     supervisor_bypassed: builtins.bool
-    """Whether an agent got the message with no call of the supervisor."""
+    """Whether an agent got the message without a call of the supervisor."""
     locked: builtins.bool
-    """Whether the agent was locked: the message is taken for the answer to what it asked."""
+    """Whether the agent was locked: the message is then the answer to its question."""
     topic_confidence: builtins.float
-    """How sure topic detection was that the message is for this agent, 0-1. 0 unless its topic, or a
-    suggestion that the user accepted, brought it there.
+    """The confidence of topic detection that the message is for this agent, 0-1. 0 unless the topic,
+    or a suggestion that the user accepted, moved it there.
     """
     topic_model: builtins.str
-    """The model that said so, with its version. Empty unless the topic alone brought it there."""
+    """The model that detected it, with its version. Empty unless the topic alone moved it there."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent to which the message went."""
@@ -491,7 +491,7 @@ Global___MessageRouted: typing_extensions.TypeAlias = MessageRouted
 
 @typing.final
 class AgentHandoff(google.protobuf.message.Message):
-    """The conversation changed hands."""
+    """The conversation moved to another agent."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -501,20 +501,20 @@ class AgentHandoff(google.protobuf.message.Message):
     TASK_ID_FIELD_NUMBER: builtins.int
     ROUTE_REASON_FIELD_NUMBER: builtins.int
     turn_request_id: builtins.str
-    """The turn in which it happened: the request that the agent before had to complete. Empty
+    """The turn in which it happened: the request that the previous agent had to complete. Empty
     outside a turn.
     """
     next_request_id: builtins.str
-    """The request with which the message goes on to the new agent: turn_request_id again where
-    SetActiveAgent moved the turn. Empty where no message goes on.
+    """The request under which the new agent gets the message; equal to turn_request_id if
+    SetActiveAgent moved the turn. Empty if there is no message for it.
     """
     task_id: builtins.str
-    """The task of that request. Empty where no message goes on."""
+    """The task of that request. Empty if there is no message for it."""
     route_reason: agent_routing.v1.route_reason_pb2.RouteReason.ValueType
-    """Why the message goes to the new agent, or will with the next one."""
+    """Why the message, or the next one, goes to the new agent."""
     @property
     def handoff(self) -> agent_routing.v1.handoff_pb2.Handoff:
-        """From whom, to whom, by whom, how and why."""
+        """The agents, the initiator, the mode and the reason."""
 
     def __init__(
         self,
@@ -532,7 +532,7 @@ Global___AgentHandoff: typing_extensions.TypeAlias = AgentHandoff
 
 @typing.final
 class AgentCleared(google.protobuf.message.Message):
-    """No agent is active any more."""
+    """No agent is active any longer."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -542,10 +542,12 @@ class AgentCleared(google.protobuf.message.Message):
     cause: Global___AgentClearCause.ValueType
     """What ended it."""
     reason: builtins.str
-    """More about it, as the caller or the agent put it. May be empty."""
+    """Details, in the caller's or the agent's text. May be empty."""
     @property
     def previous_agent(self) -> agent_routing.v1.agent_pb2.Agent:
-        """The agent that was active. Unset if none was: then only what was in flight is ended."""
+        """The agent that was active. Unset if none was: then only open turns, suggestions or approvals
+        ended.
+        """
 
     def __init__(
         self,
@@ -561,7 +563,7 @@ Global___AgentCleared: typing_extensions.TypeAlias = AgentCleared
 
 @typing.final
 class LockEngaged(google.protobuf.message.Message):
-    """The active agent asked something and has the next message for itself."""
+    """The active agent asked a question and gets the next message."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -573,7 +575,7 @@ class LockEngaged(google.protobuf.message.Message):
 
     @property
     def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When the lock ends by itself. Unset: not by time."""
+        """When the lock expires. Unset: never."""
 
     def __init__(
         self,
@@ -588,7 +590,7 @@ Global___LockEngaged: typing_extensions.TypeAlias = LockEngaged
 
 @typing.final
 class LockReleased(google.protobuf.message.Message):
-    """The active agent waits no longer."""
+    """The active agent no longer waits for an answer."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -631,16 +633,16 @@ class TurnCompleted(google.protobuf.message.Message):
     outcome: agent_routing.v1.turn_pb2.TurnOutcome.ValueType
     """How it ended the turn, as reported."""
     outcome_status: agent_routing.v1.turn_pb2.OutcomeStatus.ValueType
-    """What that did."""
+    """What the outcome did."""
     next_request_id: builtins.str
-    """The request that follows, if the message goes on to another agent. Empty if not."""
+    """The following request, if the message goes to another agent next. Otherwise empty."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that answered."""
 
     @property
     def response_duration(self) -> google.protobuf.duration_pb2.Duration:
-        """From the request to its answer."""
+        """The time from the request to its answer."""
 
     def __init__(
         self,
@@ -660,7 +662,7 @@ Global___TurnCompleted: typing_extensions.TypeAlias = TurnCompleted
 
 @typing.final
 class TurnAbandoned(google.protobuf.message.Message):
-    """Nobody answered a turn, and nobody can any more."""
+    """A turn was not answered, and can no longer be."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -670,10 +672,10 @@ class TurnAbandoned(google.protobuf.message.Message):
     request_id: builtins.str
     """The request that is closed. A late answer to it is only stored."""
     cause: Global___TurnAbandonCause.ValueType
-    """Why it was given up."""
+    """Why it was abandoned."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
-        """The agent that was to answer."""
+        """The agent that had to answer."""
 
     def __init__(
         self,
@@ -689,7 +691,7 @@ Global___TurnAbandoned: typing_extensions.TypeAlias = TurnAbandoned
 
 @typing.final
 class CommandHandled(google.protobuf.message.Message):
-    """A command was answered. What it changed stands in the events beside it."""
+    """A command was answered. The other events of the change say what it changed."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -699,7 +701,7 @@ class CommandHandled(google.protobuf.message.Message):
     """The command with its slash and in lower case, such as "/status"."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
-        """The agent that the command is about: the one picked with "/agent". Unset for others."""
+        """The agent that was selected with "/agent". Unset for other commands."""
 
     def __init__(
         self,
@@ -724,7 +726,7 @@ class TaskCreated(google.protobuf.message.Message):
     """The task."""
     @property
     def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When it expires. Unset: it does not."""
+        """When it expires. Unset: never."""
 
     def __init__(
         self,
@@ -752,7 +754,7 @@ class TaskPaused(google.protobuf.message.Message):
     request_id: builtins.str
     """The request to approve or reject, with ResumeTask."""
     prompt: builtins.str
-    """What is to be approved, as the agent put it."""
+    """What to approve, in the agent's text."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that asked."""
@@ -772,7 +774,7 @@ Global___TaskPaused: typing_extensions.TypeAlias = TaskPaused
 
 @typing.final
 class TaskResumed(google.protobuf.message.Message):
-    """A task goes on after an approval or a rejection."""
+    """A task continues after an approval or a rejection."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -785,7 +787,7 @@ class TaskResumed(google.protobuf.message.Message):
     request_id: builtins.str
     """The request that was decided."""
     next_request_id: builtins.str
-    """The request with which the agent goes on."""
+    """The request with which the agent continues."""
     @property
     def resume(self) -> agent_routing.v1.dispatch_pb2.Resume:
         """What was decided."""
@@ -815,7 +817,7 @@ class TaskCompleted(google.protobuf.message.Message):
     task_id: builtins.str
     """The task."""
     summary: builtins.str
-    """What was done, as the agent put it. May be empty."""
+    """What was done, in the agent's text. May be empty."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that completed it."""
@@ -844,7 +846,7 @@ class TaskFailed(google.protobuf.message.Message):
     task_id: builtins.str
     """The task."""
     message: builtins.str
-    """What went wrong, as the agent put it. May be empty."""
+    """What went wrong, in the agent's text. May be empty."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that failed."""
@@ -872,7 +874,7 @@ class TaskCancelled(google.protobuf.message.Message):
     task_id: builtins.str
     """The task."""
     cause: Global___TaskCancelCause.ValueType
-    """Why it was."""
+    """Why it was cancelled."""
     def __init__(
         self,
         *,
@@ -897,7 +899,7 @@ class StickinessExpired(google.protobuf.message.Message):
 
     @property
     def idle_duration(self) -> google.protobuf.duration_pb2.Duration:
-        """How long the session had been idle."""
+        """How long the session was idle."""
 
     def __init__(
         self,
@@ -920,10 +922,10 @@ class HandoffRefused(google.protobuf.message.Message):
     VERDICTS_FIELD_NUMBER: builtins.int
     TURN_REQUEST_ID_FIELD_NUMBER: builtins.int
     turn_request_id: builtins.str
-    """The turn in which it was asked for. Empty outside a turn."""
+    """The turn of the request. Empty outside a turn."""
     @property
     def handoff(self) -> agent_routing.v1.handoff_pb2.Handoff:
-        """The handoff as it was asked for."""
+        """The requested handoff."""
 
     @property
     def verdicts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.handoff_pb2.Verdict]:
@@ -952,14 +954,14 @@ class SwitchSuggested(google.protobuf.message.Message):
     FROM_AGENT_ID_FIELD_NUMBER: builtins.int
     TOPIC_MODEL_FIELD_NUMBER: builtins.int
     request_id: builtins.str
-    """The request with which it was offered."""
+    """The request whose answer has the offer."""
     from_agent_id: builtins.str
     """The agent that got the message."""
     topic_model: builtins.str
-    """The model that said so, with its version."""
+    """The model that detected the topic, with its version."""
     @property
     def suggestion(self) -> agent_routing.v1.dispatch_pb2.Suggestion:
-        """What was offered."""
+        """The offer."""
 
     def __init__(
         self,
@@ -987,9 +989,9 @@ class SwitchAnswered(google.protobuf.message.Message):
     suggestion_id: builtins.str
     """The suggestion."""
     from_agent_id: builtins.str
-    """The agent that the user was with."""
+    """The user's agent at the time."""
     accepted: builtins.bool
-    """Whether the user took the offer. False: they stay."""
+    """Whether the user accepted the offer. False: the user stays with the agent."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that was offered."""

@@ -29,7 +29,7 @@ class _TaskStatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     TASK_STATUS_UNSPECIFIED: _TaskStatus.ValueType  # 0
     """There is no task."""
     TASK_STATUS_RUNNING: _TaskStatus.ValueType  # 1
-    """Open: messages go on with it."""
+    """Open: new messages belong to it."""
     TASK_STATUS_PAUSED: _TaskStatus.ValueType  # 2
     """Open, and waiting for an approval (ResumeTask)."""
     TASK_STATUS_COMPLETED: _TaskStatus.ValueType  # 3
@@ -40,12 +40,12 @@ class _TaskStatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """Closed: reset by the user, cleared with CLEAR_SCOPE_SESSION, or expired."""
 
 class TaskStatus(_TaskStatus, metaclass=_TaskStatusEnumTypeWrapper):
-    """How a task stands."""
+    """The status of a task."""
 
 TASK_STATUS_UNSPECIFIED: TaskStatus.ValueType  # 0
 """There is no task."""
 TASK_STATUS_RUNNING: TaskStatus.ValueType  # 1
-"""Open: messages go on with it."""
+"""Open: new messages belong to it."""
 TASK_STATUS_PAUSED: TaskStatus.ValueType  # 2
 """Open, and waiting for an approval (ResumeTask)."""
 TASK_STATUS_COMPLETED: TaskStatus.ValueType  # 3
@@ -91,14 +91,14 @@ class Task(google.protobuf.message.Message):
     task_id: builtins.str
     """Id of the task, a UUID, unique in the tenant."""
     status: Global___TaskStatus.ValueType
-    """How the task stands."""
+    """The status of the task."""
     session_id: builtins.str
     """The session of the task."""
     owner: builtins.str
-    """The user to whom the task belongs, as the session does."""
+    """The user that owns the task and its session."""
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When the task was made."""
+        """When the task was created."""
 
     @property
     def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -106,13 +106,11 @@ class Task(google.protobuf.message.Message):
 
     @property
     def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When an open task expires: the first call after it finds the task CANCELLED.
-        Unset: it does not expire.
-        """
+        """When an open task expires: later calls find the task CANCELLED. Unset: never."""
 
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """What RouteRequest.metadata put on the task. At most 32 entries, 4 KiB in all."""
+        """The metadata from RouteRequest.metadata. At most 32 entries, 4 KiB in all."""
 
     def __init__(
         self,

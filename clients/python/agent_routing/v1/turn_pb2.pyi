@@ -32,39 +32,39 @@ class _TurnOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     TURN_OUTCOME_UNSPECIFIED: _TurnOutcome.ValueType  # 0
     """The turn is open."""
     TURN_OUTCOME_PROCEED: _TurnOutcome.ValueType  # 1
-    """Answered; the agent keeps the conversation as its stickiness says."""
+    """The agent answered, and keeps the conversation as its stickiness says."""
     TURN_OUTCOME_FOLLOW_UP: _TurnOutcome.ValueType  # 2
-    """Asked the user something: the next message is the agent's."""
+    """The agent asked the user a question: the next message goes to it."""
     TURN_OUTCOME_COMPLETE: _TurnOutcome.ValueType  # 3
-    """Completed what it was there for."""
+    """The agent completed its task."""
     TURN_OUTCOME_HANDOFF: _TurnOutcome.ValueType  # 4
-    """Handed over, or consulted another agent."""
+    """The agent handed over, or consulted another agent."""
     TURN_OUTCOME_APPROVAL_NEEDED: _TurnOutcome.ValueType  # 5
-    """Paused the task for an approval."""
+    """The agent paused the task for an approval."""
     TURN_OUTCOME_FAILURE: _TurnOutcome.ValueType  # 6
-    """Failed: the task has failed with it."""
+    """The agent and its task failed."""
     TURN_OUTCOME_ABANDONED: _TurnOutcome.ValueType  # 7
-    """Nobody answered in time, the turn was pushed out by newer ones, or the session was reset."""
+    """There was no answer in time, newer turns displaced this one, or the session was reset."""
 
 class TurnOutcome(_TurnOutcome, metaclass=_TurnOutcomeEnumTypeWrapper):
-    """How an agent ended a turn: the outcome of CompleteTurn by name."""
+    """How an agent ended a turn: the names of CompleteTurn's outcomes."""
 
 TURN_OUTCOME_UNSPECIFIED: TurnOutcome.ValueType  # 0
 """The turn is open."""
 TURN_OUTCOME_PROCEED: TurnOutcome.ValueType  # 1
-"""Answered; the agent keeps the conversation as its stickiness says."""
+"""The agent answered, and keeps the conversation as its stickiness says."""
 TURN_OUTCOME_FOLLOW_UP: TurnOutcome.ValueType  # 2
-"""Asked the user something: the next message is the agent's."""
+"""The agent asked the user a question: the next message goes to it."""
 TURN_OUTCOME_COMPLETE: TurnOutcome.ValueType  # 3
-"""Completed what it was there for."""
+"""The agent completed its task."""
 TURN_OUTCOME_HANDOFF: TurnOutcome.ValueType  # 4
-"""Handed over, or consulted another agent."""
+"""The agent handed over, or consulted another agent."""
 TURN_OUTCOME_APPROVAL_NEEDED: TurnOutcome.ValueType  # 5
-"""Paused the task for an approval."""
+"""The agent paused the task for an approval."""
 TURN_OUTCOME_FAILURE: TurnOutcome.ValueType  # 6
-"""Failed: the task has failed with it."""
+"""The agent and its task failed."""
 TURN_OUTCOME_ABANDONED: TurnOutcome.ValueType  # 7
-"""Nobody answered in time, the turn was pushed out by newer ones, or the session was reset."""
+"""There was no answer in time, newer turns displaced this one, or the session was reset."""
 Global___TurnOutcome: typing_extensions.TypeAlias = TurnOutcome
 
 class _OutcomeStatus:
@@ -76,14 +76,14 @@ class _OutcomeStatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._
     OUTCOME_STATUS_UNSPECIFIED: _OutcomeStatus.ValueType  # 0
     """Not set."""
     OUTCOME_STATUS_APPLIED: _OutcomeStatus.ValueType  # 1
-    """It happened as asked."""
+    """It happened as requested."""
     OUTCOME_STATUS_STORED_ONLY: _OutcomeStatus.ValueType  # 2
-    """The answer is kept in history and moved nothing: it came from an agent that no longer holds
-    the turn, the turn was abandoned, or the conversation has gone on without it.
+    """The answer was only stored in the history: its agent no longer holds the turn, the turn was
+    abandoned, or the conversation continued without it.
     """
     OUTCOME_STATUS_DEGRADED: _OutcomeStatus.ValueType  # 3
-    """A lesser outcome happened instead, such as a release where the next agent could not be
-    reached; verdicts say why.
+    """A lesser outcome happened instead, for example a release because the next agent could not be
+    reached; the verdicts say why.
     """
 
 class OutcomeStatus(_OutcomeStatus, metaclass=_OutcomeStatusEnumTypeWrapper):
@@ -92,14 +92,14 @@ class OutcomeStatus(_OutcomeStatus, metaclass=_OutcomeStatusEnumTypeWrapper):
 OUTCOME_STATUS_UNSPECIFIED: OutcomeStatus.ValueType  # 0
 """Not set."""
 OUTCOME_STATUS_APPLIED: OutcomeStatus.ValueType  # 1
-"""It happened as asked."""
+"""It happened as requested."""
 OUTCOME_STATUS_STORED_ONLY: OutcomeStatus.ValueType  # 2
-"""The answer is kept in history and moved nothing: it came from an agent that no longer holds
-the turn, the turn was abandoned, or the conversation has gone on without it.
+"""The answer was only stored in the history: its agent no longer holds the turn, the turn was
+abandoned, or the conversation continued without it.
 """
 OUTCOME_STATUS_DEGRADED: OutcomeStatus.ValueType  # 3
-"""A lesser outcome happened instead, such as a release where the next agent could not be
-reached; verdicts say why.
+"""A lesser outcome happened instead, for example a release because the next agent could not be
+reached; the verdicts say why.
 """
 Global___OutcomeStatus: typing_extensions.TypeAlias = OutcomeStatus
 
@@ -107,10 +107,10 @@ Global___OutcomeStatus: typing_extensions.TypeAlias = OutcomeStatus
 class Turn(google.protobuf.message.Message):
     """One request to one agent, and its answer: the entries of a session's history.
 
-    A user's message that passes through several agents makes several entries: those dispatched one
-    after the other have request ids of their own, linked by parent_request_id; those of a run in
-    which SetActiveAgent moved the turn share the request_id and differ in agent_id.
-    (request_id, agent_id) is unique in a session.
+    A user's message that passes through several agents makes several entries. Entries dispatched one
+    after the other have their own request ids, linked by parent_request_id. Entries of a run in
+    which SetActiveAgent moved the turn share the request_id and differ in agent_id. (request_id,
+    agent_id) is unique in a session.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -137,33 +137,35 @@ class Turn(google.protobuf.message.Message):
     """The request that the agent answers."""
     parent_request_id: builtins.str
     """The request from which this one followed: a handoff, a completion, a consultation, a resumed
-    task. Empty where a Route made it.
+    task. Empty if Route made it.
     """
     task_id: builtins.str
     """The task to which the turn belongs."""
     agent_id: builtins.str
-    """The agent that was asked."""
+    """The agent that must answer, or answered."""
     from_agent_id: builtins.str
-    """The agent from which this one got the message. Empty where nobody handed it over."""
+    """The agent from which this one got the message. Empty if no agent handed it over."""
     reason: agent_routing.v1.route_reason_pb2.RouteReason.ValueType
     """Why the message went to this agent."""
     user_text: builtins.str
-    """The user's message as the agent got it, without its command. Empty on entries that a reader
-    sees only for their answer.
+    """The user's message as the agent got it, without its command. Empty in entries of which a reader
+    sees the answer only.
     """
     agent_text: builtins.str
-    """What the agent answered, without markers. Empty while it has not answered, and where this
-    reader may not see another agent's words.
+    """The agent's answer, without markers. Empty until it answers, and if this reader may not see
+    another agent's text.
     """
     outcome: Global___TurnOutcome.ValueType
     """How the agent ended the turn."""
     revision: builtins.int
-    """Revision at which this entry last changed: that of its answer, or before that of its request."""
+    """Revision at which this entry last changed: that of its answer, or that of its request until
+    then.
+    """
     outcome_status: Global___OutcomeStatus.ValueType
     """What the outcome did. UNSPECIFIED while the turn is open, and if it was abandoned."""
     handoff_message: builtins.str
-    """The agent's words for the user about what follows: the message of its handoff or completion,
-    or of the SetActiveAgent that moved the turn on. Empty where it had none.
+    """The agent's text for the user about what follows: the message of its handoff or completion, or
+    of the SetActiveAgent that moved the turn. Empty if there was none.
     """
     @property
     def user_items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
@@ -175,7 +177,7 @@ class Turn(google.protobuf.message.Message):
 
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When the request was made."""
+        """When the request was created."""
 
     @property
     def complete_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -183,11 +185,11 @@ class Turn(google.protobuf.message.Message):
 
     @property
     def response_duration(self) -> google.protobuf.duration_pb2.Duration:
-        """complete_time less create_time. Unset while complete_time is."""
+        """complete_time minus create_time. Unset if complete_time is."""
 
     @property
     def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Step]:
-        """The execution trace that the agent reported, in its order."""
+        """The execution trace that the agent reported, in that order."""
 
     def __init__(
         self,
@@ -220,7 +222,7 @@ Global___Turn: typing_extensions.TypeAlias = Turn
 class Step(google.protobuf.message.Message):
     """One step of an agent's work on a turn: a model call, a tool call, an intermediate result.
 
-    At most 64 steps an answer, 48 KiB in all serialised.
+    An answer has at most 64 steps, 48 KiB in all serialised.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -232,15 +234,15 @@ class Step(google.protobuf.message.Message):
     START_TIME_FIELD_NUMBER: builtins.int
     DURATION_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """Name of the step, such as the tool's. 1-128 characters. Required."""
+    """Name of the step, for example the tool's. 1-128 characters. Required."""
     kind: builtins.str
-    """What kind of step, a word of the caller's choice: "tool", "model", "retrieval". At most 64
+    """The kind of step, a name that the caller chooses: "tool", "model", "retrieval". At most 64
     characters.
     """
     input: builtins.str
-    """What went in, in any text form. May be empty."""
+    """The input, in any text format. May be empty."""
     output: builtins.str
-    """What came out, in any text form. May be empty."""
+    """The output, in any text format. May be empty."""
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When the step began. Optional."""

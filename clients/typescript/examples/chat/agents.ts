@@ -1,7 +1,7 @@
 // The tax example's agents, as scripts: they need no model and no network.
 //
-// An agent gets a dispatch, and says what it answers and how its turn ended. A real one would ask a
-// model; what it reports is the same.
+// An agent gets a dispatch, and returns its answer and how its turn ended. A real one would call a
+// model and report the same.
 
 import type { Dispatch, Outcome } from "agent-routing-client/web";
 import { outcomes } from "agent-routing-client/web";
@@ -14,7 +14,7 @@ export interface Answer {
 const VAT_RATE = 0.21;
 const NUMBER = /\d[\d.,]*/;
 
-/** Whom a message is for, by its words; the first that fits. */
+/** The agent for a message, by its words; the first match counts. */
 const SPECIALISTS: readonly [agentId: string, words: RegExp][] = [
   ["filing", /\b(file it|file my|submit)\b/i],
   ["payroll", /\b(payroll|wages|employees?)\b/i],
@@ -62,13 +62,13 @@ const SCRIPTS: Readonly<Record<string, Script>> = {
   filing: () => ({ text: "Filed. You get the receipt by mail.", outcome: outcomes.complete() }),
 };
 
-/** Returns what the agent of a dispatch answers. */
+/** Returns the answer of a dispatch's agent. */
 export function answerOf(dispatch: Dispatch): Answer {
   const script = SCRIPTS[dispatch.agent?.agentId ?? ""];
   return script === undefined ? say("I am here, and have nothing to say.") : script(dispatch);
 }
 
-/** Returns what an agent says once a handoff of its own was refused. */
+/** Returns an agent's answer after its handoff was refused. */
 export function afterRefusal(rules: readonly string[]): Answer {
   return say(
     rules.includes("entitled")

@@ -1,7 +1,7 @@
-// One conversation: a user's message, on its way from agent to agent until somebody waits.
+// One conversation: a user's message goes from agent to agent until there is no next one.
 //
-// What a frontend has to do, whatever it looks like: route the message, show a command's reply, and
-// run agent after agent while completeTurn() names a next one.
+// Every frontend does this: route the message, show a command's reply, and run agents while
+// completeTurn() names a next one.
 
 import type {
   Agent,
@@ -13,14 +13,14 @@ import type {
 import { HandoffRefused, reasonName, UnknownRequest } from "agent-routing-client/web";
 import { type Answer, afterRefusal, answerOf } from "./agents.js";
 
-/** What there is to show, in its order. */
+/** What to show, in order. */
 export type Shown =
   | { kind: "reply"; text: string }
   | { kind: "handoff"; from: string; to: Agent; words: string }
   | { kind: "agent"; agent: Agent; text: string; reason: string; asks: boolean; degraded: boolean }
   | { kind: "suggestion"; suggestion: Suggestion };
 
-/** No message is handed on more often than the service itself allows, by far. */
+/** Limit of hops of a message, far above the service's own limit. */
 const STEPS_MAX = 20;
 
 export class Conversation {
@@ -34,7 +34,7 @@ export class Conversation {
     readonly channel = "web",
   ) {}
 
-  /** Returns the same conversation by another client. */
+  /** Returns the same conversation with another client. */
   over(client: RoutingClient): Conversation {
     const { sessionId, userId, locale, channel } = this;
     const other = new Conversation(client, sessionId, userId, locale, channel);
@@ -42,7 +42,7 @@ export class Conversation {
     return other;
   }
 
-  /** Sends what the user says; gives what there is to show, as it comes. */
+  /** Sends the user's text; yields what to show, as it arrives. */
   async *say(text: string, quickReplyId = ""): AsyncGenerator<Shown, void, void> {
     const { sessionId, userId, locale, channel } = this;
     const fields = { sessionId, userId, locale, channel, text, quickReplyId };
@@ -74,7 +74,7 @@ export class Conversation {
         degraded: turn.degraded,
       } as const;
       if (turn.degraded) {
-        // The service knows nothing of this message: there is nothing to complete.
+        // The service does not know this message: there is nothing to complete.
         yield { ...shown, text: answer.text, asks: answer.outcome.case === "followUp" };
         return;
       }
@@ -84,7 +84,7 @@ export class Conversation {
     }
   }
 
-  /** Reports an answer; where its handoff is refused, the agent answers by itself. */
+  /** Reports an answer. If its handoff is refused, the agent answers itself. */
   async #complete(
     dispatch: Dispatch,
     answer: Answer,

@@ -43,7 +43,7 @@ element<HTMLFormElement>("composer").addEventListener("submit", (event) => {
 });
 input.focus();
 
-/** Goes on over a protocol. The conversation is the service's, so nothing else changes. */
+/** Switches to a protocol. The service has the conversation, so nothing else changes. */
 function use(protocol: Protocol): void {
   const chosen = document.querySelector<HTMLInputElement>(`input[value="${protocol}"]`);
   if (chosen !== null) chosen.checked = true;
@@ -106,7 +106,7 @@ function show(shown: Shown): void {
   }
 }
 
-/** Shows the session's changes as they happen, each once, over whichever protocol is chosen. */
+/** Shows the session's changes as they happen, each once, over the chosen protocol. */
 async function watch(): Promise<void> {
   document.body.dataset.watching = "true";
   const { signal } = watching;
@@ -127,7 +127,7 @@ async function watch(): Promise<void> {
     if (!signal.aborted && !(error instanceof RoutingError)) throw error;
   } finally {
     delete document.body.dataset.watching;
-    // Cut off by a change of protocol: the new one goes on where this one was.
+    // Ended by a change of protocol: the new one continues from here.
     if (signal.aborted) void watch();
   }
 }

@@ -1,4 +1,4 @@
-// Chats in headless Chromium, over both protocols, and prints what was seen as JSON.
+// Chats in headless Chromium, over both protocols, and prints what it showed as JSON.
 //
 //   node browser.mjs '{"chromium": …, "page": …, "refusedPage": …, "server": …, "folder": …}'
 //
@@ -15,7 +15,7 @@ const {
   server,
   folder,
 } = JSON.parse(process.argv[2]);
-/** Nothing takes so long; what does is missing. The machine may be busy. */
+/** Longer than any step takes, also on a busy machine. */
 const WAIT_MS_MAX = 30_000;
 
 const browser = await chromium.launchPersistentContext(join(folder, "profile"), {
@@ -34,7 +34,7 @@ const browser = await chromium.launchPersistentContext(join(folder, "profile"), 
 });
 browser.setDefaultTimeout(WAIT_MS_MAX);
 
-/** Opens the page in a session, and takes note of its calls and mistakes. */
+/** Opens the page in a session, and records its calls and errors. */
 async function open(at, session, protocol) {
   const page = await browser.newPage();
   const seen = { calls: [], mistakes: [] };
@@ -49,7 +49,7 @@ async function open(at, session, protocol) {
   return { page, seen };
 }
 
-/** Says something, and waits until there is an answer to it. */
+/** Sends a message, and waits for its answer. */
 async function say(page, text) {
   const before = await page.locator(".user").count();
   await page.fill("#text", text);
@@ -79,7 +79,7 @@ for (const [protocol, other] of [
   await say(page, "/status");
   const calls = seen.calls.splice(0);
   await page.waitForSelector("#events li:nth-child(6)");
-  // The conversation is the service's: it goes on over the other protocol.
+  // The service has the conversation: it continues over the other protocol.
   await page.check(`input[value="${other}"]`, { force: true });
   await say(page, "when is it due?");
   await page.waitForSelector("#events li:nth-child(8)");
@@ -91,7 +91,7 @@ for (const [protocol, other] of [
     callsOfOther: seen.calls,
     mistakes: seen.mistakes,
   };
-  // The service cannot be reached: the page goes on with the last agent that it knows.
+  // The service cannot be reached: the page continues with the last known agent.
   await page.route("**/Route", (route) => route.abort("connectionrefused"));
   await say(page, "and next year?");
   results[protocol].degraded = await texts(page, "#messages > li:last-child .degraded");

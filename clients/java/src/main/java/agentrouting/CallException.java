@@ -26,12 +26,12 @@ abstract class CallException extends RuntimeException {
     return failure.code;
   }
 
-  /** Returns the reason of the contract, such as "HANDOFF_REFUSED"; empty where nobody answered. */
+  /** Returns the contract's reason, such as "HANDOFF_REFUSED"; empty if the answer had none. */
   public String reason() {
     return failure.reason;
   }
 
-  /** Returns the message's values again, for programs; error_reason.proto says which. */
+  /** Returns the message's values again, for programs; error_reason.proto documents the keys. */
   public Map<String, String> metadata() {
     return failure.metadata;
   }
@@ -41,7 +41,7 @@ abstract class CallException extends RuntimeException {
     return failure.violations;
   }
 
-  /** Returns how long to wait before a repeat makes sense; empty where the service did not say. */
+  /** Returns how long to wait before a repeat; empty if the service did not say. */
   public Optional<Duration> retryAfter() {
     return Optional.ofNullable(failure.retryAfter);
   }
@@ -51,7 +51,7 @@ abstract class CallException extends RuntimeException {
     return failure.method;
   }
 
-  /** Returns the request's id, also where the client made it; empty for reads. */
+  /** Returns the request's id, also if the client generated it; empty for reads. */
   public String requestId() {
     return failure.requestId;
   }
@@ -61,21 +61,21 @@ abstract class CallException extends RuntimeException {
     return failure.attempts;
   }
 
-  /** Returns a whole number of the metadata; empty where it is missing. */
+  /** Returns a whole number of the metadata; empty if it is missing. */
   OptionalLong number(String key) {
     String value = metadata().getOrDefault(key, "");
     return value.matches("\\d{1,18}") ? OptionalLong.of(Long.parseLong(value)) : OptionalLong.empty();
   }
 
   /**
-   * Tells whether nobody decided about the call, so that it may be sent again. An OVERLOADED with its
-   * reason is an answer: when to come back is for the caller to decide.
+   * Tells whether the call was not decided, so that it may be sent again. An OVERLOADED with its
+   * reason is an answer: the caller decides when to repeat.
    */
   boolean wasUnanswered() {
     return this instanceof RoutingException.Unavailable || failure.isRefusedUnread && code() == Status.Code.CANCELLED;
   }
 
-  /** Tells whether a message that failed so is the client's to decide about. */
+  /** Tells whether the client may decide about a message that failed with this error. */
   boolean mayFallBack() {
     return this instanceof RoutingException.Unavailable
         || this instanceof RoutingException.DeadlineExceeded

@@ -3,7 +3,7 @@ package agentrouting;
 import java.time.Duration;
 
 /**
- * One call's own timeout, and what there is to know about it beside its answer. Pass a new one with a
+ * The timeout of one call, and facts about it that are not in its answer. Pass a new one with each
  * call, and read it afterwards.
  */
 public final class CallInfo {
@@ -11,7 +11,7 @@ public final class CallInfo {
   private volatile int attempts;
   private volatile boolean replayed;
 
-  /** Sets how long the call may take with all its attempts; otherwise the client's timeout. */
+  /** Sets how long the call may take with all its attempts. Default: the client's timeout. */
   public CallInfo withTimeout(Duration timeout) {
     this.timeout = RoutingClient.positive("timeout", timeout);
     return this;
@@ -23,8 +23,8 @@ public final class CallInfo {
   }
 
   /**
-   * Returns whether the answer is the stored one of an earlier request with this request_id, so that
-   * nothing was done this time.
+   * Returns whether the answer is the stored answer to an earlier request with this request_id;
+   * this call then changed nothing.
    */
   public boolean replayed() {
     return replayed;

@@ -33,7 +33,7 @@ final class Failure {
   Throwable cause;
   boolean isRefusedUnread;
 
-  /** Returns a failed call as the exception of its reason, else of its code. */
+  /** Returns a failed call as the exception of its reason, otherwise of its code. */
   static RoutingException exception(Status status, Metadata trailers, Call call) {
     Failure failure = new Failure();
     failure.code = status.getCode();
@@ -84,13 +84,13 @@ final class Failure {
     }
   }
 
-  /** Gives words to a failure of which the service itself said nothing. */
+  /** Sets reason and message of a failure without details from the service. */
   private static void describe(Failure failure, String target) {
     String tried = failure.attempts > 1 ? ", after " + failure.attempts + " attempts" : "";
     String words = failure.message;
     if (failure.code == Status.Code.UNKNOWN && failure.cause instanceof IOException) {
-      // What gRPC says where a connection went away while it was handing over a message: the service
-      // said nothing, and the call is repeated as after any connection that is lost.
+      // gRPC's error for a connection that was lost while a message was sent. The service did not
+      // answer, and the call is repeated as after any lost connection.
       failure.code = Status.Code.UNAVAILABLE;
     }
     boolean isByCaller = failure.cause instanceof InterruptedException;
@@ -104,12 +104,12 @@ final class Failure {
                   .formatted(target, tried);
       case RESOURCE_EXHAUSTED, CANCELLED -> {
         if (words.contains("larger than max") || words.contains("exceeds maximum")) {
-          // Said by gRPC itself, on either side, of a message above the limit of its channel.
+          // From gRPC itself, on either side: the message is above its channel's limit.
           failure.reason = "TOO_LARGE";
           failure.message = words + "; send large items by uri";
         } else if (!isByCaller) {
-          // A server over its limits refuses calls before it reads them: it resets the stream, which
-          // arrives as CANCELLED, or says RESOURCE_EXHAUSTED and no more.
+          // A server over its limits refuses calls unread. It resets the stream, which arrives as
+          // CANCELLED, or sends RESOURCE_EXHAUSTED without details.
           failure.isRefusedUnread = true;
           failure.message =
               "\"%s\" has more calls than it can answer and refused this one%s; repeat it later with the same request_id"

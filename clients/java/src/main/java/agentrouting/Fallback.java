@@ -3,15 +3,15 @@ package agentrouting;
 /**
  * What a client may decide by itself while the service cannot be reached.
  *
- * @param supervisorId where messages go of sessions of which no agent is known; empty: the home agent,
- *     as soon as an answer has named it, and until then route() throws
- * @param sessionsMax how many sessions are remembered, those used last
+ * @param supervisorId the agent for sessions without a known agent; empty: the home agent, once an
+ * answer has named it; until then route() throws
+ * @param sessionsMax how many sessions are remembered, the last used ones
  */
 public record Fallback(String supervisorId, int sessionsMax) {
-  /** Some 4 MB. A session that was pushed out falls back to the supervisor. */
+  /** About 4 MB. A session that was evicted falls back to the supervisor. */
   public static final int SESSIONS_MAX_DEFAULT = 10_000;
 
-  /** The fallback of a client that is given none: the supervisor is learnt from answers. */
+  /** The default fallback: the supervisor is learnt from answers. */
   public static final Fallback DEFAULT = new Fallback("", SESSIONS_MAX_DEFAULT);
 
   /** Checks the values. */

@@ -3,13 +3,13 @@ package agentrouting;
 import java.security.SecureRandom;
 import java.util.UUID;
 
-/** New ids, as the client makes them for requests and sessions where they are left out. */
+/** New ids for requests and sessions without one. */
 public final class Ids {
   private static final SecureRandom RANDOM = new SecureRandom();
 
   private Ids() {}
 
-  /** Returns a UUID of version 7 (RFC 9562): milliseconds since 1970, then chance. */
+  /** Returns a UUID of version 7 (RFC 9562): milliseconds since 1970, then random bits. */
   public static String newUuid7() {
     long milliseconds = System.currentTimeMillis();
     long first = milliseconds << 16 | 0x7000 | RANDOM.nextInt(1 << 12);

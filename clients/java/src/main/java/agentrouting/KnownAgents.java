@@ -21,22 +21,22 @@ import java.util.Optional;
 import java.util.Set;
 
 /**
- * The last agent known of each session, learnt from answers, and the decision made from it while the
- * service is away.
+ * The last known agent of each session, learnt from answers, and the decision made from it while
+ * the service is away.
  */
 final class KnownAgents {
-  /** Different descriptions of agents kept, for all sessions together: agents times locales. */
+  /** Different descriptions of agents that are kept: agents times locales, over all sessions. */
   private static final int AGENT_TEXTS_MAX = 1_000;
 
-  /** Commands that may have changed the active agent, when all that came back is a reply. */
+  /** Commands that may have changed the active agent although the answer has a reply only. */
   private static final Set<String> LEAVING_COMMANDS = Set.of("/supervisor", "/reset", "/agent");
 
-  /** What is known of a session at a revision. agent null: the home agent. */
+  /** What is known about a session at a revision. agent null: the home agent. */
   private record Known(long revision, Agent agent, String taskId) {}
 
   private final int sessionsMax;
   private String homeId;
-  // In the order of their use, the oldest first.
+  // In the order of their last use, the oldest first.
   private final LinkedHashMap<String, Known> sessions = new LinkedHashMap<>(16, 0.75f, true);
   private final Map<String, String> sessionByTask = new HashMap<>();
   private final Map<Agent, Agent> agents = new HashMap<>();
@@ -46,7 +46,7 @@ final class KnownAgents {
     homeId = fallback.supervisorId();
   }
 
-  /** Takes note of what an answer says about its session, or about the home agent. */
+  /** Records what an answer says about its session, or about the home agent. */
   synchronized void learn(Message request, Message answer) {
     if (request instanceof RouteRequest route && route.getValidateOnly()
         || request instanceof SetActiveAgentRequest set && set.getValidateOnly()) {
@@ -77,7 +77,7 @@ final class KnownAgents {
     }
   }
 
-  /** Drops a session that the service says is not there (any more). */
+  /** Drops a session that does not exist, or no longer exists, according to the service. */
   synchronized void forget(String sessionId, RoutingException error) {
     if (error instanceof RoutingException.UnknownSession
         || error instanceof RoutingException.SessionErased) {
@@ -86,8 +86,8 @@ final class KnownAgents {
   }
 
   /**
-   * Returns the decision for a message that could not be routed. Empty: it is not the client's to
-   * make: the failure was a decision, the call a dry run, or no agent is known at all.
+   * Returns the decision for a message that could not be routed. Empty: the client may not decide,
+   * because the failure was a decision, the call a dry run, or no agent is known.
    */
   synchronized Optional<RouteResponse> degradedAnswer(RouteRequest request, RoutingException error) {
     if (!error.mayFallBack() || request.getValidateOnly()) {
@@ -140,12 +140,12 @@ final class KnownAgents {
       remember(
           answer.getSessionId(), answer.getRevision(), dispatch.getAgent(), answer.getTaskId());
     } else if (LEAVING_COMMANDS.contains(answer.getReply().getCommand())) {
-      // The reply does not say who is active now. The home agent can serve whoever it is.
+      // The reply does not say which agent is active now. The home agent is always safe.
       remember(answer.getSessionId(), answer.getRevision(), null, answer.getTaskId());
     }
   }
 
-  /** Keeps what is known of a session, unless something newer is. */
+  /** Stores what is known about a session, unless newer information is stored. */
   private void remember(String sessionId, long revision, Agent agent, String taskId) {
     Known before = sessions.get(sessionId);
     // Answers of parallel calls arrive in any order, and a replayed one is old.
@@ -171,7 +171,7 @@ final class KnownAgents {
     }
   }
 
-  /** Returns the one copy of an agent's description: sessions share it. */
+  /** Returns the copy of an agent's description that sessions share. */
   private Agent shared(Agent agent) {
     if (agent == null || agent.getAgentId().isEmpty()) {
       return null;

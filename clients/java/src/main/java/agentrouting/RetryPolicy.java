@@ -4,28 +4,28 @@ import java.time.Duration;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
- * How often and when a call that nobody answered is sent again. The wait before attempt n+1 is drawn
- * evenly from 0 to backoffFirst * 2^(n-1), at most backoffMax, and comes after the delay that the
- * service asks for; all of it within the call's timeout. A repeat is the same request under the same
+ * How often and when an unanswered call is sent again. The wait before attempt n+1 is drawn evenly
+ * from 0 to backoffFirst * 2^(n-1), at most backoffMax, and comes after the delay that the service
+ * asks for; all of it within the call's timeout. A repeat is the same request under the same
  * request_id, which the service handles once.
  *
- * @param attemptsMax the first attempt counts too; 1: never again
- * @param backoffFirst bounds the first wait
- * @param backoffMax bounds every wait
+ * @param attemptsMax including the first attempt; 1: no repeats
+ * @param backoffFirst the maximum of the first wait
+ * @param backoffMax the maximum of every wait
  */
 public record RetryPolicy(int attemptsMax, Duration backoffFirst, Duration backoffMax) {
-  /** The policy of a client that is given none. */
+  /** The default policy. */
   public static final RetryPolicy DEFAULT =
       new RetryPolicy(4, Duration.ofMillis(200), Duration.ofSeconds(2));
 
-  /** By then any first wait has long met its bound. */
+  /** Limit of the exponent: by then any first wait has reached its maximum. */
   private static final int DOUBLINGS_MAX = 30;
 
   /** Checks the values. */
   public RetryPolicy {
     if (attemptsMax < 1) {
       throw new IllegalArgumentException(
-          "attemptsMax is " + attemptsMax + "; the first attempt counts: 1 or more");
+          "attemptsMax is " + attemptsMax + "; give 1 or more");
     }
     if (backoffFirst.isNegative() || backoffMax.compareTo(backoffFirst) < 0) {
       throw new IllegalArgumentException(
@@ -38,7 +38,7 @@ public record RetryPolicy(int attemptsMax, Duration backoffFirst, Duration backo
     return new RetryPolicy(other, backoffFirst, backoffMax);
   }
 
-  /** Returns nanoseconds to wait after so many attempts, 1 or more, drawn anew each time. */
+  /** Returns the nanoseconds to wait after this many attempts (1 or more), at random. */
   long backoffNanos(int attempts) {
     double ceiling =
         Math.min(
@@ -50,9 +50,9 @@ public record RetryPolicy(int attemptsMax, Duration backoffFirst, Duration backo
   /** Stops a client's repeats while most of its calls fail, as gRPC's retryThrottling does. */
   static final class Throttle {
     /**
-     * An attempt that nobody answered takes one, and a repeat needs more than half of them: fifty
-     * calls on their way to a replica that died are all repeated, and an outage ends a client's
-     * repeats after fifty attempts over all calls.
+     * An unanswered attempt takes one, and a repeat needs more than half of them: fifty calls on
+     * their way to a replica that died are all repeated, and an outage stops a client's repeats
+     * after fifty attempts over all calls.
      */
     private static final double TOKENS_MAX = 100;
 
@@ -63,7 +63,7 @@ public record RetryPolicy(int attemptsMax, Duration backoffFirst, Duration backo
       tokens = Math.min(TOKENS_MAX, tokens + TOKENS_PER_SUCCESS);
     }
 
-    /** Counts an attempt that nobody answered, and tells whether another may follow. */
+    /** Counts an unanswered attempt, and tells whether another may follow. */
     synchronized boolean mayRetry() {
       tokens = Math.max(0, tokens - 1);
       return tokens > TOKENS_MAX / 2;

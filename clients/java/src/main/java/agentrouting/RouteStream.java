@@ -25,13 +25,13 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * Messages of many sessions over one stream. Any number of threads may use it; up to 128 of their
- * messages are on the way at once, the others wait. Answers come as they are ready, those of one
- * session in the order in which its messages were sent. A stream that breaks is made again, and what
- * was not answered is sent again in the same order and under the same request ids: nothing happens
- * twice.
+ * messages are on the way at once, the others wait. Answers come when they are ready; those of one
+ * session come in the order of its messages. After a lost connection the stream connects again, and
+ * sends what was not answered again, in the same order and under the same request ids: nothing
+ * happens twice.
  */
 public final class RouteStream implements AutoCloseable {
-  /** The service takes as many from a stream: more on the way would only wait there. */
+  /** The service takes as many from a stream, so more would only wait there. */
   private static final int IN_FLIGHT_MAX = 128;
 
   /** A message that waits for its answer. */
@@ -56,8 +56,8 @@ public final class RouteStream implements AutoCloseable {
             thread.setDaemon(true);
             return thread;
           });
-  // All below is guarded by this. Futures are completed by the timer's thread alone, so that what
-  // hangs on them runs without the lock.
+  // All below is guarded by this. Only the timer's thread completes futures, so that their
+  // callbacks run without the lock.
   private final Map<String, Waiting> onTheWay = new LinkedHashMap<>();
   private final Queue<Waiting> unsent = new ArrayDeque<>();
   private ClientCall<RouteStreamRequest, RouteStreamResponse> connection;
@@ -72,8 +72,8 @@ public final class RouteStream implements AutoCloseable {
 
   /**
    * Sends a message, as {@link RoutingClient#route} does; messages go out in the order of the calls.
-   * The future ends with the turn, or with a {@link RoutingException}. {@link Turn#replayed} is never
-   * set: a stream does not tell.
+   * The future ends with the turn, or with a {@link RoutingException}. {@link Turn#replayed} is
+   * always false: a stream does not show repeats.
    */
   public CompletableFuture<Turn> send(RouteRequest request) {
     RouteRequest complete = RoutingClient.withIds(request);
@@ -125,17 +125,18 @@ public final class RouteStream implements AutoCloseable {
     timer.shutdownNow();
   }
 
-  /** Sends what waits and has a place, over a connection that is made if there is none. */
+  /** Sends the waiting messages that have a place; connects if there is no connection. */
   private void sendWhatMaySend() {
     if (isClosed || isWaitingToConnect || unsent.isEmpty() && onTheWay.isEmpty()) {
       return;
     }
     if (connection == null) {
       connect();
-      // What was not answered goes first, in the order of its first sending.
+      // Unanswered messages go first, in the order of their first attempt.
       onTheWay.values().forEach(this::sendNow);
     }
-    // The same request twice: answers are told apart by it, so the second waits for the first's.
+    // The same request_id twice: it identifies answers, so the second message waits for the first
+    // answer.
     while (!unsent.isEmpty()
         && onTheWay.size() < IN_FLIGHT_MAX
         && !onTheWay.containsKey(unsent.element().call.requestId)) {
@@ -172,7 +173,7 @@ public final class RouteStream implements AutoCloseable {
     own.request(IN_FLIGHT_MAX);
   }
 
-  /** Runs something after what came before it, and not at all once the stream is closed. */
+  /** Runs a task after the earlier ones, and not at all after the stream was closed. */
   private void onTimer(Runnable task) {
     if (!timer.isShutdown()) {
       try {
@@ -208,7 +209,7 @@ public final class RouteStream implements AutoCloseable {
       trailers = refused.getTrailers();
     }
     RoutingException error = Failure.exception(status, trailers, found.call);
-    // What the service could not take for the moment is sent again, behind others.
+    // A message that the service could not take is sent again, after others.
     long waitNanos = client.waitAfter(found.call, error);
     if (waitNanos < 0) {
       fail(found, error);
@@ -225,8 +226,8 @@ public final class RouteStream implements AutoCloseable {
   }
 
   /**
-   * Decides what becomes of the messages when a connection ended before their answers. A message whose
-   * attempts or time are over, or whose stream was refused, gets the error.
+   * Decides about the messages whose connection ended before their answers. A message without
+   * attempts or time left, or whose stream was refused, gets the error.
    */
   private void broken(Object which, Status ended, Metadata trailers) {
     if (client.isClosed()) {

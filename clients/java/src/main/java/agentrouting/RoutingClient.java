@@ -59,27 +59,27 @@ import java.util.function.Supplier;
  * }
  * }</pre>
  *
- * <p>Requests and answers are the contract's messages. request_id, and where it may be missing
- * session_id, are made (UUIDv7) where they are left out, so that a repeat is the same request, which
- * the service handles once. Calls that nobody answered are sent again within the timeout. Every
- * failure is a {@link RoutingException} of its reason's class.
+ * <p>Requests and answers are the contract's messages. A missing request_id or session_id is
+ * generated (UUIDv7), so that a repeat is the same request, which the service handles once.
+ * Unanswered calls are sent again within the timeout. Every failure is a {@link RoutingException}
+ * of its reason's class.
  */
 public final class RoutingClient implements AutoCloseable {
-  /** The version of this client, sent as part of the user agent. It is the service's too. */
+  /** The version of this client, sent as part of the user agent. Equal to the service's version. */
   public static final String VERSION = "0.1.0";
 
-  /** What a user waits for an agent to be named, before the client decides by itself. */
+  /** How long a user waits for the routing decision, before the client decides by itself. */
   public static final Duration TIMEOUT_DEFAULT = Duration.ofSeconds(5);
 
-  /** Error details are at most 4 KB, and the message beside them is percent-encoded. */
+  /** Error details are at most 4 KB, and the message next to them is percent-encoded. */
   private static final int METADATA_BYTES_MAX = 32 * 1024;
 
-  /** The service takes pings of an idle connection every 30 s at most. */
+  /** The service accepts pings on an idle connection at most every 30 s. */
   private static final long KEEPALIVE_S = 60;
 
   private static final long KEEPALIVE_TIMEOUT_S = 20;
 
-  /** gRPC itself waits 1 s to two minutes before it connects again; a user waits meanwhile. */
+  /** gRPC itself waits 1 s to two minutes before it connects again, while a user waits. */
   private static final long RECONNECT_NANOS_MIN = TimeUnit.MILLISECONDS.toNanos(100);
 
   private static final Metadata.Key<String> REPLAYED =
@@ -112,7 +112,7 @@ public final class RoutingClient implements AutoCloseable {
             .keepAliveTime(KEEPALIVE_S, TimeUnit.SECONDS)
             .keepAliveTimeout(KEEPALIVE_TIMEOUT_S, TimeUnit.SECONDS)
             .maxInboundMetadataSize(METADATA_BYTES_MAX)
-            // The client repeats calls itself: it knows which are safe, and what the service asks for.
+            // The client repeats calls itself: it knows which are safe, and the service's delays.
             .disableRetry();
     if (target.startsWith("dns:")) {
       // Spreads calls over the replicas that report themselves ready.
@@ -134,20 +134,20 @@ public final class RoutingClient implements AutoCloseable {
             : CallOptions.DEFAULT.withCallCredentials(chosen.tokens);
   }
 
-  /** Returns a client with the usual settings, over plain text: for loopback and meshes. */
+  /** Returns a client with default settings, over plain text: for loopback and meshes. */
   public static RoutingClient to(String target) {
     return builder(target).build();
   }
 
   /**
-   * Returns what a client is made with. target: "HOST:PORT", or several replicas as
-   * "dns:///HOST:PORT", over which calls are spread, sparing those that report themselves not ready.
+   * Returns a builder. target: "HOST:PORT", or several replicas as "dns:///HOST:PORT", over which
+   * calls are spread, except those that report themselves not ready.
    */
   public static Builder builder(String target) {
     return new Builder(target);
   }
 
-  /** What a client is made with. */
+  /** The settings of a client. */
   public static final class Builder {
     private final String target;
     private final Metadata headers = new Metadata();
@@ -162,13 +162,13 @@ public final class RoutingClient implements AutoCloseable {
       this.target = target;
     }
 
-    /** Sets how long a call may take with all its attempts; otherwise 5 s. */
+    /** Sets how long a call may take with all its attempts. Default: 5 s. */
     public Builder timeout(Duration timeout) {
       this.timeout = positive("timeout", timeout);
       return this;
     }
 
-    /** Sets how often and when a call that nobody answered is sent again. */
+    /** Sets how often and when an unanswered call is sent again. */
     public Builder retry(RetryPolicy retry) {
       this.retry = retry;
       return this;
@@ -180,13 +180,13 @@ public final class RoutingClient implements AutoCloseable {
       return this;
     }
 
-    /** Has route() throw while the service cannot be reached. */
+    /** Makes route() throw while the service cannot be reached. */
     public Builder withoutFallback() {
       this.fallback = null;
       return this;
     }
 
-    /** Names the tenant where the service has no sign-in. With sign-in the credential does. */
+    /** Sets the tenant, for a service without sign-in. With sign-in the credential names it. */
     public Builder tenant(String tenant) {
       if (!tenant.isEmpty()) {
         headers.put(TENANT, tenant);
@@ -205,7 +205,7 @@ public final class RoutingClient implements AutoCloseable {
       return credentials(TlsChannelCredentials.create());
     }
 
-    /** Encrypts the connection, trusting the certificate authorities of a PEM file alone. */
+    /** Encrypts the connection, trusting only the certificate authorities of a PEM file. */
     public Builder tls(File authorities) {
       try {
         return credentials(TlsChannelCredentials.newBuilder().trustManager(authorities).build());
@@ -214,15 +214,15 @@ public final class RoutingClient implements AutoCloseable {
       }
     }
 
-    /** Sets gRPC's own credentials of the channel, such as with a client certificate. */
+    /** Sets gRPC's credentials of the channel, for example with a client certificate. */
     public Builder credentials(ChannelCredentials credentials) {
       this.credentials = credentials;
       return this;
     }
 
     /**
-     * Signs in each call with a token, without "Bearer ", over TLS alone. It is asked for each
-     * attempt, so it keeps a token as long as that is good; what it throws fails the call as
+     * Signs in each call with a token, without "Bearer ", over TLS only. The source is called for
+     * each attempt, so it can reuse a token while it is valid. Its exceptions fail the call as
      * UNAUTHENTICATED.
      */
     public Builder tokens(Supplier<String> source) {
@@ -231,21 +231,21 @@ public final class RoutingClient implements AutoCloseable {
     }
 
     /**
-     * Signs in over plain text too: for a mesh that encrypts by itself, and tests. Everybody on the
-     * way can read the token.
+     * Signs in over plain text too: for a mesh that encrypts by itself, and for tests. Others on
+     * the way can read the token.
      */
     public Builder insecureTokens(Supplier<String> source) {
       tokens = new Tokens(source, false);
       return this;
     }
 
-    /** Changes gRPC's own settings of the channel; they win over the client's. */
+    /** Changes gRPC's settings of the channel; they override the client's. */
     public Builder channel(Consumer<ManagedChannelBuilder<?>> settings) {
       channelSettings = settings;
       return this;
     }
 
-    /** Returns the client. Nothing is opened before its first call. */
+    /** Returns the client. Its first call opens the connection. */
     public RoutingClient build() {
       return new RoutingClient(this);
     }
@@ -264,17 +264,17 @@ public final class RoutingClient implements AutoCloseable {
   }
 
   /**
-   * Returns the client's channel, for what the client has no method for, such as the generated
-   * AdminServiceGrpc. Calls on it are neither repeated nor given a deadline.
+   * Returns the client's channel, for calls without a method in the client, such as those of the
+   * generated AdminServiceGrpc. Calls on it have no repeats and no deadline.
    */
   public Channel channel() {
     return channel;
   }
 
   /**
-   * Takes a user's message, and returns the agent to send it to, or a reply to show. Opens a turn,
-   * which completeTurn ends. While the service cannot be reached the turn is the last agent known of
-   * the session, else the supervisor, and is {@link Turn#degraded}.
+   * Routes a user's message: returns the agent that gets it, or a reply to show. Opens a turn,
+   * which completeTurn ends. If the service cannot be reached, the turn is the last known agent of
+   * the session, or else the supervisor, and is {@link Turn#degraded}.
    */
   public Turn route(RouteRequest request) {
     return route(request, new CallInfo());
@@ -291,7 +291,7 @@ public final class RoutingClient implements AutoCloseable {
     }
   }
 
-  /** Returns the client's own decision for a message; empty where it is not its to make. */
+  /** Returns the client's own decision for a message; empty if it may not decide. */
   Optional<Turn> degraded(RouteRequest request, RoutingException error) {
     if (known == null || error.getCause() instanceof InterruptedException) {
       return Optional.empty();
@@ -342,7 +342,7 @@ public final class RoutingClient implements AutoCloseable {
     return invoke(RoutingServiceGrpc.getSetActiveAgentMethod(), request, info);
   }
 
-  /** Gives the conversation back to the supervisor, or to a swarm's default agent. */
+  /** Returns the conversation to the supervisor, or to a swarm's default agent. */
   public ClearActiveAgentResponse clearActiveAgent(ClearActiveAgentRequest request) {
     return clearActiveAgent(request, new CallInfo());
   }
@@ -355,7 +355,7 @@ public final class RoutingClient implements AutoCloseable {
     return invoke(RoutingServiceGrpc.getClearActiveAgentMethod(), request, info);
   }
 
-  /** Returns how a session stands. Changes nothing. */
+  /** Returns the current state of a session. Changes nothing. */
   public StatusResponse status(StatusRequest request) {
     return status(request, new CallInfo());
   }
@@ -366,8 +366,8 @@ public final class RoutingClient implements AutoCloseable {
   }
 
   /**
-   * Reports what an agent answered and how its turn ended. Show the answer's text first; then, if next
-   * is set, send the message to that agent, and complete it under next's own request_id.
+   * Reports what an agent answered and how its turn ended. Show the text of the answer first. If
+   * next is set, then send the message to that agent, and complete it under the request_id of next.
    */
   public CompleteTurnResponse completeTurn(CompleteTurnRequest request) {
     return completeTurn(request, new CallInfo());
@@ -378,7 +378,7 @@ public final class RoutingClient implements AutoCloseable {
     return invoke(RoutingServiceGrpc.getCompleteTurnMethod(), request, info);
   }
 
-  /** Approves or rejects what a paused task waits for. */
+  /** Approves or rejects what a paused task is waiting for. */
   public ResumeTaskResponse resumeTask(ResumeTaskRequest request) {
     return resumeTask(request, new CallInfo());
   }
@@ -398,7 +398,7 @@ public final class RoutingClient implements AutoCloseable {
     return invoke(RoutingServiceGrpc.getListTasksMethod(), request, info);
   }
 
-  /** Goes over all of a session's tasks, page by page as needed. */
+  /** Iterates over all tasks of a session; pages are fetched when needed. */
   public Iterable<Task> allTasks(ListTasksRequest request) {
     return () ->
         new Pages<>(
@@ -417,7 +417,7 @@ public final class RoutingClient implements AutoCloseable {
     return invoke(RoutingServiceGrpc.getListTurnsMethod(), request, info);
   }
 
-  /** Goes over all of a session's history, page by page as needed. */
+  /** Iterates over the whole history of a session; pages are fetched when needed. */
   public Iterable<agentrouting.v1.Turn> allTurns(ListTurnsRequest request) {
     return () ->
         new Pages<>(
@@ -437,8 +437,8 @@ public final class RoutingClient implements AutoCloseable {
   }
 
   /**
-   * Goes over a session's changes as they happen: each exactly once and in order, over any number of
-   * connections. Without after_revision the watch begins now. Close it to end it.
+   * Iterates over a session's changes as they happen: each exactly once and in order, over any
+   * number of connections. Without after_revision it returns new changes only. Close it to end it.
    */
   public Watch watchSession(WatchSessionRequest request) {
     return watchSession(request, Watch.AWAY_TIMEOUT_DEFAULT);
@@ -453,12 +453,12 @@ public final class RoutingClient implements AutoCloseable {
     return new Watch(this, request, positive("awayTimeout", awayTimeout));
   }
 
-  /** Opens a stream of messages. Nothing is sent before its first message. */
+  /** Opens a stream of messages. Its first message opens the connection. */
   public RouteStream stream() {
     return new RouteStream(this, timeout);
   }
 
-  /** Makes a call with all its attempts: one deadline over all of them, the same request on each. */
+  /** Makes a call with all its attempts, under one deadline; each sends the same request. */
   private <Q extends Message, A extends Message> A invoke(
       MethodDescriptor<Q, A> method, Q request, CallInfo info) {
     Call call = new Call(method.getBareMethodName(), target, request, info.timeoutOr(timeout));
@@ -498,7 +498,7 @@ public final class RoutingClient implements AutoCloseable {
     }
   }
 
-  /** Takes note of an answer. */
+  /** Records an answer. */
   void succeeded(Message request, Message answer) {
     isAway = false;
     throttle.succeeded();
@@ -507,7 +507,7 @@ public final class RoutingClient implements AutoCloseable {
     }
   }
 
-  /** Returns nanoseconds to wait before the next attempt; below zero: there is to be none. */
+  /** Returns the nanoseconds to wait before the next attempt; below zero: there is none. */
   long waitAfter(Call call, RoutingException error) {
     if (!error.wasUnanswered()) {
       if (known != null) {
@@ -524,7 +524,7 @@ public final class RoutingClient implements AutoCloseable {
     return waitNanos < call.remainingNanos() ? waitNanos : -1;
   }
 
-  /** Has gRPC connect now rather than when its own wait is over, if the service was away. */
+  /** Makes gRPC connect at once, without its own wait, if the service was away. */
   void connectAgainIfAway() {
     long last = lastReconnectNanos.get();
     long now = System.nanoTime();
@@ -549,7 +549,7 @@ public final class RoutingClient implements AutoCloseable {
 
   IllegalStateException closed() {
     return new IllegalStateException(
-        "the client of \"" + target + "\" is closed; make another one");
+        "the client of \"" + target + "\" is closed; create another one");
   }
 
   CallOptions callOptions() {

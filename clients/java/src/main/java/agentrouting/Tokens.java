@@ -28,7 +28,7 @@ final class Tokens extends CallCredentials {
               "the token is not sent over plain text; use tls(), or insecureTokens() in a mesh"));
       return;
     }
-    // A source that asks a server must not hold up the connection's thread.
+    // A source that asks a server must not block the connection's thread.
     executor.execute(
         () -> {
           try {

@@ -11,40 +11,40 @@ import java.util.Optional;
  * text to its agent and report the answer with {@link RoutingClient#completeTurn}.
  *
  * @param response the whole answer of the contract
- * @param degraded whether the client decided by itself, since the service could not be reached:
- *     nothing is stored, and the service knows nothing of this message until it is routed again, with
- *     the same session_id, request_id and content. Commands in the text were not carried out.
- * @param replayed whether this is the stored answer of an earlier call with this request_id
- * @param error why the decision is degraded, else null
+ * @param degraded whether the client decided by itself because the service could not be reached:
+ * nothing is stored, and the service does not know this message until it is routed again, with the
+ * same session_id, request_id and content. Commands in the text were not executed.
+ * @param replayed whether this is the stored answer to an earlier call with this request_id
+ * @param error why the decision is degraded, or null
  */
 public record Turn(RouteResponse response, boolean degraded, boolean replayed, RoutingException error) {
 
-  /** Returns the session: as given, found, or made. */
+  /** Returns the session: given, found, or generated. */
   public String sessionId() {
     return response.getSessionId();
   }
 
-  /** Returns the request: as given or made; completeTurn names it. */
+  /** Returns the request: given or generated; completeTurn takes it. */
   public String requestId() {
     return response.getRequestId();
   }
 
-  /** Returns the dispatch; empty where no agent has to act. */
+  /** Returns the dispatch; empty if no agent must act. */
   public Optional<Dispatch> dispatch() {
     return response.hasDispatch() ? Optional.of(response.getDispatch()) : Optional.empty();
   }
 
-  /** Returns the agent to send the message to; empty where no agent has to act. */
+  /** Returns the agent to send the message to; empty if no agent must act. */
   public Optional<String> agentId() {
     return dispatch().map(dispatch -> dispatch.getAgent().getAgentId());
   }
 
-  /** Returns what to show the user at once, before any agent's answer: a command's. */
+  /** Returns the reply to a command, to show before an agent's answer. */
   public Optional<Reply> reply() {
     return response.hasReply() ? Optional.of(response.getReply()) : Optional.empty();
   }
 
-  /** Returns a switch that is offered to the user, if one is. */
+  /** Returns the agent switch that is offered to the user, if there is one. */
   public Optional<Suggestion> suggestion() {
     return response.hasSuggestion() ? Optional.of(response.getSuggestion()) : Optional.empty();
   }

@@ -1,7 +1,7 @@
 package agentrouting;
 
 /**
- * One field that is bad, or one rule that refused.
+ * A bad field, or a rule that refused.
  *
  * @param name the field's path ("items[2].uri") or the rule's name ("entitled")
  * @param subject what the rule refused, such as the target's agent id; empty for a field

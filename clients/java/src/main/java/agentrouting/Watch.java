@@ -16,12 +16,12 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * A session's changes as they happen, each exactly once and in order. {@link #hasNext} waits for the
- * next one; it is false once the watch was closed. A lost connection is made again from the last
- * revision that was given; a refusal, or a service that stays away, is thrown as a {@link
- * RoutingException}. One thread reads; any may close.
+ * next one; it is false once the watch was closed. After a lost connection it connects again, from
+ * the last revision that it returned. A refusal, or a service that stays away, is thrown as a
+ * {@link RoutingException}. One thread reads; any thread may close.
  */
 public final class Watch implements Iterator<Change>, Iterable<Change>, AutoCloseable {
-  /** A watcher runs beside the chat and nobody waits for it: longer than a restart takes. */
+  /** How long the service may be away: longer than a restart. No user is waiting. */
   public static final Duration AWAY_TIMEOUT_DEFAULT = Duration.ofSeconds(60);
 
   /** A year: a watch has no deadline of its own. */
@@ -35,7 +35,7 @@ public final class Watch implements Iterator<Change>, Iterable<Change>, AutoClos
   private final Call call;
   private final long awayNanosMax;
   private final WatchSessionRequest.Builder request;
-  // Messages of the present connection, its end, and that the watch was closed.
+  // Messages of the current connection, its end, and the closing of the watch.
   private final BlockingQueue<Object> inbox = new LinkedBlockingQueue<>();
   private ClientCall<WatchSessionRequest, WatchSessionResponse> connection;
   private boolean isFirst;
@@ -88,7 +88,7 @@ public final class Watch implements Iterator<Change>, Iterable<Change>, AutoClos
     return given;
   }
 
-  /** Ends the watch; whoever waits in hasNext() is told that there is nothing more. */
+  /** Ends the watch; a thread that waits in hasNext() gets false. */
   @Override
   public void close() {
     isClosed = true;
@@ -126,7 +126,7 @@ public final class Watch implements Iterator<Change>, Iterable<Change>, AutoClos
           }
         },
         new Metadata());
-    // One at a time: the service notices who reads too slowly.
+    // One at a time: the service detects a slow reader.
     own.request(1);
     own.sendMessage(request.build());
     own.halfClose();
@@ -141,14 +141,14 @@ public final class Watch implements Iterator<Change>, Iterable<Change>, AutoClos
         request.setAfterRevision(next.getRevision());
       }
       case HEARTBEAT -> {
-        // The first one says where the session is, not how far this stream has come. That is where
-        // the caller begins only if nothing before it was asked for.
+        // The first heartbeat carries the session's revision, not the stream's position. The caller
+        // starts there only if it did not ask for earlier changes.
         if (!isFirst || !request.hasAfterRevision()) {
           request.setAfterRevision(response.getHeartbeat().getRevision());
         }
       }
       default -> {
-        // Something newer than this client: it is skipped.
+        // A kind that this client does not know is skipped.
       }
     }
     isFirst = false;
@@ -159,7 +159,7 @@ public final class Watch implements Iterator<Change>, Iterable<Change>, AutoClos
     }
   }
 
-  /** Connects again, once it is time. Throws a refusal, or that the service has been away too long. */
+  /** Waits and connects again. Throws a refusal, or if the service has been away for too long. */
   private void connectAgainAfter(Ended ended) {
     long now = System.nanoTime();
     if (!isAway) {
@@ -169,7 +169,7 @@ public final class Watch implements Iterator<Change>, Iterable<Change>, AutoClos
     call.attempts = Math.max(1, call.attempts);
     Status status =
         ended.status.isOk()
-            // Such as by a proxy that limits how long a connection may last.
+            // For example by a proxy that limits how long a connection may last.
             ? Status.UNAVAILABLE.withDescription("the service ended the watch; is there a proxy?")
             : ended.status;
     RoutingException error = Failure.exception(status, ended.trailers, call);
@@ -186,7 +186,7 @@ public final class Watch implements Iterator<Change>, Iterable<Change>, AutoClos
     }
     client.wasAway();
     try {
-      // Whoever closes the watch meanwhile need not wait.
+      // Closing the watch ends this wait.
       long lateNanos = now + waitNanos;
       while (!isClosed && System.nanoTime() < lateNanos) {
         TimeUnit.MILLISECONDS.sleep(

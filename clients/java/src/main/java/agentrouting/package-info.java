@@ -1,6 +1,6 @@
 /**
  * Client of the agent routing service, which owns which agent has the conversation in a chat with
- * several agents. {@link agentrouting.RoutingClient} is where to begin; requests and answers are the
+ * several agents. Start with {@link agentrouting.RoutingClient}; requests and answers are the
  * messages of the contract, in the package {@code agentrouting.v1}.
  */
 package agentrouting;

@@ -27,7 +27,7 @@ export const file_agent_routing_v1_admin_service: GenFile = /*@__PURE__*/
   fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL2FkbWluX3NlcnZpY2UucHJvdG8SEGFnZW50X3JvdXRpbmcudjEixgIKE0xpc3RTZXNzaW9uc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEg0KBW93bmVyGAIgASgJEhcKD2FjdGl2ZV9hZ2VudF9pZBgDIAEoCRIxCgt0YXNrX3N0YXR1cxgEIAEoDjIcLmFnZW50X3JvdXRpbmcudjEuVGFza1N0YXR1cxIPCgdjaGFubmVsGAUgASgJEhMKBmxvY2tlZBgGIAEoCEgAiAEBEjQKEHVwZGF0ZV90aW1lX2Zyb20YByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjYKEnVwZGF0ZV90aW1lX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJcGFnZV9zaXplGAkgASgFEhIKCnBhZ2VfdG9rZW4YCiABKAlCCQoHX2xvY2tlZCJjChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIyCghzZXNzaW9ucxgBIAMoCzIgLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvblN1bW1hcnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIu8CCg5TZXNzaW9uU3VtbWFyeRIOCgZ0ZW5hbnQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRINCgVvd25lchgDIAEoCRIQCghyZXZpc2lvbhgEIAEoAxItCgxhY3RpdmVfYWdlbnQYBSABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBmxvY2tlZBgGIAEoCBIPCgd0YXNrX2lkGAcgASgJEjEKC3Rhc2tfc3RhdHVzGAggASgOMhwuYWdlbnRfcm91dGluZy52MS5UYXNrU3RhdHVzEhIKCm9wZW5fdHVybnMYCSABKAUSDgoGbG9jYWxlGAogASgJEg8KB2NoYW5uZWwYCyABKAkSLwoLY3JlYXRlX3RpbWUYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLKAgoRTGlzdEV2ZW50c1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEhIKCnNlc3Npb25faWQYAiABKAkSDQoFb3duZXIYAyABKAkSDQoFYWN0b3IYBCABKAkSEgoKcmVxdWVzdF9pZBgFIAEoCRIQCghhZ2VudF9pZBgGIAEoCRINCgVraW5kcxgHIAMoCRIzCg9ldmVudF90aW1lX2Zyb20YCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKEWV2ZW50X3RpbWVfYmVmb3JlGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglwYWdlX3NpemUYCiABKAUSEgoKcGFnZV90b2tlbhgLIAEoCRIrCgVvcmRlchgMIAEoDjIcLmFnZW50X3JvdXRpbmcudjEuRXZlbnRPcmRlciJdChJMaXN0RXZlbnRzUmVzcG9uc2USLgoHcmVjb3JkcxgBIAMoCzIdLmFnZW50X3JvdXRpbmcudjEuQXVkaXRSZWNvcmQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIpEBCgtBdWRpdFJlY29yZBIOCgZ0ZW5hbnQYASABKAkSLQoFZXZlbnQYAiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLlNlc3Npb25FdmVudBINCgVhY3RvchgDIAEoCRISCgphY3RpbmdfZm9yGAQgASgJEg4KBm1ldGhvZBgFIAEoCRIQCgh0cmFjZV9pZBgGIAEoCSKSAQoSV2F0Y2hFdmVudHNSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRIOCgZjdXJzb3IYAiABKAkSFgoOZnJvbV9iZWdpbm5pbmcYAyABKAgSDQoFa2luZHMYBCADKAkSNQoSaGVhcnRiZWF0X2ludGVydmFsGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIpsBChNXYXRjaEV2ZW50c1Jlc3BvbnNlEg4KBmN1cnNvchgBIAEoCRIOCgZ0ZW5hbnQYAiABKAkSKgoGY2hhbmdlGAMgASgLMhguYWdlbnRfcm91dGluZy52MS5DaGFuZ2VIABIwCgloZWFydGJlYXQYBCABKAsyGy5hZ2VudF9yb3V0aW5nLnYxLkhlYXJ0YmVhdEgAQgYKBGtpbmQilwEKFkdldFJvdXRpbmdTdGF0c1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEi4KCnN0YXJ0X3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdjaGFubmVsGAQgASgJIrwIChdHZXRSb3V0aW5nU3RhdHNSZXNwb25zZRIuCgphc19vZl90aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdGFydF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNdXNlcl9tZXNzYWdlcxgEIAEoAxIeChZzdXBlcnZpc29yX2NhbGxzX3NhdmVkGAUgASgDEiQKHHN1cGVydmlzb3JfY2FsbHNfc2F2ZWRfc2hhcmUYBiABKAESMwoHcmVhc29ucxgHIAMoCzIiLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb25Db3VudBJJCghjb21tYW5kcxgIIAMoCzI3LmFnZW50X3JvdXRpbmcudjEuR2V0Um91dGluZ1N0YXRzUmVzcG9uc2UuQ29tbWFuZHNFbnRyeRIwCghoYW5kb2ZmcxgJIAMoCzIeLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZkNvdW50ElcKEHJlZnVzYWxzX2J5X3J1bGUYCiADKAsyPS5hZ2VudF9yb3V0aW5nLnYxLkdldFJvdXRpbmdTdGF0c1Jlc3BvbnNlLlJlZnVzYWxzQnlSdWxlRW50cnkSLAoGYWdlbnRzGAsgAygLMhwuYWdlbnRfcm91dGluZy52MS5BZ2VudFN0YXRzEhAKCHNlc3Npb25zGAwgASgDEg0KBXN0dWNrGA0gASgDEhMKC3N0dWNrX3NoYXJlGA4gASgBEhoKEnN0aWNraW5lc3NfZW5hYmxlZBgPIAEoCBISCgpwaW5nX3BvbmdzGBAgASgDEl0KE21lc3NhZ2VzX2J5X2NoYW5uZWwYESADKAsyQC5hZ2VudF9yb3V0aW5nLnYxLkdldFJvdXRpbmdTdGF0c1Jlc3BvbnNlLk1lc3NhZ2VzQnlDaGFubmVsRW50cnkSLgoHcGVyaW9kcxgSIAMoCzIdLmFnZW50X3JvdXRpbmcudjEuU3RhdHNQZXJpb2QSFgoOaGFuZG9mZnNfdG90YWwYEyABKAMSFgoOcmVmdXNhbHNfdG90YWwYFCABKAMSNgoLc3VnZ2VzdGlvbnMYFSADKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlN1Z2dlc3Rpb25Db3VudBovCg1Db21tYW5kc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaNQoTUmVmdXNhbHNCeVJ1bGVFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGjgKFk1lc3NhZ2VzQnlDaGFubmVsRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ASKDAQoPU3VnZ2VzdGlvbkNvdW50EhUKDWZyb21fYWdlbnRfaWQYASABKAkSEwoLdG9fYWdlbnRfaWQYAiABKAkSDwoHb2ZmZXJlZBgDIAEoAxIQCghhY2NlcHRlZBgEIAEoAxIQCghkZWNsaW5lZBgFIAEoAxIPCgdpZ25vcmVkGAYgASgDItEBCgtTdGF0c1BlcmlvZBIuCgpzdGFydF90aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgZsZW5ndGgYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFQoNdXNlcl9tZXNzYWdlcxgDIAEoAxIeChZzdXBlcnZpc29yX2NhbGxzX3NhdmVkGAQgASgDEhAKCGhhbmRvZmZzGAUgASgDEg8KB3JlZnVzZWQYBiABKAMSDQoFc3R1Y2sYByABKAMiUAoQUm91dGVSZWFzb25Db3VudBItCgZyZWFzb24YASABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVhc29uEg0KBWNvdW50GAIgASgDIt0BCgxIYW5kb2ZmQ291bnQSFQoNZnJvbV9hZ2VudF9pZBgBIAEoCRITCgt0b19hZ2VudF9pZBgCIAEoCRIuCglpbml0aWF0b3IYAyABKA4yGy5hZ2VudF9yb3V0aW5nLnYxLkluaXRpYXRvchIrCgRtb2RlGAQgASgOMh0uYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmTW9kZRINCgVjb3VudBgFIAEoAxIPCgdyZWZ1c2VkGAYgASgDEhAKCHJldHVybmVkGAcgASgDEhIKCnBpbmdfcG9uZ3MYCCABKAMiiAMKCkFnZW50U3RhdHMSEAoIYWdlbnRfaWQYASABKAkSDQoFdHVybnMYAiABKAMSNAoIb3V0Y29tZXMYAyADKAsyIi5hZ2VudF9yb3V0aW5nLnYxLlR1cm5PdXRjb21lQ291bnQSEQoJYWJhbmRvbmVkGAQgASgDEhMKC2FjdGl2YXRpb25zGAUgASgDEg0KBXN0dWNrGAYgASgDEjgKFXJlc3BvbnNlX2R1cmF0aW9uX3A1MBgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhI4ChVyZXNwb25zZV9kdXJhdGlvbl9wOTUYCCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEwoLc3RvcmVkX29ubHkYCSABKAMSEAoIZGVncmFkZWQYCiABKAMSDQoFc3RheXMYCyABKAMSEgoKc3RheV90dXJucxgMIAEoAxIWCg5zdGF5X3R1cm5zX3A1MBgNIAEoAxIWCg5zdGF5X3R1cm5zX3A5NRgOIAEoAyJRChBUdXJuT3V0Y29tZUNvdW50Ei4KB291dGNvbWUYASABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlR1cm5PdXRjb21lEg0KBWNvdW50GAIgASgDIloKEEVyYXNlVXNlclJlcXVlc3QSDgoGdGVuYW50GAEgASgJEg8KB3VzZXJfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEhUKDXZhbGlkYXRlX29ubHkYBCABKAgijAEKEUVyYXNlVXNlclJlc3BvbnNlEhcKD3Nlc3Npb25zX2VyYXNlZBgBIAEoAxIUCgx0dXJuc19lcmFzZWQYAiABKAMSGAoQcmVjb3Jkc19zdHJpcHBlZBgDIAEoAxIuCgplcmFzZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI0ChFFeHBvcnRVc2VyUmVxdWVzdBIOCgZ0ZW5hbnQYASABKAkSDwoHdXNlcl9pZBgCIAEoCSLmAQoSRXhwb3J0VXNlclJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSMwoHc2Vzc2lvbhgCIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvblN1bW1hcnlIABImCgR0YXNrGAMgASgLMhYuYWdlbnRfcm91dGluZy52MS5UYXNrSAASJgoEdHVybhgEIAEoCzIWLmFnZW50X3JvdXRpbmcudjEuVHVybkgAEi8KBnJlY29yZBgFIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuQXVkaXRSZWNvcmRIAEIGCgRwYXJ0IiwKE1JlbG9hZEFnZW50c1JlcXVlc3QSFQoNdmFsaWRhdGVfb25seRgBIAEoCCKiAQoUUmVsb2FkQWdlbnRzUmVzcG9uc2USGAoQcmVnaXN0cnlfdmVyc2lvbhgBIAEoCRIhChlwcmV2aW91c19yZWdpc3RyeV92ZXJzaW9uGAIgASgJEhcKD2FkZGVkX2FnZW50X2lkcxgDIAMoCRIZChFyZW1vdmVkX2FnZW50X2lkcxgEIAMoCRIZChFjaGFuZ2VkX2FnZW50X2lkcxgFIAMoCSJYChRTZXRTdGlja2luZXNzUmVxdWVzdBIOCgZ0ZW5hbnQYASABKAkSFAoHZW5hYmxlZBgCIAEoCEgAiAEBEg4KBnJlYXNvbhgDIAEoCUIKCghfZW5hYmxlZCJ1ChVTZXRTdGlja2luZXNzUmVzcG9uc2USDwoHZW5hYmxlZBgBIAEoCBIaChJwcmV2aW91c2x5X2VuYWJsZWQYAiABKAgSLwoLdXBkYXRlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIpsBChRQdXJnZVNlc3Npb25zUmVxdWVzdBIOCgZ0ZW5hbnQYASABKAkSNgoSdXBkYXRlX3RpbWVfYmVmb3JlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxzZXNzaW9uc19tYXgYAyABKAUSFQoNdmFsaWRhdGVfb25seRgEIAEoCBIOCgZyZWFzb24YBSABKAkiPgoVUHVyZ2VTZXNzaW9uc1Jlc3BvbnNlEhcKD3Nlc3Npb25zX3B1cmdlZBgBIAEoAxIMCgRtb3JlGAIgASgIKmUKCkV2ZW50T3JkZXISGwoXRVZFTlRfT1JERVJfVU5TUEVDSUZJRUQQABIcChhFVkVOVF9PUkRFUl9ORVdFU1RfRklSU1QQARIcChhFVkVOVF9PUkRFUl9PTERFU1RfRklSU1QQAjLgBgoMQWRtaW5TZXJ2aWNlEl0KDExpc3RTZXNzaW9ucxIlLmFnZW50X3JvdXRpbmcudjEuTGlzdFNlc3Npb25zUmVxdWVzdBomLmFnZW50X3JvdXRpbmcudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USVwoKTGlzdEV2ZW50cxIjLmFnZW50X3JvdXRpbmcudjEuTGlzdEV2ZW50c1JlcXVlc3QaJC5hZ2VudF9yb3V0aW5nLnYxLkxpc3RFdmVudHNSZXNwb25zZRJcCgtXYXRjaEV2ZW50cxIkLmFnZW50X3JvdXRpbmcudjEuV2F0Y2hFdmVudHNSZXF1ZXN0GiUuYWdlbnRfcm91dGluZy52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlMAESZgoPR2V0Um91dGluZ1N0YXRzEiguYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXF1ZXN0GikuYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXNwb25zZRJUCglFcmFzZVVzZXISIi5hZ2VudF9yb3V0aW5nLnYxLkVyYXNlVXNlclJlcXVlc3QaIy5hZ2VudF9yb3V0aW5nLnYxLkVyYXNlVXNlclJlc3BvbnNlElkKCkV4cG9ydFVzZXISIy5hZ2VudF9yb3V0aW5nLnYxLkV4cG9ydFVzZXJSZXF1ZXN0GiQuYWdlbnRfcm91dGluZy52MS5FeHBvcnRVc2VyUmVzcG9uc2UwARJdCgxSZWxvYWRBZ2VudHMSJS5hZ2VudF9yb3V0aW5nLnYxLlJlbG9hZEFnZW50c1JlcXVlc3QaJi5hZ2VudF9yb3V0aW5nLnYxLlJlbG9hZEFnZW50c1Jlc3BvbnNlEmAKDVNldFN0aWNraW5lc3MSJi5hZ2VudF9yb3V0aW5nLnYxLlNldFN0aWNraW5lc3NSZXF1ZXN0GicuYWdlbnRfcm91dGluZy52MS5TZXRTdGlja2luZXNzUmVzcG9uc2USYAoNUHVyZ2VTZXNzaW9ucxImLmFnZW50X3JvdXRpbmcudjEuUHVyZ2VTZXNzaW9uc1JlcXVlc3QaJy5hZ2VudF9yb3V0aW5nLnYxLlB1cmdlU2Vzc2lvbnNSZXNwb25zZWIGcHJvdG8z", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_session_event, file_agent_routing_v1_task, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
- * Asks for sessions. Filters that are given must all hold.
+ * Asks for sessions. All given filters must match.
  *
  * @generated from message agent_routing.v1.ListSessionsRequest
  */
@@ -40,7 +40,7 @@ export type ListSessionsRequest = Message<"agent_routing.v1.ListSessionsRequest"
   tenant: string;
 
   /**
-   * Only sessions of this user. Empty: of all.
+   * Only sessions of this user. Empty: all users.
    *
    * @generated from field: string owner = 2;
    */
@@ -54,7 +54,7 @@ export type ListSessionsRequest = Message<"agent_routing.v1.ListSessionsRequest"
   activeAgentId: string;
 
   /**
-   * Only sessions whose task stands so. Unspecified: any.
+   * Only sessions whose task has this status. Unspecified: any.
    *
    * @generated from field: agent_routing.v1.TaskStatus task_status = 4;
    */
@@ -75,29 +75,29 @@ export type ListSessionsRequest = Message<"agent_routing.v1.ListSessionsRequest"
   locked?: boolean | undefined;
 
   /**
-   * Only sessions that last changed at this time or later. Unset: no bound.
+   * Only sessions that last changed at this time or later. Unset: no limit.
    *
    * @generated from field: google.protobuf.Timestamp update_time_from = 7;
    */
   updateTimeFrom?: Timestamp | undefined;
 
   /**
-   * Only sessions that last changed before this time. Unset: no bound.
+   * Only sessions that last changed before this time. Unset: no limit.
    *
    * @generated from field: google.protobuf.Timestamp update_time_before = 8;
    */
   updateTimeBefore?: Timestamp | undefined;
 
   /**
-   * How many at most. 0-1,000. 0: the default, 100.
+   * Maximum number. 0-1,000. 0: the default, 100.
    *
    * @generated from field: int32 page_size = 9;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with everything else in the request unchanged. Empty: the
-   * first page.
+   * next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+   * page.
    *
    * @generated from field: string page_token = 10;
    */
@@ -112,7 +112,7 @@ export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__P
   messageDesc(file_agent_routing_v1_admin_service, 0);
 
 /**
- * A page of sessions. A session that changes while pages are read may be missed or come twice.
+ * A page of sessions. A session that changes while pages are read may be missing or come twice.
  *
  * @generated from message agent_routing.v1.ListSessionsResponse
  */
@@ -140,7 +140,7 @@ export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@_
   messageDesc(file_agent_routing_v1_admin_service, 1);
 
 /**
- * A session in short; Status has it in full.
+ * A summary of a session; Status returns its full state.
  *
  * @generated from message agent_routing.v1.SessionSummary
  */
@@ -160,14 +160,14 @@ export type SessionSummary = Message<"agent_routing.v1.SessionSummary"> & {
   sessionId: string;
 
   /**
-   * The user to whom it belongs.
+   * The user that owns it.
    *
    * @generated from field: string owner = 3;
    */
   owner: string;
 
   /**
-   * The revision that this describes.
+   * The revision of this summary.
    *
    * @generated from field: int64 revision = 4;
    */
@@ -181,21 +181,21 @@ export type SessionSummary = Message<"agent_routing.v1.SessionSummary"> & {
   activeAgent?: Agent | undefined;
 
   /**
-   * Whether it waits for an answer of the user.
+   * Whether it waits for the user's answer.
    *
    * @generated from field: bool locked = 6;
    */
   locked: boolean;
 
   /**
-   * The open task, or else the one closed last. Empty if there was none.
+   * The open task, or the task that was closed last. Empty if there is none.
    *
    * @generated from field: string task_id = 7;
    */
   taskId: string;
 
   /**
-   * How that task stands.
+   * The status of that task.
    *
    * @generated from field: agent_routing.v1.TaskStatus task_status = 8;
    */
@@ -216,7 +216,7 @@ export type SessionSummary = Message<"agent_routing.v1.SessionSummary"> & {
   locale: string;
 
   /**
-   * The channel of the last message that named one. Empty where none did.
+   * The channel of the last message that had one. Empty if none had.
    *
    * @generated from field: string channel = 11;
    */
@@ -245,7 +245,7 @@ export const SessionSummarySchema: GenMessage<SessionSummary> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_admin_service, 2);
 
 /**
- * Asks for the audit. Filters that are given must all hold.
+ * Asks for the audit. All given filters must match.
  *
  * @generated from message agent_routing.v1.ListEventsRequest
  */
@@ -258,38 +258,38 @@ export type ListEventsRequest = Message<"agent_routing.v1.ListEventsRequest"> & 
   tenant: string;
 
   /**
-   * Only events of this session. Empty: of all; these come the oldest first, about as they
-   * happened, and each page looks at no more than 5,000 changes: a page may have few records, or
-   * none, and a token to go on.
+   * Only events of this session. Empty: all sessions. These events come oldest first, approximately
+   * as they happened, and each page reads at most 5,000 changes: a page may have few records or
+   * none, and still a token for the next page.
    *
    * @generated from field: string session_id = 2;
    */
   sessionId: string;
 
   /**
-   * Only events of sessions of this user. Empty: of all.
+   * Only events of sessions of this user. Empty: all users.
    *
    * @generated from field: string owner = 3;
    */
   owner: string;
 
   /**
-   * Only events that this credential's subject caused. Empty: of all.
+   * Only events that this credential's subject caused. Empty: all subjects.
    *
    * @generated from field: string actor = 4;
    */
   actor: string;
 
   /**
-   * Only events of this request. Empty: of all.
+   * Only events of this request. Empty: all requests.
    *
    * @generated from field: string request_id = 5;
    */
   requestId: string;
 
   /**
-   * Only events in which this agent takes part: as their agent, or on either side of a handoff.
-   * Empty: of all.
+   * Only events that involve this agent: as their agent, or on either side of a handoff. Empty: all
+   * agents.
    *
    * @generated from field: string agent_id = 6;
    */
@@ -297,44 +297,45 @@ export type ListEventsRequest = Message<"agent_routing.v1.ListEventsRequest"> & 
 
   /**
    * Only events of these kinds, by the names of the fields of SessionEvent.kind, such as
-   * "agent_handoff". At most 32. A name that does not exist: INVALID_FIELD. Empty: all.
+   * "agent_handoff". At most 32. An unknown name: INVALID_FIELD. Empty: all kinds.
    *
    * @generated from field: repeated string kinds = 7;
    */
   kinds: string[];
 
   /**
-   * Only events at this time or later. Unset: no bound.
+   * Only events at this time or later. Unset: no limit.
    *
    * @generated from field: google.protobuf.Timestamp event_time_from = 8;
    */
   eventTimeFrom?: Timestamp | undefined;
 
   /**
-   * Only events before this time. Unset: no bound.
+   * Only events before this time. Unset: no limit.
    *
    * @generated from field: google.protobuf.Timestamp event_time_before = 9;
    */
   eventTimeBefore?: Timestamp | undefined;
 
   /**
-   * How many at most, but that what one change did is not split. 0-1,000. 0: the default, 100.
+   * Maximum number, except that the events of one change are not split. 0-1,000. 0: the default,
+   * 100.
    *
    * @generated from field: int32 page_size = 10;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with everything else in the request unchanged. Empty: the
-   * first page.
+   * next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+   * page.
    *
    * @generated from field: string page_token = 11;
    */
   pageToken: string;
 
   /**
-   * The order. Unspecified: newest first; without a session_id oldest first, which then is the only
-   * one.
+   * The order. Unspecified: newest first; without a session_id oldest first, the only order
+   * possible then.
    *
    * @generated from field: agent_routing.v1.EventOrder order = 12;
    */
@@ -377,7 +378,7 @@ export const ListEventsResponseSchema: GenMessage<ListEventsResponse> = /*@__PUR
   messageDesc(file_agent_routing_v1_admin_service, 4);
 
 /**
- * An event and who caused it.
+ * An event and its caller.
  *
  * @generated from message agent_routing.v1.AuditRecord
  */
@@ -397,30 +398,29 @@ export type AuditRecord = Message<"agent_routing.v1.AuditRecord"> & {
   event?: SessionEvent | undefined;
 
   /**
-   * Subject of the credential that asked. Without sign-in: the user_id of the call. Empty where
-   * time alone was the cause, and after the user was erased.
+   * Subject of the caller's credential. Without sign-in: the user_id of the call. Empty if no call
+   * caused the event (an expiry), and after the user was erased.
    *
    * @generated from field: string actor = 3;
    */
   actor: string;
 
   /**
-   * The user for whom the actor acted, where that is another one (scope act_as). Else empty.
+   * The user for whom the actor acted, if that is another one (scope act_as). Otherwise empty.
    *
    * @generated from field: string acting_for = 4;
    */
   actingFor: string;
 
   /**
-   * The RPC, such as "/agent_routing.v1.RoutingService/Route". Empty where time alone was the
-   * cause.
+   * The RPC, such as "/agent_routing.v1.RoutingService/Route". Empty if no call caused the event.
    *
    * @generated from field: string method = 5;
    */
   method: string;
 
   /**
-   * W3C trace id of the call, 32 hexadecimal digits. Empty where it had none.
+   * W3C trace id of the call, 32 hexadecimal digits. Empty if it had none.
    *
    * @generated from field: string trace_id = 6;
    */
@@ -448,15 +448,15 @@ export type WatchEventsRequest = Message<"agent_routing.v1.WatchEventsRequest"> 
   tenant: string;
 
   /**
-   * Go on after this cursor, the last one that the watcher has seen. Empty: only what comes from
-   * now on, unless from_beginning. No longer kept: OUT_OF_RANGE, REVISION_COMPACTED.
+   * Continue after this cursor, the last one that the watcher has seen. Empty: only new changes,
+   * unless from_beginning is set. No longer kept: OUT_OF_RANGE, REVISION_COMPACTED.
    *
    * @generated from field: string cursor = 2;
    */
   cursor: string;
 
   /**
-   * Without a cursor: begin with the oldest change that is kept. Default false.
+   * Without a cursor: start with the oldest change that is kept. Default false.
    *
    * @generated from field: bool from_beginning = 3;
    */
@@ -464,14 +464,14 @@ export type WatchEventsRequest = Message<"agent_routing.v1.WatchEventsRequest"> 
 
   /**
    * Send only changes with an event of one of these kinds, by the names of the fields of
-   * SessionEvent.kind; such a change still comes whole. At most 32. Empty: all.
+   * SessionEvent.kind; such a change is still sent whole. At most 32. Empty: all kinds.
    *
    * @generated from field: repeated string kinds = 4;
    */
   kinds: string[];
 
   /**
-   * How long the stream may be silent before a heartbeat. 1 s to 5 min. Unset: 15 s.
+   * The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s.
    *
    * @generated from field: google.protobuf.Duration heartbeat_interval = 5;
    */
@@ -486,13 +486,13 @@ export const WatchEventsRequestSchema: GenMessage<WatchEventsRequest> = /*@__PUR
   messageDesc(file_agent_routing_v1_admin_service, 6);
 
 /**
- * A change of some session, or a sign of life.
+ * A change of a session, or a heartbeat.
  *
  * @generated from message agent_routing.v1.WatchEventsResponse
  */
 export type WatchEventsResponse = Message<"agent_routing.v1.WatchEventsResponse"> & {
   /**
-   * Where the stream is: WatchEventsRequest.cursor goes on from here. Opaque.
+   * The position of the stream: send it as WatchEventsRequest.cursor to continue from here. Opaque.
    *
    * @generated from field: string cursor = 1;
    */
@@ -506,7 +506,7 @@ export type WatchEventsResponse = Message<"agent_routing.v1.WatchEventsResponse"
   tenant: string;
 
   /**
-   * What it is. Unset: something newer than this client knows; keep the cursor and skip it.
+   * The message. Unset: a kind that this client does not know; keep the cursor and skip it.
    *
    * @generated from oneof agent_routing.v1.WatchEventsResponse.kind
    */
@@ -520,7 +520,7 @@ export type WatchEventsResponse = Message<"agent_routing.v1.WatchEventsResponse"
     case: "change";
   } | {
     /**
-     * A sign of life.
+     * A heartbeat.
      *
      * @generated from field: agent_routing.v1.Heartbeat heartbeat = 4;
      */
@@ -537,7 +537,7 @@ export const WatchEventsResponseSchema: GenMessage<WatchEventsResponse> = /*@__P
   messageDesc(file_agent_routing_v1_admin_service, 7);
 
 /**
- * Asks how routing does.
+ * Asks for statistics of routing.
  *
  * @generated from message agent_routing.v1.GetRoutingStatsRequest
  */
@@ -550,22 +550,22 @@ export type GetRoutingStatsRequest = Message<"agent_routing.v1.GetRoutingStatsRe
   tenant: string;
 
   /**
-   * Count from this time on; rounded down to the hour. Unset: from the beginning.
+   * Count from this time, rounded down to the hour. Unset: from the beginning.
    *
    * @generated from field: google.protobuf.Timestamp start_time = 2;
    */
   startTime?: Timestamp | undefined;
 
   /**
-   * Count what was before this time; rounded up to the hour. Unset: until as_of_time.
+   * Count up to this time, rounded up to the hour. Unset: up to as_of_time.
    *
    * @generated from field: google.protobuf.Timestamp end_time = 3;
    */
   endTime?: Timestamp | undefined;
 
   /**
-   * Count only messages of this channel. Empty: of all. Of the channels that a tenant has, the
-   * first 32 are counted by themselves.
+   * Count only messages of this channel. Empty: all channels. The first 32 channels of a tenant are
+   * counted separately.
    *
    * @generated from field: string channel = 4;
    */
@@ -580,22 +580,22 @@ export const GetRoutingStatsRequestSchema: GenMessage<GetRoutingStatsRequest> = 
   messageDesc(file_agent_routing_v1_admin_service, 8);
 
 /**
- * How routing does. Counts are of the stated time span; shares are 0-1, and 0 where there is
+ * Statistics of routing. Counts are for the stated time span; shares are 0-1, and 0 if there is
  * nothing to divide by.
  *
  * @generated from message agent_routing.v1.GetRoutingStatsResponse
  */
 export type GetRoutingStatsResponse = Message<"agent_routing.v1.GetRoutingStatsResponse"> & {
   /**
-   * Everything up to this time is counted; what came later is not.
+   * Everything up to this time is counted, and nothing later.
    *
    * @generated from field: google.protobuf.Timestamp as_of_time = 1;
    */
   asOfTime?: Timestamp | undefined;
 
   /**
-   * Begin of the time span that was counted. Where none was asked for: of the first hour that has
-   * anything; unset if there is none.
+   * Start of the time span that was counted. If the request has none: the first hour with data;
+   * unset if there is none.
    *
    * @generated from field: google.protobuf.Timestamp start_time = 2;
    */
@@ -609,15 +609,15 @@ export type GetRoutingStatsResponse = Message<"agent_routing.v1.GetRoutingStatsR
   endTime?: Timestamp | undefined;
 
   /**
-   * Messages of users that were dispatched to an agent.
+   * User messages that were dispatched to an agent.
    *
    * @generated from field: int64 user_messages = 4;
    */
   userMessages: bigint;
 
   /**
-   * Those of them that went to an agent with no call of the supervisor, as
-   * RouteResponse.supervisor_bypassed says of each.
+   * Those of them that went to an agent without a call of the supervisor
+   * (RouteResponse.supervisor_bypassed).
    *
    * @generated from field: int64 supervisor_calls_saved = 5;
    */
@@ -631,7 +631,7 @@ export type GetRoutingStatsResponse = Message<"agent_routing.v1.GetRoutingStatsR
   supervisorCallsSavedShare: number;
 
   /**
-   * Dispatches by reason: to agents, consulted ones included, so more than user_messages.
+   * Dispatches by reason. They include consulted agents, so there are more than user_messages.
    *
    * @generated from field: repeated agent_routing.v1.RouteReasonCount reasons = 7;
    */
@@ -645,21 +645,21 @@ export type GetRoutingStatsResponse = Message<"agent_routing.v1.GetRoutingStatsR
   commands: { [key: string]: bigint };
 
   /**
-   * Who handed to whom.
+   * Handoffs by agents, initiator and mode.
    *
    * @generated from field: repeated agent_routing.v1.HandoffCount handoffs = 9;
    */
   handoffs: HandoffCount[];
 
   /**
-   * Refused handoffs, by the rule that refused; one handoff counts for every rule that did.
+   * Refused handoffs by rule; a handoff counts once for every rule that refused it.
    *
    * @generated from field: map<string, int64> refusals_by_rule = 10;
    */
   refusalsByRule: { [key: string]: bigint };
 
   /**
-   * Each agent's own figures, in the order of agent ids.
+   * Statistics of each agent, in the order of agent ids.
    *
    * @generated from field: repeated agent_routing.v1.AgentStats agents = 11;
    */
@@ -667,74 +667,74 @@ export type GetRoutingStatsResponse = Message<"agent_routing.v1.GetRoutingStatsR
 
   /**
    * Sessions that had at least one message. Exact, unless messages of more than 512 different
-   * earlier hours are taken up in one hour; then too low by some of those.
+   * earlier hours are counted in one hour; then it is too low by some of them.
    *
    * @generated from field: int64 sessions = 12;
    */
   sessions: bigint;
 
   /**
-   * Times that users left an agent by a command within two turns of getting it: they were stuck
-   * with the wrong one.
+   * How often users left an agent by a command within two turns of getting it: they were stuck with
+   * the wrong agent.
    *
    * @generated from field: int64 stuck = 13;
    */
   stuck: bigint;
 
   /**
-   * stuck as a share of the times that an agent became active.
+   * stuck as a share of how often an agent became active.
    *
    * @generated from field: double stuck_share = 14;
    */
   stuckShare: number;
 
   /**
-   * Whether stickiness is on for the tenant at present; for tenant "*" the word said for all.
+   * Whether stickiness is currently on for the tenant; for tenant "*" the setting for all tenants.
    *
    * @generated from field: bool stickiness_enabled = 15;
    */
   stickinessEnabled: boolean;
 
   /**
-   * Handoffs that gave the conversation back to whoever had just handed it over, at most two user
-   * messages later: A to B to A. Returns from interludes, and what users and operators ask for,
-   * are not among them.
+   * Handoffs that returned the conversation to the agent that had just handed it over, at most two
+   * user messages later: A to B to A. Returns from interludes, and handoffs that users and
+   * operators ask for, are not counted.
    *
    * @generated from field: int64 ping_pongs = 16;
    */
   pingPongs: bigint;
 
   /**
-   * user_messages by channel. Messages of sessions that named none are not among them.
+   * user_messages by channel. Messages of sessions without a channel are not counted.
    *
    * @generated from field: map<string, int64> messages_by_channel = 17;
    */
   messagesByChannel: { [key: string]: bigint };
 
   /**
-   * The time span in hours, or if it is longer than seven days in days (UTC), the oldest first.
-   * Those without anything are left out. At most 1,100: of a longer span the latest.
+   * The time span in hours, or in days (UTC) if it is longer than seven days, oldest first. Periods
+   * without data are left out. At most 1,100: of a longer span the latest.
    *
    * @generated from field: repeated agent_routing.v1.StatsPeriod periods = 18;
    */
   periods: StatsPeriod[];
 
   /**
-   * The handoffs that were carried out, over all rows of handoffs.
+   * Handoffs that happened, in total.
    *
    * @generated from field: int64 handoffs_total = 19;
    */
   handoffsTotal: bigint;
 
   /**
-   * Handoffs that were refused; one counts once, however many rules refused it.
+   * Refused handoffs in total; each counts once, however many rules refused it.
    *
    * @generated from field: int64 refusals_total = 20;
    */
   refusalsTotal: bigint;
 
   /**
-   * Switches that were suggested to users, and what became of them, in the order of agent ids.
+   * Switches suggested to users, and the users' answers, in the order of agent ids.
    *
    * @generated from field: repeated agent_routing.v1.SuggestionCount suggestions = 21;
    */
@@ -749,13 +749,13 @@ export const GetRoutingStatsResponseSchema: GenMessage<GetRoutingStatsResponse> 
   messageDesc(file_agent_routing_v1_admin_service, 9);
 
 /**
- * How often users with one agent were offered another.
+ * How often users of one agent were offered another one.
  *
  * @generated from message agent_routing.v1.SuggestionCount
  */
 export type SuggestionCount = Message<"agent_routing.v1.SuggestionCount"> & {
   /**
-   * The agent that the user was with.
+   * The user's agent at the time.
    *
    * @generated from field: string from_agent_id = 1;
    */
@@ -776,7 +776,7 @@ export type SuggestionCount = Message<"agent_routing.v1.SuggestionCount"> & {
   offered: bigint;
 
   /**
-   * Those of them that users accepted, whenever that was.
+   * Those that users accepted, at any time.
    *
    * @generated from field: int64 accepted = 4;
    */
@@ -790,7 +790,7 @@ export type SuggestionCount = Message<"agent_routing.v1.SuggestionCount"> & {
   declined: bigint;
 
   /**
-   * Those that users did not answer; some of the latest they may answer yet.
+   * Those without an answer; users may still answer the latest ones.
    *
    * @generated from field: int64 ignored = 6;
    */
@@ -825,21 +825,21 @@ export type StatsPeriod = Message<"agent_routing.v1.StatsPeriod"> & {
   length?: Duration | undefined;
 
   /**
-   * Messages of users that were dispatched to an agent.
+   * User messages that were dispatched to an agent.
    *
    * @generated from field: int64 user_messages = 3;
    */
   userMessages: bigint;
 
   /**
-   * Those of them that went to an agent with no call of the supervisor.
+   * Those of them that went to an agent without a call of the supervisor.
    *
    * @generated from field: int64 supervisor_calls_saved = 4;
    */
   supervisorCallsSaved: bigint;
 
   /**
-   * Handoffs carried out.
+   * Handoffs that happened.
    *
    * @generated from field: int64 handoffs = 5;
    */
@@ -853,7 +853,7 @@ export type StatsPeriod = Message<"agent_routing.v1.StatsPeriod"> & {
   refused: bigint;
 
   /**
-   * Times that users left an agent by a command within two turns of getting it.
+   * How often users left an agent by a command within two turns of getting it.
    *
    * @generated from field: int64 stuck = 7;
    */
@@ -896,7 +896,7 @@ export const RouteReasonCountSchema: GenMessage<RouteReasonCount> = /*@__PURE__*
   messageDesc(file_agent_routing_v1_admin_service, 12);
 
 /**
- * How often one agent handed to another.
+ * How often one agent handed over to another.
  *
  * @generated from message agent_routing.v1.HandoffCount
  */
@@ -916,21 +916,21 @@ export type HandoffCount = Message<"agent_routing.v1.HandoffCount"> & {
   toAgentId: string;
 
   /**
-   * Who asked.
+   * Who asked for it.
    *
    * @generated from field: agent_routing.v1.Initiator initiator = 3;
    */
   initiator: Initiator;
 
   /**
-   * The mode that was applied. Unspecified in rows of refused handoffs, where none was.
+   * The mode that was applied. Unspecified for refused handoffs.
    *
    * @generated from field: agent_routing.v1.HandoffMode mode = 4;
    */
   mode: HandoffMode;
 
   /**
-   * Handoffs carried out, returns from interludes not among them, nor answers to consults.
+   * Handoffs that happened, without returns from interludes and answers to consults.
    *
    * @generated from field: int64 count = 5;
    */
@@ -944,14 +944,14 @@ export type HandoffCount = Message<"agent_routing.v1.HandoffCount"> & {
   refused: bigint;
 
   /**
-   * Interludes of these that ended with a return, whenever that was.
+   * Interludes of these that ended with a return, at any time.
    *
    * @generated from field: int64 returned = 7;
    */
   returned: bigint;
 
   /**
-   * Those of count that gave the conversation back; see ping_pongs of the response.
+   * Those of count that returned the conversation; see ping_pongs of the response.
    *
    * @generated from field: int64 ping_pongs = 8;
    */
@@ -966,7 +966,7 @@ export const HandoffCountSchema: GenMessage<HandoffCount> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_admin_service, 13);
 
 /**
- * One agent's figures.
+ * Statistics of one agent.
  *
  * @generated from message agent_routing.v1.AgentStats
  */
@@ -986,28 +986,28 @@ export type AgentStats = Message<"agent_routing.v1.AgentStats"> & {
   turns: bigint;
 
   /**
-   * Its answers, by how they ended the turn; what was stored only did not.
+   * Its answers by outcome, without those that were only stored.
    *
    * @generated from field: repeated agent_routing.v1.TurnOutcomeCount outcomes = 3;
    */
   outcomes: TurnOutcomeCount[];
 
   /**
-   * Turns that nobody completed.
+   * Turns that were not completed.
    *
    * @generated from field: int64 abandoned = 4;
    */
   abandoned: bigint;
 
   /**
-   * Times that it became active. Getting a conversation back after an interlude is none.
+   * How often it became active, without returns from interludes.
    *
    * @generated from field: int64 activations = 5;
    */
   activations: bigint;
 
   /**
-   * Times that users left it by a command within two turns of getting it.
+   * How often users left it by a command within two turns of getting it.
    *
    * @generated from field: int64 stuck = 6;
    */
@@ -1021,49 +1021,51 @@ export type AgentStats = Message<"agent_routing.v1.AgentStats"> & {
   responseDurationP50?: Duration | undefined;
 
   /**
-   * The time that 95 % of its answers did not exceed, as exact. Unset without answers.
+   * The 95th percentile, with the same precision. Unset without answers.
    *
    * @generated from field: google.protobuf.Duration response_duration_p95 = 8;
    */
   responseDurationP95?: Duration | undefined;
 
   /**
-   * Answers that came too late, or not from whoever held the request: kept, and moved nothing.
+   * Answers that came too late, or not from the holder of the request. They were stored without an
+   * effect.
    *
    * @generated from field: int64 stored_only = 9;
    */
   storedOnly: bigint;
 
   /**
-   * Those of its outcomes that were applied in part; the verdicts of each answer said why.
+   * Outcomes that were applied in part; the verdicts of each answer say why.
    *
    * @generated from field: int64 degraded = 10;
    */
   degraded: bigint;
 
   /**
-   * Times that it was active and is no longer. An interlude interrupts a stay and does not end it.
+   * Stays: how often it was active and then no longer. An interlude interrupts a stay and does not
+   * end it.
    *
    * @generated from field: int64 stays = 11;
    */
   stays: bigint;
 
   /**
-   * Turns of all these stays together: over stays, the mean length of one.
+   * Turns of all these stays. Divided by stays: the mean length.
    *
    * @generated from field: int64 stay_turns = 12;
    */
   stayTurns: bigint;
 
   /**
-   * Median length of a stay, in turns; exact below 16, then within 1/32. 0 without stays.
+   * Median length of a stay in turns; exact below 16, above within 1/32. 0 without stays.
    *
    * @generated from field: int64 stay_turns_p50 = 13;
    */
   stayTurnsP50: bigint;
 
   /**
-   * The length that 95 % of its stays did not exceed, in turns. 0 without stays.
+   * The 95th percentile of the length of a stay, in turns. 0 without stays.
    *
    * @generated from field: int64 stay_turns_p95 = 14;
    */
@@ -1078,13 +1080,13 @@ export const AgentStatsSchema: GenMessage<AgentStats> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_admin_service, 14);
 
 /**
- * How many answers ended a turn in one way.
+ * How many answers had an outcome.
  *
  * @generated from message agent_routing.v1.TurnOutcomeCount
  */
 export type TurnOutcomeCount = Message<"agent_routing.v1.TurnOutcomeCount"> & {
   /**
-   * The way.
+   * The outcome of the turn.
    *
    * @generated from field: agent_routing.v1.TurnOutcome outcome = 1;
    */
@@ -1119,21 +1121,21 @@ export type EraseUserRequest = Message<"agent_routing.v1.EraseUserRequest"> & {
   tenant: string;
 
   /**
-   * The user. Required. One that nothing is kept of is no error.
+   * The user. Required. A user without stored data is not an error.
    *
    * @generated from field: string user_id = 2;
    */
   userId: string;
 
   /**
-   * Why, for the audit; name no personal data here. At most 1 KiB.
+   * Why, for the audit; do not put personal data here. At most 1 KiB.
    *
    * @generated from field: string reason = 3;
    */
   reason: string;
 
   /**
-   * Only say what would be erased. Default false.
+   * Only return what would be erased. Default false.
    *
    * @generated from field: bool validate_only = 4;
    */
@@ -1203,7 +1205,7 @@ export type ExportUserRequest = Message<"agent_routing.v1.ExportUserRequest"> & 
   tenant: string;
 
   /**
-   * The user. Required. One that nothing is kept of gets an empty stream.
+   * The user. Required. A user without stored data gets an empty stream.
    *
    * @generated from field: string user_id = 2;
    */
@@ -1219,7 +1221,7 @@ export const ExportUserRequestSchema: GenMessage<ExportUserRequest> = /*@__PURE_
 
 /**
  * One part of a user's data. A session comes first, then its tasks, turns and audit records, then
- * the next session; session_id tells to which each belongs.
+ * the next session; session_id says to which session a part belongs.
  *
  * @generated from message agent_routing.v1.ExportUserResponse
  */
@@ -1232,7 +1234,7 @@ export type ExportUserResponse = Message<"agent_routing.v1.ExportUserResponse"> 
   sessionId: string;
 
   /**
-   * The part. Unset: something newer than this client knows; keep the bytes.
+   * The part. Unset: a kind that this client does not know; keep the bytes.
    *
    * @generated from oneof agent_routing.v1.ExportUserResponse.part
    */
@@ -1285,7 +1287,7 @@ export const ExportUserResponseSchema: GenMessage<ExportUserResponse> = /*@__PUR
  */
 export type ReloadAgentsRequest = Message<"agent_routing.v1.ReloadAgentsRequest"> & {
   /**
-   * Only check the file and say what would change. Default false.
+   * Only check the file and return what would change. Default false.
    *
    * @generated from field: bool validate_only = 1;
    */
@@ -1327,14 +1329,15 @@ export type ReloadAgentsResponse = Message<"agent_routing.v1.ReloadAgentsRespons
   addedAgentIds: string[];
 
   /**
-   * Ids of agents that are gone, sorted. Sessions in which they are active go to the home agent.
+   * Ids of agents that were removed, sorted. Sessions in which they are active go to the home
+   * agent.
    *
    * @generated from field: repeated string removed_agent_ids = 4;
    */
   removedAgentIds: string[];
 
   /**
-   * Ids of agents that are defined otherwise, sorted.
+   * Ids of agents whose definition changed, sorted.
    *
    * @generated from field: repeated string changed_agent_ids = 5;
    */
@@ -1355,7 +1358,7 @@ export const ReloadAgentsResponseSchema: GenMessage<ReloadAgentsResponse> = /*@_
  */
 export type SetStickinessRequest = Message<"agent_routing.v1.SetStickinessRequest"> & {
   /**
-   * The tenant. Empty: the caller's. Another one, or "*" for all, those to come included: scope
+   * The tenant. Empty: the caller's. Another one, or "*" for all, including future ones: scope
    * platform.
    *
    * @generated from field: string tenant = 1;
@@ -1385,7 +1388,7 @@ export const SetStickinessRequestSchema: GenMessage<SetStickinessRequest> = /*@_
   messageDesc(file_agent_routing_v1_admin_service, 22);
 
 /**
- * How stickiness stands.
+ * The state of stickiness.
  *
  * @generated from message agent_routing.v1.SetStickinessResponse
  */
@@ -1405,7 +1408,7 @@ export type SetStickinessResponse = Message<"agent_routing.v1.SetStickinessRespo
   previouslyEnabled: boolean;
 
   /**
-   * When it was switched. Replicas follow within a second. Unset if it stood so already.
+   * When it was switched. Replicas follow within a second. Unset if nothing changed.
    *
    * @generated from field: google.protobuf.Timestamp update_time = 3;
    */
@@ -1433,23 +1436,23 @@ export type PurgeSessionsRequest = Message<"agent_routing.v1.PurgeSessionsReques
   tenant: string;
 
   /**
-   * Remove sessions that last changed before this time. In the past. Required: nothing is ever
-   * removed unless asked for.
+   * Remove sessions that last changed before this time. In the past. Required: the service never
+   * removes sessions by itself.
    *
    * @generated from field: google.protobuf.Timestamp update_time_before = 2;
    */
   updateTimeBefore?: Timestamp | undefined;
 
   /**
-   * Remove at most so many in this call, those that changed longest ago first. 0-10,000. 0: the
-   * default, 1,000.
+   * Maximum number to remove in this call; those that changed longest ago go first. 0-10,000. 0:
+   * the default, 1,000.
    *
    * @generated from field: int32 sessions_max = 3;
    */
   sessionsMax: number;
 
   /**
-   * Only say how many would be removed. Default false.
+   * Only return how many would be removed. Default false.
    *
    * @generated from field: bool validate_only = 4;
    */
@@ -1484,7 +1487,7 @@ export type PurgeSessionsResponse = Message<"agent_routing.v1.PurgeSessionsRespo
   sessionsPurged: bigint;
 
   /**
-   * Whether there are more: call again.
+   * Whether there are more. If so, call again.
    *
    * @generated from field: bool more = 2;
    */
@@ -1512,14 +1515,14 @@ export enum EventOrder {
   UNSPECIFIED = 0,
 
   /**
-   * By time, the newest first; within a session always by revision.
+   * By time, newest first; within a session always by revision.
    *
    * @generated from enum value: EVENT_ORDER_NEWEST_FIRST = 1;
    */
   NEWEST_FIRST = 1,
 
   /**
-   * The other way round.
+   * By time, oldest first.
    *
    * @generated from enum value: EVENT_ORDER_OLDEST_FIRST = 2;
    */
@@ -1533,17 +1536,17 @@ export const EventOrderSchema: GenEnum<EventOrder> = /*@__PURE__*/
   enumDesc(file_agent_routing_v1_admin_service, 0);
 
 /**
- * For those who run the service.
+ * Calls for operators of the service.
  *
- * Every call needs the scope admin, and stays within the caller's tenant; the scope platform may
- * name another tenant, or where a request says so "*" for all of them. Ids, errors, pages and
- * limits are as for RoutingService.
+ * Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
+ * call may name another tenant, or "*" for all tenants if the request allows it. Ids, errors, pages
+ * and limits are those of RoutingService.
  *
  * @generated from service agent_routing.v1.AdminService
  */
 export const AdminService: GenService<{
   /**
-   * Lists sessions, the one that changed last first.
+   * Lists sessions, the most recently changed first.
    *
    * @generated from rpc agent_routing.v1.AdminService.ListSessions
    */
@@ -1553,7 +1556,7 @@ export const AdminService: GenService<{
     output: typeof ListSessionsResponseSchema;
   },
   /**
-   * Lists the audit: every event, and what was refused, with who asked.
+   * Lists the audit: every event and every refusal, with its caller.
    *
    * @generated from rpc agent_routing.v1.AdminService.ListEvents
    */
@@ -1563,8 +1566,9 @@ export const AdminService: GenService<{
     output: typeof ListEventsResponseSchema;
   },
   /**
-   * Sends the changes of all sessions as they happen, at least once. Within a session they come in
-   * order; across sessions there is none. Deduplicate by (tenant, session, revision).
+   * Sends the changes of all sessions as they happen, each at least once. The changes of one
+   * session come in order; there is no order across sessions. Deduplicate by (tenant, session,
+   * revision).
    *
    * @generated from rpc agent_routing.v1.AdminService.WatchEvents
    */
@@ -1574,8 +1578,8 @@ export const AdminService: GenService<{
     output: typeof WatchEventsResponseSchema;
   },
   /**
-   * Tells how routing does: calls saved, handoffs, refusals, users that got stuck. Counts are
-   * folded from the log, and lag behind it: see as_of_time.
+   * Returns statistics of routing: saved calls, handoffs, refusals, users that got stuck. They are
+   * computed from the log and lag behind it: see as_of_time.
    *
    * @generated from rpc agent_routing.v1.AdminService.GetRoutingStats
    */
@@ -1586,8 +1590,8 @@ export const AdminService: GenService<{
   },
   /**
    * Erases the content of all sessions of a user. The audit stays, without content and without
-   * the user's id. Ends with nothing half done in any one session; after an error or a deadline
-   * repeat it, and it goes on with the sessions that are left.
+   * the user's id. Each session is erased as a whole. After an error or a deadline, repeat the
+   * call: it continues with the remaining sessions.
    *
    * @generated from rpc agent_routing.v1.AdminService.EraseUser
    */
@@ -1597,7 +1601,7 @@ export const AdminService: GenService<{
     output: typeof EraseUserResponseSchema;
   },
   /**
-   * Sends everything that is kept about a user, session by session. Complete if it ends with OK.
+   * Sends everything that is stored about a user, session by session. Complete if it ends with OK.
    *
    * @generated from rpc agent_routing.v1.AdminService.ExportUser
    */
@@ -1618,8 +1622,8 @@ export const AdminService: GenService<{
     output: typeof ReloadAgentsResponseSchema;
   },
   /**
-   * Switches stickiness off or on for a tenant, on all replicas. Off, every message goes to the
-   * home agent; no session loses its state, and handoffs stay recorded.
+   * Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
+   * goes to the home agent; no session loses its state, and handoffs are still recorded.
    *
    * @generated from rpc agent_routing.v1.AdminService.SetStickiness
    */
@@ -1629,8 +1633,8 @@ export const AdminService: GenService<{
     output: typeof SetStickinessResponseSchema;
   },
   /**
-   * Removes sessions that did not change since a given time, with their history. Sessions with
-   * a later change, or an open turn, stay. The audit stays, without content.
+   * Removes sessions that have not changed since a given time, with their history. Sessions with a
+   * later change or an open turn stay. The audit stays, without content.
    *
    * @generated from rpc agent_routing.v1.AdminService.PurgeSessions
    */

@@ -13,10 +13,10 @@ export const file_agent_routing_v1_agent: GenFile = /*@__PURE__*/
   fileDesc("ChxhZ2VudF9yb3V0aW5nL3YxL2FnZW50LnByb3RvEhBhZ2VudF9yb3V0aW5nLnYxIrYBCgVBZ2VudBIQCghhZ2VudF9pZBgBIAEoCRIUCgxkaXNwbGF5X25hbWUYAiABKAkSEwoLZGVzY3JpcHRpb24YAyABKAkSDAoEaWNvbhgEIAEoCRINCgVjb2xvchgFIAEoCRIpCgRraW5kGAYgASgOMhsuYWdlbnRfcm91dGluZy52MS5BZ2VudEtpbmQSFwoPdXNlcl9zZWxlY3RhYmxlGAcgASgIEg8KB2VuYWJsZWQYCCABKAgqdAoJQWdlbnRLaW5kEhoKFkFHRU5UX0tJTkRfVU5TUEVDSUZJRUQQABIZChVBR0VOVF9LSU5EX1NVUEVSVklTT1IQARIZChVBR0VOVF9LSU5EX1NQRUNJQUxJU1QQAhIVChFBR0VOVF9LSU5EX1NZU1RFTRADYgZwcm90bzM");
 
 /**
- * An agent as the registry describes it, in the words of the session's locale.
+ * An agent as the registry describes it, in the session's locale.
  *
- * An agent that this replica's registry does not know (it was removed, or another replica has a
- * newer file) is sent with its agent_id alone; every other field is then unset.
+ * An agent that is not in this replica's registry (it was removed, or another replica has a newer
+ * file) is sent with its agent_id only; all other fields are then unset.
  *
  * @generated from message agent_routing.v1.Agent
  */
@@ -29,44 +29,43 @@ export type Agent = Message<"agent_routing.v1.Agent"> & {
   agentId: string;
 
   /**
-   * Name to show to users, in the session's locale or else the registry's default locale.
-   * Falls back to agent_id where the registry gives no name.
+   * Name to show to users, in the session's locale, otherwise in the registry's default locale. The
+   * agent_id if the registry has no name.
    *
    * @generated from field: string display_name = 2;
    */
   displayName: string;
 
   /**
-   * What the agent is for, one or a few sentences, in the same locale. Empty where none is given.
+   * What the agent is for, in one or a few sentences in the same locale. May be empty.
    *
    * @generated from field: string description = 3;
    */
   description: string;
 
   /**
-   * Name or URL of an icon, as the registry gives it; the service does not interpret it.
-   * Empty where none is given.
+   * Name or URL of an icon from the registry; the service does not interpret it. May be empty.
    *
    * @generated from field: string icon = 4;
    */
   icon: string;
 
   /**
-   * Colour to show the agent in, as "#rrggbb". Empty where none is given.
+   * Colour for the agent, as "#rrggbb". May be empty.
    *
    * @generated from field: string color = 5;
    */
   color: string;
 
   /**
-   * What kind of agent it is.
+   * The kind of agent.
    *
    * @generated from field: agent_routing.v1.AgentKind kind = 6;
    */
   kind: AgentKind;
 
   /**
-   * Whether a user may pick the agent: "/agent ID", or SetActiveAgent with INITIATOR_USER.
+   * Whether a user may select the agent: "/agent ID", or SetActiveAgent with INITIATOR_USER.
    * Default false.
    *
    * @generated from field: bool user_selectable = 7;
@@ -74,7 +73,7 @@ export type Agent = Message<"agent_routing.v1.Agent"> & {
   userSelectable: boolean;
 
   /**
-   * Whether the agent takes messages at present. A disabled agent takes no handoffs, and its
+   * Whether the agent currently takes messages. A disabled agent takes no handoffs, and its
    * messages go to the home agent until it is enabled again.
    *
    * @generated from field: bool enabled = 8;
@@ -90,34 +89,34 @@ export const AgentSchema: GenMessage<Agent> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_agent, 0);
 
 /**
- * What kind of agent it is.
+ * The kind of agent.
  *
  * @generated from enum agent_routing.v1.AgentKind
  */
 export enum AgentKind {
   /**
-   * Not known: the agent is not in this replica's registry.
+   * Unknown: the agent is not in this replica's registry.
    *
    * @generated from enum value: AGENT_KIND_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * The supervisor: takes messages while no agent is active. Never active, never locked itself.
+   * The supervisor: takes messages while no agent is active. It is never active or locked itself.
    *
    * @generated from enum value: AGENT_KIND_SUPERVISOR = 1;
    */
   SUPERVISOR = 1,
 
   /**
-   * An agent that may become active, and then gets the messages directly.
+   * An agent that can become active, and then gets the messages directly.
    *
    * @generated from enum value: AGENT_KIND_SPECIALIST = 2;
    */
   SPECIALIST = 2,
 
   /**
-   * Works behind the scenes (a guard, a summariser): takes no messages, refuses handoffs.
+   * An internal agent (a guard, a summariser): it takes no messages and no handoffs.
    *
    * @generated from enum value: AGENT_KIND_SYSTEM = 3;
    */

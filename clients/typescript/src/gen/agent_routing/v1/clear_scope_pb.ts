@@ -12,13 +12,13 @@ export const file_agent_routing_v1_clear_scope: GenFile = /*@__PURE__*/
   fileDesc("CiJhZ2VudF9yb3V0aW5nL3YxL2NsZWFyX3Njb3BlLnByb3RvEhBhZ2VudF9yb3V0aW5nLnYxKmAKCkNsZWFyU2NvcGUSGwoXQ0xFQVJfU0NPUEVfVU5TUEVDSUZJRUQQABIcChhDTEVBUl9TQ09QRV9BQ1RJVkVfQUdFTlQQARIXChNDTEVBUl9TQ09QRV9TRVNTSU9OEAJiBnByb3RvMw");
 
 /**
- * How much is cleared.
+ * What to clear.
  *
  * @generated from enum agent_routing.v1.ClearScope
  */
 export enum ClearScope {
   /**
-   * Not given: as ACTIVE_AGENT.
+   * Not given: the same as ACTIVE_AGENT.
    *
    * @generated from enum value: CLEAR_SCOPE_UNSPECIFIED = 0;
    */
@@ -26,14 +26,14 @@ export enum ClearScope {
 
   /**
    * The active agent, its lock, the return stack, a pending approval and suggestions. The task
-   * stays and runs.
+   * stays open and running.
    *
    * @generated from enum value: CLEAR_SCOPE_ACTIVE_AGENT = 1;
    */
   ACTIVE_AGENT = 1,
 
   /**
-   * That, and the task is cancelled and open turns are abandoned.
+   * The same, and the task is cancelled and open turns are abandoned.
    *
    * @generated from enum value: CLEAR_SCOPE_SESSION = 2;
    */

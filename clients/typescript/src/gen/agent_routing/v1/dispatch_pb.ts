@@ -23,7 +23,7 @@ export const file_agent_routing_v1_dispatch: GenFile = /*@__PURE__*/
   fileDesc("Ch9hZ2VudF9yb3V0aW5nL3YxL2Rpc3BhdGNoLnByb3RvEhBhZ2VudF9yb3V0aW5nLnYxIr0DCghEaXNwYXRjaBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei0KBnJlYXNvbhgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24SDAoEdGV4dBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIOCgZsb2NrZWQYByABKAgSGQoRcHJldmlvdXNfYWdlbnRfaWQYCCABKAkSKgoHaGFuZG9mZhgJIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhInCgdoaXN0b3J5GAogAygLMhYuYWdlbnRfcm91dGluZy52MS5UdXJuEhUKDXJlYXNvbl9kZXRhaWwYCyABKAkSKAoGcmVzdW1lGAwgASgLMhguYWdlbnRfcm91dGluZy52MS5SZXN1bWUSKgoHY29uc3VsdBgNIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuQ29uc3VsdBITCgt0cmFjZXBhcmVudBgOIAEoCSJHCgZSZXN1bWUSLAoIZGVjaXNpb24YASABKA4yGi5hZ2VudF9yb3V0aW5nLnYxLkRlY2lzaW9uEg8KB2NvbW1lbnQYAiABKAkiYwoHQ29uc3VsdBImCgVhc2tlchgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSEAoIcXVlc3Rpb24YAiABKAkSEwoGYW5zd2VyGAMgASgJSACIAQFCCQoHX2Fuc3dlciI2CgVSZXBseRIPCgdjb21tYW5kGAEgASgJEgwKBHRleHQYAiABKAkSDgoGbG9jYWxlGAMgASgJIqIBCgpTdWdnZXN0aW9uEhUKDXN1Z2dlc3Rpb25faWQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EhIKCmNvbmZpZGVuY2UYAyABKAESDAoEdGV4dBgEIAEoCRIzCgdvcHRpb25zGAUgAygLMiIuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uT3B0aW9uIi0KEFN1Z2dlc3Rpb25PcHRpb24SCgoCaWQYASABKAkSDQoFbGFiZWwYAiABKAkqTwoIRGVjaXNpb24SGAoUREVDSVNJT05fVU5TUEVDSUZJRUQQABIUChBERUNJU0lPTl9BUFBST1ZFEAESEwoPREVDSVNJT05fUkVKRUNUEAJiBnByb3RvMw", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_item, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn]);
 
 /**
- * An agent has to act: send it this message, then report its answer with CompleteTurn.
+ * An agent must act: send it this message, then report its answer with CompleteTurn.
  *
  * @generated from message agent_routing.v1.Dispatch
  */
@@ -64,51 +64,51 @@ export type Dispatch = Message<"agent_routing.v1.Dispatch"> & {
   text: string;
 
   /**
-   * The items of the user's message, as they came.
+   * The items of the user's message, unchanged.
    *
    * @generated from field: repeated agent_routing.v1.Item items = 6;
    */
   items: Item[];
 
   /**
-   * Whether the agent is locked: it had asked something, and this message is taken for the answer.
+   * Whether the agent is locked: it asked a question, and this message is the answer.
    *
    * @generated from field: bool locked = 7;
    */
   locked: boolean;
 
   /**
-   * The agent that the session's dispatch before this one went to: the same one while it sticks.
-   * Empty in a session's first dispatch.
+   * The agent of the session's previous dispatch: the same agent while it sticks. Empty in a
+   * session's first dispatch.
    *
    * @generated from field: string previous_agent_id = 8;
    */
   previousAgentId: string;
 
   /**
-   * The handoff that led here. Unset where there was none.
+   * The handoff that led to this dispatch. Unset if there was none.
    *
    * @generated from field: agent_routing.v1.Handoff handoff = 9;
    */
   handoff?: Handoff | undefined;
 
   /**
-   * Past turns that this agent may see, oldest first, as many as RouteRequest.history_turns asked.
+   * Past turns that this agent may see, oldest first, as many as RouteRequest.history_turns asks
+   * for.
    *
    * @generated from field: repeated agent_routing.v1.Turn history = 10;
    */
   history: Turn[];
 
   /**
-   * More about the reason, in words for logs. May be empty; its wording is not part of the
-   * contract.
+   * Details of the reason, for logs. May be empty; its wording is not part of the contract.
    *
    * @generated from field: string reason_detail = 11;
    */
   reasonDetail: string;
 
   /**
-   * Set with ROUTE_REASON_TASK_RESUMED: what was decided about the agent's request for approval.
+   * Set with ROUTE_REASON_TASK_RESUMED: the decision about the agent's request for approval.
    *
    * @generated from field: agent_routing.v1.Resume resume = 12;
    */
@@ -122,9 +122,9 @@ export type Dispatch = Message<"agent_routing.v1.Dispatch"> & {
   consult?: Consult | undefined;
 
   /**
-   * The trace to go on in, as a traceparent of the W3C Trace Context: that of the call which this
-   * answers, so that whoever acts on the dispatch can make its spans children of it. Not stored: a
-   * repeat carries its own, and Status has none. Empty where the service does not trace.
+   * The trace to continue, as a traceparent of the W3C Trace Context. It is that of the call that
+   * this answers, so that the runtime of the agent can make its spans children of it. Not stored: a
+   * repeat carries its own, and Status has none. Empty if the service does not trace.
    *
    * @generated from field: string traceparent = 14;
    */
@@ -139,7 +139,7 @@ export const DispatchSchema: GenMessage<Dispatch> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_dispatch, 0);
 
 /**
- * What was decided about a request for approval.
+ * The decision about a request for approval.
  *
  * @generated from message agent_routing.v1.Resume
  */
@@ -152,7 +152,7 @@ export type Resume = Message<"agent_routing.v1.Resume"> & {
   decision: Decision;
 
   /**
-   * What the one who decided wants the agent to know. At most 4 KiB. May be empty.
+   * A comment for the agent, from the person who decided. At most 4 KiB. May be empty.
    *
    * @generated from field: string comment = 2;
    */
@@ -167,7 +167,7 @@ export const ResumeSchema: GenMessage<Resume> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_dispatch, 1);
 
 /**
- * A question from one agent to another, out of the user's sight.
+ * A question from one agent to another, which the user does not see.
  *
  * @generated from message agent_routing.v1.Consult
  */
@@ -187,8 +187,8 @@ export type Consult = Message<"agent_routing.v1.Consult"> & {
   question: string;
 
   /**
-   * The answer. Unset in the dispatch to the one who is asked; set in the dispatch back to the
-   * asker, and empty if the one who was asked failed.
+   * The answer. Unset in the dispatch to the consulted agent; set in the dispatch back to the
+   * asker, and empty if the consulted agent failed.
    *
    * @generated from field: optional string answer = 3;
    */
@@ -203,16 +203,16 @@ export const ConsultSchema: GenMessage<Consult> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_dispatch, 2);
 
 /**
- * Something to show the user at once, with no agent called: the answer to a command, or to a
+ * A text to show to the user at once, without calling an agent: the answer to a command, or to a
  * suggestion that the user declined.
  *
  * @generated from message agent_routing.v1.Reply
  */
 export type Reply = Message<"agent_routing.v1.Reply"> & {
   /**
-   * The command that is answered, with its slash and in lower case: "/supervisor", "/reset",
-   * "/agents", "/agent", "/status", "/history" or "/help". Clients must cope with others. Empty
-   * where a declined suggestion is answered.
+   * The command, with its slash and in lower case: "/supervisor", "/reset", "/agents", "/agent",
+   * "/status", "/history" or "/help". Clients must cope with others. Empty for the answer to a
+   * declined suggestion.
    *
    * @generated from field: string command = 1;
    */
@@ -226,8 +226,8 @@ export type Reply = Message<"agent_routing.v1.Reply"> & {
   text: string;
 
   /**
-   * Locale of the text, BCP 47, such as "es". It may differ from the session's where the texts
-   * have no such language.
+   * Locale of the text, BCP 47, such as "es". It differs from the session's if the service has no
+   * texts in that language.
    *
    * @generated from field: string locale = 3;
    */
@@ -242,14 +242,14 @@ export const ReplySchema: GenMessage<Reply> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_dispatch, 3);
 
 /**
- * An offer to the user to switch to another agent, made beside an ordinary dispatch.
+ * An offer to the user to switch to another agent, made together with an ordinary dispatch.
  *
  * Accept it with RouteRequest.quick_reply_id or SetActiveAgentRequest.suggestion_id: the message
- * beside which it was made then goes to the suggested agent too. A user who just writes "yes" in
- * the session's language with the next message accepts it as well, unless the active agent waits
- * for an answer or a task for an approval. It is gone when it is answered, when another one is made,
- * and with the next change of the active agent. An agent that was declined is not suggested again
- * for the user's next five messages.
+ * with which it was made then goes to the suggested agent too. A user also accepts it by writing
+ * only "yes", in the session's language, as the next message, unless the active agent waits for an
+ * answer or a task for an approval. It ends when it is answered, when another one is made, and with
+ * the next change of the active agent. An agent that was declined is not suggested again for the
+ * user's next five messages.
  *
  * @generated from message agent_routing.v1.Suggestion
  */
@@ -269,21 +269,21 @@ export type Suggestion = Message<"agent_routing.v1.Suggestion"> & {
   agent?: Agent | undefined;
 
   /**
-   * How sure the service is that the message is for this agent: 0 to 1.
+   * The confidence that the message is for this agent, 0-1.
    *
    * @generated from field: double confidence = 3;
    */
   confidence: number;
 
   /**
-   * The offer in words, in the session's locale.
+   * The text of the offer, in the session's locale.
    *
    * @generated from field: string text = 4;
    */
   text: string;
 
   /**
-   * What the user may answer: to accept, or to stay.
+   * The possible answers: to accept, or to stay.
    *
    * @generated from field: repeated agent_routing.v1.SuggestionOption options = 5;
    */
@@ -326,27 +326,27 @@ export const SuggestionOptionSchema: GenMessage<SuggestionOption> = /*@__PURE__*
   messageDesc(file_agent_routing_v1_dispatch, 5);
 
 /**
- * What was decided about a paused task.
+ * The decision about a paused task.
  *
  * @generated from enum agent_routing.v1.Decision
  */
 export enum Decision {
   /**
-   * Not set; refused as INVALID_FIELD.
+   * Not set: INVALID_FIELD.
    *
    * @generated from enum value: DECISION_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Go on as proposed.
+   * Continue as proposed.
    *
    * @generated from enum value: DECISION_APPROVE = 1;
    */
   APPROVE = 1,
 
   /**
-   * Do not. The task goes on all the same, for the agent to find another way or to end it.
+   * Do not do it. The task still continues, so that the agent can find another way or end it.
    *
    * @generated from enum value: DECISION_REJECT = 2;
    */

@@ -16,13 +16,13 @@ export const file_agent_routing_v1_handoff: GenFile = /*@__PURE__*/
   fileDesc("Ch5hZ2VudF9yb3V0aW5nL3YxL2hhbmRvZmYucHJvdG8SEGFnZW50X3JvdXRpbmcudjEi/QEKB0hhbmRvZmYSJQoEZnJvbRgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSIwoCdG8YAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei4KCWluaXRpYXRvchgDIAEoDjIbLmFnZW50X3JvdXRpbmcudjEuSW5pdGlhdG9yEisKBG1vZGUYBCABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmZNb2RlEg4KBnJlYXNvbhgFIAEoCRIoCgdjb250ZXh0GAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIPCgdtZXNzYWdlGAcgASgJIjgKB1ZlcmRpY3QSDAoEcnVsZRgBIAEoCRIPCgdhbGxvd2VkGAIgASgIEg4KBmRldGFpbBgDIAEoCSqwAQoJSW5pdGlhdG9yEhkKFUlOSVRJQVRPUl9VTlNQRUNJRklFRBAAEhgKFElOSVRJQVRPUl9TVVBFUlZJU09SEAESEwoPSU5JVElBVE9SX0FHRU5UEAISEgoOSU5JVElBVE9SX1VTRVIQAxIWChJJTklUSUFUT1JfT1BFUkFUT1IQBBITCg9JTklUSUFUT1JfVE9QSUMQBRIYChRJTklUSUFUT1JfQ09NUExFVElPThAGKrIBCgtIYW5kb2ZmTW9kZRIcChhIQU5ET0ZGX01PREVfVU5TUEVDSUZJRUQQABIZChVIQU5ET0ZGX01PREVfVFJBTlNGRVIQARIaChZIQU5ET0ZGX01PREVfSU5URVJMVURFEAISGAoUSEFORE9GRl9NT0RFX0NPTlNVTFQQAxIXChNIQU5ET0ZGX01PREVfUkVUVVJOEAQSGwoXSEFORE9GRl9NT0RFX0NPTVBMRVRJT04QBWIGcHJvdG8z", [file_agent_routing_v1_agent, file_google_protobuf_struct]);
 
 /**
- * A change of the agent that has the conversation: who, to whom, why, and with what words.
+ * A change of the agent that has the conversation.
  *
  * @generated from message agent_routing.v1.Handoff
  */
 export type Handoff = Message<"agent_routing.v1.Handoff"> & {
   /**
-   * The agent that had the message or the conversation until now; the home agent where none was
+   * The agent that had the message or the conversation until now; the home agent if none was
    * active. "from" is a keyword in Python: read it with getattr(handoff, "from").
    *
    * @generated from field: agent_routing.v1.Agent from = 1;
@@ -44,7 +44,7 @@ export type Handoff = Message<"agent_routing.v1.Handoff"> & {
   initiator: Initiator;
 
   /**
-   * What becomes of the agent before. Always the mode that was applied, not the one asked for.
+   * What happens to the previous agent. Always the mode that was applied, not the requested one.
    *
    * @generated from field: agent_routing.v1.HandoffMode mode = 4;
    */
@@ -58,15 +58,14 @@ export type Handoff = Message<"agent_routing.v1.Handoff"> & {
   reason: string;
 
   /**
-   * Whatever the target needs to know. At most 16 KiB serialised. Unset where none was given.
+   * What the target needs to know. At most 16 KiB serialised. Unset if none was given.
    *
    * @generated from field: google.protobuf.Struct context = 6;
    */
   context?: JsonObject | undefined;
 
   /**
-   * Words for the user ("Anna from billing takes over"). At most 4 KiB. Show it if it is not
-   * empty.
+   * Text for the user ("Anna from billing takes over"). At most 4 KiB. Show it if it is not empty.
    *
    * @generated from field: string message = 7;
    */
@@ -81,14 +80,14 @@ export const HandoffSchema: GenMessage<Handoff> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_handoff, 0);
 
 /**
- * What one handoff rule says of a handoff.
+ * What one handoff rule says about a handoff.
  *
  * @generated from message agent_routing.v1.Verdict
  */
 export type Verdict = Message<"agent_routing.v1.Verdict"> & {
   /**
    * Name of the rule, such as "entitled" or "ping_pong". ErrorReason lists them all, at
-   * ERROR_REASON_HANDOFF_REFUSED. Clients must cope with names they do not know.
+   * ERROR_REASON_HANDOFF_REFUSED. Clients must cope with names that they do not know.
    *
    * @generated from field: string rule = 1;
    */
@@ -102,7 +101,7 @@ export type Verdict = Message<"agent_routing.v1.Verdict"> & {
   allowed: boolean;
 
   /**
-   * For a refusal: what is wrong, with which value, and what to do. Empty where allowed.
+   * For a refusal: what is wrong, with which value, and what to do. Empty if allowed.
    *
    * @generated from field: string detail = 3;
    */
@@ -117,14 +116,14 @@ export const VerdictSchema: GenMessage<Verdict> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_handoff, 1);
 
 /**
- * Who asked for a handoff. The credential caps which of these a caller may claim.
+ * Who asked for a handoff. The credential limits which of these a caller may claim.
  *
  * @generated from enum agent_routing.v1.Initiator
  */
 export enum Initiator {
   /**
-   * Not given. SetActiveAgent derives it from who hands over: SUPERVISOR for the home agent of a
-   * registry with a supervisor, else AGENT.
+   * Not given. SetActiveAgent derives it from the agent that hands over: SUPERVISOR for the home
+   * agent of a registry with a supervisor, otherwise AGENT.
    *
    * @generated from enum value: INITIATOR_UNSPECIFIED = 0;
    */
@@ -145,29 +144,29 @@ export enum Initiator {
   AGENT = 2,
 
   /**
-   * The user: bound by user_selectable and owns_session.
+   * The user. The rules user_selectable and owns_session apply.
    *
    * @generated from enum value: INITIATOR_USER = 3;
    */
   USER = 3,
 
   /**
-   * A person who runs the service. Bound by enabled, not_active, entitled, channel, return_stack,
-   * return_depth and, inside a turn, live_turn alone; drops a pending approval.
+   * An operator of the service. Only the rules enabled, not_active, entitled, channel,
+   * return_stack, return_depth and, inside a turn, live_turn apply; a pending approval is dropped.
    *
    * @generated from enum value: INITIATOR_OPERATOR = 4;
    */
   OPERATOR = 4,
 
   /**
-   * The service itself, since the user's topic changed. Never accepted from a caller.
+   * The service itself, because the user's topic changed. Not accepted from a caller.
    *
    * @generated from enum value: INITIATOR_TOPIC = 5;
    */
   TOPIC = 5,
 
   /**
-   * The service itself, since an agent completed or an interlude ended. Never accepted from a
+   * The service itself, because an agent completed or an interlude ended. Not accepted from a
    * caller.
    *
    * @generated from enum value: INITIATOR_COMPLETION = 6;
@@ -182,13 +181,13 @@ export const InitiatorSchema: GenEnum<Initiator> = /*@__PURE__*/
   enumDesc(file_agent_routing_v1_handoff, 0);
 
 /**
- * What becomes of the agent that hands over.
+ * What happens to the agent that hands over.
  *
  * @generated from enum agent_routing.v1.HandoffMode
  */
 export enum HandoffMode {
   /**
-   * Not given: INTERLUDE where the registry says so of the target (receives_as), else TRANSFER.
+   * Not given: INTERLUDE if the target's registry entry says so (receives_as), otherwise TRANSFER.
    *
    * @generated from enum value: HANDOFF_MODE_UNSPECIFIED = 0;
    */
@@ -203,7 +202,7 @@ export enum HandoffMode {
 
   /**
    * The target interrupts the agent, which gets the conversation back when the target completes.
-   * From the supervisor, which never waits on the return stack, it is a TRANSFER.
+   * From the supervisor, which is never on the return stack, it is a TRANSFER.
    *
    * @generated from enum value: HANDOFF_MODE_INTERLUDE = 2;
    */
@@ -218,16 +217,16 @@ export enum HandoffMode {
   CONSULT = 3,
 
   /**
-   * The service's own: the agent gives the conversation back to the one that it interrupted.
-   * Never accepted from a caller.
+   * For the service only: the agent returns the conversation to the one that it interrupted. Not
+   * accepted from a caller.
    *
    * @generated from enum value: HANDOFF_MODE_RETURN = 4;
    */
   RETURN = 4,
 
   /**
-   * The service's own: the agent completed and goes, the registry names who follows, and the
-   * return stack stays. Never accepted from a caller.
+   * For the service only: the agent completed and leaves, the registry names the next agent, and
+   * the return stack stays. Not accepted from a caller.
    *
    * @generated from enum value: HANDOFF_MODE_COMPLETION = 5;
    */

@@ -13,11 +13,11 @@ export const file_agent_routing_v1_item: GenFile = /*@__PURE__*/
   fileDesc("ChthZ2VudF9yb3V0aW5nL3YxL2l0ZW0ucHJvdG8SEGFnZW50X3JvdXRpbmcudjEiVgoESXRlbRIUCgxjb250ZW50X3R5cGUYASABKAkSDgoEdGV4dBgCIAEoCUgAEg4KBGRhdGEYAyABKAxIABINCgN1cmkYBCABKAlIAEIJCgdjb250ZW50YgZwcm90bzM");
 
 /**
- * One part of a message beside its text: a picture, a document, a voice note.
+ * One part of a message besides its text: an image, a document, a voice note.
  *
- * At most 16 items a message. All items of one message together, as they stand on the wire, take
- * at most 64 KiB: larger content belongs in a file store, with its address in uri.
- * Items are carried and kept as they came; no command or marker is ever looked for in them.
+ * A message has at most 16 items. All items of a message together take at most 64 KiB on the wire:
+ * put larger content into a file store, and its address into uri. Items are stored and passed on
+ * unchanged, and never searched for commands or markers.
  *
  * @generated from message agent_routing.v1.Item
  */
@@ -31,7 +31,7 @@ export type Item = Message<"agent_routing.v1.Item"> & {
   contentType: string;
 
   /**
-   * The content itself. Exactly one is set; none, or one unknown to the server, is INVALID_FIELD.
+   * The content. Exactly one is set; none, or one that the server does not know, is INVALID_FIELD.
    *
    * @generated from oneof agent_routing.v1.Item.content
    */
@@ -53,8 +53,7 @@ export type Item = Message<"agent_routing.v1.Item"> & {
     case: "data";
   } | {
     /**
-     * Absolute URI at which the content can be fetched by those who may. 1-2,048 characters.
-     * The service never fetches it.
+     * Absolute URI of the content. 1-2,048 characters. The service never fetches it.
      *
      * @generated from field: string uri = 4;
      */

@@ -12,7 +12,7 @@ export const file_agent_routing_v1_route_reason: GenFile = /*@__PURE__*/
   fileDesc("CiNhZ2VudF9yb3V0aW5nL3YxL3JvdXRlX3JlYXNvbi5wcm90bxIQYWdlbnRfcm91dGluZy52MSrEBAoLUm91dGVSZWFzb24SHAoYUk9VVEVfUkVBU09OX1VOU1BFQ0lGSUVEEAASIAocUk9VVEVfUkVBU09OX05PX0FDVElWRV9BR0VOVBABEh4KGlJPVVRFX1JFQVNPTl9ERUZBVUxUX0FHRU5UEAISFwoTUk9VVEVfUkVBU09OX1NUSUNLWRADEh8KG1JPVVRFX1JFQVNPTl9GT0xMT1dfVVBfTE9DSxAEEiIKHlJPVVRFX1JFQVNPTl9BV0FJVElOR19BUFBST1ZBTBAFEhgKFFJPVVRFX1JFQVNPTl9DT01NQU5EEAYSHgoaUk9VVEVfUkVBU09OX1VTRVJfU0VMRUNURUQQBxIjCh9ST1VURV9SRUFTT05fU1VQRVJWSVNPUl9IQU5ET0ZGEAgSHgoaUk9VVEVfUkVBU09OX0FHRU5UX0hBTkRPRkYQCRIfChtST1VURV9SRUFTT05fVEFTS19DT01QTEVURUQQChIdChlST1VURV9SRUFTT05fVEFTS19SRVNVTUVEEAsSGQoVUk9VVEVfUkVBU09OX1JFVFVSTkVEEAwSGgoWUk9VVEVfUkVBU09OX0NPTlNVTFRFRBANEh0KGVJPVVRFX1JFQVNPTl9UT1BJQ19TV0lUQ0gQDhIYChRST1VURV9SRUFTT05fRVhQSVJFRBAPEiIKHlJPVVRFX1JFQVNPTl9BR0VOVF9VTkFWQUlMQUJMRRAQEiQKIFJPVVRFX1JFQVNPTl9TVElDS0lORVNTX0RJU0FCTEVEEBFiBnByb3RvMw");
 
 /**
- * Why a message went to the agent that it went to.
+ * Why a message went to its agent.
  *
  * @generated from enum agent_routing.v1.RouteReason
  */
@@ -32,7 +32,7 @@ export enum RouteReason {
   NO_ACTIVE_AGENT = 1,
 
   /**
-   * No agent is active in a registry without a supervisor: its default agent.
+   * No agent is active, and the registry has no supervisor: its default agent.
    *
    * @generated from enum value: ROUTE_REASON_DEFAULT_AGENT = 2;
    */
@@ -46,7 +46,7 @@ export enum RouteReason {
   STICKY = 3,
 
   /**
-   * The active agent, which asked something and waits for the answer.
+   * The active agent, which asked a question and waits for the answer.
    *
    * @generated from enum value: ROUTE_REASON_FOLLOW_UP_LOCK = 4;
    */
@@ -68,7 +68,7 @@ export enum RouteReason {
   COMMAND = 6,
 
   /**
-   * The user picked the agent.
+   * The user selected the agent.
    *
    * @generated from enum value: ROUTE_REASON_USER_SELECTED = 7;
    */
@@ -89,28 +89,28 @@ export enum RouteReason {
   AGENT_HANDOFF = 9,
 
   /**
-   * The agent before completed its task, and the registry sends what follows to this one.
+   * The previous agent completed its task, and the registry names this one as the next.
    *
    * @generated from enum value: ROUTE_REASON_TASK_COMPLETED = 10;
    */
   TASK_COMPLETED = 10,
 
   /**
-   * A paused task goes on after its approval or rejection.
+   * A paused task continues after its approval or rejection.
    *
    * @generated from enum value: ROUTE_REASON_TASK_RESUMED = 11;
    */
   TASK_RESUMED = 11,
 
   /**
-   * The agent that was interrupted by an interlude has the conversation again.
+   * The agent that an interlude interrupted has the conversation again.
    *
    * @generated from enum value: ROUTE_REASON_RETURNED = 12;
    */
   RETURNED = 12,
 
   /**
-   * The agent is asked by another one, or gets the answer of the one that it asked.
+   * Another agent asks this agent, or this agent gets the answer to its own question.
    *
    * @generated from enum value: ROUTE_REASON_CONSULTED = 13;
    */
@@ -124,15 +124,15 @@ export enum RouteReason {
   TOPIC_SWITCH = 14,
 
   /**
-   * The agent before was idle for longer than its idle timeout: back to the home agent.
+   * The previous agent was idle for longer than its idle timeout: back to the home agent.
    *
    * @generated from enum value: ROUTE_REASON_EXPIRED = 15;
    */
   EXPIRED = 15,
 
   /**
-   * The active agent is missing from the registry, disabled, or not allowed to this user: the
-   * home agent stands in. The active agent is kept, and gets the messages again when it is back.
+   * The active agent is missing from the registry, disabled, or not allowed for this user: the home
+   * agent replaces it. It stays the active agent, and gets the messages again when it is available.
    *
    * @generated from enum value: ROUTE_REASON_AGENT_UNAVAILABLE = 16;
    */

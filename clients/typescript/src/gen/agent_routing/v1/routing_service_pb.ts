@@ -34,37 +34,37 @@ export const file_agent_routing_v1_routing_service: GenFile = /*@__PURE__*/
 
 /**
  * A user's message.
- *
- * It needs text or items; neither is INVALID_FIELD.
+ * It needs text or items; a message with neither is INVALID_FIELD.
  *
  * @generated from message agent_routing.v1.RouteRequest
  */
 export type RouteRequest = Message<"agent_routing.v1.RouteRequest"> & {
   /**
-   * The session; one not seen before begins with this message. Empty: that of task_id, if one is
-   * given (not known: NOT_FOUND, UNKNOWN_TASK); else a new one, whose id is made from tenant, user
-   * and request_id where that is given, so that a repeat finds the same one.
+   * The session; a new session begins with this message. Empty: the session of task_id, if one is
+   * given (unknown: NOT_FOUND, UNKNOWN_TASK); otherwise a new session. Its id is derived from
+   * tenant, user and request_id if there is a request_id, so that a repeat finds the same session.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * The user who sends the message. See the service: empty, or the credential's user.
+   * The user who sends the message: empty, or the credential's user (see the service).
    *
    * @generated from field: string user_id = 2;
    */
   userId: string;
 
   /**
-   * The message. At most 32 KiB. A command at its beginning is carried out, unless literal_text.
+   * The message. At most 32 KiB. A command at its beginning is executed, unless literal_text is
+   * set.
    *
    * @generated from field: string text = 3;
    */
   text: string;
 
   /**
-   * Id of this request, by which a repeat is known. Empty: one is made (then a repeat is a new
+   * Id of this request, which identifies a repeat. Empty: one is generated (a repeat is then a new
    * message).
    *
    * @generated from field: string request_id = 4;
@@ -72,47 +72,47 @@ export type RouteRequest = Message<"agent_routing.v1.RouteRequest"> & {
   requestId: string;
 
   /**
-   * The task. Empty: the session's open task, or a new one. Another than the open one is
-   * TASK_OPEN, a closed one TASK_CLOSED; where none is open, one not seen before begins here.
+   * The task. Empty: the session's open task, or a new one. A task other than the open one is
+   * TASK_OPEN, a closed one TASK_CLOSED. If no task is open, a new id begins a task.
    *
    * @generated from field: string task_id = 5;
    */
   taskId: string;
 
   /**
-   * What else the message has. At most 16 items, 64 KiB in all. Never searched for commands.
+   * Other content of the message. At most 16 items, 64 KiB in all. Never searched for commands.
    *
    * @generated from field: repeated agent_routing.v1.Item items = 6;
    */
   items: Item[];
 
   /**
-   * Locale of the user, BCP 47, at most 35 characters, such as "es-MX". Kept with the session.
-   * Empty: as before, at first the registry's default.
+   * Locale of the user, BCP 47, at most 35 characters, such as "es-MX". Stored with the session.
+   * Empty: unchanged; for a new session the registry's default.
    *
    * @generated from field: string locale = 7;
    */
   locale: string;
 
   /**
-   * The channel on which the message came, a word of the caller's choice such as "web" or
-   * "whatsapp": 1-64 characters of those allowed in ids. Kept with the session. Empty: as before.
+   * The channel of the message, a name that the caller chooses, such as "web" or "whatsapp": 1-64
+   * of the characters allowed in ids. Stored with the session. Empty: unchanged.
    *
    * @generated from field: string channel = 8;
    */
   channel: string;
 
   /**
-   * How many past turns to send along in Dispatch.history, the newest ones: the home agent's are
-   * all turns, another agent's those in which it took part. -1 to 100. 0: the default, 20.
-   * -1: none, save that a locked agent always gets its history (then the default).
+   * How many past turns to send in Dispatch.history; the newest are sent. The home agent gets all
+   * turns, another agent those in which it took part. -1 to 100. 0: the default, 20. -1: none,
+   * except that a locked agent always gets its history (then the default number).
    *
    * @generated from field: int32 history_turns = 9;
    */
   historyTurns: number;
 
   /**
-   * The revision at which the caller believes the session to be; another one is ABORTED,
+   * The revision that the caller expects; if the session has another one: ABORTED,
    * REVISION_MISMATCH. 0: the session is new. Unset: not checked.
    *
    * @generated from field: optional int64 expected_revision = 10;
@@ -120,35 +120,35 @@ export type RouteRequest = Message<"agent_routing.v1.RouteRequest"> & {
   expectedRevision?: bigint | undefined;
 
   /**
-   * What the user is entitled to, such as "plan:premium": at most 32 of 1-64 characters, 2 KiB in
-   * all, and only from callers trusted with it; a credential's own go before. They replace those
-   * kept with the session. Empty: as before. To take all away send one that no agent requires,
-   * such as "none".
+   * The user's entitlements, such as "plan:premium": at most 32 of 1-64 characters, 2 KiB in all.
+   * Only trusted callers may send them; the credential's own take precedence. They replace the
+   * stored entitlements of the session. Empty: unchanged. To remove all, send one that no agent
+   * requires, such as "none".
    *
    * @generated from field: repeated string entitlements = 11;
    */
   entitlements: string[];
 
   /**
-   * Id of the SuggestionOption that the user picked. The message that was asked about then goes to
-   * the suggested agent, or the offer is declined, which is answered with a reply alone. text and
-   * items go nowhere and may be left out: text may be what the user saw on the button. Not open any
-   * more: NOT_FOUND, UNKNOWN_SUGGESTION. Refused by a handoff rule, since the session has changed
-   * meanwhile: FAILED_PRECONDITION, HANDOFF_REFUSED.
+   * Id of the SuggestionOption that the user chose. If the user accepts, the earlier message goes
+   * to the suggested agent; if the user declines, the answer has a reply only. text and items are
+   * not used and may be empty; text may be the label of the button. No longer open: NOT_FOUND,
+   * UNKNOWN_SUGGESTION. Refused by a handoff rule because the session changed meanwhile:
+   * FAILED_PRECONDITION, HANDOFF_REFUSED.
    *
    * @generated from field: string quick_reply_id = 12;
    */
   quickReplyId: string;
 
   /**
-   * Take the text as it is: no command in it is carried out. Default false.
+   * Do not execute commands in text. Default false.
    *
    * @generated from field: bool literal_text = 13;
    */
   literalText: boolean;
 
   /**
-   * Only say what would happen: nothing is written, no turn is opened, and the request_id is not
+   * Only return what would happen: nothing is written, no turn is opened, and the request_id is not
    * used up. Default false.
    *
    * @generated from field: bool validate_only = 14;
@@ -156,22 +156,22 @@ export type RouteRequest = Message<"agent_routing.v1.RouteRequest"> & {
   validateOnly: boolean;
 
   /**
-   * Kept on the task: keys given here replace those of the same name, others stay. On the task at
-   * most 32 entries, 4 KiB of keys and values in all; keys are 1-64 characters.
+   * Stored with the task. Keys given here replace existing keys of the same name; others stay. A
+   * task has at most 32 entries, with 4 KiB of keys and values in all; keys are 1-64 characters.
    *
    * @generated from field: map<string, string> metadata = 15;
    */
   metadata: { [key: string]: string };
 
   /**
-   * When the task is to expire. In the future. Unset: as before, at first never.
+   * When the task expires. In the future. Unset: unchanged; a new task does not expire.
    *
    * @generated from field: google.protobuf.Timestamp task_expire_time = 16;
    */
   taskExpireTime?: Timestamp | undefined;
 
   /**
-   * Answer with topic_trace, as a trial by validate_only does anyway. Default false.
+   * Return topic_trace, as validate_only always does. Default false.
    *
    * @generated from field: bool explain_topic = 17;
    */
@@ -192,22 +192,22 @@ export const RouteRequestSchema: GenMessage<RouteRequest> = /*@__PURE__*/
  */
 export type RouteResponse = Message<"agent_routing.v1.RouteResponse"> & {
   /**
-   * The session: as given, found, or made.
+   * The session: given, found, or generated.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * The task: as given, found, or made. Of a command that dispatches nothing: the session's latest,
-   * open or not, such as the one that /reset has cancelled.
+   * The task: given, found, or generated. For a command that dispatches nothing: the session's
+   * latest task, open or not, such as the one that /reset cancelled.
    *
    * @generated from field: string task_id = 2;
    */
   taskId: string;
 
   /**
-   * The request: as given or made.
+   * The request: given or generated.
    *
    * @generated from field: string request_id = 3;
    */
@@ -221,7 +221,7 @@ export type RouteResponse = Message<"agent_routing.v1.RouteResponse"> & {
   revision: bigint;
 
   /**
-   * Set when an agent has to act. Beside a reply too: "/supervisor show me taxes".
+   * Set when an agent must act. It may come with a reply, as for "/supervisor show me taxes".
    *
    * @generated from field: agent_routing.v1.Dispatch dispatch = 5;
    */
@@ -243,16 +243,16 @@ export type RouteResponse = Message<"agent_routing.v1.RouteResponse"> & {
   suggestion?: Suggestion | undefined;
 
   /**
-   * Whether an agent got the message with no call of the supervisor: what stickiness saved.
-   * False without a dispatch, and where the home agent got it.
+   * Whether an agent got the message without a call of the supervisor, which stickiness saved.
+   * False without a dispatch, and if the home agent got it.
    *
    * @generated from field: bool supervisor_bypassed = 8;
    */
   supervisorBypassed: boolean;
 
   /**
-   * Why the message's topic did, or did not, bring it to another agent. Set with validate_only or
-   * explain_topic alone, where the registry has topics on and the message is no command.
+   * Why the message's topic moved it to another agent, or did not. Set only with validate_only or
+   * explain_topic, if the registry has topics enabled and the message is not a command.
    *
    * @generated from field: agent_routing.v1.TopicTrace topic_trace = 9;
    */
@@ -273,29 +273,29 @@ export const RouteResponseSchema: GenMessage<RouteResponse> = /*@__PURE__*/
  */
 export type TopicTrace = Message<"agent_routing.v1.TopicTrace"> & {
   /**
-   * What followed from it.
+   * What the service did about the topic.
    *
    * @generated from field: agent_routing.v1.TopicOutcome outcome = 1;
    */
   outcome: TopicOutcome;
 
   /**
-   * The model that was asked, with its version. Empty where none was.
+   * The model that was used, with its version. Empty if none was.
    *
    * @generated from field: string model = 2;
    */
   model: string;
 
   /**
-   * The agents that the message may be for, the likeliest first, a few at most.
+   * The agents that the message may be for, the most likely first. A few at most.
    *
    * @generated from field: repeated agent_routing.v1.TopicCandidate candidates = 3;
    */
   candidates: TopicCandidate[];
 
   /**
-   * The probability, 0-1, that it is for the active agent; 0 where none is active. What it and the
-   * candidates leave to 1 is for none of them.
+   * The probability, 0-1, that it is for the active agent; 0 if none is active. The rest up to 1 is
+   * the probability that it is for none of these.
    *
    * @generated from field: double stay = 4;
    */
@@ -309,7 +309,7 @@ export type TopicTrace = Message<"agent_routing.v1.TopicTrace"> & {
   threshold: number;
 
   /**
-   * What each handoff rule said of the first candidate. Empty where it did not come to that.
+   * What each handoff rule said about the first candidate. Empty if the rules were not evaluated.
    *
    * @generated from field: repeated agent_routing.v1.Verdict verdicts = 6;
    */
@@ -352,13 +352,13 @@ export const TopicCandidateSchema: GenMessage<TopicCandidate> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_routing_service, 3);
 
 /**
- * A handoff to validate and carry out.
+ * A handoff to validate and execute.
  *
  * @generated from message agent_routing.v1.SetActiveAgentRequest
  */
 export type SetActiveAgentRequest = Message<"agent_routing.v1.SetActiveAgentRequest"> & {
   /**
-   * The session. Required. One not seen before is made, and becomes the user's.
+   * The session. Required. A new one is created, and belongs to the user.
    *
    * @generated from field: string session_id = 1;
    */
@@ -380,24 +380,24 @@ export type SetActiveAgentRequest = Message<"agent_routing.v1.SetActiveAgentRequ
   agentId: string;
 
   /**
-   * Id of this request, by which a repeat is known. Empty: one is made.
+   * Id of this request, which identifies a repeat. Empty: one is generated.
    *
    * @generated from field: string request_id = 4;
    */
   requestId: string;
 
   /**
-   * The open turn in which the handoff happens, if any. The target then holds the turn and
+   * The open turn during which the handoff happens, if any. The target then holds the turn and
    * completes it under this id, and the limits per message count the handoff. Empty: the handoff
-   * only decides who gets the next message.
+   * only decides which agent gets the next message.
    *
    * @generated from field: string turn_request_id = 5;
    */
   turnRequestId: string;
 
   /**
-   * Who asks. Unspecified: derived, see INITIATOR_UNSPECIFIED. TOPIC and COMPLETION are the
-   * service's own: INVALID_FIELD.
+   * Who asks for the handoff. Unspecified: derived, see INITIATOR_UNSPECIFIED. TOPIC and COMPLETION
+   * are for the service only: INVALID_FIELD.
    *
    * @generated from field: agent_routing.v1.Initiator initiator = 6;
    */
@@ -406,7 +406,7 @@ export type SetActiveAgentRequest = Message<"agent_routing.v1.SetActiveAgentRequ
   /**
    * The agent that hands over, so that a stale or doubled handoff is refused: the turn's holder,
    * or outside a turn the active agent or the home agent. Empty: the turn's holder, or outside a
-   * turn the active agent, else the home agent.
+   * turn the active agent if there is one, otherwise the home agent.
    *
    * @generated from field: string from_agent_id = 7;
    */
@@ -427,32 +427,32 @@ export type SetActiveAgentRequest = Message<"agent_routing.v1.SetActiveAgentRequ
   context?: JsonObject | undefined;
 
   /**
-   * Words for the user. At most 4 KiB.
+   * Text for the user. At most 4 KiB.
    *
    * @generated from field: string message = 10;
    */
   message: string;
 
   /**
-   * What becomes of the agent before: TRANSFER or INTERLUDE. Unspecified: as the target's registry
-   * entry says, else TRANSFER. Others are INVALID_FIELD here.
+   * What happens to the previous agent: TRANSFER or INTERLUDE. Unspecified: as in the target's
+   * registry entry, otherwise TRANSFER. Other modes are INVALID_FIELD here.
    *
    * @generated from field: agent_routing.v1.HandoffMode mode = 11;
    */
   mode: HandoffMode;
 
   /**
-   * The suggestion that the user accepts with this handoff. It must name the same agent. Not open
-   * any more: NOT_FOUND, UNKNOWN_SUGGESTION. The rules are those for a change of topic, whatever
-   * initiator is given. Without a turn_request_id the message that was asked about is dispatched to
-   * the agent; see dispatch of the response.
+   * The suggestion that the user accepts with this handoff. It must name the same agent. No longer
+   * open: NOT_FOUND, UNKNOWN_SUGGESTION. The rules for a change of topic apply, with any initiator.
+   * Without a turn_request_id the earlier message is dispatched to the agent; see dispatch of the
+   * response.
    *
    * @generated from field: string suggestion_id = 12;
    */
   suggestionId: string;
 
   /**
-   * The revision at which the caller believes the session to be; another one is ABORTED,
+   * The revision that the caller expects; if the session has another one: ABORTED,
    * REVISION_MISMATCH. 0: the session is new. Unset: not checked.
    *
    * @generated from field: optional int64 expected_revision = 13;
@@ -460,8 +460,8 @@ export type SetActiveAgentRequest = Message<"agent_routing.v1.SetActiveAgentRequ
   expectedRevision?: bigint | undefined;
 
   /**
-   * Only evaluate the rules: a handoff that they refuse is answered with its verdicts, not with
-   * an error; nothing is written or audited, and the request_id is not used up. Default false.
+   * Only evaluate the rules: a refused handoff returns its verdicts instead of an error, nothing is
+   * written or audited, and the request_id is not used up. Default false.
    *
    * @generated from field: bool validate_only = 14;
    */
@@ -489,15 +489,15 @@ export type SetActiveAgentResponse = Message<"agent_routing.v1.SetActiveAgentRes
   sessionId: string;
 
   /**
-   * The turn's task where turn_request_id names one, else the session's latest, open or not. Empty
-   * where there was none yet.
+   * The task of turn_request_id if there is one, otherwise the session's latest task, open or not.
+   * Empty if there is none yet.
    *
    * @generated from field: string task_id = 2;
    */
   taskId: string;
 
   /**
-   * The request: as given or made.
+   * The request: given or generated.
    *
    * @generated from field: string request_id = 3;
    */
@@ -518,23 +518,23 @@ export type SetActiveAgentResponse = Message<"agent_routing.v1.SetActiveAgentRes
   agent?: Agent | undefined;
 
   /**
-   * The handoff as it was carried out.
+   * The handoff as it was executed.
    *
    * @generated from field: agent_routing.v1.Handoff handoff = 6;
    */
   handoff?: Handoff | undefined;
 
   /**
-   * What each rule said, in the order in which they are evaluated. All are allowed, unless
-   * validate_only.
+   * The verdict of each rule, in the order of their evaluation. Only with validate_only can one of
+   * them not be allowed.
    *
    * @generated from field: repeated agent_routing.v1.Verdict verdicts = 7;
    */
   verdicts: Verdict[];
 
   /**
-   * The message that the accepted suggestion was about, for the agent. Set with a suggestion_id and
-   * no turn_request_id.
+   * The earlier message, for the agent of the accepted suggestion. Set with a suggestion_id and no
+   * turn_request_id.
    *
    * @generated from field: agent_routing.v1.Dispatch dispatch = 8;
    */
@@ -569,14 +569,14 @@ export type ClearActiveAgentRequest = Message<"agent_routing.v1.ClearActiveAgent
   userId: string;
 
   /**
-   * Id of this request, by which a repeat is known. Empty: one is made.
+   * Id of this request, which identifies a repeat. Empty: one is generated.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * How much is cleared. Unspecified: ACTIVE_AGENT.
+   * What to clear. Unspecified: ACTIVE_AGENT.
    *
    * @generated from field: agent_routing.v1.ClearScope scope = 4;
    */
@@ -590,7 +590,7 @@ export type ClearActiveAgentRequest = Message<"agent_routing.v1.ClearActiveAgent
   reason: string;
 
   /**
-   * The revision at which the caller believes the session to be; another one is ABORTED,
+   * The revision that the caller expects; if the session has another one: ABORTED,
    * REVISION_MISMATCH. Unset: not checked.
    *
    * @generated from field: optional int64 expected_revision = 6;
@@ -619,22 +619,22 @@ export type ClearActiveAgentResponse = Message<"agent_routing.v1.ClearActiveAgen
   sessionId: string;
 
   /**
-   * The session's latest task, open or not: what scope SESSION has cancelled, too. Empty where
-   * there was none yet.
+   * The session's latest task, open or not, also the one that scope SESSION cancelled. Empty if
+   * there is none yet.
    *
    * @generated from field: string task_id = 2;
    */
   taskId: string;
 
   /**
-   * The request: as given or made.
+   * The request: given or generated.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * The session's revision after the call: the one before, if nothing was to be cleared.
+   * The session's revision after the call; unchanged if there was nothing to clear.
    *
    * @generated from field: int64 revision = 4;
    */
@@ -663,13 +663,13 @@ export const ClearActiveAgentResponseSchema: GenMessage<ClearActiveAgentResponse
   messageDesc(file_agent_routing_v1_routing_service, 7);
 
 /**
- * Asks how a session stands.
+ * Asks for the state of a session.
  *
  * @generated from message agent_routing.v1.StatusRequest
  */
 export type StatusRequest = Message<"agent_routing.v1.StatusRequest"> & {
   /**
-   * The session. Required. Not seen before: NOT_FOUND, UNKNOWN_SESSION.
+   * The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION.
    *
    * @generated from field: string session_id = 1;
    */
@@ -691,8 +691,8 @@ export const StatusRequestSchema: GenMessage<StatusRequest> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_routing_service, 8);
 
 /**
- * How a session stands at one revision. What time has ended (a lock, an idle agent, a task) is
- * shown as ended, although it is written only with the next change.
+ * The state of a session at one revision. A lock, an idle agent or a task that has expired is shown
+ * as ended, although the end is written only with the next change.
  *
  * @generated from message agent_routing.v1.StatusResponse
  */
@@ -705,7 +705,7 @@ export type StatusResponse = Message<"agent_routing.v1.StatusResponse"> & {
   sessionId: string;
 
   /**
-   * The revision that this describes.
+   * The revision of this state.
    *
    * @generated from field: int64 revision = 2;
    */
@@ -719,52 +719,52 @@ export type StatusResponse = Message<"agent_routing.v1.StatusResponse"> & {
   activeAgent?: Agent | undefined;
 
   /**
-   * The agent that an ordinary message would go to now: the active agent, or the home agent where
-   * none is active, stickiness is off, or the active agent is not available.
+   * The agent that an ordinary message would go to now: the active agent, or the home agent if none
+   * is active, stickiness is off, or the active agent is unavailable.
    *
    * @generated from field: agent_routing.v1.Agent next_agent = 4;
    */
   nextAgent?: Agent | undefined;
 
   /**
-   * Whether the active agent asked something and waits for the answer.
+   * Whether the active agent asked a question and waits for the answer.
    *
    * @generated from field: bool locked = 5;
    */
   locked: boolean;
 
   /**
-   * When the lock ends by itself. Unset: not by time, or not locked.
+   * When the lock expires. Unset: never, or not locked.
    *
    * @generated from field: google.protobuf.Timestamp lock_expire_time = 6;
    */
   lockExpireTime?: Timestamp | undefined;
 
   /**
-   * The agents that interludes interrupted, the one to return to first at the end. Empty where no
-   * interlude is on.
+   * The agents that interludes interrupted; the last entry gets the conversation back first. Empty
+   * outside an interlude.
    *
    * @generated from field: repeated agent_routing.v1.Frame return_stack = 7;
    */
   returnStack: Frame[];
 
   /**
-   * The open task, or else the one closed last. Unset if there was none.
+   * The open task, or the task that was closed last. Unset if there is none.
    *
    * @generated from field: agent_routing.v1.Task task = 8;
    */
   task?: Task | undefined;
 
   /**
-   * Every turn that nobody has completed yet, oldest first, as it was dispatched but without
-   * history: a runtime that crashed takes them up from here.
+   * Every turn that is not completed yet, oldest first, as dispatched but without history. A
+   * runtime that crashed can continue from these.
    *
    * @generated from field: repeated agent_routing.v1.Dispatch open_requests = 9;
    */
   openRequests: Dispatch[];
 
   /**
-   * Version of the registry by which this was answered.
+   * Version of the registry used for this answer.
    *
    * @generated from field: string registry_version = 10;
    */
@@ -778,14 +778,14 @@ export type StatusResponse = Message<"agent_routing.v1.StatusResponse"> & {
   locale: string;
 
   /**
-   * The channel of the last message that named one. Empty where none did.
+   * The channel of the last message that had one. Empty if none had.
    *
    * @generated from field: string channel = 12;
    */
   channel: string;
 
   /**
-   * The user to whom the session belongs.
+   * The user that owns the session.
    *
    * @generated from field: string owner = 13;
    */
@@ -806,22 +806,22 @@ export type StatusResponse = Message<"agent_routing.v1.StatusResponse"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * How many turns each agent has answered in this session, by agent id. At most 64 agents have
-   * an entry of their own; the others share the entry "other".
+   * How many turns each agent answered in this session, by agent id. At most 64 agents have their
+   * own entry; the others share the entry "other".
    *
    * @generated from field: map<string, int32> turns_by_agent = 16;
    */
   turnsByAgent: { [key: string]: number };
 
   /**
-   * What a person has to decide before the task goes on. Unset unless the task is paused.
+   * What a person must decide before the task continues. Unset unless the task is paused.
    *
    * @generated from field: agent_routing.v1.PendingApproval pending_approval = 17;
    */
   pendingApproval?: PendingApproval | undefined;
 
   /**
-   * The switch that the user was offered and has not answered. Unset where there is none.
+   * The switch that was offered to the user and is not answered yet. Unset if there is none.
    *
    * @generated from field: agent_routing.v1.Suggestion suggestion = 18;
    */
@@ -836,7 +836,7 @@ export const StatusResponseSchema: GenMessage<StatusResponse> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_routing_service, 9);
 
 /**
- * A request that waits for an approval: decide it with ResumeTask.
+ * A request that waits for an approval. Decide it with ResumeTask.
  *
  * @generated from message agent_routing.v1.PendingApproval
  */
@@ -856,14 +856,14 @@ export type PendingApproval = Message<"agent_routing.v1.PendingApproval"> & {
   requestId: string;
 
   /**
-   * The agent that asked, and that goes on once it is decided.
+   * The agent that asked, and that continues after the decision.
    *
    * @generated from field: agent_routing.v1.Agent agent = 3;
    */
   agent?: Agent | undefined;
 
   /**
-   * What is to be approved, as the agent put it.
+   * What to approve, in the agent's text.
    *
    * @generated from field: string prompt = 4;
    */
@@ -885,7 +885,7 @@ export const PendingApprovalSchema: GenMessage<PendingApproval> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_routing_service, 10);
 
 /**
- * An agent that an interlude interrupted, as it will be when it returns.
+ * An agent that an interlude interrupted, in the state in which it will return.
  *
  * @generated from message agent_routing.v1.Frame
  */
@@ -898,29 +898,28 @@ export type Frame = Message<"agent_routing.v1.Frame"> & {
   agent?: Agent | undefined;
 
   /**
-   * Whether it had asked something and waits for the answer still.
+   * Whether it asked a question and still waits for the answer.
    *
    * @generated from field: bool locked = 2;
    */
   locked: boolean;
 
   /**
-   * When that lock ends by itself. Unset: not by time, or not locked.
+   * When that lock expires. Unset: never, or not locked.
    *
    * @generated from field: google.protobuf.Timestamp lock_expire_time = 3;
    */
   lockExpireTime?: Timestamp | undefined;
 
   /**
-   * The request that began the turn in which the agent became active. Empty where that was outside
-   * a turn.
+   * The request of the turn in which the agent became active. Empty if that was outside a turn.
    *
    * @generated from field: string turn_request_id = 4;
    */
   turnRequestId: string;
 
   /**
-   * How many turns the agent has ended by proceed or follow_up since it became active.
+   * How many turns the agent ended with proceed or follow_up since it became active.
    *
    * @generated from field: int32 turns_taken = 5;
    */
@@ -948,16 +947,17 @@ export type CompleteTurnRequest = Message<"agent_routing.v1.CompleteTurnRequest"
   sessionId: string;
 
   /**
-   * The request that is completed: Dispatch.request_id. Required. Once by agent: the same answer
-   * repeated gets the first response, another one is FAILED_PRECONDITION, REQUEST_NOT_OPEN.
+   * The request to complete: Dispatch.request_id. Required. Each agent completes it once: the same
+   * answer repeated gets the first response, another answer is FAILED_PRECONDITION,
+   * REQUEST_NOT_OPEN.
    *
    * @generated from field: string request_id = 2;
    */
   requestId: string;
 
   /**
-   * The agent that answers. Required. Only the turn's holder moves anything; another agent's
-   * answer is stored.
+   * The agent that answers. Required. Only the answer of the turn's holder has an effect; another
+   * agent's answer is only stored.
    *
    * @generated from field: string agent_id = 3;
    */
@@ -978,20 +978,21 @@ export type CompleteTurnRequest = Message<"agent_routing.v1.CompleteTurnRequest"
   userId: string;
 
   /**
-   * What else the answer has. At most 16 items, 64 KiB in all. Never searched for markers.
+   * Other content of the answer. At most 16 items, 64 KiB in all. Never searched for markers.
    *
    * @generated from field: repeated agent_routing.v1.Item items = 6;
    */
   items: Item[];
 
   /**
-   * How the turn ended. Exactly one; none, or one unknown to the server, is INVALID_FIELD.
+   * How the turn ended. Exactly one must be set; none, or one that the server does not know, is
+   * INVALID_FIELD.
    *
    * @generated from oneof agent_routing.v1.CompleteTurnRequest.outcome
    */
   outcome: {
     /**
-     * Answered. The agent keeps the conversation as its stickiness says.
+     * The agent answered, and keeps the conversation as its stickiness says.
      *
      * @generated from field: agent_routing.v1.ProceedOutcome proceed = 7;
      */
@@ -999,7 +1000,7 @@ export type CompleteTurnRequest = Message<"agent_routing.v1.CompleteTurnRequest"
     case: "proceed";
   } | {
     /**
-     * Asked the user something: the next message comes back to this agent.
+     * The agent asked the user a question: the next message goes to this agent.
      *
      * @generated from field: agent_routing.v1.FollowUpOutcome follow_up = 8;
      */
@@ -1007,7 +1008,7 @@ export type CompleteTurnRequest = Message<"agent_routing.v1.CompleteTurnRequest"
     case: "followUp";
   } | {
     /**
-     * Completed what it was there for. The registry says who comes next.
+     * The agent completed its task. The registry names the next agent.
      *
      * @generated from field: agent_routing.v1.CompleteOutcome complete = 9;
      */
@@ -1015,7 +1016,7 @@ export type CompleteTurnRequest = Message<"agent_routing.v1.CompleteTurnRequest"
     case: "complete";
   } | {
     /**
-     * Hands over, or consults another agent; the message goes on there.
+     * The agent hands over, or consults another agent; the message goes there next.
      *
      * @generated from field: agent_routing.v1.HandoffOutcome handoff = 10;
      */
@@ -1023,7 +1024,7 @@ export type CompleteTurnRequest = Message<"agent_routing.v1.CompleteTurnRequest"
     case: "handoff";
   } | {
     /**
-     * Needs an approval before it goes on: the task pauses.
+     * The agent needs an approval: the task pauses.
      *
      * @generated from field: agent_routing.v1.ApprovalNeededOutcome approval_needed = 11;
      */
@@ -1031,7 +1032,7 @@ export type CompleteTurnRequest = Message<"agent_routing.v1.CompleteTurnRequest"
     case: "approvalNeeded";
   } | {
     /**
-     * Failed: the task has failed, the agent stays.
+     * The agent failed, and so did the task; the agent stays active.
      *
      * @generated from field: agent_routing.v1.FailureOutcome failure = 12;
      */
@@ -1047,10 +1048,10 @@ export type CompleteTurnRequest = Message<"agent_routing.v1.CompleteTurnRequest"
   steps: Step[];
 
   /**
-   * Whether handoff markers, "[HANDOFF_TO:agent]" in any case, are looked for in text. They count
-   * only beside proceed and follow_up, and only from agents whose registry entry has markers: true;
-   * the first one counts, and all are removed. Unset: as the registry entry says. False: the text
-   * is left as it is. True widens nothing: an agent without markers keeps its text.
+   * Whether the text is searched for handoff markers, "[HANDOFF_TO:agent]" in any case. They count
+   * only with proceed and follow_up, and only from agents whose registry entry has markers: true.
+   * The first one counts, and all are removed. Unset: as in the registry entry. False: the text
+   * stays unchanged. True does not enable markers for an agent without them.
    *
    * @generated from field: optional bool parse_markers = 14;
    */
@@ -1065,7 +1066,7 @@ export const CompleteTurnRequestSchema: GenMessage<CompleteTurnRequest> = /*@__P
   messageDesc(file_agent_routing_v1_routing_service, 12);
 
 /**
- * Answered. The agent stays active if its registry entry says so (sticks), else it leaves.
+ * The agent answered. It stays active if its registry entry says so (sticks); otherwise it leaves.
  *
  * @generated from message agent_routing.v1.ProceedOutcome
  */
@@ -1080,14 +1081,13 @@ export const ProceedOutcomeSchema: GenMessage<ProceedOutcome> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_routing_service, 13);
 
 /**
- * Asked the user something.
+ * The agent asked the user a question.
  *
  * @generated from message agent_routing.v1.FollowUpOutcome
  */
 export type FollowUpOutcome = Message<"agent_routing.v1.FollowUpOutcome"> & {
   /**
-   * How long the agent waits for the answer: more than 0, at most 366 days. Unset: until the
-   * answer, whenever it comes.
+   * How long the agent waits for the answer: more than 0, at most 366 days. Unset: without limit.
    *
    * @generated from field: google.protobuf.Duration timeout = 1;
    */
@@ -1102,7 +1102,7 @@ export const FollowUpOutcomeSchema: GenMessage<FollowUpOutcome> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_routing_service, 14);
 
 /**
- * Completed what it was there for.
+ * The agent completed its task.
  *
  * @generated from message agent_routing.v1.CompleteOutcome
  */
@@ -1115,8 +1115,8 @@ export type CompleteOutcome = Message<"agent_routing.v1.CompleteOutcome"> & {
   summary: string;
 
   /**
-   * Words for the user on the way to the next agent. At most 4 KiB. Empty: the registry's, if it
-   * has any.
+   * Text for the user on the way to the next agent. At most 4 KiB. Empty: the registry's text, if
+   * it has one.
    *
    * @generated from field: string message = 2;
    */
@@ -1131,7 +1131,7 @@ export const CompleteOutcomeSchema: GenMessage<CompleteOutcome> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_routing_service, 15);
 
 /**
- * Hands over to another agent.
+ * The agent hands over to another agent.
  *
  * @generated from message agent_routing.v1.HandoffOutcome
  */
@@ -1144,7 +1144,7 @@ export type HandoffOutcome = Message<"agent_routing.v1.HandoffOutcome"> & {
   agentId: string;
 
   /**
-   * Why. At most 1 KiB. In a CONSULT: the question.
+   * The reason. At most 1 KiB. For a CONSULT: the question.
    *
    * @generated from field: string reason = 2;
    */
@@ -1158,15 +1158,15 @@ export type HandoffOutcome = Message<"agent_routing.v1.HandoffOutcome"> & {
   context?: JsonObject | undefined;
 
   /**
-   * Words for the user. At most 4 KiB.
+   * Text for the user. At most 4 KiB.
    *
    * @generated from field: string message = 4;
    */
   message: string;
 
   /**
-   * What becomes of the agent before: TRANSFER, INTERLUDE or CONSULT. Unspecified: as the target's
-   * registry entry says, else TRANSFER. Others are INVALID_FIELD.
+   * What happens to the previous agent: TRANSFER, INTERLUDE or CONSULT. Unspecified: as in the
+   * target's registry entry, otherwise TRANSFER. Other modes are INVALID_FIELD.
    *
    * @generated from field: agent_routing.v1.HandoffMode mode = 5;
    */
@@ -1181,13 +1181,13 @@ export const HandoffOutcomeSchema: GenMessage<HandoffOutcome> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_routing_service, 16);
 
 /**
- * Needs an approval before it goes on.
+ * The agent needs an approval before it continues.
  *
  * @generated from message agent_routing.v1.ApprovalNeededOutcome
  */
 export type ApprovalNeededOutcome = Message<"agent_routing.v1.ApprovalNeededOutcome"> & {
   /**
-   * What is to be approved. 1 byte to 4 KiB. Required.
+   * What to approve. 1 byte to 4 KiB. Required.
    *
    * @generated from field: string prompt = 1;
    */
@@ -1202,7 +1202,7 @@ export const ApprovalNeededOutcomeSchema: GenMessage<ApprovalNeededOutcome> = /*
   messageDesc(file_agent_routing_v1_routing_service, 17);
 
 /**
- * Failed, and with it the task.
+ * The agent and its task failed.
  *
  * @generated from message agent_routing.v1.FailureOutcome
  */
@@ -1223,7 +1223,7 @@ export const FailureOutcomeSchema: GenMessage<FailureOutcome> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_routing_service, 18);
 
 /**
- * What became of an answer.
+ * What an answer did.
  *
  * @generated from message agent_routing.v1.CompleteTurnResponse
  */
@@ -1264,7 +1264,7 @@ export type CompleteTurnResponse = Message<"agent_routing.v1.CompleteTurnRespons
   outcomeStatus: OutcomeStatus;
 
   /**
-   * How the task stands now.
+   * The status of the task now.
    *
    * @generated from field: agent_routing.v1.TaskStatus task_status = 6;
    */
@@ -1278,8 +1278,8 @@ export type CompleteTurnResponse = Message<"agent_routing.v1.CompleteTurnRespons
   text: string;
 
   /**
-   * Set when the message goes on to another agent: show text first, then send it there. Complete
-   * it under its own request_id.
+   * Set when the message goes to another agent next: show text first, then send the message there.
+   * Complete it under its own request_id.
    *
    * @generated from field: agent_routing.v1.Dispatch next = 8;
    */
@@ -1293,15 +1293,15 @@ export type CompleteTurnResponse = Message<"agent_routing.v1.CompleteTurnRespons
   activeAgent?: Agent | undefined;
 
   /**
-   * Whether it waits for an answer of the user.
+   * Whether it waits for the user's answer.
    *
    * @generated from field: bool locked = 10;
    */
   locked: boolean;
 
   /**
-   * What the handoff rules said, where a handoff or a hop was tried. With DEGRADED those that
-   * refused are among them.
+   * The verdicts of the handoff rules, if a handoff or a hop was tried. With DEGRADED they include
+   * those that refused.
    *
    * @generated from field: repeated agent_routing.v1.Verdict verdicts = 11;
    */
@@ -1336,7 +1336,7 @@ export type ResumeTaskRequest = Message<"agent_routing.v1.ResumeTaskRequest"> & 
   userId: string;
 
   /**
-   * The task. Required. Not known: NOT_FOUND, UNKNOWN_TASK. Not paused: FAILED_PRECONDITION,
+   * The task. Required. Unknown: NOT_FOUND, UNKNOWN_TASK. Not paused: FAILED_PRECONDITION,
    * TASK_NOT_PAUSED.
    *
    * @generated from field: string task_id = 3;
@@ -1344,8 +1344,9 @@ export type ResumeTaskRequest = Message<"agent_routing.v1.ResumeTaskRequest"> & 
   taskId: string;
 
   /**
-   * The request that waits for the approval, as in TaskPaused. Required. Once: the same decision
-   * repeated gets the first response, another one is FAILED_PRECONDITION, REQUEST_NOT_OPEN.
+   * The request that waits for the approval, as in TaskPaused. Required. It is decided once: the
+   * same decision repeated gets the first response, another one is FAILED_PRECONDITION,
+   * REQUEST_NOT_OPEN.
    *
    * @generated from field: string request_id = 4;
    */
@@ -1374,7 +1375,7 @@ export const ResumeTaskRequestSchema: GenMessage<ResumeTaskRequest> = /*@__PURE_
   messageDesc(file_agent_routing_v1_routing_service, 20);
 
 /**
- * How a paused task goes on.
+ * How a paused task continues.
  *
  * @generated from message agent_routing.v1.ResumeTaskResponse
  */
@@ -1408,8 +1409,8 @@ export type ResumeTaskResponse = Message<"agent_routing.v1.ResumeTaskResponse"> 
   revision: bigint;
 
   /**
-   * The agent that paused the task, with the decision in Dispatch.resume, under a request of its
-   * own.
+   * The dispatch to the agent that paused the task, with the decision in Dispatch.resume and its
+   * own request_id.
    *
    * @generated from field: agent_routing.v1.Dispatch dispatch = 5;
    */
@@ -1451,15 +1452,15 @@ export type ListTasksRequest = Message<"agent_routing.v1.ListTasksRequest"> & {
   statuses: TaskStatus[];
 
   /**
-   * How many at most. 0-1,000. 0: the default, 100.
+   * Maximum number. 0-1,000. 0: the default, 100.
    *
    * @generated from field: int32 page_size = 4;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with everything else in the request unchanged. Empty: the
-   * first page.
+   * next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+   * page.
    *
    * @generated from field: string page_token = 5;
    */
@@ -1522,30 +1523,30 @@ export type ListTurnsRequest = Message<"agent_routing.v1.ListTurnsRequest"> & {
   userId: string;
 
   /**
-   * Only what this agent may see: for the home agent all turns; for another one those in which it
-   * answered, handed over or was consulted, without other agents' words. Empty: all turns.
+   * Only what this agent may see: for the home agent all turns; for another agent the turns in
+   * which it answered, handed over or was consulted, without other agents' texts. Empty: all turns.
    *
    * @generated from field: string agent_id = 3;
    */
   agentId: string;
 
   /**
-   * Only turns of this task. Empty: of all tasks.
+   * Only turns of this task. Empty: all tasks.
    *
    * @generated from field: string task_id = 4;
    */
   taskId: string;
 
   /**
-   * How many at most. 0-1,000. 0: the default, 50. A page may hold fewer, to stay below 1 MiB.
+   * Maximum number. 0-1,000. 0: the default, 50. A page stays below 1 MiB, so it may have fewer.
    *
    * @generated from field: int32 page_size = 5;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with everything else in the request unchanged. Empty: the
-   * first page.
+   * next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+   * page.
    *
    * @generated from field: string page_token = 6;
    */
@@ -1601,9 +1602,9 @@ export const ListTurnsResponseSchema: GenMessage<ListTurnsResponse> = /*@__PURE_
  */
 export type ListAgentsRequest = Message<"agent_routing.v1.ListAgentsRequest"> & {
   /**
-   * A session for whose user the list is: only the agents that this user may reach there, by
-   * entitlements, channel and enabled. Names are in its locale. Not seen before: NOT_FOUND.
-   * Empty: every agent of the registry.
+   * The session for whose user the list is made. It has only the agents that this user may reach
+   * there, by entitlements, channel and enabled; names are in the session's locale. Unknown:
+   * NOT_FOUND. Empty: every agent of the registry.
    *
    * @generated from field: string session_id = 1;
    */
@@ -1617,8 +1618,9 @@ export type ListAgentsRequest = Message<"agent_routing.v1.ListAgentsRequest"> & 
   userId: string;
 
   /**
-   * Locale of names and descriptions, BCP 47, at most 35 characters. Empty: the session's, else
-   * the registry's default. A language that the registry lacks falls back to its default.
+   * Locale of names and descriptions, BCP 47, at most 35 characters. Empty: the session's,
+   * otherwise the registry's default. A language that the registry does not have falls back to its
+   * default.
    *
    * @generated from field: string locale = 3;
    */
@@ -1626,15 +1628,15 @@ export type ListAgentsRequest = Message<"agent_routing.v1.ListAgentsRequest"> & 
 
   /**
    * Only the agents to which this agent may hand over. Not in the registry: NOT_FOUND,
-   * UNKNOWN_AGENT. Empty: not narrowed.
+   * UNKNOWN_AGENT. Empty: no restriction.
    *
    * @generated from field: string from_agent_id = 4;
    */
   fromAgentId: string;
 
   /**
-   * Send each agent's instructions for its prompt along: whom it may hand to and how, when to
-   * complete, how to hand back. Default false.
+   * Also return instructions for each agent's prompt: to which agents it may hand over and how,
+   * when to complete, how to hand back. Default false.
    *
    * @generated from field: bool include_instructions = 5;
    */
@@ -1662,7 +1664,7 @@ export type ListAgentsResponse = Message<"agent_routing.v1.ListAgentsResponse"> 
   agents: Agent[];
 
   /**
-   * The home agent: the supervisor, or the default agent of a registry without one.
+   * The home agent: the supervisor, or the default agent of a registry without a supervisor.
    *
    * @generated from field: string home_agent_id = 2;
    */
@@ -1684,8 +1686,8 @@ export type ListAgentsResponse = Message<"agent_routing.v1.ListAgentsResponse"> 
   instructions: { [key: string]: string };
 
   /**
-   * The id of the agent that each alias stands for, of the agents listed: the names by which
-   * frameworks know them. Compared in any case, as everywhere. Empty where the registry gives none.
+   * The agent id for each alias of the listed agents. Aliases are the names that frameworks use;
+   * their case does not matter. Empty if the registry has none.
    *
    * @generated from field: map<string, string> agent_id_by_alias = 5;
    */
@@ -1706,7 +1708,7 @@ export const ListAgentsResponseSchema: GenMessage<ListAgentsResponse> = /*@__PUR
  */
 export type WatchSessionRequest = Message<"agent_routing.v1.WatchSessionRequest"> & {
   /**
-   * The session. Required. Not seen before: NOT_FOUND, UNKNOWN_SESSION.
+   * The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION.
    *
    * @generated from field: string session_id = 1;
    */
@@ -1720,16 +1722,16 @@ export type WatchSessionRequest = Message<"agent_routing.v1.WatchSessionRequest"
   userId: string;
 
   /**
-   * Send what came after this revision: the last one that the watcher has seen. 0: everything.
-   * Unset: only what comes from now on. Older than what is kept: OUT_OF_RANGE,
-   * REVISION_COMPACTED; above the session's: INVALID_FIELD.
+   * Send the changes after this revision, the last one that the watcher has seen. 0: all changes.
+   * Unset: only new changes. Older than what is kept: OUT_OF_RANGE, REVISION_COMPACTED; above the
+   * session's revision: INVALID_FIELD.
    *
    * @generated from field: optional int64 after_revision = 3;
    */
   afterRevision?: bigint | undefined;
 
   /**
-   * How long the stream may be silent before a heartbeat. 1 s to 5 min. Unset: 15 s.
+   * The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s.
    *
    * @generated from field: google.protobuf.Duration heartbeat_interval = 4;
    */
@@ -1744,14 +1746,14 @@ export const WatchSessionRequestSchema: GenMessage<WatchSessionRequest> = /*@__P
   messageDesc(file_agent_routing_v1_routing_service, 28);
 
 /**
- * A change of the session, or a sign of life. The first message is a heartbeat, with the revision
- * that the session has when the watch begins.
+ * A change of the session, or a heartbeat. The first message is a heartbeat, with the session's
+ * revision at the beginning of the watch.
  *
  * @generated from message agent_routing.v1.WatchSessionResponse
  */
 export type WatchSessionResponse = Message<"agent_routing.v1.WatchSessionResponse"> & {
   /**
-   * What it is. Unset: something newer than this client knows; skip it.
+   * The message. Unset: a kind that this client does not know; skip it.
    *
    * @generated from oneof agent_routing.v1.WatchSessionResponse.kind
    */
@@ -1765,7 +1767,7 @@ export type WatchSessionResponse = Message<"agent_routing.v1.WatchSessionRespons
     case: "change";
   } | {
     /**
-     * A sign of life.
+     * A heartbeat.
      *
      * @generated from field: agent_routing.v1.Heartbeat heartbeat = 2;
      */
@@ -1809,27 +1811,27 @@ export const RouteStreamRequestSchema: GenMessage<RouteStreamRequest> = /*@__PUR
  */
 export type RouteStreamResponse = Message<"agent_routing.v1.RouteStreamResponse"> & {
   /**
-   * The request that is answered. Empty where the message had none.
+   * The request of the message. Empty if it had none.
    *
    * @generated from field: string request_id = 1;
    */
   requestId: string;
 
   /**
-   * The session of the request. Empty where it could not be told.
+   * The session of the request. Empty if it is unknown.
    *
    * @generated from field: string session_id = 2;
    */
   sessionId: string;
 
   /**
-   * The answer. Unset: something newer than this client knows.
+   * The answer. Unset: a kind that this client does not know.
    *
    * @generated from oneof agent_routing.v1.RouteStreamResponse.result
    */
   result: {
     /**
-     * As Route answers.
+     * The answer of Route.
      *
      * @generated from field: agent_routing.v1.RouteResponse route = 3;
      */
@@ -1854,7 +1856,7 @@ export const RouteStreamResponseSchema: GenMessage<RouteStreamResponse> = /*@__P
   messageDesc(file_agent_routing_v1_routing_service, 31);
 
 /**
- * What followed from a message's topic.
+ * What the service did about a message's topic.
  *
  * @generated from enum agent_routing.v1.TopicOutcome
  */
@@ -1867,7 +1869,7 @@ export enum TopicOutcome {
   UNSPECIFIED = 0,
 
   /**
-   * Not asked: nobody is active, and the registry gives such messages to the home agent
+   * Not detected: no agent is active, and the registry sends such messages to the home agent
    * (first_message: supervisor).
    *
    * @generated from enum value: TOPIC_OUTCOME_HOME_FIRST = 1;
@@ -1875,51 +1877,51 @@ export enum TopicOutcome {
   HOME_FIRST = 1,
 
   /**
-   * Not asked: the session was sent to the home agent, by a command, a clear or a handoff, and this
-   * is the first message since.
+   * Not detected: a command, a clear or a handoff sent the session to the home agent, and this is
+   * the first message since.
    *
    * @generated from enum value: TOPIC_OUTCOME_SENT_HOME = 2;
    */
   SENT_HOME = 2,
 
   /**
-   * Not asked: an agent that owns the session is in the middle of a task.
+   * Not detected: an agent that owns the session is in the middle of a task.
    *
    * @generated from enum value: TOPIC_OUTCOME_OWNED = 3;
    */
   OWNED = 3,
 
   /**
-   * Not asked: the active agent waits for an answer, and the registry has no lock_threshold.
+   * Not detected: the active agent waits for an answer, and the registry has no lock_threshold.
    *
    * @generated from enum value: TOPIC_OUTCOME_LOCKED = 4;
    */
   LOCKED = 4,
 
   /**
-   * Not asked: stickiness is off, the active agent is away, an approval is awaited, or the session
-   * has expired.
+   * Not detected: stickiness is off, the active agent is unavailable, an approval is pending, or
+   * the session has expired.
    *
    * @generated from enum value: TOPIC_OUTCOME_OTHER_RULE = 5;
    */
   OTHER_RULE = 5,
 
   /**
-   * Asked, and no agent reached the confidence that it takes.
+   * Detected, but no agent reached the required confidence.
    *
    * @generated from enum value: TOPIC_OUTCOME_UNSURE = 6;
    */
   UNSURE = 6,
 
   /**
-   * Asked, but the user declined this agent lately.
+   * Detected, but the user declined this agent recently.
    *
    * @generated from enum value: TOPIC_OUTCOME_RESTING = 7;
    */
   RESTING = 7,
 
   /**
-   * Asked, but a handoff rule forbids the switch; see verdicts.
+   * Detected, but a handoff rule forbids the switch; see verdicts.
    *
    * @generated from enum value: TOPIC_OUTCOME_REFUSED = 8;
    */
@@ -1940,8 +1942,8 @@ export enum TopicOutcome {
   SWITCHED = 10,
 
   /**
-   * Asked, and there was no answer: the detector failed, or took longer than it may. The message
-   * went where it would have gone with topics off; the log has the cause.
+   * The detector failed, or took too long. The message went where it would have gone with topics
+   * disabled; the log has the cause.
    *
    * @generated from enum value: TOPIC_OUTCOME_NO_VERDICT = 11;
    */
@@ -1975,7 +1977,7 @@ export enum TurnOrder {
   OLDEST_FIRST = 1,
 
   /**
-   * The other way round.
+   * The newest request first.
    *
    * @generated from enum value: TURN_ORDER_NEWEST_FIRST = 2;
    */
@@ -1990,32 +1992,32 @@ export const TurnOrderSchema: GenEnum<TurnOrder> = /*@__PURE__*/
 
 /**
  * Owns which agent has the conversation.
+ * These rules hold for all calls:
  *
- * What holds for all calls:
- *
- * Ids. session_id and agent_id are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. Where a
- * request names an agent, an alias of the registry does too, in any case, also one with spaces, as
- * frameworks have them; answers and events have the id.
- * task_id, request_id, turn_request_id and suggestion_id are UUIDs in their canonical form of 36
- * characters; upper case is taken for lower. A tenant is named by the rule of session_id, a user by
- * 1-256 bytes without control or invisible characters, such as "auth0|5f7c8ec7".
+ * Ids. session_id and agent_id are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. A request
+ * may also name an agent by an alias of the registry, in any case; aliases may have spaces, as in
+ * frameworks. Answers and events have the id. task_id, request_id, turn_request_id and
+ * suggestion_id are UUIDs in their canonical form of 36 characters; upper case is read as lower
+ * case. Tenant names follow the rule of session_id. User ids are 1-256 bytes without control or
+ * invisible characters, such as "auth0|5f7c8ec7".
  *
  * Who. With sign-in, tenant and user come from the credential, and user_id is empty or equal to
- * its user, unless it has the scope act_as. Without sign-in user_id is believed, and the tenant is
- * the request metadata agent-routing-tenant, or "default". A session belongs to its tenant and to
- * its first user; another user's is PERMISSION_DENIED, another tenant's NOT_FOUND. One that began
- * with no user named becomes the first one's who is. Where sign-in is off, reads (and only reads)
- * with an empty user_id are an operator's, and see every session of the tenant.
+ * its user, unless it has the scope act_as. Without sign-in the server trusts user_id, and the
+ * tenant is the request metadata agent-routing-tenant, or "default". A session belongs to its
+ * tenant and to its first user; another user's is PERMISSION_DENIED, another tenant's NOT_FOUND. A
+ * session that began without a user belongs to the first user named later. Without sign-in, a read
+ * with an empty user_id is an operator's and sees every session of the tenant; this holds for reads
+ * only.
  *
- * Once. A call that changes a session and whose request_id was handled before in that session gets
- * the first answer again, for at least 24 hours, with the trailing metadata
- * agent-routing-replayed: true; with other content it is ALREADY_EXISTS, REQUEST_ID_REUSED. Send a
- * request_id with every such call, and the same one with every repeat of it: then a repeat after a
- * lost answer is safe. A request_id that is left out is made, a UUID of version 7. CompleteTurn and
- * ResumeTask carry the request_id of what they complete, and are once by that.
+ * Once. A call that changes a session gets the first answer again if its request_id was handled
+ * before in that session. This holds for at least 24 hours. The answer then has the trailing
+ * metadata agent-routing-replayed: true. With other content the call fails: ALREADY_EXISTS,
+ * REQUEST_ID_REUSED. Send a request_id with every such call, and the same one with every repeat:
+ * then a repeat after a lost answer is safe. A missing request_id is generated (UUID version 7).
+ * CompleteTurn and ResumeTask carry the request_id of what they complete, and happen once for each.
  *
  * Revisions. Every change of a session takes the next whole number, from 1, without gaps. Calls
- * that change nothing take none and answer with the session's present revision.
+ * that change nothing take none, and return the session's current revision.
  *
  * Errors. google.rpc.Status with google.rpc.ErrorInfo (domain "agent_routing", reason: see
  * ErrorReason), and BadRequest with every bad field, or PreconditionFailure with every rule that
@@ -2027,8 +2029,8 @@ export const TurnOrderSchema: GenEnum<TurnOrder> = /*@__PURE__*/
  */
 export const RoutingService: GenService<{
   /**
-   * Takes a user's message and answers with the agent to send it to, or with a reply to show.
-   * Opens a turn, which CompleteTurn ends.
+   * Takes a user's message, and returns the agent to send it to, or a reply to show. Opens a turn,
+   * which CompleteTurn ends.
    *
    * @generated from rpc agent_routing.v1.RoutingService.Route
    */
@@ -2039,7 +2041,7 @@ export const RoutingService: GenService<{
   },
   /**
    * Hands the conversation to an agent, if the rules allow it. A refusal names every rule that
-   * refused. On a session not seen before it makes the session.
+   * refused. Creates the session if it does not exist.
    *
    * @generated from rpc agent_routing.v1.RoutingService.SetActiveAgent
    */
@@ -2049,8 +2051,8 @@ export const RoutingService: GenService<{
     output: typeof SetActiveAgentResponseSchema;
   },
   /**
-   * Gives the conversation back to the home agent: the supervisor, or the default agent of a
-   * registry without one. Clearing what is clear is no error, and changes nothing.
+   * Returns the conversation to the home agent: the supervisor, or the default agent of a registry
+   * without a supervisor. If it is there already, nothing changes and no error is returned.
    *
    * @generated from rpc agent_routing.v1.RoutingService.ClearActiveAgent
    */
@@ -2060,7 +2062,7 @@ export const RoutingService: GenService<{
     output: typeof ClearActiveAgentResponseSchema;
   },
   /**
-   * Tells how a session stands. Changes nothing.
+   * Returns the current state of a session. Changes nothing.
    *
    * @generated from rpc agent_routing.v1.RoutingService.Status
    */
@@ -2070,8 +2072,8 @@ export const RoutingService: GenService<{
     output: typeof StatusResponseSchema;
   },
   /**
-   * Reports what an agent answered and how its turn ended; answers with where the message goes
-   * next, if anywhere. An answer is never lost: what may not move the conversation is stored.
+   * Reports what an agent answered and how its turn ended. Returns where the message goes next, if
+   * anywhere. An answer is never lost: one that may not move the conversation is stored.
    *
    * @generated from rpc agent_routing.v1.RoutingService.CompleteTurn
    */
@@ -2081,8 +2083,8 @@ export const RoutingService: GenService<{
     output: typeof CompleteTurnResponseSchema;
   },
   /**
-   * Approves or rejects what a paused task waits for, and dispatches the agent that paused it.
-   * Exactly one decision wins; the same one repeated gets the same answer.
+   * Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
+   * Exactly one decision counts; the same one repeated gets the same answer.
    *
    * @generated from rpc agent_routing.v1.RoutingService.ResumeTask
    */
@@ -2122,9 +2124,9 @@ export const RoutingService: GenService<{
     output: typeof ListAgentsResponseSchema;
   },
   /**
-   * Sends the changes of a session after a revision and as they happen, in order, each exactly
-   * once on a stream, with heartbeats in between. A watcher that comes back with the last revision
-   * it saw misses nothing.
+   * Sends the changes of a session: first those after a given revision, then new ones as they
+   * happen. They come in order, each exactly once on a stream, with heartbeats in between. A
+   * watcher that comes back with the last revision it saw misses nothing.
    *
    * @generated from rpc agent_routing.v1.RoutingService.WatchSession
    */
@@ -2134,8 +2136,8 @@ export const RoutingService: GenService<{
     output: typeof WatchSessionResponseSchema;
   },
   /**
-   * Routes many messages of many sessions on one stream. Answers come as they are ready, those of
-   * one session in the order of its messages. A bad message is answered with its own error and
+   * Routes many messages of many sessions on one stream. Answers come when they are ready; those of
+   * one session come in the order of its messages. A bad message is answered with its own error and
    * does not end the stream.
    *
    * @generated from rpc agent_routing.v1.RoutingService.RouteStream

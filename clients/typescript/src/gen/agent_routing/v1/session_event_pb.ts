@@ -60,14 +60,14 @@ export const ChangeSchema: GenMessage<Change> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 0);
 
 /**
- * Sent while nothing happens, so that idle connections stay open and watchers know where they are.
+ * Sent while nothing happens, so that idle connections stay open and watchers know their position.
  *
  * @generated from message agent_routing.v1.Heartbeat
  */
 export type Heartbeat = Message<"agent_routing.v1.Heartbeat"> & {
   /**
    * The session's revision when it was sent: every change up to it has been sent on this stream.
-   * 0 on streams over all sessions.
+   * 0 on streams of all sessions.
    *
    * @generated from field: int64 revision = 1;
    */
@@ -84,14 +84,14 @@ export const HeartbeatSchema: GenMessage<Heartbeat> = /*@__PURE__*/
 /**
  * Something that happened in a session.
  *
- * Events carry no message texts: ListTurns has those. After the user's data were erased, the events
- * of before have no kind any more, and so none of their texts; watches leave them out.
+ * Events carry no message texts: ListTurns has those. After the user's data were erased, earlier
+ * events have no kind, and so no text; watches skip them.
  *
  * @generated from message agent_routing.v1.SessionEvent
  */
 export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
   /**
-   * Id of the event, unique in the session: the revision and the place in it, such as "18.0".
+   * Id of the event, unique in the session: the revision and the position in it, such as "18.0".
    *
    * @generated from field: string event_id = 1;
    */
@@ -105,8 +105,8 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
   sessionId: string;
 
   /**
-   * Revision of the change to which it belongs. A refusal makes no change: it has the revision
-   * that the session had.
+   * Revision of the change to which it belongs. A refusal is not a change: it has the revision of
+   * the session at the time.
    *
    * @generated from field: int64 revision = 3;
    */
@@ -120,28 +120,28 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
   eventTime?: Timestamp | undefined;
 
   /**
-   * The request that led to it. Empty where time alone did.
+   * The request that caused it. Empty if no request did (an expiry).
    *
    * @generated from field: string request_id = 5;
    */
   requestId: string;
 
   /**
-   * The active agent as it is after the event. Unset while none is active.
+   * The active agent after the event. Unset while none is active.
    *
    * @generated from field: agent_routing.v1.Agent active_agent = 6;
    */
   activeAgent?: Agent | undefined;
 
   /**
-   * Version of the registry by which it was decided.
+   * Version of the registry used for the decision.
    *
    * @generated from field: string registry_version = 7;
    */
   registryVersion: string;
 
   /**
-   * What happened. Unset: something newer than this client knows; skip it.
+   * What happened. Unset: a kind that this client does not know; skip it.
    *
    * @generated from oneof agent_routing.v1.SessionEvent.kind
    */
@@ -155,8 +155,8 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
     case: "messageRouted";
   } | {
     /**
-     * The conversation changed hands: a handoff, a hop by completion, or the return from an
-     * interlude.
+     * The conversation moved to another agent: a handoff, a hop by completion, or the return from
+     * an interlude.
      *
      * @generated from field: agent_routing.v1.AgentHandoff agent_handoff = 9;
      */
@@ -164,7 +164,7 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
     case: "agentHandoff";
   } | {
     /**
-     * No agent is active any more.
+     * No agent is active any longer.
      *
      * @generated from field: agent_routing.v1.AgentCleared agent_cleared = 10;
      */
@@ -172,7 +172,7 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
     case: "agentCleared";
   } | {
     /**
-     * The active agent asked something and has the next message for itself.
+     * The active agent asked a question and gets the next message.
      *
      * @generated from field: agent_routing.v1.LockEngaged lock_engaged = 11;
      */
@@ -180,7 +180,7 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
     case: "lockEngaged";
   } | {
     /**
-     * The active agent waits no longer.
+     * The active agent no longer waits for an answer.
      *
      * @generated from field: agent_routing.v1.LockReleased lock_released = 12;
      */
@@ -196,7 +196,7 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
     case: "turnCompleted";
   } | {
     /**
-     * Nobody answered a turn, and nobody can any more.
+     * A turn was not answered, and can no longer be.
      *
      * @generated from field: agent_routing.v1.TurnAbandoned turn_abandoned = 14;
      */
@@ -244,7 +244,7 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
     case: "taskPaused";
   } | {
     /**
-     * A task goes on after an approval or a rejection.
+     * A task continues after an approval or a rejection.
      *
      * @generated from field: agent_routing.v1.TaskResumed task_resumed = 20;
      */
@@ -284,7 +284,7 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
     case: "stickinessExpired";
   } | {
     /**
-     * A handoff was refused. Only in ListEvents: a refusal is no change of the session.
+     * A handoff was refused. Only in ListEvents: a refusal is not a change of the session.
      *
      * @generated from field: agent_routing.v1.HandoffRefused handoff_refused = 25;
      */
@@ -323,7 +323,7 @@ export const SessionEventSchema: GenMessage<SessionEvent> = /*@__PURE__*/
  */
 export type SessionStarted = Message<"agent_routing.v1.SessionStarted"> & {
   /**
-   * The user to whom the session belongs.
+   * The user that owns the session.
    *
    * @generated from field: string owner = 1;
    */
@@ -337,7 +337,7 @@ export type SessionStarted = Message<"agent_routing.v1.SessionStarted"> & {
   locale: string;
 
   /**
-   * Channel at the start. Empty where none was given.
+   * Channel at the start. Empty if none was given.
    *
    * @generated from field: string channel = 3;
    */
@@ -367,13 +367,13 @@ export const SessionErasedSchema: GenMessage<SessionErased> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 4);
 
 /**
- * A user's message went to an agent. Where it goes from there, agent_handoff and task_resumed say.
+ * A user's message went to an agent. agent_handoff and task_resumed say where it goes from there.
  *
  * @generated from message agent_routing.v1.MessageRouted
  */
 export type MessageRouted = Message<"agent_routing.v1.MessageRouted"> & {
   /**
-   * The request that the agent has to complete.
+   * The request that the agent must complete.
    *
    * @generated from field: string request_id = 1;
    */
@@ -401,37 +401,37 @@ export type MessageRouted = Message<"agent_routing.v1.MessageRouted"> & {
   reason: RouteReason;
 
   /**
-   * The agent that the session's dispatch before this one went to: the same one while it sticks.
-   * Empty in a session's first dispatch.
+   * The agent of the session's previous dispatch: the same agent while it sticks. Empty in a
+   * session's first dispatch.
    *
    * @generated from field: string previous_agent_id = 5;
    */
   previousAgentId: string;
 
   /**
-   * Whether an agent got the message with no call of the supervisor.
+   * Whether an agent got the message without a call of the supervisor.
    *
    * @generated from field: bool supervisor_bypassed = 6;
    */
   supervisorBypassed: boolean;
 
   /**
-   * Whether the agent was locked: the message is taken for the answer to what it asked.
+   * Whether the agent was locked: the message is then the answer to its question.
    *
    * @generated from field: bool locked = 7;
    */
   locked: boolean;
 
   /**
-   * How sure topic detection was that the message is for this agent, 0-1. 0 unless its topic, or a
-   * suggestion that the user accepted, brought it there.
+   * The confidence of topic detection that the message is for this agent, 0-1. 0 unless the topic,
+   * or a suggestion that the user accepted, moved it there.
    *
    * @generated from field: double topic_confidence = 8;
    */
   topicConfidence: number;
 
   /**
-   * The model that said so, with its version. Empty unless the topic alone brought it there.
+   * The model that detected it, with its version. Empty unless the topic alone moved it there.
    *
    * @generated from field: string topic_model = 9;
    */
@@ -446,20 +446,20 @@ export const MessageRoutedSchema: GenMessage<MessageRouted> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 5);
 
 /**
- * The conversation changed hands.
+ * The conversation moved to another agent.
  *
  * @generated from message agent_routing.v1.AgentHandoff
  */
 export type AgentHandoff = Message<"agent_routing.v1.AgentHandoff"> & {
   /**
-   * From whom, to whom, by whom, how and why.
+   * The agents, the initiator, the mode and the reason.
    *
    * @generated from field: agent_routing.v1.Handoff handoff = 1;
    */
   handoff?: Handoff | undefined;
 
   /**
-   * The turn in which it happened: the request that the agent before had to complete. Empty
+   * The turn in which it happened: the request that the previous agent had to complete. Empty
    * outside a turn.
    *
    * @generated from field: string turn_request_id = 2;
@@ -467,22 +467,22 @@ export type AgentHandoff = Message<"agent_routing.v1.AgentHandoff"> & {
   turnRequestId: string;
 
   /**
-   * The request with which the message goes on to the new agent: turn_request_id again where
-   * SetActiveAgent moved the turn. Empty where no message goes on.
+   * The request under which the new agent gets the message; equal to turn_request_id if
+   * SetActiveAgent moved the turn. Empty if there is no message for it.
    *
    * @generated from field: string next_request_id = 3;
    */
   nextRequestId: string;
 
   /**
-   * The task of that request. Empty where no message goes on.
+   * The task of that request. Empty if there is no message for it.
    *
    * @generated from field: string task_id = 4;
    */
   taskId: string;
 
   /**
-   * Why the message goes to the new agent, or will with the next one.
+   * Why the message, or the next one, goes to the new agent.
    *
    * @generated from field: agent_routing.v1.RouteReason route_reason = 5;
    */
@@ -497,13 +497,14 @@ export const AgentHandoffSchema: GenMessage<AgentHandoff> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 6);
 
 /**
- * No agent is active any more.
+ * No agent is active any longer.
  *
  * @generated from message agent_routing.v1.AgentCleared
  */
 export type AgentCleared = Message<"agent_routing.v1.AgentCleared"> & {
   /**
-   * The agent that was active. Unset if none was: then only what was in flight is ended.
+   * The agent that was active. Unset if none was: then only open turns, suggestions or approvals
+   * ended.
    *
    * @generated from field: agent_routing.v1.Agent previous_agent = 1;
    */
@@ -517,7 +518,7 @@ export type AgentCleared = Message<"agent_routing.v1.AgentCleared"> & {
   cause: AgentClearCause;
 
   /**
-   * More about it, as the caller or the agent put it. May be empty.
+   * Details, in the caller's or the agent's text. May be empty.
    *
    * @generated from field: string reason = 3;
    */
@@ -532,7 +533,7 @@ export const AgentClearedSchema: GenMessage<AgentCleared> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 7);
 
 /**
- * The active agent asked something and has the next message for itself.
+ * The active agent asked a question and gets the next message.
  *
  * @generated from message agent_routing.v1.LockEngaged
  */
@@ -545,7 +546,7 @@ export type LockEngaged = Message<"agent_routing.v1.LockEngaged"> & {
   agent?: Agent | undefined;
 
   /**
-   * When the lock ends by itself. Unset: not by time.
+   * When the lock expires. Unset: never.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 2;
    */
@@ -560,7 +561,7 @@ export const LockEngagedSchema: GenMessage<LockEngaged> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 8);
 
 /**
- * The active agent waits no longer.
+ * The active agent no longer waits for an answer.
  *
  * @generated from message agent_routing.v1.LockReleased
  */
@@ -622,21 +623,21 @@ export type TurnCompleted = Message<"agent_routing.v1.TurnCompleted"> & {
   outcome: TurnOutcome;
 
   /**
-   * What that did.
+   * What the outcome did.
    *
    * @generated from field: agent_routing.v1.OutcomeStatus outcome_status = 5;
    */
   outcomeStatus: OutcomeStatus;
 
   /**
-   * The request that follows, if the message goes on to another agent. Empty if not.
+   * The following request, if the message goes to another agent next. Otherwise empty.
    *
    * @generated from field: string next_request_id = 6;
    */
   nextRequestId: string;
 
   /**
-   * From the request to its answer.
+   * The time from the request to its answer.
    *
    * @generated from field: google.protobuf.Duration response_duration = 7;
    */
@@ -651,7 +652,7 @@ export const TurnCompletedSchema: GenMessage<TurnCompleted> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 10);
 
 /**
- * Nobody answered a turn, and nobody can any more.
+ * A turn was not answered, and can no longer be.
  *
  * @generated from message agent_routing.v1.TurnAbandoned
  */
@@ -664,14 +665,14 @@ export type TurnAbandoned = Message<"agent_routing.v1.TurnAbandoned"> & {
   requestId: string;
 
   /**
-   * The agent that was to answer.
+   * The agent that had to answer.
    *
    * @generated from field: agent_routing.v1.Agent agent = 2;
    */
   agent?: Agent | undefined;
 
   /**
-   * Why it was given up.
+   * Why it was abandoned.
    *
    * @generated from field: agent_routing.v1.TurnAbandonCause cause = 3;
    */
@@ -686,7 +687,7 @@ export const TurnAbandonedSchema: GenMessage<TurnAbandoned> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 11);
 
 /**
- * A command was answered. What it changed stands in the events beside it.
+ * A command was answered. The other events of the change say what it changed.
  *
  * @generated from message agent_routing.v1.CommandHandled
  */
@@ -699,7 +700,7 @@ export type CommandHandled = Message<"agent_routing.v1.CommandHandled"> & {
   command: string;
 
   /**
-   * The agent that the command is about: the one picked with "/agent". Unset for others.
+   * The agent that was selected with "/agent". Unset for other commands.
    *
    * @generated from field: agent_routing.v1.Agent agent = 2;
    */
@@ -727,7 +728,7 @@ export type TaskCreated = Message<"agent_routing.v1.TaskCreated"> & {
   taskId: string;
 
   /**
-   * When it expires. Unset: it does not.
+   * When it expires. Unset: never.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 2;
    */
@@ -762,7 +763,7 @@ export type TaskPaused = Message<"agent_routing.v1.TaskPaused"> & {
   requestId: string;
 
   /**
-   * What is to be approved, as the agent put it.
+   * What to approve, in the agent's text.
    *
    * @generated from field: string prompt = 3;
    */
@@ -784,7 +785,7 @@ export const TaskPausedSchema: GenMessage<TaskPaused> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 14);
 
 /**
- * A task goes on after an approval or a rejection.
+ * A task continues after an approval or a rejection.
  *
  * @generated from message agent_routing.v1.TaskResumed
  */
@@ -811,7 +812,7 @@ export type TaskResumed = Message<"agent_routing.v1.TaskResumed"> & {
   resume?: Resume | undefined;
 
   /**
-   * The request with which the agent goes on.
+   * The request with which the agent continues.
    *
    * @generated from field: string next_request_id = 4;
    */
@@ -839,7 +840,7 @@ export type TaskCompleted = Message<"agent_routing.v1.TaskCompleted"> & {
   taskId: string;
 
   /**
-   * What was done, as the agent put it. May be empty.
+   * What was done, in the agent's text. May be empty.
    *
    * @generated from field: string summary = 2;
    */
@@ -874,7 +875,7 @@ export type TaskFailed = Message<"agent_routing.v1.TaskFailed"> & {
   taskId: string;
 
   /**
-   * What went wrong, as the agent put it. May be empty.
+   * What went wrong, in the agent's text. May be empty.
    *
    * @generated from field: string message = 2;
    */
@@ -909,7 +910,7 @@ export type TaskCancelled = Message<"agent_routing.v1.TaskCancelled"> & {
   taskId: string;
 
   /**
-   * Why it was.
+   * Why it was cancelled.
    *
    * @generated from field: agent_routing.v1.TaskCancelCause cause = 2;
    */
@@ -937,7 +938,7 @@ export type StickinessExpired = Message<"agent_routing.v1.StickinessExpired"> & 
   agent?: Agent | undefined;
 
   /**
-   * How long the session had been idle.
+   * How long the session was idle.
    *
    * @generated from field: google.protobuf.Duration idle_duration = 2;
    */
@@ -958,7 +959,7 @@ export const StickinessExpiredSchema: GenMessage<StickinessExpired> = /*@__PURE_
  */
 export type HandoffRefused = Message<"agent_routing.v1.HandoffRefused"> & {
   /**
-   * The handoff as it was asked for.
+   * The requested handoff.
    *
    * @generated from field: agent_routing.v1.Handoff handoff = 1;
    */
@@ -972,7 +973,7 @@ export type HandoffRefused = Message<"agent_routing.v1.HandoffRefused"> & {
   verdicts: Verdict[];
 
   /**
-   * The turn in which it was asked for. Empty outside a turn.
+   * The turn of the request. Empty outside a turn.
    *
    * @generated from field: string turn_request_id = 3;
    */
@@ -993,14 +994,14 @@ export const HandoffRefusedSchema: GenMessage<HandoffRefused> = /*@__PURE__*/
  */
 export type SwitchSuggested = Message<"agent_routing.v1.SwitchSuggested"> & {
   /**
-   * What was offered.
+   * The offer.
    *
    * @generated from field: agent_routing.v1.Suggestion suggestion = 1;
    */
   suggestion?: Suggestion | undefined;
 
   /**
-   * The request with which it was offered.
+   * The request whose answer has the offer.
    *
    * @generated from field: string request_id = 2;
    */
@@ -1014,7 +1015,7 @@ export type SwitchSuggested = Message<"agent_routing.v1.SwitchSuggested"> & {
   fromAgentId: string;
 
   /**
-   * The model that said so, with its version.
+   * The model that detected the topic, with its version.
    *
    * @generated from field: string topic_model = 4;
    */
@@ -1049,14 +1050,14 @@ export type SwitchAnswered = Message<"agent_routing.v1.SwitchAnswered"> & {
   agent?: Agent | undefined;
 
   /**
-   * The agent that the user was with.
+   * The user's agent at the time.
    *
    * @generated from field: string from_agent_id = 3;
    */
   fromAgentId: string;
 
   /**
-   * Whether the user took the offer. False: they stay.
+   * Whether the user accepted the offer. False: the user stays with the agent.
    *
    * @generated from field: bool accepted = 4;
    */
@@ -1105,21 +1106,21 @@ export enum AgentClearCause {
   CLEARED = 3,
 
   /**
-   * The agent answered, and stays only while it has asked something, or never.
+   * The agent answered, and stays only while it waits for an answer, or never.
    *
    * @generated from enum value: AGENT_CLEAR_CAUSE_PROCEED = 4;
    */
   PROCEED = 4,
 
   /**
-   * The agent completed what it was there for.
+   * The agent completed its task.
    *
    * @generated from enum value: AGENT_CLEAR_CAUSE_COMPLETE = 5;
    */
   COMPLETE = 5,
 
   /**
-   * The timeout of its question passed, and it stays only while it has asked something.
+   * The timeout of its question passed, and it stays only while it waits for an answer.
    *
    * @generated from enum value: AGENT_CLEAR_CAUSE_TIMEOUT = 6;
    */
@@ -1146,7 +1147,7 @@ export enum LockReleaseCause {
   UNSPECIFIED = 0,
 
   /**
-   * The agent answered with no new question, or completed.
+   * The agent answered without a new question, or completed.
    *
    * @generated from enum value: LOCK_RELEASE_CAUSE_ANSWERED = 1;
    */
@@ -1160,7 +1161,7 @@ export enum LockReleaseCause {
   TIMEOUT = 2,
 
   /**
-   * The user sent "/supervisor", or picked an agent with "/agent".
+   * The user sent "/supervisor", or selected an agent with "/agent".
    *
    * @generated from enum value: LOCK_RELEASE_CAUSE_COMMAND = 3;
    */
@@ -1181,7 +1182,7 @@ export enum LockReleaseCause {
   CLEARED = 5,
 
   /**
-   * The conversation changed hands.
+   * The conversation moved to another agent.
    *
    * @generated from enum value: LOCK_RELEASE_CAUSE_HANDOFF = 6;
    */
@@ -1202,7 +1203,7 @@ export const LockReleaseCauseSchema: GenEnum<LockReleaseCause> = /*@__PURE__*/
   enumDesc(file_agent_routing_v1_session_event, 1);
 
 /**
- * Why a turn was given up.
+ * Why a turn was abandoned.
  *
  * @generated from enum agent_routing.v1.TurnAbandonCause
  */
@@ -1215,7 +1216,7 @@ export enum TurnAbandonCause {
   UNSPECIFIED = 0,
 
   /**
-   * More turns were open than the registry's open_turns allows: the oldest goes.
+   * More turns were open than the registry's open_turns allows: the oldest is abandoned.
    *
    * @generated from enum value: TURN_ABANDON_CAUSE_OPEN_TURNS = 1;
    */

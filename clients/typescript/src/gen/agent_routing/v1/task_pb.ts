@@ -29,14 +29,14 @@ export type Task = Message<"agent_routing.v1.Task"> & {
   taskId: string;
 
   /**
-   * How the task stands.
+   * The status of the task.
    *
    * @generated from field: agent_routing.v1.TaskStatus status = 2;
    */
   status: TaskStatus;
 
   /**
-   * When the task was made.
+   * When the task was created.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 3;
    */
@@ -50,15 +50,14 @@ export type Task = Message<"agent_routing.v1.Task"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * When an open task expires: the first call after it finds the task CANCELLED.
-   * Unset: it does not expire.
+   * When an open task expires: later calls find the task CANCELLED. Unset: never.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 5;
    */
   expireTime?: Timestamp | undefined;
 
   /**
-   * What RouteRequest.metadata put on the task. At most 32 entries, 4 KiB in all.
+   * The metadata from RouteRequest.metadata. At most 32 entries, 4 KiB in all.
    *
    * @generated from field: map<string, string> metadata = 6;
    */
@@ -72,7 +71,7 @@ export type Task = Message<"agent_routing.v1.Task"> & {
   sessionId: string;
 
   /**
-   * The user to whom the task belongs, as the session does.
+   * The user that owns the task and its session.
    *
    * @generated from field: string owner = 8;
    */
@@ -87,7 +86,7 @@ export const TaskSchema: GenMessage<Task> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_task, 0);
 
 /**
- * How a task stands.
+ * The status of a task.
  *
  * @generated from enum agent_routing.v1.TaskStatus
  */
@@ -100,7 +99,7 @@ export enum TaskStatus {
   UNSPECIFIED = 0,
 
   /**
-   * Open: messages go on with it.
+   * Open: new messages belong to it.
    *
    * @generated from enum value: TASK_STATUS_RUNNING = 1;
    */

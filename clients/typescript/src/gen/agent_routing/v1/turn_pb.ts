@@ -21,10 +21,10 @@ export const file_agent_routing_v1_turn: GenFile = /*@__PURE__*/
 /**
  * One request to one agent, and its answer: the entries of a session's history.
  *
- * A user's message that passes through several agents makes several entries: those dispatched one
- * after the other have request ids of their own, linked by parent_request_id; those of a run in
- * which SetActiveAgent moved the turn share the request_id and differ in agent_id.
- * (request_id, agent_id) is unique in a session.
+ * A user's message that passes through several agents makes several entries. Entries dispatched one
+ * after the other have their own request ids, linked by parent_request_id. Entries of a run in
+ * which SetActiveAgent moved the turn share the request_id and differ in agent_id. (request_id,
+ * agent_id) is unique in a session.
  *
  * @generated from message agent_routing.v1.Turn
  */
@@ -38,7 +38,7 @@ export type Turn = Message<"agent_routing.v1.Turn"> & {
 
   /**
    * The request from which this one followed: a handoff, a completion, a consultation, a resumed
-   * task. Empty where a Route made it.
+   * task. Empty if Route made it.
    *
    * @generated from field: string parent_request_id = 2;
    */
@@ -52,14 +52,14 @@ export type Turn = Message<"agent_routing.v1.Turn"> & {
   taskId: string;
 
   /**
-   * The agent that was asked.
+   * The agent that must answer, or answered.
    *
    * @generated from field: string agent_id = 4;
    */
   agentId: string;
 
   /**
-   * The agent from which this one got the message. Empty where nobody handed it over.
+   * The agent from which this one got the message. Empty if no agent handed it over.
    *
    * @generated from field: string from_agent_id = 5;
    */
@@ -73,8 +73,8 @@ export type Turn = Message<"agent_routing.v1.Turn"> & {
   reason: RouteReason;
 
   /**
-   * The user's message as the agent got it, without its command. Empty on entries that a reader
-   * sees only for their answer.
+   * The user's message as the agent got it, without its command. Empty in entries of which a reader
+   * sees the answer only.
    *
    * @generated from field: string user_text = 7;
    */
@@ -88,8 +88,8 @@ export type Turn = Message<"agent_routing.v1.Turn"> & {
   userItems: Item[];
 
   /**
-   * What the agent answered, without markers. Empty while it has not answered, and where this
-   * reader may not see another agent's words.
+   * The agent's answer, without markers. Empty until it answers, and if this reader may not see
+   * another agent's text.
    *
    * @generated from field: string agent_text = 9;
    */
@@ -110,7 +110,7 @@ export type Turn = Message<"agent_routing.v1.Turn"> & {
   outcome: TurnOutcome;
 
   /**
-   * When the request was made.
+   * When the request was created.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 12;
    */
@@ -124,21 +124,22 @@ export type Turn = Message<"agent_routing.v1.Turn"> & {
   completeTime?: Timestamp | undefined;
 
   /**
-   * complete_time less create_time. Unset while complete_time is.
+   * complete_time minus create_time. Unset if complete_time is.
    *
    * @generated from field: google.protobuf.Duration response_duration = 14;
    */
   responseDuration?: Duration | undefined;
 
   /**
-   * Revision at which this entry last changed: that of its answer, or before that of its request.
+   * Revision at which this entry last changed: that of its answer, or that of its request until
+   * then.
    *
    * @generated from field: int64 revision = 15;
    */
   revision: bigint;
 
   /**
-   * The execution trace that the agent reported, in its order.
+   * The execution trace that the agent reported, in that order.
    *
    * @generated from field: repeated agent_routing.v1.Step steps = 16;
    */
@@ -152,8 +153,8 @@ export type Turn = Message<"agent_routing.v1.Turn"> & {
   outcomeStatus: OutcomeStatus;
 
   /**
-   * The agent's words for the user about what follows: the message of its handoff or completion,
-   * or of the SetActiveAgent that moved the turn on. Empty where it had none.
+   * The agent's text for the user about what follows: the message of its handoff or completion, or
+   * of the SetActiveAgent that moved the turn. Empty if there was none.
    *
    * @generated from field: string handoff_message = 18;
    */
@@ -170,20 +171,20 @@ export const TurnSchema: GenMessage<Turn> = /*@__PURE__*/
 /**
  * One step of an agent's work on a turn: a model call, a tool call, an intermediate result.
  *
- * At most 64 steps an answer, 48 KiB in all serialised.
+ * An answer has at most 64 steps, 48 KiB in all serialised.
  *
  * @generated from message agent_routing.v1.Step
  */
 export type Step = Message<"agent_routing.v1.Step"> & {
   /**
-   * Name of the step, such as the tool's. 1-128 characters. Required.
+   * Name of the step, for example the tool's. 1-128 characters. Required.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * What kind of step, a word of the caller's choice: "tool", "model", "retrieval". At most 64
+   * The kind of step, a name that the caller chooses: "tool", "model", "retrieval". At most 64
    * characters.
    *
    * @generated from field: string kind = 2;
@@ -191,14 +192,14 @@ export type Step = Message<"agent_routing.v1.Step"> & {
   kind: string;
 
   /**
-   * What went in, in any text form. May be empty.
+   * The input, in any text format. May be empty.
    *
    * @generated from field: string input = 3;
    */
   input: string;
 
   /**
-   * What came out, in any text form. May be empty.
+   * The output, in any text format. May be empty.
    *
    * @generated from field: string output = 4;
    */
@@ -227,7 +228,7 @@ export const StepSchema: GenMessage<Step> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_turn, 1);
 
 /**
- * How an agent ended a turn: the outcome of CompleteTurn by name.
+ * How an agent ended a turn: the names of CompleteTurn's outcomes.
  *
  * @generated from enum agent_routing.v1.TurnOutcome
  */
@@ -240,49 +241,49 @@ export enum TurnOutcome {
   UNSPECIFIED = 0,
 
   /**
-   * Answered; the agent keeps the conversation as its stickiness says.
+   * The agent answered, and keeps the conversation as its stickiness says.
    *
    * @generated from enum value: TURN_OUTCOME_PROCEED = 1;
    */
   PROCEED = 1,
 
   /**
-   * Asked the user something: the next message is the agent's.
+   * The agent asked the user a question: the next message goes to it.
    *
    * @generated from enum value: TURN_OUTCOME_FOLLOW_UP = 2;
    */
   FOLLOW_UP = 2,
 
   /**
-   * Completed what it was there for.
+   * The agent completed its task.
    *
    * @generated from enum value: TURN_OUTCOME_COMPLETE = 3;
    */
   COMPLETE = 3,
 
   /**
-   * Handed over, or consulted another agent.
+   * The agent handed over, or consulted another agent.
    *
    * @generated from enum value: TURN_OUTCOME_HANDOFF = 4;
    */
   HANDOFF = 4,
 
   /**
-   * Paused the task for an approval.
+   * The agent paused the task for an approval.
    *
    * @generated from enum value: TURN_OUTCOME_APPROVAL_NEEDED = 5;
    */
   APPROVAL_NEEDED = 5,
 
   /**
-   * Failed: the task has failed with it.
+   * The agent and its task failed.
    *
    * @generated from enum value: TURN_OUTCOME_FAILURE = 6;
    */
   FAILURE = 6,
 
   /**
-   * Nobody answered in time, the turn was pushed out by newer ones, or the session was reset.
+   * There was no answer in time, newer turns displaced this one, or the session was reset.
    *
    * @generated from enum value: TURN_OUTCOME_ABANDONED = 7;
    */
@@ -309,23 +310,23 @@ export enum OutcomeStatus {
   UNSPECIFIED = 0,
 
   /**
-   * It happened as asked.
+   * It happened as requested.
    *
    * @generated from enum value: OUTCOME_STATUS_APPLIED = 1;
    */
   APPLIED = 1,
 
   /**
-   * The answer is kept in history and moved nothing: it came from an agent that no longer holds
-   * the turn, the turn was abandoned, or the conversation has gone on without it.
+   * The answer was only stored in the history: its agent no longer holds the turn, the turn was
+   * abandoned, or the conversation continued without it.
    *
    * @generated from enum value: OUTCOME_STATUS_STORED_ONLY = 2;
    */
   STORED_ONLY = 2,
 
   /**
-   * A lesser outcome happened instead, such as a release where the next agent could not be
-   * reached; verdicts say why.
+   * A lesser outcome happened instead, for example a release because the next agent could not be
+   * reached; the verdicts say why.
    *
    * @generated from enum value: OUTCOME_STATUS_DEGRADED = 3;
    */
