@@ -35,6 +35,16 @@ BROKEN_OFF: Final = "Internal error from Core"
 service did not answer, and the call is repeated as after any lost connection."""
 
 
+UNHEALTHY: Final = "backend unhealthy"
+"""What grpc says, under UNAVAILABLE, where every replica reports by its health service that it
+cannot serve: its store is away. No replica is asked then, so that none gives the reason."""
+
+STORE_AWAY: Final = "STORE_UNAVAILABLE"
+
+UNHEALTHY_RETRY_AFTER: Final = timedelta(seconds=0.25)
+"""What the service asks for when its store is away."""
+
+
 class FailedCall(Protocol):
     """The part of grpc's and grpc.aio's errors that is used here."""
 
@@ -64,6 +74,12 @@ def routing_error(
     call = cast("FailedCall", failure)
     code, words = call.code(), call.details() or ""
     info, violations, retry_after = _details(call.trailing_metadata() or ())
+    if info is None and code is grpc.StatusCode.UNAVAILABLE and UNHEALTHY in words:
+        info, retry_after = ErrorInfo(reason=STORE_AWAY, domain=DOMAIN), UNHEALTHY_RETRY_AFTER
+        words = (
+            f'{method}: every replica of "{target}" reports that it cannot serve, as while its '
+            "store is away; repeat with the same request_id"
+        )
     if info is None:
         kind, message = _without_details(
             code, words, method=method, target=target, timeout_s=timeout_s, attempts=attempts
