@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import socket
 from typing import Annotated, Final
 
 import grpc
@@ -9,8 +11,9 @@ import typer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from routing_service.cli.credentials import given
-from routing_service.cli.failure import CommandFailed
+from routing_service.cli.failure import EXIT_USAGE, CommandFailed
 from routing_service.cli.options import TARGET_DEFAULT, TargetOption, TimeoutOption
+from routing_service.settings.listen_address import parse_listen_address
 
 EPILOG: Final = """\b
 Examples:
@@ -41,9 +44,22 @@ def health(
         bool, typer.Option("--live", help="Only ask whether the process answers.")
     ] = False,
     target: TargetOption = TARGET_DEFAULT,
+    probe: Annotated[
+        str,
+        typer.Option(
+            "--probe",
+            metavar="HOST:PORT",
+            envvar="AGENT_ROUTING_PROBE",
+            show_default=False,
+            help="Ask the listener of the probes instead of --target.",
+        ),
+    ] = "",
     timeout_s: TimeoutOption = HEALTH_TIMEOUT_S,
 ) -> None:
     """Ask a server whether it is ready, as probes do."""
+    if probe:
+        typer.echo(_probed(probe, "/livez" if live else "/readyz", timeout_s))
+        return
     service = "" if live else "agent_routing.v1.RoutingService"
     with given().channel(target) as channel:
         try:
@@ -56,3 +72,29 @@ def health(
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         raise CommandFailed(f"the server at {target} says {status}; its log has the reason")
     typer.echo(status)
+
+
+def _probed(address: str, path: str, timeout_s: float) -> str:
+    """Ask the listener of the probes. Raises CommandFailed for a no, or for no answer."""
+    try:
+        place = parse_listen_address(address)
+    except ValueError as error:
+        raise CommandFailed(f'"{address}": {error}', exit_code=EXIT_USAGE) from None
+    connection = http.client.HTTPConnection(place.host, place.port, timeout=timeout_s)
+    if place.unix_path:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(timeout_s)
+    try:
+        if place.unix_path:
+            connection.sock.connect(place.unix_path)
+        connection.request("GET", path)
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        raise CommandFailed(f"no probes at {address}: {error}") from None
+    finally:
+        connection.close()
+    if status == http.HTTPStatus.OK:
+        return "SERVING"
+    if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
+        raise CommandFailed(f"the server at {address} says NOT_SERVING; its log has the reason")
+    raise CommandFailed(f"{address} answers {status} for {path}; are the probes there?")

@@ -73,6 +73,10 @@ _REFUSED_AT_ENTRY: Final = frozenset(
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
+def _unnoted(_peer: str) -> None:
+    """Do nothing with a peer."""
+
+
 def service_handlers(
     routing: RoutingServicer,
     admin: AdminServicer,
@@ -86,6 +90,7 @@ def service_handlers(
     streams: OpenStreams,
     tracer: CallTracer | None = None,
     write_s_max: float = WRITE_S_MAX,
+    let_in: Callable[[str], None] = _unnoted,
 ) -> Sequence[grpc.GenericRpcHandler]:
     """Return the handlers of every RPC in the contract.
 
@@ -93,7 +98,8 @@ def service_handlers(
     time of a call without a deadline. deadline_max_s: the longest time of a unary call. limits: per
     caller. draining: is set when the server stops, and ends streams of messages. streams: has the
     open streams, whose callers are checked again. tracer: gives calls their place in a trace; None
-    = no traces. write_s_max: how long a stream's reader may read nothing.
+    = no traces. write_s_max: how long a stream's reader may read nothing. let_in:
+    is given the peer of each call that sign-in let in.
     """
     calls = _CallWrapper(
         observer,
@@ -105,6 +111,7 @@ def service_handlers(
         streams=streams,
         tracer=tracer,
         write_s_max=write_s_max,
+        let_in=let_in,
     )
     return (
         _service_handler(ROUTING_SERVICE, routing.methods, calls),
@@ -148,9 +155,11 @@ class _CallWrapper:
         streams: OpenStreams,
         tracer: CallTracer | None,
         write_s_max: float,
+        let_in: Callable[[str], None],
     ) -> None:
         self._tracer = tracer
         self._write_s_max = write_s_max
+        self._let_in = let_in
         self._observer = observer
         self._sign_in = sign_in
         # A caller with a long deadline, or none, must not hold a session for ever.
@@ -360,6 +369,7 @@ class _CallWrapper:
         record.tenant, record.actor = caller.tenant, caller.subject
         if caller.signed_in:
             check_entry(caller, name)
+        self._let_in(context.peer())
         return caller
 
     def _admit(self, caller: Caller, context: Context) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from routing_service.rpc.health import WATCHES_MAX
 from routing_service.rpc.method_handlers import WRITE_S_MAX
 from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX
+from routing_service.server.connection_guard import DEAF_S, STRIKES_MAX
 from routing_service.web.wait_limits import DEFAULT_WAITS, WaitLimits
 
 
@@ -17,13 +18,16 @@ class Bounds:
 
     write_s_max: how long a stream's reader may read nothing. health_watches_max: open at a time.
     audit_read_max, audit_scanned_max: changes of a tenant's audit that are read at once, and for
-    one page. web_waits: for clients of the web listener.
+    one page. deaf_s, strikes_max: for connections that flood. web_waits: for clients of the web
+    listener.
     """
 
     write_s_max: float = WRITE_S_MAX
     health_watches_max: int = WATCHES_MAX
     audit_read_max: int = READ_MAX
     audit_scanned_max: int = SCANNED_MAX
+    deaf_s: float = DEAF_S
+    strikes_max: int = STRIKES_MAX
     web_waits: WaitLimits = DEFAULT_WAITS
 
 

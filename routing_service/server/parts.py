@@ -35,7 +35,8 @@ from routing_service.storage.store import Store
 from routing_service.telemetry.call_log import log_failure
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import Metrics
-from routing_service.telemetry.prometheus_text import ServerFigures, metrics_page
+from routing_service.telemetry.page_listener import Page, PageListener
+from routing_service.telemetry.prometheus_text import CONTENT_TYPE, ServerFigures, metrics_page
 from routing_service.topics.detection import TopicJudge
 from routing_service.topics.detector_plugin import DetectorUnavailable, load_named
 from routing_service.topics.model import load_topic_model
@@ -227,3 +228,27 @@ async def end_task(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+async def start_metrics(settings: Settings, figures: Callable[[], str]) -> PageListener | None:
+    """Start the Prometheus endpoint if its address is set. Raises ListenFailed."""
+    address = settings.metrics_address
+    if address is None:
+        return None
+    pages = {"/metrics": lambda: Page(figures(), CONTENT_TYPE)}
+    return await PageListener.start(address, pages, name="metrics")
+
+
+async def start_probes(settings: Settings, health: HealthService) -> PageListener | None:
+    """Start the listener of the probes if its address is set. Raises ListenFailed."""
+    address = settings.probe_address
+    if address is None:
+        return None
+
+    def readyz() -> Page:
+        if health.is_ready:
+            return Page("ok\n")
+        return Page("not ready\n", status="503 Service Unavailable")
+
+    pages = {"/livez": lambda: Page("ok\n"), "/readyz": readyz}
+    return await PageListener.start(address, pages, name="probes")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,9 @@ from routing_service.rpc.health import HealthService, StoreProbe
 from routing_service.rpc.method_handlers import service_handlers
 from routing_service.rpc.open_streams import OpenStreams
 from routing_service.rpc.routing_servicer import RoutingServicer
+from routing_service.server import own_sockets
 from routing_service.server.bounds import DEFAULT_BOUNDS, Bounds
+from routing_service.server.connection_guard import ConnectionGuard, SignedPeers
 from routing_service.server.listeners import Listeners
 from routing_service.server.parts import (
     BugsOnly,
@@ -38,6 +40,8 @@ from routing_service.server.parts import (
     open_listeners,
     open_tls_files,
     shipped_model,
+    start_metrics,
+    start_probes,
     start_web,
 )
 from routing_service.server.sign_in import MadeSignIn, make_sign_in
@@ -52,8 +56,6 @@ from routing_service.settings.settings import Settings
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import Store
 from routing_service.telemetry.call_record import CallObserver
-from routing_service.telemetry.prometheus_listener import MetricsListener
-from routing_service.telemetry.prometheus_text import CONTENT_TYPE
 from routing_service.telemetry.tracing import Tracing
 from routing_service.topics.detection import TopicJudge
 from routing_service.topics.topic_detector import TopicModel
@@ -151,7 +153,14 @@ class _Listening:
     main: ListenAddress
     admin: ListenAddress | None
     metrics: ListenAddress | None
+    probes: ListenAddress | None
     web: WebListener | None
+
+    @property
+    def ports(self) -> frozenset[int]:
+        """The TCP ports that callers connect to."""
+        addresses = [self.main, self.admin, None if self.web is None else self.web.address]
+        return frozenset(each.port for each in addresses if each is not None and each.port)
 
 
 class RoutingServer:
@@ -232,6 +241,11 @@ class RoutingServer:
         return str(self._listening.metrics or "")
 
     @property
+    def probe_address(self) -> str:
+        """The address of the probes, HOST:PORT or unix:PATH; "" if there is none."""
+        return str(self._listening.probes or "")
+
+    @property
     def port(self) -> int:
         """The real port; 0 for a unix socket."""
         return self._listening.main.port
@@ -285,10 +299,15 @@ async def _listen(
     counts: Counts,
     tracing: Tracing | None,
 ) -> _Listening:
-    """Open the main, admin, metrics and web listeners. Raises SettingsInvalid, ListenFailed."""
+    """Open all listeners, and guard them. Raises SettingsInvalid, ListenFailed."""
     settings = parts.settings
     streams = OpenStreams()
     parts.signing_in.tell_changes_to(streams.check_all)
+    signed = SignedPeers()
+    # Before the others: while the server starts, its probes say that it lives.
+    probes = await start_probes(settings, parts.health)
+    if probes is not None:
+        opened.push_async_callback(probes.close)
     routing_handler, admin_handler = service_handlers(
         RoutingServicer(parts.handler, parts.feed),
         AdminServicer(
@@ -311,6 +330,7 @@ async def _listen(
         streams=streams,
         tracer=tracing,
         write_s_max=parts.bounds.write_s_max,
+        let_in=signed.add,
     )
     listeners = Listeners(settings, parts.tls, parts.signing_in.sign_in)
     opened.push_async_callback(listeners.stop)
@@ -320,28 +340,52 @@ async def _listen(
         (routing_handler, parts.health.handler()),
         (admin_handler, *channelz_handlers(parts.signing_in.sign_in)),
     )
-    metrics = settings.metrics_address
+    figures = partial(
+        figures_page,
+        counts=counts,
+        health=parts.health,
+        feed=parts.feed,
+        source=parts.source,
+        sweeper=parts.sweeper,
+        stats=parts.stats,
+        store=parts.store,
+        keys_age_s=parts.signing_in.keys_age_s,
+    )
+    metrics = await start_metrics(settings, figures)
     if metrics is not None:
-        figures = partial(
-            figures_page,
-            counts=counts,
-            health=parts.health,
-            feed=parts.feed,
-            source=parts.source,
-            sweeper=parts.sweeper,
-            stats=parts.stats,
-            store=parts.store,
-            keys_age_s=parts.signing_in.keys_age_s,
-        )
-        listener = await MetricsListener.start(metrics, figures, CONTENT_TYPE)
-        opened.push_async_callback(listener.close)
-        metrics = listener.address
+        opened.push_async_callback(metrics.close)
     web = await start_web(
         settings, routing_handler, parts.health, parts.tls, parts.bounds.web_waits
     )
     if web is not None:
         opened.push_async_callback(web.stop, 0)
-    return _Listening(listeners, main, admin, metrics, web)
+    listening = _Listening(
+        listeners,
+        main,
+        admin,
+        metrics=None if metrics is None else metrics.address,
+        probes=None if probes is None else probes.address,
+        web=web,
+    )
+    _guard(parts, listening.ports, signed, opened)
+    return listening
+
+
+def _guard(
+    parts: _Parts, ports: Collection[int], signed: SignedPeers, opened: AsyncExitStack
+) -> None:
+    """Guard the connections of these ports. opened: ends it."""
+    if not ports or not own_sockets.is_supported:
+        return
+    guard = ConnectionGuard(
+        parts.settings,
+        ports,
+        signed,
+        deaf_s=parts.bounds.deaf_s,
+        strikes_max=parts.bounds.strikes_max,
+    )
+    opened.callback(guard.close)
+    opened.push_async_callback(end_task, asyncio.create_task(guard.run(), name="connection guard"))
 
 
 def _run_beside(
@@ -376,6 +420,7 @@ def _log_started(parts: _Parts, listening: _Listening) -> None:
         admin_address=str(listening.admin or ""),
         tls=parts.tls is not None,
         metrics_address=str(listening.metrics or ""),
+        probe_address=str(listening.probes or ""),
         web="" if listening.web is None else listening.web.url,
         store=without_secrets(parts.settings.store),
         registry=parts.settings.agents,

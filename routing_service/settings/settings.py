@@ -252,6 +252,29 @@ class Settings:
         WholeNumber(1, 1_000_000),
         "open connections; further ones are closed unread",
     )
+    connections_per_address_max: int = _setting(
+        1_000,
+        WholeNumber(0, 1_000_000),
+        "open connections of one address (IPv6: of a network of 64 bits); beyond it those without "
+        "sign-in are closed first; 0 = no limit",
+    )
+    unsigned_silence_max_s: float = _setting(
+        10.0,
+        Seconds(0, 86_400),
+        "silence after which a connection without a signed-in call is closed; 0 = never",
+    )
+    resets_per_s_max: int = _setting(
+        200,
+        WholeNumber(0, 1_000_000),
+        "calls per second that one connection may cancel beyond those it lets finish; more closes "
+        "it, and its address is refused for a while; 0 = no limit",
+    )
+    probe_listen: str = _setting(
+        "",
+        Words("HOST:PORT", _parse_optional_address),
+        "the address of the probes /livez and /readyz (HTTP), with connections of its own: "
+        "HOST:PORT, [IPV6]:PORT or unix:PATH; empty = none",
+    )
     metrics_listen: str = _setting(
         "",
         Words("HOST:PORT", _parse_optional_address),
@@ -309,6 +332,11 @@ class Settings:
     def metrics_address(self) -> ListenAddress | None:
         """``metrics_listen``, parsed; None if empty."""
         return _parse_optional_address(self.metrics_listen)
+
+    @property
+    def probe_address(self) -> ListenAddress | None:
+        """``probe_listen``, parsed; None if empty."""
+        return _parse_optional_address(self.probe_listen)
 
     @property
     def listen_address(self) -> ListenAddress:

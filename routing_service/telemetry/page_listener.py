@@ -1,14 +1,15 @@
-"""Where Prometheus fetches the figures: GET /metrics over HTTP.
+"""A listener for a few pages over plain HTTP: the Prometheus endpoint, the probes.
 
-Owns the listener. It must not know what the page says. Its rule: nothing but that page is served,
-to anybody who asks; a reader that is slow or wrong costs one short connection.
+Rule: only the given pages are served, to anyone who asks. A slow or malformed reader costs one
+short connection, and never keeps the next one out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -22,13 +23,23 @@ REQUEST_S_MAX: Final = 5.0
 """From connection to answer. A scrape interval is seldom shorter."""
 
 CONNECTIONS_MAX: Final = 16
-"""At a time: a few scrapers, and a person with a browser. One more is closed unread."""
+"""At a time: a few scrapers or probes, and a person with a browser. One more closes the oldest, so
+that idle connections keep nobody out."""
 
 _log = structlog.get_logger(__name__)
 
 
-class MetricsListener:
-    """Serves one page."""
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page. status: such as "200 OK"."""
+
+    body: str
+    content_type: str = "text/plain"
+    status: str = "200 OK"
+
+
+class PageListener:
+    """Serves pages."""
 
     def __init__(self, address: ListenAddress, server: asyncio.Server) -> None:
         """Take over what listens."""
@@ -37,11 +48,14 @@ class MetricsListener:
 
     @classmethod
     async def start(
-        cls, address: ListenAddress, page: Callable[[], str], content_type: str
-    ) -> MetricsListener:
-        """Listen. page: made anew for each request. Raises ListenFailed."""
+        cls, address: ListenAddress, pages: Mapping[str, Callable[[], Page]], *, name: str
+    ) -> PageListener:
+        """Listen. pages: by path, each made for every request. name: what is served, for errors.
+
+        Raises ListenFailed.
+        """
         check_is_free(address)
-        answer = _Answerer(page, content_type).answer
+        answer = _Answerer(pages).answer
         try:
             if address.unix_path:
                 server = await asyncio.start_unix_server(
@@ -53,7 +67,7 @@ class MetricsListener:
             )
         except OSError as error:
             raise ListenFailed(
-                f"cannot serve metrics on {address}: {error.strerror}; choose another address"
+                f"cannot serve {name} on {address}: {error.strerror}; choose another address"
             ) from error
         port = server.sockets[0].getsockname()[1]
         return cls(address.with_port(port), server)
@@ -69,48 +83,51 @@ class MetricsListener:
 class _Answerer:
     """Answers connections."""
 
-    def __init__(self, page: Callable[[], str], content_type: str) -> None:
-        self._page = page
-        self._content_type = content_type
-        self._open = 0
+    def __init__(self, pages: Mapping[str, Callable[[], Page]]) -> None:
+        self._pages = pages
+        self._open: list[asyncio.StreamWriter] = []
+        """Open connections, the oldest first."""
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request, and close the connection."""
-        self._open += 1
+        if len(self._open) >= CONNECTIONS_MAX:
+            self._open.pop(0).transport.abort()
+        self._open.append(writer)
         try:
-            if self._open <= CONNECTIONS_MAX:
-                async with asyncio.timeout(REQUEST_S_MAX):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._response(head.split(b"\r\n", 1)[0]))
-                    await writer.drain()
+            async with asyncio.timeout(REQUEST_S_MAX):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._response(head.split(b"\r\n", 1)[0]))
+                await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # Whoever it is reads no further; there is nobody to tell.
+            pass  # The peer does not read, or is gone.
         finally:
-            self._open -= 1
+            if writer in self._open:
+                self._open.remove(writer)
             writer.close()
 
     def _response(self, request_line: bytes) -> bytes:
         method, _, rest = request_line.partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
+        path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         if method not in (b"GET", b"HEAD"):
-            return _whole(
-                "405 Method Not Allowed", "use GET\n", "text/plain", more="Allow: GET\r\n"
-            )
-        if path != b"/metrics":
-            return _whole("404 Not Found", "the figures are at /metrics\n", "text/plain")
+            page = Page("use GET\n", status="405 Method Not Allowed")
+            return _whole(page, more="Allow: GET\r\n")
+        make = self._pages.get(path)
+        if make is None:
+            there = ", ".join(self._pages)
+            return _whole(Page(f"this listener has {there}\n", status="404 Not Found"))
         try:
-            page = self._page()
+            page = make()
         except Exception:  # noqa: BLE001 - a bug here must not end the listener
-            _log.exception("metrics_page_failed")
-            return _whole("500 Internal Server Error", "see the log\n", "text/plain")
-        whole = _whole("200 OK", page, self._content_type)
+            _log.exception("page_failed", path=path)
+            return _whole(Page("see the log\n", status="500 Internal Server Error"))
+        whole = _whole(page)
         return whole if method == b"GET" else whole.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
 
 
-def _whole(status: str, body: str, content_type: str, *, more: str = "") -> bytes:
-    data = body.encode()
+def _whole(page: Page, *, more: str = "") -> bytes:
+    data = page.body.encode()
     head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n"
+        f"HTTP/1.1 {page.status}\r\nContent-Type: {page.content_type}\r\n"
         f"Content-Length: {len(data)}\r\n{more}Connection: close\r\n\r\n"
     )
     return head.encode() + data

@@ -54,7 +54,7 @@ class WebListener:
     ) -> None:
         """Run the server on the socket."""
         self._scheme = scheme
-        self._address = address
+        self.address = address
         self._server = server
         self._socket = sock
         self._running = asyncio.create_task(server.serve([sock]), name="web listener")
@@ -125,9 +125,7 @@ class WebListener:
     @property
     def url(self) -> str:
         """The address as a browser writes it; unix:PATH for a socket."""
-        return (
-            str(self._address) if self._address.unix_path else f"{self._scheme}://{self._address}"
-        )
+        return str(self.address) if self.address.unix_path else f"{self._scheme}://{self.address}"
 
     async def stop(self, grace_s: float) -> None:
         """Accept no more calls and let the others finish; after grace_s they are cancelled."""
@@ -141,8 +139,8 @@ class WebListener:
             self._server.force_exit = True
             await self._running
         self._socket.close()
-        if self._address.unix_path:
-            _unlink(self._address.unix_path)
+        if self.address.unix_path:
+            _unlink(self.address.unix_path)
 
 
 class _Config(uvicorn.Config):

@@ -11,7 +11,6 @@ from ruamel.yaml import YAML
 
 from routing_service import __version__
 from routing_service.registry.file import check_registry
-from routing_service.rpc.health import READINESS
 from routing_service.settings.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +18,7 @@ DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 PORT = 50051
 METRICS_PORT = 9464
+PROBE_PORT = 50053
 
 
 def load(path):
@@ -149,11 +149,29 @@ def test_pod_has_the_time_to_drain():
 def test_probes_ask_what_they_are_for():
     """Liveness must not depend on the store; readiness must."""
     probes = container()
-    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert probes[name]["grpc"]["port"] == PORT
-    assert probes["readinessProbe"]["grpc"]["service"] == READINESS
-    assert "service" not in probes["livenessProbe"]["grpc"]
-    assert "service" not in probes["startupProbe"]["grpc"]
+    paths = {
+        name: probes[name]["httpGet"]["path"]
+        for name in ("startupProbe", "readinessProbe", "livenessProbe")
+    }
+    assert paths == {
+        "startupProbe": "/livez",
+        "readinessProbe": "/readyz",
+        "livenessProbe": "/livez",
+    }
+    assert {probes[name]["httpGet"]["port"] for name in paths} == {"probes"}
+
+
+def test_health_checks_ask_the_listener_of_the_probes():
+    """The port of the calls may take no further connection while the server is well."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text("utf-8")
+    assert f"AGENT_ROUTING_PROBE_LISTEN=0.0.0.0:{PROBE_PORT}" in dockerfile
+    assert f'"health", "--live", "--probe", "127.0.0.1:{PROBE_PORT}"' in dockerfile
+    server = load(DEPLOY / "compose.yaml")["services"]["server"]
+    listen = server["environment"]["AGENT_ROUTING_PROBE_LISTEN"]
+    assert server["healthcheck"]["test"][-2:] == ["--probe", listen]
+    assert variables()["AGENT_ROUTING_PROBE_LISTEN"]["value"] == f"0.0.0.0:{PROBE_PORT}"
+    unit = (DEPLOY / "systemd" / "agent-routing.service").read_text("utf-8")
+    assert f"--probe-listen 127.0.0.1:{PROBE_PORT}" in unit
 
 
 def test_ports_and_addresses_agree():
@@ -163,6 +181,7 @@ def test_ports_and_addresses_agree():
     assert {p["name"]: p["containerPort"] for p in container()["ports"]} == {
         "grpc": PORT,
         "metrics": METRICS_PORT,
+        "probes": PROBE_PORT,
     }
     (port,) = manifest("service")["spec"]["ports"]
     assert (port["targetPort"], port["port"]) == ("grpc", PORT)

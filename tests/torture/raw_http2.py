@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
 _ACK: Final = 1
 _END_STREAM: Final = 1
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
             number.to_bytes(2, "big") + value.to_bytes(4, "big")
             for number, value in ((_HEADER_TABLE_SIZE, 0), (_INITIAL_WINDOW_SIZE, self._window))
         )
-        transport.write(_PREFACE + frame(_SETTINGS, 0, 0, settings))
+        transport.write(PREFACE + frame(_SETTINGS, 0, 0, settings))
         if self._window == _WINDOW_MAX:
             # Answers are not waited with until somebody has said that there is room.
             more = (_WINDOW_MAX - 65_535).to_bytes(4, "big")
@@ -229,10 +229,15 @@ async def connect(
     tally: Tally,
     on_end: Callable[[Connection], None] | None = None,
     window: int = _WINDOW_MAX,
+    *,
+    local_addr: tuple[str, int] | None = None,
 ) -> Connection:
-    """Open a connection. window: bytes of each answer that the server may send unasked."""
+    """Open a connection. window: bytes of each answer that the server may send unasked.
+
+    local_addr: where it comes from; None = as the system chooses.
+    """
     loop = asyncio.get_running_loop()
     _, made = await loop.create_connection(
-        lambda: Connection(tally, on_end=on_end, window=window), host, port
+        lambda: Connection(tally, on_end=on_end, window=window), host, port, local_addr=local_addr
     )
     return made

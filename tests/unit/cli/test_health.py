@@ -1,6 +1,9 @@
 """``agent-routing health``: what probes and scripts learn by it."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import grpc
 import pytest
@@ -54,3 +57,40 @@ def test_server_whose_store_is_away_lives_and_cannot_serve(ask):
 def test_nobody_there_is_a_failure(ask):
     """With the code that gRPC has for it."""
     assert "no server answers at 127.0.0.1:1 [" in ask("--target", "127.0.0.1:1")
+
+
+@contextmanager
+def probes(readyz):
+    """Serve the pages of the probes from a thread; give their address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response({"/livez": 200, "/readyz": readyz}.get(self.path, 404))
+            self.end_headers()
+
+        def log_message(self, *_given):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        running = threading.Thread(target=server.serve_forever)
+        running.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        running.join()
+
+
+def test_the_listener_of_the_probes_is_asked_where_it_is_named(ask):
+    """The port of the calls may take no further connection while the server is well."""
+    with probes(readyz=200) as address:
+        assert ask("--probe", address) == "SERVING"
+    with probes(readyz=503) as address:
+        assert ask("--probe", address) == (
+            f"the server at {address} says NOT_SERVING; its log has the reason"
+        )
+        assert ask("--live", "--probe", address) == "SERVING"
+    with probes(readyz=404) as address:
+        assert ask("--probe", address) == (
+            f"{address} answers 404 for /readyz; are the probes there?"
+        )
+    assert ask("--probe", address).startswith(f"no probes at {address}: ")
+    assert ask("--probe", "here").startswith('"here": give HOST:PORT')

@@ -1,0 +1,339 @@
+"""Closes connections that keep other callers out: unused ones, too many, or floods of resets.
+
+gRPC accepts connections by itself, without a hook. So they are looked at a few times a second, and
+the kernel is asked to drop the SYNs of a host that floods again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from routing_service.server import own_sockets
+from routing_service.server.open_calls import NO_STREAMS, OpenCalls, StreamCounts
+from routing_service.server.own_sockets import NO_TRAFFIC, Descriptor, OwnSockets, Traffic, peer_of
+from routing_service.settings.settings import Settings
+
+SWEEP_S: Final = 0.25
+"""Seconds between two looks. At 20,000 resets a second 5,000 calls begin in this time."""
+
+SWEEP_SHARE: Final = 0.05
+"""Share of the time that looking may take; with thousands of connections it is done less often."""
+
+SHORT_FROM: Final = 0.75
+"""Share of connections_max in use from which unsigned connections are closed."""
+
+HOST_FACTOR: Final = 10
+"""A host may reset so many times what one connection may: it has many users behind one address."""
+
+REFUSAL_BYTES: Final = 24
+"""Bytes that the server sends at least when it refuses a stream: a header frame, RST_STREAM.
+So many bytes sent stand for one stream that failed because the server was full."""
+
+REFUSED_SHARE: Final = 0.2
+"""What such a stream counts. Not nothing: while a flood lasts, most of its calls are refused before
+their reset is read. A caller that repeats more than 1,000 refused calls a second floods too."""
+
+CREDIT_MAX: Final = 2_000
+"""Finished calls that a connection may save up, against a time when the server is full of others'
+calls and refuses its own."""
+
+BUSY_BYTES: Final = 1_000
+"""Received since the last look, below which a connection cannot have reset more than 40 calls."""
+
+ASKED_MAX: Final = 64
+"""Connections whose streams are counted at one look: the ones that receive most for what they
+send. One costs about 50 us."""
+
+DEAF_S: Final = 30.0
+"""Seconds for which nothing is read of a connection that flooded, before it is reset. A peer that
+is reset at once connects again at once."""
+
+STRIKES_MAX: Final = 8
+STRIKES_S: Final = 60.0
+"""A host of which more than so many connections flooded within so many seconds is refused. Fewer
+may be one bad client among the users behind one address."""
+
+BAN_S: Final = 3.0
+"""Seconds for which it is refused. Its open connections go on, and kernels repeat a SYN every
+second or two, so that others behind the address get in later."""
+
+_LOG_S: Final = 1.0
+"""One line for each host and reason in this time."""
+
+_log = structlog.get_logger(__name__)
+
+
+class SignedPeers:
+    """Peers that were let in by sign-in since they were last taken. Called on every call."""
+
+    def __init__(self) -> None:
+        self._peers: set[str] = set()
+
+    def add(self, peer: str) -> None:
+        """Note a peer, as gRPC names it."""
+        self._peers.add(peer)
+
+    def take(self) -> Iterable[str]:
+        """Return the peers that were noted, and forget them."""
+        taken, self._peers = self._peers, set()
+        return taken
+
+
+@dataclass(slots=True)
+class Watched:
+    """One connection, from the first look to the last."""
+
+    descriptor: Descriptor
+    opened_s: float
+    subnet: str
+    is_signed: bool = False
+    traffic: Traffic = NO_TRAFFIC
+    streams: StreamCounts = NO_STREAMS
+    sent_counted_bytes: int = 0
+    deaf_until_s: float | None = None
+    resets: float = 0.0
+    """Calls taken back beyond those that were let finish; runs off at resets_per_s_max."""
+
+    def count_resets(self, streams: StreamCounts) -> float:
+        """Add the calls that were taken back since the last count; return how many."""
+        before, self.streams = self.streams, streams
+        sent_bytes = self.traffic.sent_bytes - self.sent_counted_bytes
+        self.sent_counted_bytes = self.traffic.sent_bytes
+        failed = streams.failed - before.failed
+        refused = min(failed, sent_bytes / REFUSAL_BYTES)
+        added = failed - refused * (1 - REFUSED_SHARE)
+        finished = streams.succeeded - before.succeeded
+        self.resets = max(self.resets + added - finished, -CREDIT_MAX)
+        return max(0.0, added - finished)
+
+
+class ConnectionGuard:
+    """Looks at the connections of some listeners."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        ports: Collection[int],
+        signed: SignedPeers,
+        *,
+        deaf_s: float = DEAF_S,
+        strikes_max: int = STRIKES_MAX,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Guard the listeners on these ports. signed: peers that were let in."""
+        self._deaf_s = deaf_s
+        self._strikes_max = strikes_max
+        self._per_host_max = settings.connections_per_address_max
+        self._silence_s = settings.unsigned_silence_max_s
+        self._resets_per_s = settings.resets_per_s_max
+        self._short_from = max(1, int(settings.connections_max * SHORT_FROM))
+        self._signed = signed
+        self._clock_s = clock_s
+        self._sockets = OwnSockets(ports)
+        self._calls = OpenCalls()
+        self._watched: dict[int, Watched] = {}
+        self._host_resets: defaultdict[str, float] = defaultdict(float)
+        self._strikes_s: defaultdict[str, list[float]] = defaultdict(list)
+        self._banned_until_s: dict[str, float] = {}
+        self._refused: frozenset[str] = frozenset()
+        self._looked_s = clock_s()
+        self._logged_s: dict[tuple[str, str], float] = {}
+        self._unlogged: Counter[tuple[str, str]] = Counter()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        took_s = 0.0
+        while True:
+            await asyncio.sleep(max(SWEEP_S, took_s / SWEEP_SHARE))
+            begun_s = time.thread_time()
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - a bug here must not end the guard
+                _log.exception("connection_guard_failed")
+            took_s = time.thread_time() - begun_s
+
+    def close(self) -> None:
+        """Refuse nobody any more."""
+        if self._refused:
+            own_sockets.refuse(self._sockets.listeners.items(), ())
+
+    def look(self) -> None:
+        """Look at every connection once, and close those that keep others out."""
+        now_s = self._clock_s()
+        since_s, self._looked_s = now_s - self._looked_s, now_s
+        self._find(now_s)
+        if self._resets_per_s:
+            self._close_floods(now_s, since_s)
+        if self._silence_s:
+            self._close_silent()
+        if self._per_host_max:
+            self._close_shares()
+        self._close_short()
+        self._refuse(now_s)
+
+    def _find(self, now_s: float) -> None:
+        """Take the connections that are open, and note who has signed in on which."""
+        found = {each.inode: each for each in self._sockets.connections()}
+        self._watched = {
+            inode: self._watched.get(inode)
+            or Watched(each, now_s, own_sockets.subnet_of(each.peer[0]))
+            for inode, each in found.items()
+        }
+        signed = {peer_of(name) for name in self._signed.take()}
+        for each in self._watched.values():
+            if each.descriptor.peer in signed:
+                each.is_signed = True
+
+    def _close_floods(self, now_s: float, since_s: float) -> None:
+        """Close connections that take back more calls than they let finish."""
+        runs_off = self._resets_per_s * since_s
+        busy: list[tuple[int, Watched]] = []
+        for each in list(self._watched.values()):
+            if each.deaf_until_s is not None:
+                if each.deaf_until_s <= now_s:
+                    own_sockets.reset(each.descriptor)
+                continue
+            if each.resets > 0:
+                each.resets = max(0.0, each.resets - runs_off)
+            traffic = own_sockets.traffic_of(each.descriptor)
+            if traffic is None:
+                continue
+            received = traffic.received_bytes - each.traffic.received_bytes
+            sent = traffic.sent_bytes - each.traffic.sent_bytes
+            each.traffic = traffic
+            if received >= BUSY_BYTES:
+                busy.append((received - sent, each))
+        busy.sort(key=lambda pair: pair[0], reverse=True)
+        asked = [each for _, each in busy[:ASKED_MAX]]
+        counts = self._calls.counts([each.descriptor.peer for each in asked])
+        taken_back = Counter[str]()
+        for each in asked:
+            streams = counts.get(each.descriptor.peer)
+            if streams is not None:
+                taken_back[each.subnet] += round(each.count_resets(streams))
+        flooding = [each for each in asked if each.resets > self._resets_per_s]
+        for subnet in list(self._host_resets):
+            self._host_resets[subnet] -= runs_off * HOST_FACTOR
+            if self._host_resets[subnet] <= 0:
+                del self._host_resets[subnet]
+        for subnet, count in taken_back.items():
+            self._host_resets[subnet] += count
+        over = {
+            subnet
+            for subnet, count in self._host_resets.items()
+            if count > self._resets_per_s * HOST_FACTOR
+        }
+        flooding += [
+            each for each in asked if each.subnet in over and 0 < each.resets <= self._resets_per_s
+        ]
+        for each in flooding:
+            self._deafen(each, now_s)
+
+    def _deafen(self, each: Watched, now_s: float) -> None:
+        """Read no more of a connection; refuse its host if that has flooded often."""
+        if not own_sockets.deafen(each.descriptor):
+            own_sockets.reset(each.descriptor)
+        each.deaf_until_s = now_s + self._deaf_s
+        self._unlogged[each.subnet, "resets"] += 1
+        strikes_s = [
+            struck_s for struck_s in self._strikes_s[each.subnet] if now_s - struck_s < STRIKES_S
+        ]
+        strikes_s.append(now_s)
+        self._strikes_s[each.subnet] = strikes_s[-self._strikes_max - 1 :]
+        if len(strikes_s) > self._strikes_max:
+            self._banned_until_s[each.subnet] = now_s + BAN_S
+
+    def _close_silent(self) -> None:
+        """Close connections on which nobody signed in, nothing is under way and nothing comes."""
+        silent: list[Watched] = []
+        for each in self._watched.values():
+            if not each.is_signed and each.deaf_until_s is None:
+                traffic = own_sockets.traffic_of(each.descriptor)
+                if traffic is not None and traffic.silent_s >= self._silence_s:
+                    silent.append(each)
+        silent = silent[: ASKED_MAX * 4]
+        counts = self._calls.counts([each.descriptor.peer for each in silent])
+        for each in silent:
+            streams = counts.get(each.descriptor.peer)
+            # One that watches health has a call under way.
+            if streams is None or not streams.open:
+                self._close(each, "silence")
+
+    def _close_shares(self) -> None:
+        """Close what a host has beyond its share: the unsigned first, of them the oldest."""
+        for group in self._by_host(self._watched.values()):
+            excess = len(group) - self._per_host_max
+            if excess > 0:
+                unsigned = [each for each in group if not each.is_signed]
+                signed = [each for each in group if each.is_signed]
+                for each in (unsigned + signed[::-1])[:excess]:
+                    self._close(each, "share")
+
+    def _close_short(self) -> None:
+        """Close unsigned connections where slots run short, from the host that has most."""
+        by_port: defaultdict[int, list[Watched]] = defaultdict(list)
+        for each in self._watched.values():
+            by_port[each.descriptor.local_port].append(each)
+        for group in by_port.values():
+            excess = len(group) - self._short_from
+            if excess <= 0:
+                continue
+            hosts = self._by_host(each for each in group if not each.is_signed)
+            hosts.sort(key=len, reverse=True)
+            for place, host in enumerate(hosts):
+                # Down to the next largest, so that hosts with few are spared longest.
+                keep = len(hosts[place + 1]) if place + 1 < len(hosts) else 0
+                closing = host[: min(excess, max(1, len(host) - keep))]
+                for each in closing:
+                    self._close(each, "slots_short")
+                excess -= len(closing)
+                if excess <= 0:
+                    break
+
+    @staticmethod
+    def _by_host(connections: Iterable[Watched]) -> list[list[Watched]]:
+        """Return the connections of each host, oldest first."""
+        hosts: defaultdict[str, list[Watched]] = defaultdict(list)
+        for each in connections:
+            hosts[each.subnet].append(each)
+        for group in hosts.values():
+            group.sort(key=lambda each: each.opened_s)
+        return list(hosts.values())
+
+    def _close(self, each: Watched, reason: str) -> None:
+        if not own_sockets.reset(each.descriptor):
+            return
+        self._watched.pop(each.descriptor.inode, None)
+        key = (each.subnet, reason)
+        self._unlogged[key] += 1
+
+    def _refuse(self, now_s: float) -> None:
+        """Have the kernel refuse the hosts that are banned now, and log what was done."""
+        self._banned_until_s = {
+            subnet: until_s for subnet, until_s in self._banned_until_s.items() if until_s > now_s
+        }
+        for subnet in list(self._strikes_s):
+            if now_s - self._strikes_s[subnet][-1] >= STRIKES_S:
+                del self._strikes_s[subnet]
+        banned = frozenset(self._banned_until_s)
+        if banned != self._refused:
+            refused = own_sockets.refuse(self._sockets.listeners.items(), banned)
+            for subnet in banned - self._refused:
+                _log.warning("host_refused", peer=subnet, seconds=BAN_S, in_kernel=refused)
+            self._refused = banned
+        self._logged_s = {
+            key: logged_s for key, logged_s in self._logged_s.items() if now_s - logged_s < _LOG_S
+        }
+        for key in self._unlogged.keys() - self._logged_s.keys():
+            subnet, reason = key
+            _log.warning(
+                "connections_closed", peer=subnet, reason=reason, count=self._unlogged.pop(key)
+            )
+            self._logged_s[key] = now_s

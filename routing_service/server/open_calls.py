@@ -1,0 +1,89 @@
+"""How many calls gRPC has seen on each connection, as its channelz counts them.
+
+gRPC's core counts every stream, those that were gone before Python saw them too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from grpc._cython import cygrpc  # type: ignore[attr-defined] # What grpcio-channelz calls; its servicer has no other form.
+
+from routing_service.server.own_sockets import Peer, peer_of
+
+PAGE_SOCKETS: Final = 500
+"""Names of connections that are asked for at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCounts:
+    """Streams of one connection since it was opened."""
+
+    started: int
+    succeeded: int
+    failed: int
+
+    @property
+    def open(self) -> int:
+        """Streams that are under way."""
+        return self.started - self.succeeded - self.failed
+
+
+NO_STREAMS: Final = StreamCounts(0, 0, 0)
+
+
+class OpenCalls:
+    """Asks channelz. Numbers of connections are remembered while they are asked for."""
+
+    def __init__(self) -> None:
+        self._ids: Mapping[Peer, int] = {}
+
+    def counts(self, peers: Iterable[Peer]) -> dict[Peer, StreamCounts]:
+        """Return the counts of connections from these peers; unknown ones are left out."""
+        wanted = list(peers)
+        if any(peer not in self._ids for peer in wanted):
+            self._ids = dict(_socket_ids())
+        found: dict[Peer, StreamCounts] = {}
+        for peer in wanted:
+            number = self._ids.get(peer)
+            data = None if number is None else _socket_data(number)
+            if data is not None:
+                found[peer] = StreamCounts(
+                    int(data.get("streamsStarted", 0)),
+                    int(data.get("streamsSucceeded", 0)),
+                    int(data.get("streamsFailed", 0)),
+                )
+        return found
+
+
+def _socket_ids() -> Iterable[tuple[Peer, int]]:
+    servers = _asked(cygrpc.channelz_get_servers, 0).get("server", [])
+    for server in servers:
+        start, is_end = 0, False
+        while not is_end:
+            server_id = int(server["ref"]["serverId"])
+            page = _asked(cygrpc.channelz_get_server_sockets, server_id, start, PAGE_SOCKETS)
+            refs = page.get("socketRef", [])
+            for ref in refs:
+                number = int(ref["socketId"])
+                start = max(start, number + 1)
+                # Such as "chttp2 ipv4:127.0.0.1:40412".
+                yield peer_of(ref.get("name", "").rpartition(" ")[2]), number
+            is_end = bool(page.get("end")) or not refs
+
+
+def _socket_data(number: int) -> Mapping[str, Any] | None:
+    found = _asked(cygrpc.channelz_get_socket, number).get("socket")
+    return None if found is None else found.get("data", {})
+
+
+def _asked(function: Callable[..., str], *given: int) -> Mapping[str, Any]:
+    """Return what channelz answers, parsed; empty if what is asked for is gone."""
+    try:
+        answer: Mapping[str, Any] = json.loads(function(*given))
+    except ValueError:
+        return {}
+    return answer
