@@ -1,10 +1,7 @@
-"""Committed changes to those who watch: catch up from the log, then live.
+"""Sends committed changes to watchers: first what they missed, from the log, then live.
 
-Owns: who is woken when, and where each watcher stands. Must not know: protobuf, what a change
-means.
-Rule: a watcher is a place in the log and nothing else. It is woken by commits and reads on from
-there, so that nothing is queued for it, lost with it or sent to it twice, and a slow one costs
-nothing but its own time.
+Rule: a watcher is only a position in the log. Commits wake it, and it reads on from its position:
+so nothing is queued for it, lost or sent twice, and a slow watcher delays no other.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ gives no hints. With the write itself it keeps a watcher on another replica with
 commit."""
 
 TAIL_HINTED_POLL_S: Final = 0.25
-"""How often it is read where hints arrive. A hint that is lost delays a watcher by this much."""
+"""How often it is read if hints arrive. A lost hint delays a watcher by this much."""
 
 TAIL_RETRY_S: Final = 0.5
 """How long the tail waits after the store failed."""
@@ -50,27 +47,28 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Topic:
-    """A watched session: who watches it, and its latest changes in order."""
+    """A watched session: its watchers, and its latest changes in order.
+
+    looks: how often it was unclear whether this is still the same session.
+    """
 
     watchers: set[asyncio.Event] = field(default_factory=set)
     recent: deque[Change] = field(default_factory=lambda: deque(maxlen=RECENT_CHANGES_MAX))
-
     has_ended: bool = False
     looks: int = 0
-    """How often it was in doubt whether this is still the session that it was."""
 
     def publish(self, change: Change) -> None:
-        """Keep a change if it is the next one, and wake everybody."""
+        """Keep a change if it is the next one, and wake all watchers."""
         if change.method == ERASE_USER:
-            # What was before has lost its content, and is to be read from the store if at all.
+            # The changes before it have lost their content: read them from the store.
             self.recent.clear()
         if self.recent and change.revision <= self.recent[-1].revision:
             if not self._knows(change):
-                # A late word, or that of a session which another replica has removed and begun
-                # anew under this name: the store knows.
+                # It came late, or another replica removed the session and started it again under
+                # this name: read the store.
                 self.looks += 1
                 self.read_again()
-            return  # Otherwise it came by both ways: from this process and from the log.
+            return  # Otherwise it came twice: from this process and from the log.
         if self.recent and change.revision != self.recent[-1].revision + 1:
             self.recent.clear()
         self.recent.append(change)
@@ -83,17 +81,17 @@ class _Topic:
         return place >= 0 and self.recent[place] == change
 
     def is_behind(self, revision: int) -> bool:
-        """Say whether the latest change that was heard of is before a revision."""
+        """Say whether the latest known change is before a revision."""
         return bool(self.recent) and self.recent[-1].revision < revision
 
     def read_again(self) -> None:
-        """Let everybody read the log."""
+        """Make all watchers read the log."""
         self.recent.clear()
         for watcher in self.watchers:
             watcher.set()
 
     def after(self, revision: int) -> list[Change] | None:
-        """Return the changes after a revision; None where the log has to be read for them."""
+        """Return the changes after a revision; None if they must be read from the log."""
         if not self.recent or self.recent[0].revision > revision + 1:
             return None
         return [change for change in self.recent if change.revision > revision]
@@ -114,7 +112,7 @@ class EventFeed:
         self._looking: asyncio.Task[None] | None = None
 
     def publish(self, key: SessionKey, change: Change) -> None:
-        """Tell of a change that this process has committed."""
+        """Publish a change that this process has committed."""
         topic = self._topics.get(key)
         if topic is not None:
             topic.publish(change)
@@ -122,29 +120,29 @@ class EventFeed:
             watcher.set()
 
     def end(self, key: SessionKey) -> None:
-        """End the watches of a session that is gone: another may be begun under its name."""
+        """End the watches of a removed session: another may start under its name."""
         topic = self._topics.pop(key, None)
         if topic is not None:
             topic.has_ended = True
             topic.read_again()
 
     def doubt(self, key: SessionKey) -> None:
-        """Look into the log for a change that was committed without a word, or was not.
+        """Check the log for an append whose outcome is unknown.
 
-        A caller that leaves while its change is being written hears nothing, but watchers do.
+        Its caller has left or got an error; if it was committed, watchers must still get it.
         """
         is_watched = key in self._topics or bool(self._log_watchers)
         if self._store.shared_writers or self._closed or not is_watched:
-            return  # The tail finds it anyway; or nobody asks.
+            return  # The tail finds it anyway, or there is no watcher.
         self._doubted.add(key)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look(), name="event feed doubts")
 
     async def _look(self) -> None:
-        """Wake the watchers of doubted sessions, once what was being written is in the log."""
+        """Wake the watchers of such sessions, once the writes that were under way have ended."""
         while self._doubted:
             keys, self._doubted = self._doubted, set()
-            # Writes end in their order: after this one, so has each that was under way.
+            # Writes end in order: after this one, all that were under way have ended.
             with suppress(StoreError):
                 await self._store.probe_write()
             for key in keys:
@@ -156,11 +154,11 @@ class EventFeed:
 
     @property
     def watches(self) -> int:
-        """How many watch now."""
+        """Return the number of open watches."""
         return self._watches
 
     def close(self) -> None:
-        """End every watch with SHUTTING_DOWN; each knows where to go on."""
+        """End every watch with SHUTTING_DOWN and the position to continue from."""
         self._closed = True
         for topic in self._topics.values():
             for watcher in topic.watchers:
@@ -176,8 +174,8 @@ class EventFeed:
     ) -> AsyncIterator[list[Change]]:
         """Yield a session's changes after a revision, in order, each once; empty = a heartbeat.
 
-        Raises OVERLOADED where too many watch, SHUTTING_DOWN with the revision to go on from,
-        UNKNOWN_SESSION once the session is gone.
+        Raises OVERLOADED beyond WATCHES_MAX, SHUTTING_DOWN with the revision to continue from,
+        UNKNOWN_SESSION once the session is removed.
         """
         with self._watching() as wake, self._subscribed(key, wake) as topic:
             looked = topic.looks
@@ -261,7 +259,7 @@ class EventFeed:
                 del self._topics[key]
 
     def _need_tail(self) -> None:
-        """Follow the log where other processes write to it; this one's commits come by publish."""
+        """Follow the log if other processes write to it; own commits come through publish."""
         if self._store.shared_writers and self._tail is None and not self._closed:
             self._tail = asyncio.create_task(self._follow(), name="event feed tail")
 
@@ -273,17 +271,17 @@ class EventFeed:
             try:
                 if cursor is None:
                     cursor = await self._store.log_end()
-                    # What was committed before the tail began may have been missed by a watcher
-                    # that read just before it: everybody looks once more.
+                    # A watcher that read just before the tail began may have missed a commit: all
+                    # watchers read once more.
                     self._wake_all()
                 entries, cursor = await self._store.read_log(cursor, READ_CHANGES_MAX)
                 if not entries:
                     pause_s = TAIL_HINTED_POLL_S if self._store.hears_changes else TAIL_POLL_S
                     hints = await self._store.wait_for_changes(hints, pause_s)
-            except StoreError as error:  # The watchers' own reads tell them.
+            except StoreError as error:  # Watchers get the error from their own reads.
                 _log.warning("watch_tail_failed", error=type(error).__name__)
                 if isinstance(error, CursorInvalid):
-                    # The store was failed over to a copy, or restored: its log ends elsewhere now.
+                    # The store failed over to a copy, or was restored: its log ends elsewhere now.
                     cursor = None
                 await asyncio.sleep(TAIL_RETRY_S)
                 continue
@@ -296,13 +294,13 @@ class EventFeed:
                     watcher.set()
 
     def _wake_all(self) -> None:
-        """Let everybody read the log again."""
+        """Make the watchers of every session read the log again."""
         for topic in self._topics.values():
             topic.read_again()
 
 
 async def _woken(wake: asyncio.Event, seconds: float) -> bool:
-    """Wait for news, or for as long as may pass in silence."""
+    """Wait for a wake-up; False if none came in time."""
     try:
         async with asyncio.timeout(seconds):
             await wake.wait()
@@ -314,7 +312,7 @@ async def _woken(wake: asyncio.Event, seconds: float) -> bool:
 def _shutting_down(field_name: str, place: str) -> RoutingError:
     return RoutingError(
         Reason.SHUTTING_DOWN,
-        "the server is shutting down; watch again from where this watch has come to",
+        "the server is shutting down; watch again from the position of this watch",
         metadata={field_name: place} if field_name else {},
         retry_after_s=1.0,
     )

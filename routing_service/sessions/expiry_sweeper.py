@@ -1,9 +1,8 @@
-"""Time-outs that take effect when they fall due, though nobody calls.
+"""Applies time-outs when they fall due, without a call.
 
-Owns: who of several replicas looks, how often, and how much of it at once. Must not know: what a
-time-out does (the core does), protobuf. Rule: correct without the lease, which only saves work: a
-session's change has one winner, whoever tries; and what is not swept takes effect at the session's
-next call all the same.
+One of several replicas sweeps, by a lease. Rule: it is correct without the lease, which only saves
+work: of several attempts to change a session one wins, and a time-out that is not swept takes
+effect at the session's next call.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from routing_service.storage.store import (
 )
 
 SWEEP_INTERVAL_S: Final = 1.0
-"""Between two looks: how late a time-out may take effect. One look is one read of an index."""
+"""Between two sweeps: how late a time-out may take effect. A sweep is one read of an index."""
 
 SWEEP_SESSIONS_MAX: Final = 100
-"""Sessions of one round. Where more are due the next round follows at once."""
+"""Sessions of one round. If more are due, the next round follows at once."""
 
 SWEEP_AT_ONCE: Final = 16
-"""Sessions that are swept at the same time: one group for the store, few beside the callers'."""
+"""Sessions swept at the same time: one group for the store, few next to the callers' writes."""
 
 LEASE_S: Final = 10.0
-"""How long one replica sweeps alone. One that dies is followed by another after this time."""
+"""How long one replica sweeps alone. If it dies, another one takes over after this time."""
 
 POSTPONE_S: Final = 60.0
-"""A session that was due by its row and had nothing to do is looked at again after so long: the
-registry has changed since its last change, or its state cannot be read."""
+"""A session that is due by its row but has nothing to do is tried again after so long: the registry
+has changed since its last change, or its state cannot be read."""
 
 _LEASE: Final = "expiry_sweep"
 _SECOND_US: Final = 1_000_000
@@ -58,7 +57,7 @@ class ExpirySweeper:
         expire: Callable[[SessionKey], Awaitable[Expiry]],
         clock_us: Callable[[], int],
     ) -> None:
-        """Sweep nothing yet. expire: commits what has fallen due in a session.
+        """Do not sweep yet. expire: applies a session's time-outs.
 
         clock_us: microseconds since 1970.
         """
@@ -70,10 +69,10 @@ class ExpirySweeper:
         self.sessions_swept = 0
         self.failures = 0
         self._postponed: dict[SessionKey, int] = {}
-        """Until when: what is due by its row and was found to have nothing to do."""
+        """Sessions that were due by their rows but had nothing to do: when to try again."""
 
     async def run(self) -> None:
-        """Sweep until cancelled; a store that fails is tried again."""
+        """Sweep until cancelled; after a store's failure, try again."""
         failed = False
         try:
             while True:
@@ -88,8 +87,8 @@ class ExpirySweeper:
                     if not failed:
                         _log.warning("expiry_sweep_failed", error=str(error))
                     failed = True
-                except Exception:  # noqa: BLE001 - whatever it was, the others are to be swept
-                    # A bug must neither end the server nor the sweeping of other sessions.
+                except Exception:  # noqa: BLE001 - the other sessions must still be swept
+                    # A bug must end neither the server nor the sweeping of other sessions.
                     self.failures += 1
                     _log.exception("expiry_sweep_failed")
                 if not is_full:
@@ -98,9 +97,9 @@ class ExpirySweeper:
             await self._give_up()
 
     async def sweep(self) -> int:
-        """Commit what is due now, in one round; return in how many sessions something was.
+        """Apply what is due now, in one round; return the number of sessions that changed.
 
-        0 where another replica is at it. Raises StoreError.
+        0 while another replica sweeps. Raises StoreError.
         """
         now_us = self._clock_us()
         due = await self._due(now_us)
@@ -118,20 +117,20 @@ class ExpirySweeper:
     async def _due(self, now_us: int) -> list[SessionKey]:
         """Return the sessions of this round, the earliest first."""
         waiting = {key: until for key, until in self._postponed.items() if until > now_us}
-        # A clock that went back must not postpone anything for longer than it should be.
+        # A clock that went back must not postpone a session for longer.
         limit_us = now_us + int(POSTPONE_S * _SECOND_US)
         self._postponed = {key: until for key, until in waiting.items() if until <= limit_us}
         limit = min(SWEEP_SESSIONS_MAX + len(self._postponed), PAGE_ROWS_MAX)
         found = await self._store.due_sessions(now_us, limit)
         if found and all(key in self._postponed for key in found) and limit == PAGE_ROWS_MAX:
-            # They hide the others.
+            # Postponed sessions fill the page and hide the others.
             self._postponed.clear()
         return [key for key in found if key not in self._postponed][:SWEEP_SESSIONS_MAX]
 
     async def _may_sweep(self, now_us: int) -> bool:
-        """Say whether this replica is the one to sweep.
+        """Say whether this replica may sweep now, and take the lease.
 
-        Asked only when there is something to do: a service with nothing to do writes nothing.
+        Called only if a session is due, so that an idle service writes nothing.
         """
         if not self._store.shared_writers:
             return True
@@ -144,13 +143,13 @@ class ExpirySweeper:
         return is_ours
 
     async def _sweep_one(self, key: SessionKey, now_us: int) -> bool:
-        """Sweep one session; False where there was nothing to do, or somebody else did it."""
+        """Sweep one session; False if there was nothing to do, or another caller did it."""
         try:
             expiry = await self._expire(key)
         except (StoreUnavailable, StoreClosed):
             raise
         except (StoreError, RoutingError) as error:
-            # This session's own trouble; its callers are told of it too.
+            # A problem of this session alone; its callers get the error too.
             _log.warning("session_not_swept", session_id=key.session_id, error=str(error))
             self._postpone(key, now_us)
             return False

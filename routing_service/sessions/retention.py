@@ -1,8 +1,7 @@
-"""How content leaves the store: users are erased, old sessions are purged; both only when asked.
+"""Erasing users and purging old sessions, both on request only.
 
-Owns: which sessions an erasure or a purge is about, and in which steps it goes through them. Must
-not know: protobuf, how a store forgets. Rule: nothing is half done in any one session, so that
-whatever ends early (an error, a deadline) is called again and goes on with what is left.
+Rule: each session is done as a whole, so that an erasure or purge that ends early (an error, a
+deadline) can be called again and continues with the rest.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from routing_service.storage.store import (
 )
 
 READ_CHANGES_MAX: Final = 50
-"""Changes read at once to count what an erasure takes: each may have as much as 300 KB."""
+"""Changes read at once to count what an erasure removes: each may have up to 300 KB."""
 
 PURGE_SESSIONS_MAX: Final = 10_000
-"""Sessions that one purge removes, and so what it has to remember of its way through the list."""
+"""Sessions that one purge removes at most; it keeps their keys in memory."""
 
 SESSION_PURGED: Final = "session_purged"
 """The kind of the audit entry that a purge leaves."""
@@ -47,9 +46,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What an erasure took, or would take.
+    """What an erasure removed, or would remove.
 
-    turns: user messages. records: events and refusals that had content or said who it was.
+    turns: user messages. records: events and refusals with content or personal data.
     """
 
     sessions: int = 0
@@ -57,7 +56,7 @@ class Erased:
     records: int = 0
 
     def __add__(self, other: Erased) -> Erased:
-        """Count both."""
+        """Add up both."""
         return Erased(
             self.sessions + other.sessions,
             self.turns + other.turns,
@@ -67,7 +66,7 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """How many sessions a purge removed, or would, and whether it left any of the same kind."""
+    """How many sessions a purge removed, or would remove, and whether more are left."""
 
     sessions: int
     more: bool
@@ -92,10 +91,10 @@ class Retention:
     async def erase_user(
         self, tenant: str, user_id: str, *, reason: str = "", validate_only: bool = False
     ) -> Erased:
-        """Erase all sessions of a user, one after the other; count what that took.
+        """Erase all sessions of a user, one after the other; count what was removed.
 
-        A session whose erasure was interrupted is still the user's: it is finished here. Sessions
-        that begin meanwhile may be passed over. Reads the list of all the tenant's sessions.
+        A session whose erasure was interrupted is still listed for the user, and finished here.
+        Sessions that begin meanwhile may be missed. Reads the list of all the tenant's sessions.
         Raises StoreError, RoutingError; StoreCorrupt or SchemaTooNew for a session whose state
         cannot be read, after all others were erased.
         """
@@ -109,7 +108,7 @@ class Retention:
                 try:
                     await self._handler.erase(row.key, reason)
                 except (StoreCorrupt, SchemaTooNew) as error:
-                    # The others are erased all the same; whoever asked is told at the end.
+                    # The other sessions are erased first; the error is raised at the end.
                     _log.error(
                         "session_not_erased", session_id=row.key.session_id, error=str(error)
                     )
@@ -122,7 +121,7 @@ class Retention:
         return erased
 
     async def _content(self, key: SessionKey) -> Erased:
-        """Count what a session has that an erasure takes."""
+        """Count what an erasure of a session removes."""
         turns = records = after = 0
         while changes := await self._store.read_changes(key, after=after, limit=READ_CHANGES_MAX):
             for change in changes:
@@ -130,7 +129,7 @@ class Retention:
                 try:
                     found = decode_events(change.events)
                 except (StoreCorrupt, SchemaTooNew):
-                    # What cannot be read can be erased.
+                    # A change that cannot be read can still be erased.
                     records += 1
                     continue
                 events = [event for event in found if not isinstance(event, _KEPT)]
@@ -154,21 +153,21 @@ class Retention:
         reason: str = "",
         validate_only: bool = False,
     ) -> Purged:
-        """Remove sessions that last changed before a time, those that changed longest ago first.
+        """Remove sessions that last changed before a time, the oldest first.
 
-        A session with a turn that somebody may still answer stays, as does one that waits for an
-        approval, one that is used meanwhile, and one that cannot be read. sessions_max: at most so
-        many, up to PURGE_SESSIONS_MAX. tenant: ALL_TENANTS = of all. Reads the list of all the
-        tenant's sessions. Raises StoreError.
+        A session with an open turn stays, as does one that waits for an approval, one that is used
+        meanwhile, and one that cannot be read. sessions_max: at most so many, up to
+        PURGE_SESSIONS_MAX. tenant: ALL_TENANTS = all of them. Reads the list of all the tenant's
+        sessions. Raises StoreError.
         """
         assert 1 <= sessions_max <= PURGE_SESSIONS_MAX, sessions_max
-        # The oldest so far, the youngest of them on top: (-update_us, session_id, revision).
+        # A heap of the oldest so far, the youngest on top: (-update_us, key, revision).
         chosen: list[tuple[int, SessionKey, int]] = []
         more = False
         async for row in self._sessions(tenant):
             entry = (-row.update_us, row.key, row.revision)
             if row.update_us >= before_us or (len(chosen) == sessions_max and entry <= chosen[0]):
-                # Only one that would go is worth reading, but it has to be known that it would.
+                # Read only sessions that are old enough to be removed.
                 more = more or (row.update_us < before_us and await self._may_go(row.key))
                 continue
             if not await self._may_go(row.key):
@@ -205,7 +204,7 @@ class Retention:
         return True
 
     async def _may_go(self, key: SessionKey) -> bool:
-        """Say whether nobody waits for anything in a session."""
+        """Say whether a session may be removed: no open turn, no pending approval."""
         head = await self._store.load(key)
         if head is None:
             return False
@@ -238,4 +237,4 @@ class Retention:
 
 
 _KEPT: Final = (ev.SessionErased, ev.TimePassed)
-"""Events without content, which nobody is told of or which stay."""
+"""Events without content, which an erasure does not count."""

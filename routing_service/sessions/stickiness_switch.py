@@ -1,8 +1,7 @@
 """The switch that turns stickiness off for a tenant, or for all, and back on.
 
-Owns: where the switch is kept and how soon a replica follows. Must not know: what routing does
-without stickiness. Rule: the store has the truth; what this process believes is at most
-FOLLOW_S old. The registry's word counts until somebody has switched.
+Rule: the store holds the switch; a process acts on a value that is at most FOLLOW_S old. The
+registry's value counts until an operator has switched.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ ALL_TENANTS: Final = "*"
 SETTING: Final = "stickiness"
 
 FOLLOW_S: Final = 0.5
-"""How long a replica may act on an earlier word. One read a tenant in this time costs nothing that
-could be measured, and an operator who switches sees it everywhere within a second."""
+"""How long a replica may act on an earlier value. One read per tenant in this time has no
+measurable cost, and an operator's switch takes effect everywhere within a second."""
 
 TENANTS_KEPT_MAX: Final = 10_000
-"""Tenants whose word is kept in memory; names come from callers."""
+"""Tenants whose value is kept in memory; the names come from callers."""
 
 
 class Switched(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody's word on stickiness."""
+    """What an operator has set, and when."""
 
     enabled: bool
     time_us: int
@@ -43,7 +42,7 @@ class _Believed:
 
 
 class StickinessSwitch:
-    """Tells whether agents stick, by tenant."""
+    """Says whether agents stick, by tenant."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class StickinessSwitch:
         start_value: Callable[[], bool],
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keep the switch in a store. start_value: what counts while nobody has switched."""
+        """Keep the switch in a store. start_value: what counts until an operator switches."""
         self._store = store
         self._start_value = start_value
         self._monotonic_s = monotonic_s
@@ -66,10 +65,10 @@ class StickinessSwitch:
             return believed.enabled
         asking = self._asking.get(tenant)
         if asking is None:
-            # One asks for all that come meanwhile: under load that would be dozens of reads.
+            # One read serves all calls that come meanwhile: under load they would be dozens.
             reading = self._read_for_all(tenant, now_s, self._believed, self._asking)
             asking = asyncio.create_task(reading, name="stickiness")
-            # Those who asked may all have left before it fails.
+            # All calls may have left before it fails.
             asking.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._asking[tenant] = asking
         return await asyncio.shield(asking)
@@ -81,7 +80,7 @@ class StickinessSwitch:
         believed: dict[str, _Believed],
         asking: dict[str, asyncio.Task[bool]],
     ) -> bool:
-        """Read a tenant's word into what is believed: no longer what counts, after a switch."""
+        """Read a tenant's value into the given cache, which a switch meanwhile replaces."""
         try:
             enabled = await self.read(tenant)
         finally:
@@ -92,15 +91,15 @@ class StickinessSwitch:
         return enabled
 
     async def read(self, tenant: str) -> bool:
-        """Say how it stands in the store now: the later word of the tenant's own and of all's."""
-        words = [await self.word(tenant), await self.word(ALL_TENANTS)]
-        said = [word for word in words if word is not None]
-        if not said:
+        """Return the value in the store: the later one of the tenant's and that of all tenants."""
+        found = [await self.setting(tenant), await self.setting(ALL_TENANTS)]
+        settings = [each for each in found if each is not None]
+        if not settings:
             return self._start_value()
-        return max(said, key=lambda word: word.time_us).enabled
+        return max(settings, key=lambda each: each.time_us).enabled
 
-    async def word(self, tenant: str) -> Switched | None:
-        """Return the last word that was said for exactly this tenant, or for all."""
+    async def setting(self, tenant: str) -> Switched | None:
+        """Return what was last set for exactly this tenant, or for ALL_TENANTS."""
         data = await self._store.get_setting(tenant, SETTING)
         if data is None:
             return None
@@ -111,18 +110,18 @@ class StickinessSwitch:
             raise StoreCorrupt(message) from error
 
     async def switch(self, tenant: str, *, enabled: bool, now_us: int, reason: str) -> bool:
-        """Switch a tenant, or ALL_TENANTS; return whether it stood otherwise before."""
+        """Switch a tenant, or ALL_TENANTS; return whether that changed the value."""
         before = await self.read(tenant)
-        words = [await self.word(tenant), await self.word(ALL_TENANTS)]
-        # Where nobody has said a word, another replica's registry may say otherwise than this one's
-        # (a roll-out changes them one by one): then it is written down, so that all agree.
-        own = words[0] if tenant == ALL_TENANTS else words[0] or words[1]
+        found = [await self.setting(tenant), await self.setting(ALL_TENANTS)]
+        # If nothing was set yet, another replica's registry may have another start value (a
+        # roll-out changes them one by one): then the value is stored, so that all agree.
+        own = found[0] if tenant == ALL_TENANTS else found[0] or found[1]
         if before == enabled and own is not None:
             return False
-        # A clock that went back must not let an earlier word win.
-        latest_us = max((word.time_us for word in words if word), default=0)
-        said = Switched(enabled, max(now_us, latest_us + 1), reason)
-        await self._store.put_setting(tenant, SETTING, msgspec.json.encode(said))
+        # A clock that went back must not let an earlier value win.
+        latest_us = max((each.time_us for each in found if each), default=0)
+        new = Switched(enabled, max(now_us, latest_us + 1), reason)
+        await self._store.put_setting(tenant, SETTING, msgspec.json.encode(new))
         self._believed = {}
         self._asking = {}
         return before != enabled

@@ -1,8 +1,7 @@
 """Turns read back from the log: pages of history, an agent's recent turns, a late answer's turn.
 
-Owns: reading the log as turns. Must not know: protobuf, what decisions are made of.
-Rule: reads a bounded number of changes per turn returned; a turn's answer is looked up by its
-request, however much later it came.
+Rule: the number of changes read per returned turn is bounded; an answer that came much later is
+looked up by its request.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ BATCH_CHANGES: Final = 100
 """Changes per read: a page of 50 turns with its answers, in one round trip."""
 
 SCAN_CHANGES_MAX: Final = 400
-"""How far back an agent's recent turns are sought before a dispatch: a bound on one message's cost
-in a session in which the agent was last seen long ago."""
+"""How far back an agent's recent turns are searched for a dispatch: it bounds the cost of a message
+in a session in which the agent was last active long ago."""
 
 _BY_MESSAGE: Final = frozenset({Initiator.USER, Initiator.TOPIC})
-"""Who hands over beside a user's message: its command, or its topic."""
+"""Initiators of a handoff in the change of a user's message: its command, or its topic."""
 
 Wanted = Callable[[TurnRecord], bool]
 
@@ -80,7 +79,7 @@ class TurnHistory:
         found: list[TurnRecord] = []
         end = before or (INT_MAX - 1, 0)
         before_revision: int | None = end[0] + 1 if before else None
-        # What came after the batch: there turns are answered, taken back, or have their place.
+        # The changes after the batch: in them its turns are answered, abandoned or moved.
         newer: list[Change] = []
         while len(found) < count:
             changes = await self._store.read_changes(
@@ -114,7 +113,7 @@ class TurnHistory:
     async def _look_ahead(
         self, key: SessionKey, fold: HistoryFold, after: int, page: Callable[[], list[TurnRecord]]
     ) -> tuple[int, bool]:
-        """Fold what came next, until each turn of a page has its answer or it is enough.
+        """Fold the next changes, until each turn of a page has its answer or a bound is reached.
 
         A turn stays open for a few messages or minutes, so its end is near if it has come at all.
         Returns the last revision that is folded, and whether that is the log's end.
@@ -134,7 +133,7 @@ class TurnHistory:
     ) -> list[TurnRecord]:
         """Return the newest wanted turns as they stood after a revision, oldest first.
 
-        Answers that came later are left out, so that it is the same whenever it is asked.
+        Answers that came later are left out, so that the result is always the same.
         Only the last SCAN_CHANGES_MAX changes are looked through; must_find: or more, until there
         is a turn.
         """
@@ -237,9 +236,9 @@ class TurnHistory:
     async def _filled(
         self, key: SessionKey, record: TurnRecord, fold: HistoryFold
     ) -> TurnRecord | None:
-        """Return the record with what lies outside the changes that were folded.
+        """Return the record with what is outside the changes that were folded.
 
-        None: its agent spoke up before it was given the request, and its place is there.
+        None: its agent answered before it was given the request, so its place is there.
         """
         if record.status is None:
             answer = await self._store.find_request(
