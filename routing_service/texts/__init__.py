@@ -1,8 +1,8 @@
-"""What the service itself says to users and to agents, language by language.
+"""What the service itself says to users and to agents, in each language.
 
-``catalogue`` finds and renders texts; ``replies`` turns the core's replies to commands into words,
-``suggestions`` the offers of another agent.
-The texts of replies lie here, those of agents' instructions in a folder of their own.
+``catalogue`` finds and renders texts; ``replies`` renders the core's replies to commands,
+``suggestions`` the offers of another agent. The texts of replies are in this folder, those of
+agents' instructions in ``instructions``.
 """
 
 from routing_service.texts.catalogue import (

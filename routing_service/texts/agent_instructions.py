@@ -1,10 +1,10 @@
-"""What each agent is told in its prompt: how it keeps, asks, completes and hands over.
+"""The instructions for each agent's prompt: how it keeps, asks, completes and hands over.
 
-Owns: which sentences an agent gets, by what the registry says of it. Must not know: the sentences
-(``routing_service.texts`` has them, language by language), sessions, users.
+It chooses the sentences that an agent gets by its entry in the registry; the catalogues have them
+in each language.
 
-The rule: a text says what the decisions really do with this agent's outcomes, in this registry, and
-never grows past its bound; what is cut for it is counted in the text itself.
+Rule: a text says what the decisions really do with this agent's outcomes, in this registry, and
+never exceeds its bound; the text itself counts what was cut.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from routing_service.core.slash_commands import COMMANDS_BY_NAME
 from routing_service.texts import Texts, instruction_texts
 
 INSTRUCTIONS_BYTES_MAX: Final = 4095
-"""Of one agent's text: about a thousand tokens of its prompt. Those of the 512 agents that a
+"""Of one agent's text: about a thousand tokens of its prompt. The texts of all 512 agents that a
 registry may have stay, with their ids, well below the 4 MiB that clients accept by default."""
 
 NAME_CHARACTERS_MAX: Final = 60
 """Of an agent's name wherever it is mentioned."""
 
 _DESCRIPTION_CHARACTERS: Final = (1_000, 240, 80, 0)
-"""How much of each description is listed: the most that leaves room for all agents."""
+"""Lengths of description to try: the longest that leaves room for all agents is used."""
 
 _MARKER: Final = "[HANDOFF_TO:id]"
 
 
 def agent_instructions(registry: Registry, agent_id: str, locale: str = "") -> str:
-    """Return the text for an agent's prompt. agent_id: of the registry, no alias.
+    """Return the text for an agent's prompt. agent_id: an id of the registry, not an alias.
 
     locale: empty for the registry's default. At most INSTRUCTIONS_BYTES_MAX bytes of UTF-8.
     """
@@ -39,7 +39,7 @@ def agent_instructions(registry: Registry, agent_id: str, locale: str = "") -> s
 
 
 def handoff_targets(registry: Registry, source: Agent) -> list[Agent]:
-    """Return the agents to which one may hand over, whoever the user is; home is among them."""
+    """Return the agents to which an agent may hand over, for any user; home is among them."""
     return [
         agent
         for agent in registry.agents.values()
@@ -147,7 +147,7 @@ class InstructionWriter:
             case _ if is_home:
                 yield self._say("complete-home")
             case _:
-                # A release, too, returns where there is somebody to return to.
+                # A release returns as well if an interrupted agent waits.
                 yield self._say("complete-return")
         if agent.turns_max and agent.kind is not AgentKind.SUPERVISOR:
             yield self._say("turns-max", count=agent.turns_max)
@@ -161,7 +161,7 @@ class InstructionWriter:
         yield self._say("handoff-how")
 
     def _listed(self, agent: Agent, targets: list[Agent], room_bytes: int) -> list[str]:
-        """Return a line for each target: as much of it, and as many, as there is room for."""
+        """Return a line for each target, shortened and cut to the room that is left."""
         # A supervisor is never interrupted.
         may_return = agent.kind is not AgentKind.SUPERVISOR
         lines: list[str] = []
@@ -194,7 +194,7 @@ class InstructionWriter:
         if agent.markers and (targets or not is_home):
             yield self._say("handoff-marker", marker=_MARKER)
         if not is_home:
-            # Nobody interrupts or consults the home agent: what is handed to it, it has.
+            # The home agent is never an interlude or consulted: a handoff to it is a transfer.
             yield from self._section(
                 "back-head",
                 self._say("back-home"),
@@ -203,7 +203,7 @@ class InstructionWriter:
             )
 
     def _targets(self, agent: Agent) -> list[Agent]:
-        """Return whom an agent may hand over to beside the home agent."""
+        """Return the agents to which an agent may hand over, except the home agent."""
         home_id = self._registry.home_agent_id
         return [
             target
@@ -238,7 +238,7 @@ class InstructionWriter:
 
 
 def _bytes(line: str) -> int:
-    """Return what a line weighs with its line break."""
+    """Return the bytes of a line with its line break."""
     return len(line.encode()) + 1
 
 

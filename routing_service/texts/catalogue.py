@@ -1,10 +1,7 @@
-"""Catalogues of texts in Fluent, one file a language, and the choice between them.
+"""Catalogues of texts in Fluent, one file per language, and the choice between them.
 
-Owns which language answers, and that something always does. It must not know what the texts are
-about: callers name a message and give its variables.
-
-The rule: rendering never raises. A text that a language lacks is said in the default language, then
-in English; what is lacking is found beforehand, by ``missing_texts``.
+Rule: rendering never raises. A text that a language lacks is rendered in the default language, then
+in English; ``missing_texts`` finds such gaps beforehand.
 """
 
 from __future__ import annotations
@@ -29,10 +26,10 @@ _SUFFIX = ".ftl"
 
 @dataclass(frozen=True, slots=True)
 class MissingTexts:
-    """A language in which some of the service's texts cannot be said."""
+    """A language that lacks some of the service's texts."""
 
     locale: str
-    # Empty where the language has no catalogue at all.
+    # Empty if the language has no catalogue.
     message_ids: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -56,7 +53,7 @@ class Texts:
             for entry in resource.body:
                 if isinstance(entry, fluent_ast.Junk):
                     place = (entry.content or "")[:80]
-                    # A mistake in a catalogue, not in a type.
+                    # A mistake in a catalogue, not a type error.
                     raise ValueError(f'the "{locale}" texts do not parse at: {place}')  # noqa: TRY004
             bundle.add_resource(resource)
             self._bundles[locale.replace("_", "-").lower()] = bundle
@@ -74,7 +71,7 @@ class Texts:
         return self._message_ids.get(locale, ())
 
     def negotiate(self, locale: str, default_locale: str = FALLBACK_LOCALE) -> str:
-        """Return the language in which somebody is answered: es-MX → es → default → English."""
+        """Return the language of an answer: es-MX → es → default → English."""
         return next(self._candidates(locale, default_locale), FALLBACK_LOCALE)
 
     def render(
@@ -98,12 +95,12 @@ class Texts:
             text, errors = bundle.format_pattern(pattern, variables)
             if not errors:
                 return cast("str", text)
-            # A text with a hole in it is still better than a word for programmers.
+            # A text with a gap is still better than a message id.
             incomplete = str(text)
         return incomplete
 
     def missing_texts(self, locales: Iterable[str] = ()) -> tuple[MissingTexts, ...]:
-        """Return what the catalogues lack beside English, and which of the locales have none."""
+        """Return what catalogues lack compared with English, and which locales have none."""
         missing = []
         for locale, has in self._message_ids.items():
             lacks = [name for name in self._message_ids[FALLBACK_LOCALE] if name not in has]

@@ -59,7 +59,7 @@ agent-choices = { $count ->
     [one] You can choose:
    *[other] You can choose one of these:
 }
-agent-no-choices = There is nobody whom you can choose directly. { ask-freely }
+agent-no-choices = There is no one you can choose directly. { ask-freely }
 
 ## Why an agent was refused: one message for each rule
 
@@ -75,8 +75,8 @@ rule-owns_session = What you are doing has to be finished first.
 rule-owns_session-leave = What you are doing has to be finished first. To leave it, type { $supervisor_command }
 rule-hop_limit = Your message has been passed on too often.
 rule-ping_pong = Your message is going back and forth between two agents.
-rule-return_stack = It is waiting for you to come back to it already.
-rule-return_depth = Too many conversations are waiting for you to come back already.
+rule-return_stack = It is already waiting for you to come back.
+rule-return_depth = Too many conversations are already waiting for you to come back.
 rule-approval_pending = Something of yours is waiting for an approval.
 rule-live_turn = Your last message is still being answered.
 rule-other = That is not possible at the moment.

@@ -1,11 +1,7 @@
-"""The words of a reply to a command, or to a suggestion that was declined.
+"""The text of a reply to a command, or to a suggestion that was declined, in the user's language.
 
-Owns how a ``ReplySpec`` reads in a user's language. It must not know what the command did or why:
-the core has said that in the spec.
-
-The rule: a pure function of the reply, the registry, the locale and, for /history, the turns. The
-same reply in the same language is always the same text, because it is stored with the change that
-it answers.
+Rule: a pure function of the ``ReplySpec``, the registry, the locale and, for /history, the turns.
+The same reply in the same language is always the same text, because it is stored with its change.
 """
 
 from __future__ import annotations
@@ -25,22 +21,22 @@ from routing_service.core.slash_commands import (
 )
 from routing_service.texts.catalogue import Texts, shipped_texts
 
-# A reply is read on a telephone, and stored: longer lists are cut and counted.
+# A reply is read on a phone, and stored: longer lists are cut, and the rest is counted.
 LISTED_MAX = 40
 
-# A list has room for the gist of a description; agents have the whole of it.
+# A list shows the beginning of a description; agents get all of it.
 DESCRIPTION_CHARACTERS_MAX = 160
 
-# Of what a user wrote in place of an agent's name.
+# Of the text that a user wrote in place of an agent's name.
 WRITTEN_CHARACTERS_MAX = 60
 
-# /history reminds of what was asked last; frontends and ListTurns have all of it.
+# /history shows the latest messages; frontends and ListTurns have all of them.
 HISTORY_MESSAGES_MAX = 5
 
-# Of what a user wrote, and of the names of those who had it.
+# Of a user's message, and of the names of the agents that had it.
 HISTORY_CHARACTERS_MAX = 100
 
-# Rules that refuse one agent and say nothing of the others.
+# Rules that refuse only the target; other agents may still be allowed.
 _RULES_OF_THE_TARGET = frozenset(
     {
         "enabled",
@@ -58,7 +54,7 @@ _RETURNS_TO = "returns_to:"
 
 @dataclass(frozen=True, slots=True)
 class RenderedReply:
-    """A reply in words, and the language that they are in."""
+    """A reply's text, and its language."""
 
     text: str
     locale: str
@@ -126,7 +122,7 @@ class _Writer:
         return command not in self.registry.disabled_commands
 
     def is_selectable(self, agent_id: str) -> bool:
-        """Whether a user who types /agent and this id may get there by it."""
+        """Say whether users may select this agent with /agent."""
         agent = self.registry.agent(agent_id)
         return agent is not None and agent.user_selectable and self.may_type("agent")
 
@@ -214,7 +210,7 @@ def _agent(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
             for rule in reply.detail:
                 yield _why(writer, rule)
             if not _RULES_OF_THE_TARGET.issuperset(reply.detail):
-                return  # Whatever else refused would refuse another choice as well.
+                return  # The other rules would refuse every other agent as well.
         case "unknown_agent":
             written = " ".join(reply.detail)
             yield writer.say("agent-unknown", written=_clipped(written, WRITTEN_CHARACTERS_MAX))
@@ -233,7 +229,7 @@ def _agent(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
 
 
 def _why(writer: _Writer, rule: str) -> str:
-    """Say one rule's reason; a rule without a text of its own is not a word for users."""
+    """Return the text of one rule's refusal; a rule without its own text gets a general one."""
     if rule == "owns_session" and writer.may_type("supervisor"):
         return writer.say("rule-owns_session-leave")
     message_id = f"rule-{rule}"
@@ -299,7 +295,7 @@ def _latest_messages(turns: Sequence[TurnRecord]) -> list[tuple[str, list[str]]]
 
 
 def _help(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
-    del reply  # /help says the same to everybody.
+    del reply  # /help is the same for all users.
     yield writer.say("help-head")
     for command in SLASH_COMMANDS:
         if writer.may_type(command.name):

@@ -1,10 +1,7 @@
-"""The words of an offer to switch to another agent, and the words that answer one.
+"""The text of an offer to switch to another agent, and which plain messages answer it.
 
-Owns how a suggestion reads in a user's language, and which plain messages are a yes or a no. It
-must not know when one is offered or what an answer does.
-
-The rule: a pure function of the agents, the registry and the locale. A message is a yes or a no
-only if it is nothing else: whatever says more is somebody's message.
+Rule: a pure function of the agents, the registry and the locale. A message is a yes or a no only if
+it says nothing else.
 """
 
 from __future__ import annotations
@@ -20,12 +17,12 @@ from routing_service.texts.catalogue import FALLBACK_LOCALE, Texts, shipped_text
 _WORDS_SEPARATOR: Final = "|"
 
 PLAIN_ANSWER_CHARACTERS_MAX: Final = 40
-"""Longer messages are not looked at: no catalogue has a yes or no of that length."""
+"""Longer messages are not checked: no catalogue has a yes or no of that length."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedSuggestion:
-    """An offer in words, with what is written on its two buttons."""
+    """An offer's text, and the labels of its two buttons."""
 
     text: str
     accept_label: str
@@ -52,7 +49,7 @@ def render_suggestion(
 
 
 def plain_answer(text: str, locale: str, default_locale: str = FALLBACK_LOCALE) -> bool | None:
-    """Say whether a message is a plain yes (True) or no (False); None: it says something else."""
+    """Return whether a message is a plain yes (True) or no (False); None if it is neither."""
     if len(text) > PLAIN_ANSWER_CHARACTERS_MAX:
         return None
     word = _folded(text)
