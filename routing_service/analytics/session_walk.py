@@ -210,7 +210,7 @@ class _Stride:
         if self.channel:
             add_word(counts.channels, self.channel, CHANNELS_MAX)
         self.messages_since += 1
-        self._dispatch(event.agent_id, event.reason)
+        self._dispatch(event.agent_id, event.shown_reason)
         if self.last_hour != self.hour:
             counts.count_first(self.last_hour)
             self.last_hour = self.hour

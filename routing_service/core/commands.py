@@ -32,6 +32,8 @@ class TopicOpinion(msgspec.Struct, frozen=True):
 
     ranked: agent ids with the probability that the message is for them, best first. stay: the
     probability that it is for the active agent. model: its version. suggestion_id: an unused id.
+    sureness: 0-1, how far the likeliest choice is ahead. bound: below it the verdict is unsure.
+    second_request: the agent of another request in the same message, "" for none.
     is_missing: it was asked and gave no verdict: it failed or was late.
     """
 
@@ -40,6 +42,14 @@ class TopicOpinion(msgspec.Struct, frozen=True):
     model: str
     suggestion_id: str
     is_missing: bool = False
+    sureness: float = 1.0
+    bound: float = 0.0
+    second_request: str = ""
+
+    @property
+    def is_unsure(self) -> bool:
+        """Say whether the verdict is below the bound."""
+        return self.sureness < self.bound
 
 
 class RouteMessage(msgspec.Struct, frozen=True):
@@ -281,6 +291,7 @@ class DispatchPlan(msgspec.Struct, frozen=True):
     """A message that an agent must act on.
 
     message_revision: the change that holds text and items; 0 = this very change.
+    candidates: the agents that an unsure message may be for, with probabilities, likeliest first.
     """
 
     request_id: str
@@ -294,6 +305,7 @@ class DispatchPlan(msgspec.Struct, frozen=True):
     message_revision: int = 0
     resume: ResumePlan | None = None
     consult: ConsultPlan | None = None
+    candidates: tuple[tuple[str, float], ...] = ()
 
 
 class SuggestionPlan(msgspec.Struct, frozen=True):

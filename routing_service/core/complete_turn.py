@@ -449,7 +449,11 @@ def _follow_marker(answer: _Answer, marker: str) -> tuple[Decision | None, tuple
 
 def _handoff_attempt(answer: _Answer, target: Agent, asked: HandoffMode) -> Attempt:
     draft = answer.draft
-    mode = ownership.effective_mode(draft.state, draft.registry, answer.turn.holder, target, asked)
+    if ownership.hands_back(draft, answer.turn, target):
+        mode = HandoffMode.ANSWER
+    else:
+        holder = answer.turn.holder
+        mode = ownership.effective_mode(draft.state, draft.registry, holder, target, asked)
     return _attempt(
         answer, target, ownership.initiator_of(draft.registry, answer.turn.holder), mode
     )
@@ -476,26 +480,34 @@ def _go_on_by_handoff(
 ) -> Decision:
     _record(answer, OutcomeKind.HANDOFF, OutcomeStatus.APPLIED, closes=False)
     is_consult = attempt.mode is HandoffMode.CONSULT
-    if answer.moves and attempt.mode not in (HandoffMode.INTERLUDE, HandoffMode.CONSULT):
+    is_back = attempt.mode is HandoffMode.ANSWER
+    moves = answer.moves and not is_consult and not is_back
+    if moves and attempt.mode is not HandoffMode.INTERLUDE:
         # An interrupted agent keeps its lock on the return stack; any other loses it.
         ownership.unlock(answer.draft, "handoff")
+    if is_consult:
+        reason = RouteReason.CONSULTED
+    elif is_back:
+        reason = ownership.hand_back_reason(answer.draft.state)
+    else:
+        reason = ownership.handoff_reason(attempt.initiator, attempt.mode)
     move = ownership.Move(
         source=answer.turn.holder,
         target=attempt.target,
         initiator=attempt.initiator,
         mode=attempt.mode,
-        route_reason=RouteReason.CONSULTED
-        if is_consult
-        else ownership.handoff_reason(attempt.initiator, attempt.mode),
+        route_reason=reason,
         reason=outcome.reason,
         context=outcome.context,
         message=outcome.message,
         turn=answer.turn,
         child_request_id=answer.child_id,
         dispatches=True,
-        moves=answer.moves and not is_consult,
+        moves=moves,
     )
     decision = _go_on(answer, move, verdicts)
+    if is_back and decision.dispatch is not None:
+        return replace(decision, dispatch=replace(decision.dispatch, handoff=None), handoff=None)
     if not is_consult or decision.dispatch is None:
         return decision
     question = ConsultPlan(answer.turn.holder, outcome.message or outcome.reason)

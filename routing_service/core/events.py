@@ -9,6 +9,7 @@ and the library checks them when they are read. The tag is the stored kind.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,7 @@ from routing_service.core.vocabulary import (
     OutcomeKind,
     OutcomeStatus,
     RouteReason,
+    WhenUnsure,
 )
 
 
@@ -139,6 +141,28 @@ class TaskResumed(
     previous_agent: str = ""
 
 
+CANDIDATES_MAX: Final = 5
+"""Candidates of a topic that are stored with a message."""
+
+
+class TopicTrace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What topic detection said of a message, for whoever asks why later.
+
+    candidates: agent ids with probabilities, likeliest first, CANDIDATES_MAX at most. stay: the
+    probability that it is for the active agent. sureness, bound: it was unsure if the first is
+    below the second. asked: what the registry's when_unsure did, "" = the verdict was sure or
+    nothing. second_request: the agent of another request in the message, "" for none.
+    """
+
+    model: str
+    candidates: tuple[tuple[str, float], ...] = ()
+    stay: float = 0.0
+    sureness: float = 1.0
+    bound: float = 0.0
+    asked: str = ""
+    second_request: str = ""
+
+
 class MessageRouted(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="message_routed"
 ):
@@ -146,7 +170,8 @@ class MessageRouted(
 
     text: without its command. previous_agent: the agent of the dispatch before this one.
     metadata: what the message adds to its task. confidence, topic_model: if its topic brought it
-    here, how sure the detector was, and the detector's version.
+    here, how sure the detector was, and the detector's version. topic: set if topic detection
+    judged the message.
     """
 
     request_id: str
@@ -163,6 +188,18 @@ class MessageRouted(
     task_expire_us: int | None = None
     confidence: float = 0.0
     topic_model: str = ""
+    topic: TopicTrace | None = None
+
+    @property
+    def shown_reason(self) -> RouteReason:
+        """Why the message went there.
+
+        Releases before TOPIC_UNSURE could not read that word, so it is stored as the reason of a
+        message without an active agent, which the supervisor gets too, beside the trace.
+        """
+        if self.topic is not None and self.topic.asked == WhenUnsure.SUPERVISOR.value:
+            return RouteReason.TOPIC_UNSURE
+        return self.reason
 
 
 class CommandHandled(
@@ -251,6 +288,12 @@ class AgentHandedOff(
     locked: bool = False
     drops_approval: bool = False
     sends_home: bool = False
+
+    @property
+    def hands_back(self) -> bool:
+        """Whether it only returned an unsure message to the agent that kept the conversation."""
+        is_answer = self.mode is HandoffMode.ANSWER
+        return is_answer and self.route_reason is not RouteReason.CONSULTED
 
 
 class AgentCleared(

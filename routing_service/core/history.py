@@ -319,7 +319,7 @@ def _opened(event: ev.MessageRouted, position: tuple[int, int], now_us: int) -> 
         message_revision=position[0],
         create_us=now_us,
         revision=position[0],
-        reason=event.reason,
+        reason=event.shown_reason,
         user_text=event.text,
         user_items=event.items,
         size_bytes=_size(event.text, event.items),

@@ -15,7 +15,13 @@ from routing_service.core.draft import Draft
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.registry import Agent, AgentKind, Registry, Sticks
 from routing_service.core.session import OpenTurn, SessionState
-from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason, TaskStatus
+from routing_service.core.vocabulary import (
+    HandoffMode,
+    Initiator,
+    RouteReason,
+    TaskStatus,
+    WhenUnsure,
+)
 
 _HANDOFF_REASONS = {
     Initiator.SUPERVISOR: RouteReason.SUPERVISOR_HANDOFF,
@@ -32,6 +38,11 @@ _ON_REQUEST = frozenset({"command", "reset", "clear"})
 
 # An agent that leaves by one of these was answered; by the others its lock is taken away.
 _BY_ANSWER = frozenset({"proceed", "complete"})
+
+
+# The reasons that are stored of a turn which the supervisor has though an agent is active, and that
+# no other such turn has: see MessageRouted.shown_reason. A consult of the supervisor's may be done.
+_UNSURE_TURNS = frozenset({RouteReason.NO_ACTIVE_AGENT, RouteReason.CONSULTED})
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -73,6 +84,28 @@ def effective_mode(
         # An agent that stands in for the active one is not interrupted: it is not active itself.
         return HandoffMode.TRANSFER
     return HandoffMode.INTERLUDE
+
+
+def hands_back(draft: Draft, turn: OpenTurn, target: Agent) -> bool:
+    """Say whether a handoff only returns an unsure message to the agent that is still active.
+
+    The supervisor was asked about the message and says that the agent keeps it: nothing moves but
+    the turn, the agent keeps lock and stack, and it counts as no handoff.
+    """
+    active = draft.state.active
+    return (
+        active is not None
+        and active.agent_id == target.agent_id
+        and turn.holder == draft.registry.home_agent_id
+        and turn.reason in _UNSURE_TURNS
+        and draft.registry.topics.when_unsure is WhenUnsure.SUPERVISOR
+    )
+
+
+def hand_back_reason(state: SessionState) -> RouteReason:
+    """Return why a message is with the active agent after it was handed back."""
+    is_locked = state.active is not None and state.active.locked
+    return RouteReason.FOLLOW_UP_LOCK if is_locked else RouteReason.STICKY
 
 
 def hand_off(draft: Draft, move: Move) -> HandoffPlan:

@@ -15,6 +15,8 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from routing_service.core.vocabulary import WhenUnsure
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -45,6 +47,9 @@ DAY_US = 24 * HOUR_US
 TURN_TIMEOUT_MIN_US = SECOND_US
 TURN_TIMEOUT_MAX_US = DAY_US
 TURN_TIMEOUT_DEFAULT_US = 15 * MINUTE_US
+
+# The share of messages that the supervisor is asked about: four calls in five are saved.
+ASK_SHARE_DEFAULT = 0.2
 
 # A year: no conversation that was idle for longer needs to be resumed.
 IDLE_TIMEOUT_MIN_US = SECOND_US
@@ -257,6 +262,15 @@ class Topics:
     # The agent for a message without an active agent, such as a session's first: "supervisor", or
     # "auto" for the agent that the message is about.
     first_message: str = "supervisor"
+    # What becomes of a message whose sureness is below the bound in force.
+    when_unsure: WhenUnsure = WhenUnsure.STAY
+    # 0-1: the share of judged messages that the bound leaves unsure.
+    ask_share: float = ASK_SHARE_DEFAULT
+
+    @property
+    def asks_when_unsure(self) -> bool:
+        """Say whether an unsure verdict is treated differently from a sure one."""
+        return self.when_unsure is not WhenUnsure.STAY
 
     @property
     def is_on(self) -> bool:

@@ -201,8 +201,8 @@ _BEFORE_TOPICS = (
 TOPIC_LINE = Line(
     "topic",
     "topic detection is sure that it is for another agent, and nothing forbids it",
-    "that agent, or a suggestion to the user",
-    (RouteReason.TOPIC_SWITCH,),
+    "that agent, or a suggestion to the user; if it is unsure, as `topics.when_unsure` says",
+    (RouteReason.TOPIC_SWITCH, RouteReason.TOPIC_UNSURE),
 )
 
 _AFTER_TOPICS = (

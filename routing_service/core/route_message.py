@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core import ownership, suggestions, topic_switch
@@ -33,13 +34,21 @@ from routing_service.core.facts import (
 from routing_service.core.session import OpenSuggestion, OpenTurn
 from routing_service.core.slash_commands import ReplySpec
 from routing_service.core.user_commands import answer_command
-from routing_service.core.vocabulary import HandoffMode, RouteReason, TaskStatus, TopicOutcome
+from routing_service.core.vocabulary import (
+    HandoffMode,
+    RouteReason,
+    TaskStatus,
+    TopicOutcome,
+    WhenUnsure,
+)
+
+_HINTED = frozenset({WhenUnsure.SUPERVISOR.value, WhenUnsure.AGENT.value})
 
 
 class Choice(msgspec.Struct, frozen=True):
     """Where a message goes. agent_id "": to no agent, the reply is all.
 
-    confidence, topic_model: if its topic brought it there.
+    confidence, topic_model: if its topic brought it there. topic: what topic detection said.
     """
 
     agent_id: str
@@ -49,6 +58,7 @@ class Choice(msgspec.Struct, frozen=True):
     handoff: HandoffPlan | None = None
     confidence: float = 0.0
     topic_model: str = ""
+    topic: ev.TopicTrace | None = None
 
 
 def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
@@ -79,6 +89,10 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
         note = effect.note
         if effect.handoff is not None:
             choice = _switched(command, note, effect.handoff)
+        elif effect.asked is WhenUnsure.SUPERVISOR:
+            home_id = draft.registry.home_agent_id
+            choice = replace(choice, agent_id=home_id, reason=RouteReason.TOPIC_UNSURE)
+        choice = replace(choice, topic=_trace(effect))
     task_id = _join_task(draft, command, facts, command.task_id)
     plan = _dispatch(draft, command, choice, task_id=task_id, mid_task=mid_task)
     offer = None
@@ -90,6 +104,22 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
         dispatch=plan,
         suggestion=offer,
         topic=note,
+    )
+
+
+def _trace(effect: topic_switch.TopicEffect) -> ev.TopicTrace | None:
+    """Return what is stored of a verdict; None if there was none."""
+    opinion = effect.note.opinion
+    if opinion is None or opinion.is_missing:
+        return None
+    return ev.TopicTrace(
+        model=opinion.model,
+        candidates=opinion.ranked[: ev.CANDIDATES_MAX],
+        stay=opinion.stay,
+        sureness=opinion.sureness,
+        bound=opinion.bound,
+        asked="" if effect.asked is None else effect.asked.value,
+        second_request=opinion.second_request,
     )
 
 
@@ -308,13 +338,15 @@ def _dispatch(
         previous_agent=state.previous_agent,
         locked=locked,
         handoff=choice.handoff,
+        candidates=hinted_candidates(choice.topic),
     )
+    is_unsure = choice.reason is RouteReason.TOPIC_UNSURE
     draft.add(
         ev.MessageRouted(
             request_id=command.request_id,
             task_id=task_id,
             agent_id=choice.agent_id,
-            reason=choice.reason,
+            reason=RouteReason.NO_ACTIVE_AGENT if is_unsure else choice.reason,
             text=choice.text,
             items=choice.items,
             previous_agent=state.previous_agent,
@@ -324,6 +356,14 @@ def _dispatch(
             task_expire_us=command.task_expire_us,
             confidence=choice.confidence,
             topic_model=choice.topic_model,
+            topic=choice.topic,
         )
     )
     return plan
+
+
+def hinted_candidates(trace: ev.TopicTrace | None) -> tuple[tuple[str, float], ...]:
+    """Return the candidates that whoever gets an unsure message is told."""
+    if trace is None or trace.asked not in _HINTED:
+        return ()
+    return trace.candidates

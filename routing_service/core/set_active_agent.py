@@ -57,7 +57,8 @@ def decide_set_active(
         raise refuse_handoff(attempt, verdicts)
     if offer is not None:
         suggestions.take(draft, offer)
-    moves = turn is None or command.stickiness_enabled
+    is_back = attempt.mode is HandoffMode.ANSWER
+    moves = (turn is None or command.stickiness_enabled) and not is_back
     if moves and attempt.mode is not HandoffMode.INTERLUDE:
         # An interrupted agent keeps its lock on the return stack; any other loses it.
         ownership.unlock(draft, "handoff")
@@ -68,7 +69,9 @@ def decide_set_active(
             target=target,
             initiator=attempt.initiator,
             mode=attempt.mode,
-            route_reason=ownership.handoff_reason(attempt.initiator, attempt.mode),
+            route_reason=ownership.hand_back_reason(draft.state)
+            if is_back
+            else ownership.handoff_reason(attempt.initiator, attempt.mode),
             reason=command.reason,
             context=command.context,
             message=command.message,
@@ -160,6 +163,8 @@ def _attempt(
     mode = ownership.effective_mode(draft.state, registry, present, target, command.mode)
     if source == home_id and not registry.is_swarm and mode is HandoffMode.INTERLUDE:
         mode = HandoffMode.TRANSFER
+    if turn is not None and ownership.hands_back(draft, turn, target):
+        mode = HandoffMode.ANSWER
     return Attempt(
         state=draft.state,
         registry=registry,

@@ -28,7 +28,13 @@ from routing_service.core.handoff_rules import (
 from routing_service.core.registry import Agent, AgentKind, Registry
 from routing_service.core.route_lines import RouteLine
 from routing_service.core.session import SessionState
-from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason, TopicOutcome
+from routing_service.core.vocabulary import (
+    HandoffMode,
+    Initiator,
+    RouteReason,
+    TopicOutcome,
+    WhenUnsure,
+)
 
 
 class TopicInquiry(msgspec.Struct, frozen=True):
@@ -42,11 +48,15 @@ class TopicInquiry(msgspec.Struct, frozen=True):
 
 
 class TopicEffect(msgspec.Struct, frozen=True):
-    """What a topic did. handoff: the switch that was made. offer: the agent to suggest."""
+    """What a topic did. handoff: the switch that was made. offer: the agent to suggest.
+
+    asked: what when_unsure did, None = the verdict was sure enough, or was not needed.
+    """
 
     note: TopicNote
     handoff: HandoffPlan | None = None
     offer: str = ""
+    asked: WhenUnsure | None = None
 
 
 def may_ask(registry: Registry, command: RouteMessage) -> bool:
@@ -120,6 +130,8 @@ def weigh(
         return TopicEffect(TopicNote(TopicOutcome.NO_VERDICT, opinion=opinion))
     if opinion is None or not opinion.ranked:
         return TopicEffect(TopicNote(TopicOutcome.UNSURE, opinion=opinion))
+    if opinion.is_unsure and draft.registry.topics.asks_when_unsure:
+        return _ask(draft, opinion)
     agent_id, confidence = opinion.ranked[0]
     target = draft.registry.agent(agent_id)
     if target is None or not _is_target(draft, target):
@@ -134,6 +146,21 @@ def weigh(
     return (
         _offer(draft, note, target) if offers else _switch(draft, note, target, mid_task=mid_task)
     )
+
+
+def _ask(draft: Draft, opinion: TopicOpinion) -> TopicEffect:
+    """Do what the registry's when_unsure says of an unsure verdict."""
+    asked = draft.registry.topics.when_unsure
+    agent_id, confidence = opinion.ranked[0]
+    note = TopicNote(TopicOutcome.ASKED, agent_id, confidence, opinion.bound, opinion)
+    if asked is not WhenUnsure.SUGGEST:
+        return TopicEffect(note, asked=asked)
+    target = draft.registry.agent(agent_id)
+    if target is None or not _is_target(draft, target):
+        return TopicEffect(note, asked=asked)
+    if any(rest.agent_id == agent_id for rest in draft.state.rests):
+        return TopicEffect(_noted(note, TopicOutcome.RESTING), asked=asked)
+    return msgspec.structs.replace(_offer(draft, note, target), asked=asked)
 
 
 def suggest(

@@ -19,7 +19,10 @@ class Word(enum.Enum):
 
 
 class RouteReason(Word):
-    """Why a message went to an agent."""
+    """Why a message went to an agent.
+
+    TOPIC_UNSURE is never stored: see MessageRouted.shown_reason in events.py.
+    """
 
     NO_ACTIVE_AGENT = "no_active_agent"
     DEFAULT_AGENT = "default_agent"
@@ -35,6 +38,7 @@ class RouteReason(Word):
     RETURNED = "returned"
     CONSULTED = "consulted"
     TOPIC_SWITCH = "topic_switch"
+    TOPIC_UNSURE = "topic_unsure"
     EXPIRED = "expired"
     AGENT_UNAVAILABLE = "agent_unavailable"
     STICKINESS_DISABLED = "stickiness_disabled"
@@ -47,7 +51,8 @@ class TopicOutcome(Word):
     SENT_HOME (a caller has just asked for the home agent), OWNED (in mid-task an agent owns the
     session), LOCKED (the active agent waits for an answer), OTHER_RULE (a line of Route before
     topics decided). Asked: UNSURE (no agent reaches its threshold), RESTING (declined lately),
-    REFUSED (by a handoff rule), SUGGESTED, SWITCHED, NO_VERDICT (the detector failed or was late).
+    REFUSED (by a handoff rule), SUGGESTED, SWITCHED, NO_VERDICT (the detector failed or was late),
+    ASKED (the verdict was unsure, and the registry's when_unsure decided).
     """
 
     HOME_FIRST = "home_first"
@@ -61,6 +66,7 @@ class TopicOutcome(Word):
     SUGGESTED = "suggested"
     SWITCHED = "switched"
     NO_VERDICT = "no_verdict"
+    ASKED = "asked"
 
 
 class Initiator(Word):
@@ -74,13 +80,27 @@ class Initiator(Word):
     COMPLETION = "completion"
 
 
+class WhenUnsure(Word):
+    """What happens to a message of which topic detection is not sure enough.
+
+    STAY: it goes where it would go with topics off, unless a threshold is reached. SUPERVISOR: the
+    supervisor gets it and the active agent is kept. AGENT: it stays, with the candidates as a
+    hint. SUGGEST: it stays, and the likeliest other agent is offered to the user.
+    """
+
+    STAY = "stay"
+    SUPERVISOR = "supervisor"
+    AGENT = "agent"
+    SUGGEST = "suggest"
+
+
 class HandoffMode(Word):
     """What a handoff does to the return stack.
 
     TRANSFER empties it, INTERLUDE pushes the interrupted agent, RETURN pops it, HOP (a completion
     that goes on to another agent) keeps it. CONSULT asks another agent one question, ANSWER brings
-    its answer back; both move only the turn. Callers may ask for TRANSFER, INTERLUDE and, in their
-    own turn, CONSULT.
+    its answer back, or an unsure message to the agent that kept the conversation; both move only
+    the turn. Callers may ask for TRANSFER, INTERLUDE and, in their own turn, CONSULT.
     """
 
     TRANSFER = "transfer"

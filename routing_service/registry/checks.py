@@ -35,7 +35,7 @@ from routing_service.core.registry import (
 from routing_service.registry.yaml_document import Document, FileProblem, Path
 
 # The formats that this release reads, oldest first.
-API_VERSIONS = ("agent_routing/v1",)
+API_VERSIONS = ("agent_routing/v1", "agent_routing/v1.1")
 
 # Characters of a value that a message repeats.
 _SHOWN_MAX = 60
@@ -88,7 +88,7 @@ def _schema_problems(error: jsonschema.ValidationError, document: Document) -> l
             return [_home_problem(document)]
         case "uniqueItems":
             return list(_repeated_items(path, error, document))
-        case "const" if path == ("api_version",):
+        case "enum" if path == ("api_version",):
             return [_version_problem(path, error, document)]
         case _:
             return [_wrong_value(path, schema, document)]
@@ -199,12 +199,22 @@ def check_references(document: Document) -> list[FileProblem]:
         turn_range = (TURN_TIMEOUT_MIN_US, TURN_TIMEOUT_MAX_US, "1s to 1d")
         problems += _check_duration(("limits", "turn_timeout"), limits, turn_range, document)
         problems += _check_duration(("limits", "idle_timeout"), limits, _IDLE_RANGE, document)
+    problems += _check_when_unsure(data, document)
     for path, agent in agents:
         problems += _check_targets(path, agent, ids, agents, document)
         problems += _check_duration((*path, "idle_timeout"), agent, _IDLE_RANGE, document)
         for key in ("name", "description", "on_complete_message"):
             problems += _check_locales((*path, key), agent.get(key), default_locale, document)
     return problems
+
+
+def _check_when_unsure(data: dict[str, Any], document: Document) -> Iterator[FileProblem]:
+    """Find a swarm that wants its supervisor asked."""
+    topics = data.get("topics")
+    asks = isinstance(topics, dict) and topics.get("when_unsure") == "supervisor"
+    if asks and "supervisor" not in data:
+        message = "when_unsure is supervisor, and a file with default_agent has none"
+        yield document.problem(("topics", "when_unsure"), message, "write suggest or agent")
 
 
 _IDLE_RANGE = (IDLE_TIMEOUT_MIN_US, IDLE_TIMEOUT_MAX_US, "1s to 365d")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from routing_service.core.registry import (
+    ASK_SHARE_DEFAULT,
     HOPS_PER_MESSAGE_DEFAULT,
     OPEN_TURNS_DEFAULT,
     RETURN_DEPTH_DEFAULT,
@@ -30,6 +31,7 @@ from routing_service.core.registry import (
     Sticks,
     Topics,
 )
+from routing_service.core.vocabulary import WhenUnsure
 from routing_service.registry.checks import (
     API_VERSIONS,
     check_references,
@@ -173,8 +175,6 @@ def _build_registry(document: Document) -> Registry:
     default_locale = str(data.get("default_locale", "en"))
     home = str(data.get("supervisor") or data["default_agent"])
     agents = [_build_agent(agent, home, data, default_locale) for agent in data["agents"]]
-    topics = data.get("topics", {})
-    lock_threshold = topics.get("lock_threshold", "off")
     return Registry(
         # As written: 1.10 is a version of its own, not the number 1.1.
         version=document.written[("version",)],
@@ -186,12 +186,29 @@ def _build_registry(document: Document) -> Registry:
         limits=_build_limits(data.get("limits", {})),
         double_text_rejects=data.get("double_text", "allow") == "reject",
         disabled_commands=frozenset(data.get("commands", {}).get("disabled", ())),
-        topics=Topics(
-            mode=topics.get("mode", "off"),
-            threshold=float(topics.get("threshold", 0.8)),
-            lock_threshold=None if lock_threshold == "off" else float(lock_threshold),
-            first_message=topics.get("first_message", "supervisor"),
-        ),
+        topics=_build_topics(data),
+    )
+
+
+def _build_topics(data: dict[str, Any]) -> Topics:
+    """Return the settings of topics. Files of agent_routing/v1 keep their first defaults."""
+    topics = data.get("topics", {})
+    mode = topics.get("mode", "off")
+    if data["api_version"] == "agent_routing/v1" or mode != "auto":
+        threshold, lock_threshold = topics.get("threshold", 0.8), "off"
+        first_message, when_unsure = "supervisor", "stay"
+    else:
+        threshold = lock_threshold = topics.get("threshold", 0.0)
+        first_message = "auto"
+        when_unsure = "suggest" if "default_agent" in data else "supervisor"
+    lock_threshold = topics.get("lock_threshold", lock_threshold)
+    return Topics(
+        mode=mode,
+        threshold=float(threshold),
+        lock_threshold=None if lock_threshold == "off" else float(lock_threshold),
+        first_message=topics.get("first_message", first_message),
+        when_unsure=WhenUnsure(topics.get("when_unsure", when_unsure)),
+        ask_share=float(topics.get("ask_share", ASK_SHARE_DEFAULT)),
     )
 
 

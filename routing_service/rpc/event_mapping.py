@@ -128,7 +128,7 @@ def _fill(
     """Set the event's kind. Return False for an internal event."""
     event = stored.events[place]
     match event:
-        case ev.ProfileUpdated() | ev.TimePassed():
+        case ev.ProfileUpdated() | ev.TimePassed() | ev.AgentHandedOff(hands_back=True):
             return False
         case ev.SessionErased():
             made.session_erased.SetInParent()
@@ -275,12 +275,21 @@ def _fill_routed(
     made.request_id = event.request_id
     made.task_id = event.task_id
     made.agent.CopyFrom(cards.card(event.agent_id, ""))
-    made.reason = pm.REASONS[event.reason]
+    made.reason = pm.REASONS[event.shown_reason]
     made.previous_agent_id = event.previous_agent
     made.supervisor_bypassed = event.agent_id != cards.registry.home_agent_id
     made.locked = event.locked
     made.topic_confidence = event.confidence
     made.topic_model = event.topic_model
+    if event.topic is not None:
+        topic = event.topic
+        made.topic.model = topic.model
+        made.topic.candidates.extend(pm.candidates_out(topic.candidates))
+        made.topic.stay = topic.stay
+        made.topic.sureness = topic.sureness
+        made.topic.bound = topic.bound
+        made.topic.second_request_agent_id = topic.second_request
+        made.topic.asked = bool(topic.asked)
 
 
 def _fill_completed(

@@ -279,6 +279,7 @@ def dispatch_out(
         made.consult.question = plan.consult.question
         if plan.consult.answer is not None:
             made.consult.answer = plan.consult.answer
+    made.candidates.extend(candidates_out(plan.candidates))
     return made
 
 
@@ -314,7 +315,20 @@ def topic_trace_out(note: cmd.TopicNote) -> routing_service_pb2.TopicTrace:
         stay=opinion.stay if opinion else 0.0,
         threshold=note.threshold,
         verdicts=verdicts_out(note.verdicts),
+        sureness=opinion.sureness if opinion else 0.0,
+        bound=opinion.bound if opinion else 0.0,
+        second_request_agent_id=opinion.second_request if opinion else "",
     )
+
+
+def candidates_out(
+    candidates: tuple[tuple[str, float], ...],
+) -> list[dispatch_pb2.Dispatch.TopicCandidate]:
+    """Return the agents that a message may be for."""
+    return [
+        dispatch_pb2.Dispatch.TopicCandidate(agent_id=agent_id, probability=probability)
+        for agent_id, probability in candidates
+    ]
 
 
 def turn_out(record: TurnRecord, *, with_steps: bool = True) -> turn_pb2.Turn:

@@ -14,6 +14,7 @@ from routing_service.core import events as ev
 from routing_service.core.access import Access, owner_mismatch
 from routing_service.core.commands import ConsultPlan, DispatchPlan, HandoffPlan, ResumePlan
 from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.route_message import hinted_candidates
 from routing_service.core.session import OpenTurn
 from routing_service.core.vocabulary import HandoffMode, OutcomeKind, RouteReason
 from routing_service.sessions.calls import PendingApproval
@@ -67,7 +68,13 @@ class SessionReads:
         )
         match event:
             case ev.MessageRouted():
-                plan = replace(plan, previous_agent=event.previous_agent, locked=event.locked)
+                plan = replace(
+                    plan,
+                    reason=event.shown_reason,
+                    previous_agent=event.previous_agent,
+                    locked=event.locked,
+                    candidates=hinted_candidates(event.topic),
+                )
                 if turn.reason in _CHOSEN:
                     chosen = await self._turns.selection(key, turn.dispatch_revision)
                     plan = replace(plan, handoff=_plan_of(chosen) if chosen else None)
@@ -76,7 +83,7 @@ class SessionReads:
                 previous_agent = event.previous_agent or event.agent_id
                 plan = replace(plan, previous_agent=previous_agent, resume=resume)
             case ev.AgentHandedOff():
-                handoff = _plan_of(event)
+                handoff = None if event.hands_back else _plan_of(event)
                 plan = replace(
                     plan,
                     previous_agent=event.from_agent,

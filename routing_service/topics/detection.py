@@ -25,6 +25,7 @@ from routing_service.core.session import OTHER_AGENTS, SessionState
 from routing_service.core.topic_switch import TopicInquiry, topic_targets
 from routing_service.core.vocabulary import RouteReason
 from routing_service.ids import new_uuid7
+from routing_service.topics.ask_bound import AskBound
 from routing_service.topics.detector_pool import DetectorThreads, ThreadsBusy, TooLate, as_exception
 from routing_service.topics.topic_detector import (
     RECENT_TURNS_MAX,
@@ -93,6 +94,8 @@ class TopicJudge:
         # Why a registry has no detector: the last attempt's.
         self._unmade: tuple[Registry, Exception] | None = None
         self._making: asyncio.Task[None] | None = None
+        # Of the registry that was asked last: the one in force.
+        self._bound: tuple[Registry, AskBound] | None = None
         self._made_s: float | None = None
 
     def prepare(self, registry: Registry) -> None:
@@ -164,7 +167,7 @@ class TopicJudge:
             return self._missing("busy")
         except Exception as error:  # noqa: BLE001 - a model's bug must not end a chat
             return self._missing("error", error)
-        return _opinion(verdict, self._version)
+        return self._opinion(registry, verdict)
 
     def judge(
         self,
@@ -180,12 +183,30 @@ class TopicJudge:
             return None
         try:
             detector = self._known(registry) or self._make(registry)
-            return _opinion(_sound_verdict(detector, question), self._version)
+            return self._opinion(registry, _sound_verdict(detector, question))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - as in opinion()
             self._note_failure("error", as_exception(error))
             return None
+
+    def _opinion(self, registry: Registry, verdict: TopicVerdict) -> TopicOpinion:
+        sureness, bound = verdict.how_sure(), 0.0
+        if registry.topics.asks_when_unsure:
+            # Of the messages before this one: a message does not move its own bound.
+            if self._bound is None or self._bound[0] is not registry:
+                self._bound = registry, AskBound(registry.topics.ask_share)
+            running = self._bound[1]
+            bound = running.value
+            running.note(sureness)
+        return TopicOpinion(
+            tuple(verdict.ranked),
+            verdict.stay,
+            self._version,
+            new_uuid7(),
+            sureness=sureness,
+            bound=bound,
+        )
 
     @property
     def _version(self) -> str:
@@ -387,7 +408,3 @@ def _probability(value: object) -> float:
             if 0 <= number <= 1 + ROUNDING_MAX:
                 return min(number, 1.0)
     raise VerdictUnsound(f"{value!r} is no probability")
-
-
-def _opinion(verdict: TopicVerdict, model: str) -> TopicOpinion:
-    return TopicOpinion(tuple(verdict.ranked), verdict.stay, model, new_uuid7())

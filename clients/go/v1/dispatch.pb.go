@@ -108,7 +108,10 @@ type Dispatch struct {
 	// The trace to continue, as a traceparent of the W3C Trace Context. It is that of the call that
 	// this answers, so that the runtime of the agent can make its spans children of it. Not stored: a
 	// repeat carries its own, and Status has none. Empty if the service does not trace.
-	Traceparent   string `protobuf:"bytes,14,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Traceparent string `protobuf:"bytes,14,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// The agents that the message may be for, the likeliest first, at most five. Set where topic
+	// detection was not sure and the registry's topics.when_unsure is supervisor or agent.
+	Candidates    []*Dispatch_TopicCandidate `protobuf:"bytes,15,rep,name=candidates,proto3" json:"candidates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -239,6 +242,13 @@ func (x *Dispatch) GetTraceparent() string {
 		return x.Traceparent
 	}
 	return ""
+}
+
+func (x *Dispatch) GetCandidates() []*Dispatch_TopicCandidate {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
 }
 
 // The decision about a request for approval.
@@ -573,11 +583,66 @@ func (x *SuggestionOption) GetLabel() string {
 	return ""
 }
 
+// An agent that a message may be for.
+type Dispatch_TopicCandidate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The probability that the message is for it, 0-1.
+	Probability   float64 `protobuf:"fixed64,2,opt,name=probability,proto3" json:"probability,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dispatch_TopicCandidate) Reset() {
+	*x = Dispatch_TopicCandidate{}
+	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dispatch_TopicCandidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dispatch_TopicCandidate) ProtoMessage() {}
+
+func (x *Dispatch_TopicCandidate) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dispatch_TopicCandidate.ProtoReflect.Descriptor instead.
+func (*Dispatch_TopicCandidate) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_dispatch_proto_rawDescGZIP(), []int{0, 0}
+}
+
+func (x *Dispatch_TopicCandidate) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *Dispatch_TopicCandidate) GetProbability() float64 {
+	if x != nil {
+		return x.Probability
+	}
+	return 0
+}
+
 var File_agent_routing_v1_dispatch_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_dispatch_proto_rawDesc = "" +
 	"\n" +
-	"\x1fagent_routing/v1/dispatch.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1bagent_routing/v1/turn.proto\"\xc3\x04\n" +
+	"\x1fagent_routing/v1/dispatch.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1bagent_routing/v1/turn.proto\"\xdd\x05\n" +
 	"\bDispatch\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
@@ -594,7 +659,13 @@ const file_agent_routing_v1_dispatch_proto_rawDesc = "" +
 	"\rreason_detail\x18\v \x01(\tR\freasonDetail\x120\n" +
 	"\x06resume\x18\f \x01(\v2\x18.agent_routing.v1.ResumeR\x06resume\x123\n" +
 	"\aconsult\x18\r \x01(\v2\x19.agent_routing.v1.ConsultR\aconsult\x12 \n" +
-	"\vtraceparent\x18\x0e \x01(\tR\vtraceparent\"Z\n" +
+	"\vtraceparent\x18\x0e \x01(\tR\vtraceparent\x12I\n" +
+	"\n" +
+	"candidates\x18\x0f \x03(\v2).agent_routing.v1.Dispatch.TopicCandidateR\n" +
+	"candidates\x1aM\n" +
+	"\x0eTopicCandidate\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
+	"\vprobability\x18\x02 \x01(\x01R\vprobability\"Z\n" +
 	"\x06Resume\x126\n" +
 	"\bdecision\x18\x01 \x01(\x0e2\x1a.agent_routing.v1.DecisionR\bdecision\x12\x18\n" +
 	"\acomment\x18\x02 \x01(\tR\acomment\"|\n" +
@@ -638,38 +709,40 @@ func file_agent_routing_v1_dispatch_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_dispatch_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_routing_v1_dispatch_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_agent_routing_v1_dispatch_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_agent_routing_v1_dispatch_proto_goTypes = []any{
-	(Decision)(0),            // 0: agent_routing.v1.Decision
-	(*Dispatch)(nil),         // 1: agent_routing.v1.Dispatch
-	(*Resume)(nil),           // 2: agent_routing.v1.Resume
-	(*Consult)(nil),          // 3: agent_routing.v1.Consult
-	(*Reply)(nil),            // 4: agent_routing.v1.Reply
-	(*Suggestion)(nil),       // 5: agent_routing.v1.Suggestion
-	(*SuggestionOption)(nil), // 6: agent_routing.v1.SuggestionOption
-	(*Agent)(nil),            // 7: agent_routing.v1.Agent
-	(RouteReason)(0),         // 8: agent_routing.v1.RouteReason
-	(*Item)(nil),             // 9: agent_routing.v1.Item
-	(*Handoff)(nil),          // 10: agent_routing.v1.Handoff
-	(*Turn)(nil),             // 11: agent_routing.v1.Turn
+	(Decision)(0),                   // 0: agent_routing.v1.Decision
+	(*Dispatch)(nil),                // 1: agent_routing.v1.Dispatch
+	(*Resume)(nil),                  // 2: agent_routing.v1.Resume
+	(*Consult)(nil),                 // 3: agent_routing.v1.Consult
+	(*Reply)(nil),                   // 4: agent_routing.v1.Reply
+	(*Suggestion)(nil),              // 5: agent_routing.v1.Suggestion
+	(*SuggestionOption)(nil),        // 6: agent_routing.v1.SuggestionOption
+	(*Dispatch_TopicCandidate)(nil), // 7: agent_routing.v1.Dispatch.TopicCandidate
+	(*Agent)(nil),                   // 8: agent_routing.v1.Agent
+	(RouteReason)(0),                // 9: agent_routing.v1.RouteReason
+	(*Item)(nil),                    // 10: agent_routing.v1.Item
+	(*Handoff)(nil),                 // 11: agent_routing.v1.Handoff
+	(*Turn)(nil),                    // 12: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_dispatch_proto_depIdxs = []int32{
-	7,  // 0: agent_routing.v1.Dispatch.agent:type_name -> agent_routing.v1.Agent
-	8,  // 1: agent_routing.v1.Dispatch.reason:type_name -> agent_routing.v1.RouteReason
-	9,  // 2: agent_routing.v1.Dispatch.items:type_name -> agent_routing.v1.Item
-	10, // 3: agent_routing.v1.Dispatch.handoff:type_name -> agent_routing.v1.Handoff
-	11, // 4: agent_routing.v1.Dispatch.history:type_name -> agent_routing.v1.Turn
+	8,  // 0: agent_routing.v1.Dispatch.agent:type_name -> agent_routing.v1.Agent
+	9,  // 1: agent_routing.v1.Dispatch.reason:type_name -> agent_routing.v1.RouteReason
+	10, // 2: agent_routing.v1.Dispatch.items:type_name -> agent_routing.v1.Item
+	11, // 3: agent_routing.v1.Dispatch.handoff:type_name -> agent_routing.v1.Handoff
+	12, // 4: agent_routing.v1.Dispatch.history:type_name -> agent_routing.v1.Turn
 	2,  // 5: agent_routing.v1.Dispatch.resume:type_name -> agent_routing.v1.Resume
 	3,  // 6: agent_routing.v1.Dispatch.consult:type_name -> agent_routing.v1.Consult
-	0,  // 7: agent_routing.v1.Resume.decision:type_name -> agent_routing.v1.Decision
-	7,  // 8: agent_routing.v1.Consult.asker:type_name -> agent_routing.v1.Agent
-	7,  // 9: agent_routing.v1.Suggestion.agent:type_name -> agent_routing.v1.Agent
-	6,  // 10: agent_routing.v1.Suggestion.options:type_name -> agent_routing.v1.SuggestionOption
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	7,  // 7: agent_routing.v1.Dispatch.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	0,  // 8: agent_routing.v1.Resume.decision:type_name -> agent_routing.v1.Decision
+	8,  // 9: agent_routing.v1.Consult.asker:type_name -> agent_routing.v1.Agent
+	8,  // 10: agent_routing.v1.Suggestion.agent:type_name -> agent_routing.v1.Agent
+	6,  // 11: agent_routing.v1.Suggestion.options:type_name -> agent_routing.v1.SuggestionOption
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_dispatch_proto_init() }
@@ -689,7 +762,7 @@ func file_agent_routing_v1_dispatch_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_dispatch_proto_rawDesc), len(file_agent_routing_v1_dispatch_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -57,6 +57,8 @@ const (
 	// The detector failed, or took too long. The message went where it would have gone with topics
 	// disabled; the log has the cause.
 	TopicOutcome_TOPIC_OUTCOME_NO_VERDICT TopicOutcome = 11
+	// Asked, and the verdict was not sure enough: the registry's topics.when_unsure was applied.
+	TopicOutcome_TOPIC_OUTCOME_ASKED TopicOutcome = 12
 )
 
 // Enum value maps for TopicOutcome.
@@ -74,6 +76,7 @@ var (
 		9:  "TOPIC_OUTCOME_SUGGESTED",
 		10: "TOPIC_OUTCOME_SWITCHED",
 		11: "TOPIC_OUTCOME_NO_VERDICT",
+		12: "TOPIC_OUTCOME_ASKED",
 	}
 	TopicOutcome_value = map[string]int32{
 		"TOPIC_OUTCOME_UNSPECIFIED": 0,
@@ -88,6 +91,7 @@ var (
 		"TOPIC_OUTCOME_SUGGESTED":   9,
 		"TOPIC_OUTCOME_SWITCHED":    10,
 		"TOPIC_OUTCOME_NO_VERDICT":  11,
+		"TOPIC_OUTCOME_ASKED":       12,
 	}
 )
 
@@ -518,9 +522,16 @@ type TopicTrace struct {
 	// The probability that the first candidate needed. 0 without candidates.
 	Threshold float64 `protobuf:"fixed64,5,opt,name=threshold,proto3" json:"threshold,omitempty"`
 	// What each handoff rule said about the first candidate. Empty if the rules were not evaluated.
-	Verdicts      []*Verdict `protobuf:"bytes,6,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Verdicts []*Verdict `protobuf:"bytes,6,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	// How far the likeliest choice was ahead of the next one, 0-1.
+	Sureness float64 `protobuf:"fixed64,7,opt,name=sureness,proto3" json:"sureness,omitempty"`
+	// The bound in force: with less sureness a message counts as unsure. 0 where the registry does not
+	// ask.
+	Bound float64 `protobuf:"fixed64,8,opt,name=bound,proto3" json:"bound,omitempty"`
+	// The agent of another request in the same message. Empty for none.
+	SecondRequestAgentId string `protobuf:"bytes,9,opt,name=second_request_agent_id,json=secondRequestAgentId,proto3" json:"second_request_agent_id,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *TopicTrace) Reset() {
@@ -593,6 +604,27 @@ func (x *TopicTrace) GetVerdicts() []*Verdict {
 		return x.Verdicts
 	}
 	return nil
+}
+
+func (x *TopicTrace) GetSureness() float64 {
+	if x != nil {
+		return x.Sureness
+	}
+	return 0
+}
+
+func (x *TopicTrace) GetBound() float64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *TopicTrace) GetSecondRequestAgentId() string {
+	if x != nil {
+		return x.SecondRequestAgentId
+	}
+	return ""
 }
 
 // An agent that a message may be for.
@@ -3232,7 +3264,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"suggestion\x12/\n" +
 	"\x13supervisor_bypassed\x18\b \x01(\bR\x12supervisorBypassed\x12=\n" +
 	"\vtopic_trace\x18\t \x01(\v2\x1c.agent_routing.v1.TopicTraceR\n" +
-	"topicTrace\"\x87\x02\n" +
+	"topicTrace\"\xf0\x02\n" +
 	"\n" +
 	"TopicTrace\x128\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x1e.agent_routing.v1.TopicOutcomeR\aoutcome\x12\x14\n" +
@@ -3242,7 +3274,10 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"candidates\x12\x12\n" +
 	"\x04stay\x18\x04 \x01(\x01R\x04stay\x12\x1c\n" +
 	"\tthreshold\x18\x05 \x01(\x01R\tthreshold\x125\n" +
-	"\bverdicts\x18\x06 \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\"K\n" +
+	"\bverdicts\x18\x06 \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\x12\x1a\n" +
+	"\bsureness\x18\a \x01(\x01R\bsureness\x12\x14\n" +
+	"\x05bound\x18\b \x01(\x01R\x05bound\x125\n" +
+	"\x17second_request_agent_id\x18\t \x01(\tR\x14secondRequestAgentId\"K\n" +
 	"\x0eTopicCandidate\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1e\n" +
 	"\n" +
@@ -3477,7 +3512,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x127\n" +
 	"\x05route\x18\x03 \x01(\v2\x1f.agent_routing.v1.RouteResponseH\x00R\x05route\x12*\n" +
 	"\x05error\x18\x04 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
-	"\x06result*\xe0\x02\n" +
+	"\x06result*\xf9\x02\n" +
 	"\fTopicOutcome\x12\x1d\n" +
 	"\x19TOPIC_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18TOPIC_OUTCOME_HOME_FIRST\x10\x01\x12\x1b\n" +
@@ -3491,7 +3526,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x17TOPIC_OUTCOME_SUGGESTED\x10\t\x12\x1a\n" +
 	"\x16TOPIC_OUTCOME_SWITCHED\x10\n" +
 	"\x12\x1c\n" +
-	"\x18TOPIC_OUTCOME_NO_VERDICT\x10\v*a\n" +
+	"\x18TOPIC_OUTCOME_NO_VERDICT\x10\v\x12\x17\n" +
+	"\x13TOPIC_OUTCOME_ASKED\x10\f*a\n" +
 	"\tTurnOrder\x12\x1a\n" +
 	"\x16TURN_ORDER_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17TURN_ORDER_OLDEST_FIRST\x10\x01\x12\x1b\n" +

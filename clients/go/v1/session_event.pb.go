@@ -978,7 +978,9 @@ type MessageRouted struct {
 	// or a suggestion that the user accepted, moved it there.
 	TopicConfidence float64 `protobuf:"fixed64,8,opt,name=topic_confidence,json=topicConfidence,proto3" json:"topic_confidence,omitempty"`
 	// The model that detected it, with its version. Empty unless the topic alone moved it there.
-	TopicModel    string `protobuf:"bytes,9,opt,name=topic_model,json=topicModel,proto3" json:"topic_model,omitempty"`
+	TopicModel string `protobuf:"bytes,9,opt,name=topic_model,json=topicModel,proto3" json:"topic_model,omitempty"`
+	// What topic detection said of the message. Unset where it was not asked.
+	Topic         *MessageTopic `protobuf:"bytes,10,opt,name=topic,proto3" json:"topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1076,6 +1078,114 @@ func (x *MessageRouted) GetTopicModel() string {
 	return ""
 }
 
+func (x *MessageRouted) GetTopic() *MessageTopic {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+// What topic detection said of a message.
+type MessageTopic struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The model, with its version.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// The agents that the message may be for, the likeliest first, at most five.
+	Candidates []*Dispatch_TopicCandidate `protobuf:"bytes,2,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	// The probability, 0-1, that it is for the active agent; 0 where none was active.
+	Stay float64 `protobuf:"fixed64,3,opt,name=stay,proto3" json:"stay,omitempty"`
+	// How far the likeliest choice was ahead of the next one, 0-1.
+	Sureness float64 `protobuf:"fixed64,4,opt,name=sureness,proto3" json:"sureness,omitempty"`
+	// The bound in force: with less sureness the message counted as unsure. 0 where the registry does
+	// not ask.
+	Bound float64 `protobuf:"fixed64,5,opt,name=bound,proto3" json:"bound,omitempty"`
+	// The agent of another request in the same message. Empty for none.
+	SecondRequestAgentId string `protobuf:"bytes,6,opt,name=second_request_agent_id,json=secondRequestAgentId,proto3" json:"second_request_agent_id,omitempty"`
+	// Whether the message counted as unsure and the registry's topics.when_unsure was applied.
+	Asked         bool `protobuf:"varint,7,opt,name=asked,proto3" json:"asked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageTopic) Reset() {
+	*x = MessageTopic{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageTopic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageTopic) ProtoMessage() {}
+
+func (x *MessageTopic) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageTopic.ProtoReflect.Descriptor instead.
+func (*MessageTopic) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *MessageTopic) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *MessageTopic) GetCandidates() []*Dispatch_TopicCandidate {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+func (x *MessageTopic) GetStay() float64 {
+	if x != nil {
+		return x.Stay
+	}
+	return 0
+}
+
+func (x *MessageTopic) GetSureness() float64 {
+	if x != nil {
+		return x.Sureness
+	}
+	return 0
+}
+
+func (x *MessageTopic) GetBound() float64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *MessageTopic) GetSecondRequestAgentId() string {
+	if x != nil {
+		return x.SecondRequestAgentId
+	}
+	return ""
+}
+
+func (x *MessageTopic) GetAsked() bool {
+	if x != nil {
+		return x.Asked
+	}
+	return false
+}
+
 // The conversation moved to another agent.
 type AgentHandoff struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1097,7 +1207,7 @@ type AgentHandoff struct {
 
 func (x *AgentHandoff) Reset() {
 	*x = AgentHandoff{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1219,7 @@ func (x *AgentHandoff) String() string {
 func (*AgentHandoff) ProtoMessage() {}
 
 func (x *AgentHandoff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1232,7 @@ func (x *AgentHandoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentHandoff.ProtoReflect.Descriptor instead.
 func (*AgentHandoff) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{6}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentHandoff) GetHandoff() *Handoff {
@@ -1176,7 +1286,7 @@ type AgentCleared struct {
 
 func (x *AgentCleared) Reset() {
 	*x = AgentCleared{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1298,7 @@ func (x *AgentCleared) String() string {
 func (*AgentCleared) ProtoMessage() {}
 
 func (x *AgentCleared) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1311,7 @@ func (x *AgentCleared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCleared.ProtoReflect.Descriptor instead.
 func (*AgentCleared) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{7}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AgentCleared) GetPreviousAgent() *Agent {
@@ -1238,7 +1348,7 @@ type LockEngaged struct {
 
 func (x *LockEngaged) Reset() {
 	*x = LockEngaged{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1360,7 @@ func (x *LockEngaged) String() string {
 func (*LockEngaged) ProtoMessage() {}
 
 func (x *LockEngaged) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1373,7 @@ func (x *LockEngaged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockEngaged.ProtoReflect.Descriptor instead.
 func (*LockEngaged) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{8}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LockEngaged) GetAgent() *Agent {
@@ -1293,7 +1403,7 @@ type LockReleased struct {
 
 func (x *LockReleased) Reset() {
 	*x = LockReleased{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1415,7 @@ func (x *LockReleased) String() string {
 func (*LockReleased) ProtoMessage() {}
 
 func (x *LockReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1428,7 @@ func (x *LockReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockReleased.ProtoReflect.Descriptor instead.
 func (*LockReleased) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{9}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LockReleased) GetAgent() *Agent {
@@ -1358,7 +1468,7 @@ type TurnCompleted struct {
 
 func (x *TurnCompleted) Reset() {
 	*x = TurnCompleted{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1480,7 @@ func (x *TurnCompleted) String() string {
 func (*TurnCompleted) ProtoMessage() {}
 
 func (x *TurnCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1493,7 @@ func (x *TurnCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnCompleted.ProtoReflect.Descriptor instead.
 func (*TurnCompleted) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{10}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TurnCompleted) GetRequestId() string {
@@ -1450,7 +1560,7 @@ type TurnAbandoned struct {
 
 func (x *TurnAbandoned) Reset() {
 	*x = TurnAbandoned{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1572,7 @@ func (x *TurnAbandoned) String() string {
 func (*TurnAbandoned) ProtoMessage() {}
 
 func (x *TurnAbandoned) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1585,7 @@ func (x *TurnAbandoned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnAbandoned.ProtoReflect.Descriptor instead.
 func (*TurnAbandoned) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{11}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TurnAbandoned) GetRequestId() string {
@@ -1512,7 +1622,7 @@ type CommandHandled struct {
 
 func (x *CommandHandled) Reset() {
 	*x = CommandHandled{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1634,7 @@ func (x *CommandHandled) String() string {
 func (*CommandHandled) ProtoMessage() {}
 
 func (x *CommandHandled) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1647,7 @@ func (x *CommandHandled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandHandled.ProtoReflect.Descriptor instead.
 func (*CommandHandled) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{12}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CommandHandled) GetCommand() string {
@@ -1567,7 +1677,7 @@ type TaskCreated struct {
 
 func (x *TaskCreated) Reset() {
 	*x = TaskCreated{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1689,7 @@ func (x *TaskCreated) String() string {
 func (*TaskCreated) ProtoMessage() {}
 
 func (x *TaskCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1702,7 @@ func (x *TaskCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCreated.ProtoReflect.Descriptor instead.
 func (*TaskCreated) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{13}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TaskCreated) GetTaskId() string {
@@ -1626,7 +1736,7 @@ type TaskPaused struct {
 
 func (x *TaskPaused) Reset() {
 	*x = TaskPaused{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1748,7 @@ func (x *TaskPaused) String() string {
 func (*TaskPaused) ProtoMessage() {}
 
 func (x *TaskPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1761,7 @@ func (x *TaskPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPaused.ProtoReflect.Descriptor instead.
 func (*TaskPaused) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{14}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TaskPaused) GetTaskId() string {
@@ -1699,7 +1809,7 @@ type TaskResumed struct {
 
 func (x *TaskResumed) Reset() {
 	*x = TaskResumed{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1821,7 @@ func (x *TaskResumed) String() string {
 func (*TaskResumed) ProtoMessage() {}
 
 func (x *TaskResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1834,7 @@ func (x *TaskResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResumed.ProtoReflect.Descriptor instead.
 func (*TaskResumed) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{15}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TaskResumed) GetTaskId() string {
@@ -1770,7 +1880,7 @@ type TaskCompleted struct {
 
 func (x *TaskCompleted) Reset() {
 	*x = TaskCompleted{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1892,7 @@ func (x *TaskCompleted) String() string {
 func (*TaskCompleted) ProtoMessage() {}
 
 func (x *TaskCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1905,7 @@ func (x *TaskCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCompleted.ProtoReflect.Descriptor instead.
 func (*TaskCompleted) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{16}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TaskCompleted) GetTaskId() string {
@@ -1834,7 +1944,7 @@ type TaskFailed struct {
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1956,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1969,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TaskFailed) GetTaskId() string {
@@ -1896,7 +2006,7 @@ type TaskCancelled struct {
 
 func (x *TaskCancelled) Reset() {
 	*x = TaskCancelled{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1908,7 +2018,7 @@ func (x *TaskCancelled) String() string {
 func (*TaskCancelled) ProtoMessage() {}
 
 func (x *TaskCancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1921,7 +2031,7 @@ func (x *TaskCancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCancelled.ProtoReflect.Descriptor instead.
 func (*TaskCancelled) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TaskCancelled) GetTaskId() string {
@@ -1951,7 +2061,7 @@ type StickinessExpired struct {
 
 func (x *StickinessExpired) Reset() {
 	*x = StickinessExpired{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2073,7 @@ func (x *StickinessExpired) String() string {
 func (*StickinessExpired) ProtoMessage() {}
 
 func (x *StickinessExpired) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2086,7 @@ func (x *StickinessExpired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StickinessExpired.ProtoReflect.Descriptor instead.
 func (*StickinessExpired) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StickinessExpired) GetAgent() *Agent {
@@ -2008,7 +2118,7 @@ type HandoffRefused struct {
 
 func (x *HandoffRefused) Reset() {
 	*x = HandoffRefused{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2130,7 @@ func (x *HandoffRefused) String() string {
 func (*HandoffRefused) ProtoMessage() {}
 
 func (x *HandoffRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2143,7 @@ func (x *HandoffRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffRefused.ProtoReflect.Descriptor instead.
 func (*HandoffRefused) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HandoffRefused) GetHandoff() *Handoff {
@@ -2074,7 +2184,7 @@ type SwitchSuggested struct {
 
 func (x *SwitchSuggested) Reset() {
 	*x = SwitchSuggested{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2196,7 @@ func (x *SwitchSuggested) String() string {
 func (*SwitchSuggested) ProtoMessage() {}
 
 func (x *SwitchSuggested) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2209,7 @@ func (x *SwitchSuggested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchSuggested.ProtoReflect.Descriptor instead.
 func (*SwitchSuggested) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SwitchSuggested) GetSuggestion() *Suggestion {
@@ -2147,7 +2257,7 @@ type SwitchAnswered struct {
 
 func (x *SwitchAnswered) Reset() {
 	*x = SwitchAnswered{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2269,7 @@ func (x *SwitchAnswered) String() string {
 func (*SwitchAnswered) ProtoMessage() {}
 
 func (x *SwitchAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2282,7 @@ func (x *SwitchAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchAnswered.ProtoReflect.Descriptor instead.
 func (*SwitchAnswered) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SwitchAnswered) GetSuggestionId() string {
@@ -2254,7 +2364,7 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
 	"\x06locale\x18\x02 \x01(\tR\x06locale\x12\x18\n" +
 	"\achannel\x18\x03 \x01(\tR\achannel\"\x0f\n" +
-	"\rSessionErased\"\xee\x02\n" +
+	"\rSessionErased\"\xa4\x03\n" +
 	"\rMessageRouted\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
@@ -2266,7 +2376,19 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x06locked\x18\a \x01(\bR\x06locked\x12)\n" +
 	"\x10topic_confidence\x18\b \x01(\x01R\x0ftopicConfidence\x12\x1f\n" +
 	"\vtopic_model\x18\t \x01(\tR\n" +
-	"topicModel\"\xee\x01\n" +
+	"topicModel\x124\n" +
+	"\x05topic\x18\n" +
+	" \x01(\v2\x1e.agent_routing.v1.MessageTopicR\x05topic\"\x82\x02\n" +
+	"\fMessageTopic\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12I\n" +
+	"\n" +
+	"candidates\x18\x02 \x03(\v2).agent_routing.v1.Dispatch.TopicCandidateR\n" +
+	"candidates\x12\x12\n" +
+	"\x04stay\x18\x03 \x01(\x01R\x04stay\x12\x1a\n" +
+	"\bsureness\x18\x04 \x01(\x01R\bsureness\x12\x14\n" +
+	"\x05bound\x18\x05 \x01(\x01R\x05bound\x125\n" +
+	"\x17second_request_agent_id\x18\x06 \x01(\tR\x14secondRequestAgentId\x12\x14\n" +
+	"\x05asked\x18\a \x01(\bR\x05asked\"\xee\x01\n" +
 	"\fAgentHandoff\x123\n" +
 	"\ahandoff\x18\x01 \x01(\v2\x19.agent_routing.v1.HandoffR\ahandoff\x12&\n" +
 	"\x0fturn_request_id\x18\x02 \x01(\tR\rturnRequestId\x12&\n" +
@@ -2394,104 +2516,108 @@ func file_agent_routing_v1_session_event_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_agent_routing_v1_session_event_proto_goTypes = []any{
-	(AgentClearCause)(0),          // 0: agent_routing.v1.AgentClearCause
-	(LockReleaseCause)(0),         // 1: agent_routing.v1.LockReleaseCause
-	(TurnAbandonCause)(0),         // 2: agent_routing.v1.TurnAbandonCause
-	(TaskCancelCause)(0),          // 3: agent_routing.v1.TaskCancelCause
-	(*Change)(nil),                // 4: agent_routing.v1.Change
-	(*Heartbeat)(nil),             // 5: agent_routing.v1.Heartbeat
-	(*SessionEvent)(nil),          // 6: agent_routing.v1.SessionEvent
-	(*SessionStarted)(nil),        // 7: agent_routing.v1.SessionStarted
-	(*SessionErased)(nil),         // 8: agent_routing.v1.SessionErased
-	(*MessageRouted)(nil),         // 9: agent_routing.v1.MessageRouted
-	(*AgentHandoff)(nil),          // 10: agent_routing.v1.AgentHandoff
-	(*AgentCleared)(nil),          // 11: agent_routing.v1.AgentCleared
-	(*LockEngaged)(nil),           // 12: agent_routing.v1.LockEngaged
-	(*LockReleased)(nil),          // 13: agent_routing.v1.LockReleased
-	(*TurnCompleted)(nil),         // 14: agent_routing.v1.TurnCompleted
-	(*TurnAbandoned)(nil),         // 15: agent_routing.v1.TurnAbandoned
-	(*CommandHandled)(nil),        // 16: agent_routing.v1.CommandHandled
-	(*TaskCreated)(nil),           // 17: agent_routing.v1.TaskCreated
-	(*TaskPaused)(nil),            // 18: agent_routing.v1.TaskPaused
-	(*TaskResumed)(nil),           // 19: agent_routing.v1.TaskResumed
-	(*TaskCompleted)(nil),         // 20: agent_routing.v1.TaskCompleted
-	(*TaskFailed)(nil),            // 21: agent_routing.v1.TaskFailed
-	(*TaskCancelled)(nil),         // 22: agent_routing.v1.TaskCancelled
-	(*StickinessExpired)(nil),     // 23: agent_routing.v1.StickinessExpired
-	(*HandoffRefused)(nil),        // 24: agent_routing.v1.HandoffRefused
-	(*SwitchSuggested)(nil),       // 25: agent_routing.v1.SwitchSuggested
-	(*SwitchAnswered)(nil),        // 26: agent_routing.v1.SwitchAnswered
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
-	(*Agent)(nil),                 // 28: agent_routing.v1.Agent
-	(RouteReason)(0),              // 29: agent_routing.v1.RouteReason
-	(*Handoff)(nil),               // 30: agent_routing.v1.Handoff
-	(TurnOutcome)(0),              // 31: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),            // 32: agent_routing.v1.OutcomeStatus
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
-	(*Resume)(nil),                // 34: agent_routing.v1.Resume
-	(*Verdict)(nil),               // 35: agent_routing.v1.Verdict
-	(*Suggestion)(nil),            // 36: agent_routing.v1.Suggestion
+	(AgentClearCause)(0),            // 0: agent_routing.v1.AgentClearCause
+	(LockReleaseCause)(0),           // 1: agent_routing.v1.LockReleaseCause
+	(TurnAbandonCause)(0),           // 2: agent_routing.v1.TurnAbandonCause
+	(TaskCancelCause)(0),            // 3: agent_routing.v1.TaskCancelCause
+	(*Change)(nil),                  // 4: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 5: agent_routing.v1.Heartbeat
+	(*SessionEvent)(nil),            // 6: agent_routing.v1.SessionEvent
+	(*SessionStarted)(nil),          // 7: agent_routing.v1.SessionStarted
+	(*SessionErased)(nil),           // 8: agent_routing.v1.SessionErased
+	(*MessageRouted)(nil),           // 9: agent_routing.v1.MessageRouted
+	(*MessageTopic)(nil),            // 10: agent_routing.v1.MessageTopic
+	(*AgentHandoff)(nil),            // 11: agent_routing.v1.AgentHandoff
+	(*AgentCleared)(nil),            // 12: agent_routing.v1.AgentCleared
+	(*LockEngaged)(nil),             // 13: agent_routing.v1.LockEngaged
+	(*LockReleased)(nil),            // 14: agent_routing.v1.LockReleased
+	(*TurnCompleted)(nil),           // 15: agent_routing.v1.TurnCompleted
+	(*TurnAbandoned)(nil),           // 16: agent_routing.v1.TurnAbandoned
+	(*CommandHandled)(nil),          // 17: agent_routing.v1.CommandHandled
+	(*TaskCreated)(nil),             // 18: agent_routing.v1.TaskCreated
+	(*TaskPaused)(nil),              // 19: agent_routing.v1.TaskPaused
+	(*TaskResumed)(nil),             // 20: agent_routing.v1.TaskResumed
+	(*TaskCompleted)(nil),           // 21: agent_routing.v1.TaskCompleted
+	(*TaskFailed)(nil),              // 22: agent_routing.v1.TaskFailed
+	(*TaskCancelled)(nil),           // 23: agent_routing.v1.TaskCancelled
+	(*StickinessExpired)(nil),       // 24: agent_routing.v1.StickinessExpired
+	(*HandoffRefused)(nil),          // 25: agent_routing.v1.HandoffRefused
+	(*SwitchSuggested)(nil),         // 26: agent_routing.v1.SwitchSuggested
+	(*SwitchAnswered)(nil),          // 27: agent_routing.v1.SwitchAnswered
+	(*timestamppb.Timestamp)(nil),   // 28: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 29: agent_routing.v1.Agent
+	(RouteReason)(0),                // 30: agent_routing.v1.RouteReason
+	(*Dispatch_TopicCandidate)(nil), // 31: agent_routing.v1.Dispatch.TopicCandidate
+	(*Handoff)(nil),                 // 32: agent_routing.v1.Handoff
+	(TurnOutcome)(0),                // 33: agent_routing.v1.TurnOutcome
+	(OutcomeStatus)(0),              // 34: agent_routing.v1.OutcomeStatus
+	(*durationpb.Duration)(nil),     // 35: google.protobuf.Duration
+	(*Resume)(nil),                  // 36: agent_routing.v1.Resume
+	(*Verdict)(nil),                 // 37: agent_routing.v1.Verdict
+	(*Suggestion)(nil),              // 38: agent_routing.v1.Suggestion
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	6,  // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	27, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	28, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	28, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	29, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
 	9,  // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
-	10, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
-	11, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
-	12, // 6: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
-	13, // 7: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
-	14, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
-	15, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
+	11, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
+	12, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
+	13, // 6: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
+	14, // 7: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
+	15, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
+	16, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
 	7,  // 10: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
-	16, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
+	17, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
 	8,  // 12: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
-	17, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
-	18, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
-	19, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
-	20, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
-	21, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
-	22, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
-	23, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
-	24, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
-	25, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
-	26, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
-	28, // 23: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	29, // 24: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	30, // 25: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	29, // 26: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	28, // 27: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 28: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	28, // 29: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	27, // 30: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	28, // 31: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 32: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	28, // 33: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	31, // 34: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	32, // 35: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	33, // 36: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	28, // 37: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 38: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	28, // 39: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	27, // 40: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	28, // 41: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	34, // 42: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	28, // 43: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	28, // 44: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	3,  // 45: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	28, // 46: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	33, // 47: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	30, // 48: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	35, // 49: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	36, // 50: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	28, // 51: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	18, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
+	19, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
+	20, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
+	21, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
+	22, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
+	23, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
+	24, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
+	25, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
+	26, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
+	27, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
+	29, // 23: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	30, // 24: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	10, // 25: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
+	31, // 26: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	32, // 27: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	30, // 28: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	29, // 29: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 30: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	29, // 31: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	28, // 32: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	29, // 33: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 34: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	29, // 35: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	33, // 36: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	34, // 37: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	35, // 38: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	29, // 39: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 40: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	29, // 41: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	28, // 42: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	29, // 43: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	36, // 44: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	29, // 45: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	29, // 46: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	3,  // 47: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	29, // 48: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	35, // 49: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	32, // 50: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	37, // 51: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	38, // 52: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	29, // 53: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	54, // [54:54] is the sub-list for method output_type
+	54, // [54:54] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }
@@ -2532,7 +2658,7 @@ func file_agent_routing_v1_session_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_session_event_proto_rawDesc), len(file_agent_routing_v1_session_event_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -24,6 +24,7 @@ from routing_service.core.registry import (
     Topics,
 )
 from routing_service.core.slash_commands import SLASH_COMMANDS
+from routing_service.core.vocabulary import WhenUnsure
 from routing_service.registry.checks import API_VERSIONS, duration_us
 from routing_service.registry.file import (
     RegistryFileError,
@@ -238,7 +239,7 @@ def test_durations_are_read_by_their_units(text, us):
             1,
             "api_version",
             'does not read api_version "agent_routing/v2"',
-            "write agent_routing/v1, or read the file with the release it was written for",
+            "write agent_routing/v1 or agent_routing/v1.1, or read the file with the release",
         ),
         (
             SMALL.replace("api_version: agent_routing/v1\n", ""),
@@ -564,7 +565,7 @@ def test_unknown_version_hides_what_else_it_would_get_wrong():
     """Another format's keys are not this format's mistakes."""
     problem = only_problem("api_version: agent_routing/v9\nrobots: [a]\n")
     assert problem.path == "api_version"
-    assert API_VERSIONS == ("agent_routing/v1",)
+    assert API_VERSIONS == ("agent_routing/v1", "agent_routing/v1.1")
 
 
 def test_long_values_are_cut_in_messages():
@@ -805,7 +806,10 @@ def test_schema_and_core_have_the_same_bounds_and_words():
     assert agent["sticks"]["enum"] == [sticks.value for sticks in Sticks]
     commands = schema["properties"]["commands"]["properties"]["disabled"]["items"]["enum"]
     assert sorted(commands) == sorted(command.name for command in SLASH_COMMANDS)
-    assert schema["properties"]["api_version"]["const"] in API_VERSIONS
+    assert tuple(schema["properties"]["api_version"]["enum"]) == API_VERSIONS
+    topics = schema["properties"]["topics"]["properties"]
+    assert topics["when_unsure"]["enum"] == [each.value for each in WhenUnsure]
+    assert topics["ask_share"]["default"] == core.ASK_SHARE_DEFAULT
     pattern = schema["$defs"]["agent_id"]["pattern"].removeprefix("^").removesuffix("$")
     assert rf"\A{pattern}\Z" == ID_PATTERN
 

@@ -54,6 +54,26 @@ class Dispatch(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class TopicCandidate(google.protobuf.message.Message):
+        """An agent that a message may be for."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        AGENT_ID_FIELD_NUMBER: builtins.int
+        PROBABILITY_FIELD_NUMBER: builtins.int
+        agent_id: builtins.str
+        """The agent."""
+        probability: builtins.float
+        """The probability that the message is for it, 0-1."""
+        def __init__(
+            self,
+            *,
+            agent_id: builtins.str = ...,
+            probability: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "probability", b"probability"]) -> None: ...
+
     REQUEST_ID_FIELD_NUMBER: builtins.int
     TASK_ID_FIELD_NUMBER: builtins.int
     AGENT_FIELD_NUMBER: builtins.int
@@ -68,6 +88,7 @@ class Dispatch(google.protobuf.message.Message):
     RESUME_FIELD_NUMBER: builtins.int
     CONSULT_FIELD_NUMBER: builtins.int
     TRACEPARENT_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request to complete: CompleteTurnRequest.request_id."""
     task_id: builtins.str
@@ -115,6 +136,12 @@ class Dispatch(google.protobuf.message.Message):
     def consult(self) -> Global___Consult:
         """Set with ROUTE_REASON_CONSULTED: the question, and for the asker the answer."""
 
+    @property
+    def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Dispatch.TopicCandidate]:
+        """The agents that the message may be for, the likeliest first, at most five. Set where topic
+        detection was not sure and the registry's topics.when_unsure is supervisor or agent.
+        """
+
     def __init__(
         self,
         *,
@@ -132,9 +159,10 @@ class Dispatch(google.protobuf.message.Message):
         resume: Global___Resume | None = ...,
         consult: Global___Consult | None = ...,
         traceparent: builtins.str = ...,
+        candidates: collections.abc.Iterable[Global___Dispatch.TopicCandidate] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["agent", b"agent", "consult", b"consult", "handoff", b"handoff", "resume", b"resume"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "consult", b"consult", "handoff", b"handoff", "history", b"history", "items", b"items", "locked", b"locked", "previous_agent_id", b"previous_agent_id", "reason", b"reason", "reason_detail", b"reason_detail", "request_id", b"request_id", "resume", b"resume", "task_id", b"task_id", "text", b"text", "traceparent", b"traceparent"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "candidates", b"candidates", "consult", b"consult", "handoff", b"handoff", "history", b"history", "items", b"items", "locked", b"locked", "previous_agent_id", b"previous_agent_id", "reason", b"reason", "reason_detail", b"reason_detail", "request_id", b"request_id", "resume", b"resume", "task_id", b"task_id", "text", b"text", "traceparent", b"traceparent"]) -> None: ...
 
 Global___Dispatch: typing_extensions.TypeAlias = Dispatch
 

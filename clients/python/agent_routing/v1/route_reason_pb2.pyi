@@ -62,6 +62,11 @@ class _RouteReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """
     ROUTE_REASON_STICKINESS_DISABLED: _RouteReason.ValueType  # 17
     """Stickiness is switched off for the tenant: every message goes to the home agent."""
+    ROUTE_REASON_TOPIC_UNSURE: _RouteReason.ValueType  # 18
+    """Topic detection was not sure whose message it is, and the registry asks the supervisor then
+    (topics.when_unsure). Dispatch.candidates has the likeliest agents. The active agent keeps its
+    lock and its stack; a handoff to it in this turn returns the message to it and moves nothing.
+    """
 
 class RouteReason(_RouteReason, metaclass=_RouteReasonEnumTypeWrapper):
     """Why a message went to its agent."""
@@ -106,4 +111,9 @@ agent replaces it. It stays the active agent, and gets the messages again when i
 """
 ROUTE_REASON_STICKINESS_DISABLED: RouteReason.ValueType  # 17
 """Stickiness is switched off for the tenant: every message goes to the home agent."""
+ROUTE_REASON_TOPIC_UNSURE: RouteReason.ValueType  # 18
+"""Topic detection was not sure whose message it is, and the registry asks the supervisor then
+(topics.when_unsure). Dispatch.candidates has the likeliest agents. The active agent keeps its
+lock and its stack; a handoff to it in this turn returns the message to it and moves nothing.
+"""
 Global___RouteReason: typing_extensions.TypeAlias = RouteReason

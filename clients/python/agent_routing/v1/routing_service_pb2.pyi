@@ -69,6 +69,8 @@ class _TopicOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """The detector failed, or took too long. The message went where it would have gone with topics
     disabled; the log has the cause.
     """
+    TOPIC_OUTCOME_ASKED: _TopicOutcome.ValueType  # 12
+    """Asked, and the verdict was not sure enough: the registry's topics.when_unsure was applied."""
 
 class TopicOutcome(_TopicOutcome, metaclass=_TopicOutcomeEnumTypeWrapper):
     """What the service did about a message's topic."""
@@ -105,6 +107,8 @@ TOPIC_OUTCOME_NO_VERDICT: TopicOutcome.ValueType  # 11
 """The detector failed, or took too long. The message went where it would have gone with topics
 disabled; the log has the cause.
 """
+TOPIC_OUTCOME_ASKED: TopicOutcome.ValueType  # 12
+"""Asked, and the verdict was not sure enough: the registry's topics.when_unsure was applied."""
 Global___TopicOutcome: typing_extensions.TypeAlias = TopicOutcome
 
 class _TurnOrder:
@@ -351,6 +355,9 @@ class TopicTrace(google.protobuf.message.Message):
     STAY_FIELD_NUMBER: builtins.int
     THRESHOLD_FIELD_NUMBER: builtins.int
     VERDICTS_FIELD_NUMBER: builtins.int
+    SURENESS_FIELD_NUMBER: builtins.int
+    BOUND_FIELD_NUMBER: builtins.int
+    SECOND_REQUEST_AGENT_ID_FIELD_NUMBER: builtins.int
     outcome: Global___TopicOutcome.ValueType
     """What the service did about the topic."""
     model: builtins.str
@@ -361,6 +368,14 @@ class TopicTrace(google.protobuf.message.Message):
     """
     threshold: builtins.float
     """The probability that the first candidate needed. 0 without candidates."""
+    sureness: builtins.float
+    """How far the likeliest choice was ahead of the next one, 0-1."""
+    bound: builtins.float
+    """The bound in force: with less sureness a message counts as unsure. 0 where the registry does not
+    ask.
+    """
+    second_request_agent_id: builtins.str
+    """The agent of another request in the same message. Empty for none."""
     @property
     def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TopicCandidate]:
         """The agents that the message may be for, the most likely first. A few at most."""
@@ -378,8 +393,11 @@ class TopicTrace(google.protobuf.message.Message):
         stay: builtins.float = ...,
         threshold: builtins.float = ...,
         verdicts: collections.abc.Iterable[agent_routing.v1.handoff_pb2.Verdict] | None = ...,
+        sureness: builtins.float = ...,
+        bound: builtins.float = ...,
+        second_request_agent_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "model", b"model", "outcome", b"outcome", "stay", b"stay", "threshold", b"threshold", "verdicts", b"verdicts"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bound", b"bound", "candidates", b"candidates", "model", b"model", "outcome", b"outcome", "second_request_agent_id", b"second_request_agent_id", "stay", b"stay", "sureness", b"sureness", "threshold", b"threshold", "verdicts", b"verdicts"]) -> None: ...
 
 Global___TopicTrace: typing_extensions.TypeAlias = TopicTrace
 

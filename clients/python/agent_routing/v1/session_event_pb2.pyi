@@ -447,6 +447,7 @@ class MessageRouted(google.protobuf.message.Message):
     LOCKED_FIELD_NUMBER: builtins.int
     TOPIC_CONFIDENCE_FIELD_NUMBER: builtins.int
     TOPIC_MODEL_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request that the agent must complete."""
     task_id: builtins.str
@@ -471,6 +472,10 @@ class MessageRouted(google.protobuf.message.Message):
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent to which the message went."""
 
+    @property
+    def topic(self) -> Global___MessageTopic:
+        """What topic detection said of the message. Unset where it was not asked."""
+
     def __init__(
         self,
         *,
@@ -483,11 +488,58 @@ class MessageRouted(google.protobuf.message.Message):
         locked: builtins.bool = ...,
         topic_confidence: builtins.float = ...,
         topic_model: builtins.str = ...,
+        topic: Global___MessageTopic | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "locked", b"locked", "previous_agent_id", b"previous_agent_id", "reason", b"reason", "request_id", b"request_id", "supervisor_bypassed", b"supervisor_bypassed", "task_id", b"task_id", "topic_confidence", b"topic_confidence", "topic_model", b"topic_model"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "locked", b"locked", "previous_agent_id", b"previous_agent_id", "reason", b"reason", "request_id", b"request_id", "supervisor_bypassed", b"supervisor_bypassed", "task_id", b"task_id", "topic", b"topic", "topic_confidence", b"topic_confidence", "topic_model", b"topic_model"]) -> None: ...
 
 Global___MessageRouted: typing_extensions.TypeAlias = MessageRouted
+
+@typing.final
+class MessageTopic(google.protobuf.message.Message):
+    """What topic detection said of a message."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    STAY_FIELD_NUMBER: builtins.int
+    SURENESS_FIELD_NUMBER: builtins.int
+    BOUND_FIELD_NUMBER: builtins.int
+    SECOND_REQUEST_AGENT_ID_FIELD_NUMBER: builtins.int
+    ASKED_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    """The model, with its version."""
+    stay: builtins.float
+    """The probability, 0-1, that it is for the active agent; 0 where none was active."""
+    sureness: builtins.float
+    """How far the likeliest choice was ahead of the next one, 0-1."""
+    bound: builtins.float
+    """The bound in force: with less sureness the message counted as unsure. 0 where the registry does
+    not ask.
+    """
+    second_request_agent_id: builtins.str
+    """The agent of another request in the same message. Empty for none."""
+    asked: builtins.bool
+    """Whether the message counted as unsure and the registry's topics.when_unsure was applied."""
+    @property
+    def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.dispatch_pb2.Dispatch.TopicCandidate]:
+        """The agents that the message may be for, the likeliest first, at most five."""
+
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        candidates: collections.abc.Iterable[agent_routing.v1.dispatch_pb2.Dispatch.TopicCandidate] | None = ...,
+        stay: builtins.float = ...,
+        sureness: builtins.float = ...,
+        bound: builtins.float = ...,
+        second_request_agent_id: builtins.str = ...,
+        asked: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked", b"asked", "bound", b"bound", "candidates", b"candidates", "model", b"model", "second_request_agent_id", b"second_request_agent_id", "stay", b"stay", "sureness", b"sureness"]) -> None: ...
+
+Global___MessageTopic: typing_extensions.TypeAlias = MessageTopic
 
 @typing.final
 class AgentHandoff(google.protobuf.message.Message):

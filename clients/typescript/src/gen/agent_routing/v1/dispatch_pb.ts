@@ -20,7 +20,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/dispatch.proto.
  */
 export const file_agent_routing_v1_dispatch: GenFile = /*@__PURE__*/
-  fileDesc("Ch9hZ2VudF9yb3V0aW5nL3YxL2Rpc3BhdGNoLnByb3RvEhBhZ2VudF9yb3V0aW5nLnYxIr0DCghEaXNwYXRjaBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei0KBnJlYXNvbhgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24SDAoEdGV4dBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIOCgZsb2NrZWQYByABKAgSGQoRcHJldmlvdXNfYWdlbnRfaWQYCCABKAkSKgoHaGFuZG9mZhgJIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhInCgdoaXN0b3J5GAogAygLMhYuYWdlbnRfcm91dGluZy52MS5UdXJuEhUKDXJlYXNvbl9kZXRhaWwYCyABKAkSKAoGcmVzdW1lGAwgASgLMhguYWdlbnRfcm91dGluZy52MS5SZXN1bWUSKgoHY29uc3VsdBgNIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuQ29uc3VsdBITCgt0cmFjZXBhcmVudBgOIAEoCSJHCgZSZXN1bWUSLAoIZGVjaXNpb24YASABKA4yGi5hZ2VudF9yb3V0aW5nLnYxLkRlY2lzaW9uEg8KB2NvbW1lbnQYAiABKAkiYwoHQ29uc3VsdBImCgVhc2tlchgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSEAoIcXVlc3Rpb24YAiABKAkSEwoGYW5zd2VyGAMgASgJSACIAQFCCQoHX2Fuc3dlciI2CgVSZXBseRIPCgdjb21tYW5kGAEgASgJEgwKBHRleHQYAiABKAkSDgoGbG9jYWxlGAMgASgJIqIBCgpTdWdnZXN0aW9uEhUKDXN1Z2dlc3Rpb25faWQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EhIKCmNvbmZpZGVuY2UYAyABKAESDAoEdGV4dBgEIAEoCRIzCgdvcHRpb25zGAUgAygLMiIuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uT3B0aW9uIi0KEFN1Z2dlc3Rpb25PcHRpb24SCgoCaWQYASABKAkSDQoFbGFiZWwYAiABKAkqTwoIRGVjaXNpb24SGAoUREVDSVNJT05fVU5TUEVDSUZJRUQQABIUChBERUNJU0lPTl9BUFBST1ZFEAESEwoPREVDSVNJT05fUkVKRUNUEAJiBnByb3RvMw", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_item, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn]);
+  fileDesc("Ch9hZ2VudF9yb3V0aW5nL3YxL2Rpc3BhdGNoLnByb3RvEhBhZ2VudF9yb3V0aW5nLnYxIrUECghEaXNwYXRjaBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei0KBnJlYXNvbhgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24SDAoEdGV4dBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIOCgZsb2NrZWQYByABKAgSGQoRcHJldmlvdXNfYWdlbnRfaWQYCCABKAkSKgoHaGFuZG9mZhgJIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhInCgdoaXN0b3J5GAogAygLMhYuYWdlbnRfcm91dGluZy52MS5UdXJuEhUKDXJlYXNvbl9kZXRhaWwYCyABKAkSKAoGcmVzdW1lGAwgASgLMhguYWdlbnRfcm91dGluZy52MS5SZXN1bWUSKgoHY29uc3VsdBgNIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuQ29uc3VsdBITCgt0cmFjZXBhcmVudBgOIAEoCRI9CgpjYW5kaWRhdGVzGA8gAygLMikuYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaC5Ub3BpY0NhbmRpZGF0ZRo3Cg5Ub3BpY0NhbmRpZGF0ZRIQCghhZ2VudF9pZBgBIAEoCRITCgtwcm9iYWJpbGl0eRgCIAEoASJHCgZSZXN1bWUSLAoIZGVjaXNpb24YASABKA4yGi5hZ2VudF9yb3V0aW5nLnYxLkRlY2lzaW9uEg8KB2NvbW1lbnQYAiABKAkiYwoHQ29uc3VsdBImCgVhc2tlchgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSEAoIcXVlc3Rpb24YAiABKAkSEwoGYW5zd2VyGAMgASgJSACIAQFCCQoHX2Fuc3dlciI2CgVSZXBseRIPCgdjb21tYW5kGAEgASgJEgwKBHRleHQYAiABKAkSDgoGbG9jYWxlGAMgASgJIqIBCgpTdWdnZXN0aW9uEhUKDXN1Z2dlc3Rpb25faWQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EhIKCmNvbmZpZGVuY2UYAyABKAESDAoEdGV4dBgEIAEoCRIzCgdvcHRpb25zGAUgAygLMiIuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uT3B0aW9uIi0KEFN1Z2dlc3Rpb25PcHRpb24SCgoCaWQYASABKAkSDQoFbGFiZWwYAiABKAkqTwoIRGVjaXNpb24SGAoUREVDSVNJT05fVU5TUEVDSUZJRUQQABIUChBERUNJU0lPTl9BUFBST1ZFEAESEwoPREVDSVNJT05fUkVKRUNUEAJiBnByb3RvMw", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_item, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn]);
 
 /**
  * An agent must act: send it this message, then report its answer with CompleteTurn.
@@ -129,6 +129,14 @@ export type Dispatch = Message<"agent_routing.v1.Dispatch"> & {
    * @generated from field: string traceparent = 14;
    */
   traceparent: string;
+
+  /**
+   * The agents that the message may be for, the likeliest first, at most five. Set where topic
+   * detection was not sure and the registry's topics.when_unsure is supervisor or agent.
+   *
+   * @generated from field: repeated agent_routing.v1.Dispatch.TopicCandidate candidates = 15;
+   */
+  candidates: Dispatch_TopicCandidate[];
 };
 
 /**
@@ -137,6 +145,34 @@ export type Dispatch = Message<"agent_routing.v1.Dispatch"> & {
  */
 export const DispatchSchema: GenMessage<Dispatch> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_dispatch, 0);
+
+/**
+ * An agent that a message may be for.
+ *
+ * @generated from message agent_routing.v1.Dispatch.TopicCandidate
+ */
+export type Dispatch_TopicCandidate = Message<"agent_routing.v1.Dispatch.TopicCandidate"> & {
+  /**
+   * The agent.
+   *
+   * @generated from field: string agent_id = 1;
+   */
+  agentId: string;
+
+  /**
+   * The probability that the message is for it, 0-1.
+   *
+   * @generated from field: double probability = 2;
+   */
+  probability: number;
+};
+
+/**
+ * Describes the message agent_routing.v1.Dispatch.TopicCandidate.
+ * Use `create(Dispatch_TopicCandidateSchema)` to create a new message.
+ */
+export const Dispatch_TopicCandidateSchema: GenMessage<Dispatch_TopicCandidate> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_dispatch, 0, 0);
 
 /**
  * The decision about a request for approval.

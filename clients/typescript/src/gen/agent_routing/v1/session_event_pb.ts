@@ -6,7 +6,7 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Agent } from "./agent_pb.js";
 import { file_agent_routing_v1_agent } from "./agent_pb.js";
-import type { Resume, Suggestion } from "./dispatch_pb.js";
+import type { Dispatch_TopicCandidate, Resume, Suggestion } from "./dispatch_pb.js";
 import { file_agent_routing_v1_dispatch } from "./dispatch_pb.js";
 import type { Handoff, Verdict } from "./handoff_pb.js";
 import { file_agent_routing_v1_handoff } from "./handoff_pb.js";
@@ -22,7 +22,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/session_event.proto.
  */
 export const file_agent_routing_v1_session_event: GenFile = /*@__PURE__*/
-  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL3Nlc3Npb25fZXZlbnQucHJvdG8SEGFnZW50X3JvdXRpbmcudjEiXgoGQ2hhbmdlEhIKCnNlc3Npb25faWQYASABKAkSEAoIcmV2aXNpb24YAiABKAMSLgoGZXZlbnRzGAMgAygLMh4uYWdlbnRfcm91dGluZy52MS5TZXNzaW9uRXZlbnQiHQoJSGVhcnRiZWF0EhAKCHJldmlzaW9uGAEgASgDIu0KCgxTZXNzaW9uRXZlbnQSEAoIZXZlbnRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpldmVudF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpyZXF1ZXN0X2lkGAUgASgJEi0KDGFjdGl2ZV9hZ2VudBgGIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSGAoQcmVnaXN0cnlfdmVyc2lvbhgHIAEoCRI5Cg5tZXNzYWdlX3JvdXRlZBgIIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVJvdXRlZEgAEjcKDWFnZW50X2hhbmRvZmYYCSABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50SGFuZG9mZkgAEjcKDWFnZW50X2NsZWFyZWQYCiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Q2xlYXJlZEgAEjUKDGxvY2tfZW5nYWdlZBgLIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuTG9ja0VuZ2FnZWRIABI3Cg1sb2NrX3JlbGVhc2VkGAwgASgLMh4uYWdlbnRfcm91dGluZy52MS5Mb2NrUmVsZWFzZWRIABI5Cg50dXJuX2NvbXBsZXRlZBgNIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVHVybkNvbXBsZXRlZEgAEjkKDnR1cm5fYWJhbmRvbmVkGA4gASgLMh8uYWdlbnRfcm91dGluZy52MS5UdXJuQWJhbmRvbmVkSAASOwoPc2Vzc2lvbl9zdGFydGVkGA8gASgLMiAuYWdlbnRfcm91dGluZy52MS5TZXNzaW9uU3RhcnRlZEgAEjsKD2NvbW1hbmRfaGFuZGxlZBgQIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuQ29tbWFuZEhhbmRsZWRIABI5Cg5zZXNzaW9uX2VyYXNlZBgRIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvbkVyYXNlZEgAEjUKDHRhc2tfY3JlYXRlZBgSIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza0NyZWF0ZWRIABIzCgt0YXNrX3BhdXNlZBgTIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVGFza1BhdXNlZEgAEjUKDHRhc2tfcmVzdW1lZBgUIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza1Jlc3VtZWRIABI5Cg50YXNrX2NvbXBsZXRlZBgVIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVGFza0NvbXBsZXRlZEgAEjMKC3Rhc2tfZmFpbGVkGBYgASgLMhwuYWdlbnRfcm91dGluZy52MS5UYXNrRmFpbGVkSAASOQoOdGFza19jYW5jZWxsZWQYFyABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxsZWRIABJBChJzdGlja2luZXNzX2V4cGlyZWQYGCABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLlN0aWNraW5lc3NFeHBpcmVkSAASOwoPaGFuZG9mZl9yZWZ1c2VkGBkgASgLMiAuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmUmVmdXNlZEgAEj0KEHN3aXRjaF9zdWdnZXN0ZWQYGiABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlN3aXRjaFN1Z2dlc3RlZEgAEjsKD3N3aXRjaF9hbnN3ZXJlZBgbIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuU3dpdGNoQW5zd2VyZWRIAEIGCgRraW5kIkAKDlNlc3Npb25TdGFydGVkEg0KBW93bmVyGAEgASgJEg4KBmxvY2FsZRgCIAEoCRIPCgdjaGFubmVsGAMgASgJIg8KDVNlc3Npb25FcmFzZWQiggIKDU1lc3NhZ2VSb3V0ZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBItCgZyZWFzb24YBCABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVhc29uEhkKEXByZXZpb3VzX2FnZW50X2lkGAUgASgJEhsKE3N1cGVydmlzb3JfYnlwYXNzZWQYBiABKAgSDgoGbG9ja2VkGAcgASgIEhgKEHRvcGljX2NvbmZpZGVuY2UYCCABKAESEwoLdG9waWNfbW9kZWwYCSABKAkisgEKDEFnZW50SGFuZG9mZhIqCgdoYW5kb2ZmGAEgASgLMhkuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmEhcKD3R1cm5fcmVxdWVzdF9pZBgCIAEoCRIXCg9uZXh0X3JlcXVlc3RfaWQYAyABKAkSDwoHdGFza19pZBgEIAEoCRIzCgxyb3V0ZV9yZWFzb24YBSABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVhc29uIoEBCgxBZ2VudENsZWFyZWQSLwoOcHJldmlvdXNfYWdlbnQYASABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EjAKBWNhdXNlGAIgASgOMiEuYWdlbnRfcm91dGluZy52MS5BZ2VudENsZWFyQ2F1c2USDgoGcmVhc29uGAMgASgJImYKC0xvY2tFbmdhZ2VkEiYKBWFnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIvCgtleHBpcmVfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiaQoMTG9ja1JlbGVhc2VkEiYKBWFnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIxCgVjYXVzZRgCIAEoDjIiLmFnZW50X3JvdXRpbmcudjEuTG9ja1JlbGVhc2VDYXVzZSKUAgoNVHVybkNvbXBsZXRlZBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei4KB291dGNvbWUYBCABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlR1cm5PdXRjb21lEjcKDm91dGNvbWVfc3RhdHVzGAUgASgOMh8uYWdlbnRfcm91dGluZy52MS5PdXRjb21lU3RhdHVzEhcKD25leHRfcmVxdWVzdF9pZBgGIAEoCRI0ChFyZXNwb25zZV9kdXJhdGlvbhgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJ+Cg1UdXJuQWJhbmRvbmVkEhIKCnJlcXVlc3RfaWQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EjEKBWNhdXNlGAMgASgOMiIuYWdlbnRfcm91dGluZy52MS5UdXJuQWJhbmRvbkNhdXNlIkkKDkNvbW1hbmRIYW5kbGVkEg8KB2NvbW1hbmQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ik8KC1Rhc2tDcmVhdGVkEg8KB3Rhc2tfaWQYASABKAkSLwoLZXhwaXJlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wImkKClRhc2tQYXVzZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEg4KBnByb21wdBgDIAEoCRImCgVhZ2VudBgEIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQidQoLVGFza1Jlc3VtZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEigKBnJlc3VtZRgDIAEoCzIYLmFnZW50X3JvdXRpbmcudjEuUmVzdW1lEhcKD25leHRfcmVxdWVzdF9pZBgEIAEoCSJZCg1UYXNrQ29tcGxldGVkEg8KB3Rhc2tfaWQYASABKAkSDwoHc3VtbWFyeRgCIAEoCRImCgVhZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQiVgoKVGFza0ZhaWxlZBIPCgd0YXNrX2lkGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50IlIKDVRhc2tDYW5jZWxsZWQSDwoHdGFza19pZBgBIAEoCRIwCgVjYXVzZRgCIAEoDjIhLmFnZW50X3JvdXRpbmcudjEuVGFza0NhbmNlbENhdXNlIm0KEVN0aWNraW5lc3NFeHBpcmVkEiYKBWFnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIwCg1pZGxlX2R1cmF0aW9uGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIoIBCg5IYW5kb2ZmUmVmdXNlZBIqCgdoYW5kb2ZmGAEgASgLMhkuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmEisKCHZlcmRpY3RzGAIgAygLMhkuYWdlbnRfcm91dGluZy52MS5WZXJkaWN0EhcKD3R1cm5fcmVxdWVzdF9pZBgDIAEoCSKDAQoPU3dpdGNoU3VnZ2VzdGVkEjAKCnN1Z2dlc3Rpb24YASABKAsyHC5hZ2VudF9yb3V0aW5nLnYxLlN1Z2dlc3Rpb24SEgoKcmVxdWVzdF9pZBgCIAEoCRIVCg1mcm9tX2FnZW50X2lkGAMgASgJEhMKC3RvcGljX21vZGVsGAQgASgJIngKDlN3aXRjaEFuc3dlcmVkEhUKDXN1Z2dlc3Rpb25faWQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EhUKDWZyb21fYWdlbnRfaWQYAyABKAkSEAoIYWNjZXB0ZWQYBCABKAgq7QEKD0FnZW50Q2xlYXJDYXVzZRIhCh1BR0VOVF9DTEVBUl9DQVVTRV9VTlNQRUNJRklFRBAAEh0KGUFHRU5UX0NMRUFSX0NBVVNFX0NPTU1BTkQQARIbChdBR0VOVF9DTEVBUl9DQVVTRV9SRVNFVBACEh0KGUFHRU5UX0NMRUFSX0NBVVNFX0NMRUFSRUQQAxIdChlBR0VOVF9DTEVBUl9DQVVTRV9QUk9DRUVEEAQSHgoaQUdFTlRfQ0xFQVJfQ0FVU0VfQ09NUExFVEUQBRIdChlBR0VOVF9DTEVBUl9DQVVTRV9USU1FT1VUEAYqlQIKEExvY2tSZWxlYXNlQ2F1c2USIgoeTE9DS19SRUxFQVNFX0NBVVNFX1VOU1BFQ0lGSUVEEAASHwobTE9DS19SRUxFQVNFX0NBVVNFX0FOU1dFUkVEEAESHgoaTE9DS19SRUxFQVNFX0NBVVNFX1RJTUVPVVQQAhIeChpMT0NLX1JFTEVBU0VfQ0FVU0VfQ09NTUFORBADEhwKGExPQ0tfUkVMRUFTRV9DQVVTRV9SRVNFVBAEEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9DTEVBUkVEEAUSHgoaTE9DS19SRUxFQVNFX0NBVVNFX0hBTkRPRkYQBhIeChpMT0NLX1JFTEVBU0VfQ0FVU0VfRkFJTFVSRRAHKrcBChBUdXJuQWJhbmRvbkNhdXNlEiIKHlRVUk5fQUJBTkRPTl9DQVVTRV9VTlNQRUNJRklFRBAAEiEKHVRVUk5fQUJBTkRPTl9DQVVTRV9PUEVOX1RVUk5TEAESHgoaVFVSTl9BQkFORE9OX0NBVVNFX1RJTUVPVVQQAhIcChhUVVJOX0FCQU5ET05fQ0FVU0VfUkVTRVQQAxIeChpUVVJOX0FCQU5ET05fQ0FVU0VfQ0xFQVJFRBAEKo8BCg9UYXNrQ2FuY2VsQ2F1c2USIQodVEFTS19DQU5DRUxfQ0FVU0VfVU5TUEVDSUZJRUQQABIbChdUQVNLX0NBTkNFTF9DQVVTRV9SRVNFVBABEh0KGVRBU0tfQ0FOQ0VMX0NBVVNFX0NMRUFSRUQQAhIdChlUQVNLX0NBTkNFTF9DQVVTRV9FWFBJUkVEEANiBnByb3RvMw", [file_agent_routing_v1_agent, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL3Nlc3Npb25fZXZlbnQucHJvdG8SEGFnZW50X3JvdXRpbmcudjEiXgoGQ2hhbmdlEhIKCnNlc3Npb25faWQYASABKAkSEAoIcmV2aXNpb24YAiABKAMSLgoGZXZlbnRzGAMgAygLMh4uYWdlbnRfcm91dGluZy52MS5TZXNzaW9uRXZlbnQiHQoJSGVhcnRiZWF0EhAKCHJldmlzaW9uGAEgASgDIu0KCgxTZXNzaW9uRXZlbnQSEAoIZXZlbnRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpldmVudF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpyZXF1ZXN0X2lkGAUgASgJEi0KDGFjdGl2ZV9hZ2VudBgGIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSGAoQcmVnaXN0cnlfdmVyc2lvbhgHIAEoCRI5Cg5tZXNzYWdlX3JvdXRlZBgIIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVJvdXRlZEgAEjcKDWFnZW50X2hhbmRvZmYYCSABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50SGFuZG9mZkgAEjcKDWFnZW50X2NsZWFyZWQYCiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Q2xlYXJlZEgAEjUKDGxvY2tfZW5nYWdlZBgLIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuTG9ja0VuZ2FnZWRIABI3Cg1sb2NrX3JlbGVhc2VkGAwgASgLMh4uYWdlbnRfcm91dGluZy52MS5Mb2NrUmVsZWFzZWRIABI5Cg50dXJuX2NvbXBsZXRlZBgNIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVHVybkNvbXBsZXRlZEgAEjkKDnR1cm5fYWJhbmRvbmVkGA4gASgLMh8uYWdlbnRfcm91dGluZy52MS5UdXJuQWJhbmRvbmVkSAASOwoPc2Vzc2lvbl9zdGFydGVkGA8gASgLMiAuYWdlbnRfcm91dGluZy52MS5TZXNzaW9uU3RhcnRlZEgAEjsKD2NvbW1hbmRfaGFuZGxlZBgQIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuQ29tbWFuZEhhbmRsZWRIABI5Cg5zZXNzaW9uX2VyYXNlZBgRIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvbkVyYXNlZEgAEjUKDHRhc2tfY3JlYXRlZBgSIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza0NyZWF0ZWRIABIzCgt0YXNrX3BhdXNlZBgTIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVGFza1BhdXNlZEgAEjUKDHRhc2tfcmVzdW1lZBgUIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza1Jlc3VtZWRIABI5Cg50YXNrX2NvbXBsZXRlZBgVIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVGFza0NvbXBsZXRlZEgAEjMKC3Rhc2tfZmFpbGVkGBYgASgLMhwuYWdlbnRfcm91dGluZy52MS5UYXNrRmFpbGVkSAASOQoOdGFza19jYW5jZWxsZWQYFyABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxsZWRIABJBChJzdGlja2luZXNzX2V4cGlyZWQYGCABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLlN0aWNraW5lc3NFeHBpcmVkSAASOwoPaGFuZG9mZl9yZWZ1c2VkGBkgASgLMiAuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmUmVmdXNlZEgAEj0KEHN3aXRjaF9zdWdnZXN0ZWQYGiABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlN3aXRjaFN1Z2dlc3RlZEgAEjsKD3N3aXRjaF9hbnN3ZXJlZBgbIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuU3dpdGNoQW5zd2VyZWRIAEIGCgRraW5kIkAKDlNlc3Npb25TdGFydGVkEg0KBW93bmVyGAEgASgJEg4KBmxvY2FsZRgCIAEoCRIPCgdjaGFubmVsGAMgASgJIg8KDVNlc3Npb25FcmFzZWQisQIKDU1lc3NhZ2VSb3V0ZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBItCgZyZWFzb24YBCABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVhc29uEhkKEXByZXZpb3VzX2FnZW50X2lkGAUgASgJEhsKE3N1cGVydmlzb3JfYnlwYXNzZWQYBiABKAgSDgoGbG9ja2VkGAcgASgIEhgKEHRvcGljX2NvbmZpZGVuY2UYCCABKAESEwoLdG9waWNfbW9kZWwYCSABKAkSLQoFdG9waWMYCiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLk1lc3NhZ2VUb3BpYyK7AQoMTWVzc2FnZVRvcGljEg0KBW1vZGVsGAEgASgJEj0KCmNhbmRpZGF0ZXMYAiADKAsyKS5hZ2VudF9yb3V0aW5nLnYxLkRpc3BhdGNoLlRvcGljQ2FuZGlkYXRlEgwKBHN0YXkYAyABKAESEAoIc3VyZW5lc3MYBCABKAESDQoFYm91bmQYBSABKAESHwoXc2Vjb25kX3JlcXVlc3RfYWdlbnRfaWQYBiABKAkSDQoFYXNrZWQYByABKAgisgEKDEFnZW50SGFuZG9mZhIqCgdoYW5kb2ZmGAEgASgLMhkuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmEhcKD3R1cm5fcmVxdWVzdF9pZBgCIAEoCRIXCg9uZXh0X3JlcXVlc3RfaWQYAyABKAkSDwoHdGFza19pZBgEIAEoCRIzCgxyb3V0ZV9yZWFzb24YBSABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVhc29uIoEBCgxBZ2VudENsZWFyZWQSLwoOcHJldmlvdXNfYWdlbnQYASABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EjAKBWNhdXNlGAIgASgOMiEuYWdlbnRfcm91dGluZy52MS5BZ2VudENsZWFyQ2F1c2USDgoGcmVhc29uGAMgASgJImYKC0xvY2tFbmdhZ2VkEiYKBWFnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIvCgtleHBpcmVfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiaQoMTG9ja1JlbGVhc2VkEiYKBWFnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIxCgVjYXVzZRgCIAEoDjIiLmFnZW50X3JvdXRpbmcudjEuTG9ja1JlbGVhc2VDYXVzZSKUAgoNVHVybkNvbXBsZXRlZBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei4KB291dGNvbWUYBCABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlR1cm5PdXRjb21lEjcKDm91dGNvbWVfc3RhdHVzGAUgASgOMh8uYWdlbnRfcm91dGluZy52MS5PdXRjb21lU3RhdHVzEhcKD25leHRfcmVxdWVzdF9pZBgGIAEoCRI0ChFyZXNwb25zZV9kdXJhdGlvbhgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJ+Cg1UdXJuQWJhbmRvbmVkEhIKCnJlcXVlc3RfaWQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EjEKBWNhdXNlGAMgASgOMiIuYWdlbnRfcm91dGluZy52MS5UdXJuQWJhbmRvbkNhdXNlIkkKDkNvbW1hbmRIYW5kbGVkEg8KB2NvbW1hbmQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ik8KC1Rhc2tDcmVhdGVkEg8KB3Rhc2tfaWQYASABKAkSLwoLZXhwaXJlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wImkKClRhc2tQYXVzZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEg4KBnByb21wdBgDIAEoCRImCgVhZ2VudBgEIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQidQoLVGFza1Jlc3VtZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEigKBnJlc3VtZRgDIAEoCzIYLmFnZW50X3JvdXRpbmcudjEuUmVzdW1lEhcKD25leHRfcmVxdWVzdF9pZBgEIAEoCSJZCg1UYXNrQ29tcGxldGVkEg8KB3Rhc2tfaWQYASABKAkSDwoHc3VtbWFyeRgCIAEoCRImCgVhZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQiVgoKVGFza0ZhaWxlZBIPCgd0YXNrX2lkGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50IlIKDVRhc2tDYW5jZWxsZWQSDwoHdGFza19pZBgBIAEoCRIwCgVjYXVzZRgCIAEoDjIhLmFnZW50X3JvdXRpbmcudjEuVGFza0NhbmNlbENhdXNlIm0KEVN0aWNraW5lc3NFeHBpcmVkEiYKBWFnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIwCg1pZGxlX2R1cmF0aW9uGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIoIBCg5IYW5kb2ZmUmVmdXNlZBIqCgdoYW5kb2ZmGAEgASgLMhkuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmEisKCHZlcmRpY3RzGAIgAygLMhkuYWdlbnRfcm91dGluZy52MS5WZXJkaWN0EhcKD3R1cm5fcmVxdWVzdF9pZBgDIAEoCSKDAQoPU3dpdGNoU3VnZ2VzdGVkEjAKCnN1Z2dlc3Rpb24YASABKAsyHC5hZ2VudF9yb3V0aW5nLnYxLlN1Z2dlc3Rpb24SEgoKcmVxdWVzdF9pZBgCIAEoCRIVCg1mcm9tX2FnZW50X2lkGAMgASgJEhMKC3RvcGljX21vZGVsGAQgASgJIngKDlN3aXRjaEFuc3dlcmVkEhUKDXN1Z2dlc3Rpb25faWQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EhUKDWZyb21fYWdlbnRfaWQYAyABKAkSEAoIYWNjZXB0ZWQYBCABKAgq7QEKD0FnZW50Q2xlYXJDYXVzZRIhCh1BR0VOVF9DTEVBUl9DQVVTRV9VTlNQRUNJRklFRBAAEh0KGUFHRU5UX0NMRUFSX0NBVVNFX0NPTU1BTkQQARIbChdBR0VOVF9DTEVBUl9DQVVTRV9SRVNFVBACEh0KGUFHRU5UX0NMRUFSX0NBVVNFX0NMRUFSRUQQAxIdChlBR0VOVF9DTEVBUl9DQVVTRV9QUk9DRUVEEAQSHgoaQUdFTlRfQ0xFQVJfQ0FVU0VfQ09NUExFVEUQBRIdChlBR0VOVF9DTEVBUl9DQVVTRV9USU1FT1VUEAYqlQIKEExvY2tSZWxlYXNlQ2F1c2USIgoeTE9DS19SRUxFQVNFX0NBVVNFX1VOU1BFQ0lGSUVEEAASHwobTE9DS19SRUxFQVNFX0NBVVNFX0FOU1dFUkVEEAESHgoaTE9DS19SRUxFQVNFX0NBVVNFX1RJTUVPVVQQAhIeChpMT0NLX1JFTEVBU0VfQ0FVU0VfQ09NTUFORBADEhwKGExPQ0tfUkVMRUFTRV9DQVVTRV9SRVNFVBAEEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9DTEVBUkVEEAUSHgoaTE9DS19SRUxFQVNFX0NBVVNFX0hBTkRPRkYQBhIeChpMT0NLX1JFTEVBU0VfQ0FVU0VfRkFJTFVSRRAHKrcBChBUdXJuQWJhbmRvbkNhdXNlEiIKHlRVUk5fQUJBTkRPTl9DQVVTRV9VTlNQRUNJRklFRBAAEiEKHVRVUk5fQUJBTkRPTl9DQVVTRV9PUEVOX1RVUk5TEAESHgoaVFVSTl9BQkFORE9OX0NBVVNFX1RJTUVPVVQQAhIcChhUVVJOX0FCQU5ET05fQ0FVU0VfUkVTRVQQAxIeChpUVVJOX0FCQU5ET05fQ0FVU0VfQ0xFQVJFRBAEKo8BCg9UYXNrQ2FuY2VsQ2F1c2USIQodVEFTS19DQU5DRUxfQ0FVU0VfVU5TUEVDSUZJRUQQABIbChdUQVNLX0NBTkNFTF9DQVVTRV9SRVNFVBABEh0KGVRBU0tfQ0FOQ0VMX0NBVVNFX0NMRUFSRUQQAhIdChlUQVNLX0NBTkNFTF9DQVVTRV9FWFBJUkVEEANiBnByb3RvMw", [file_agent_routing_v1_agent, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * One committed change of a session: one revision and all its events, never split.
@@ -436,6 +436,13 @@ export type MessageRouted = Message<"agent_routing.v1.MessageRouted"> & {
    * @generated from field: string topic_model = 9;
    */
   topicModel: string;
+
+  /**
+   * What topic detection said of the message. Unset where it was not asked.
+   *
+   * @generated from field: agent_routing.v1.MessageTopic topic = 10;
+   */
+  topic?: MessageTopic | undefined;
 };
 
 /**
@@ -444,6 +451,70 @@ export type MessageRouted = Message<"agent_routing.v1.MessageRouted"> & {
  */
 export const MessageRoutedSchema: GenMessage<MessageRouted> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 5);
+
+/**
+ * What topic detection said of a message.
+ *
+ * @generated from message agent_routing.v1.MessageTopic
+ */
+export type MessageTopic = Message<"agent_routing.v1.MessageTopic"> & {
+  /**
+   * The model, with its version.
+   *
+   * @generated from field: string model = 1;
+   */
+  model: string;
+
+  /**
+   * The agents that the message may be for, the likeliest first, at most five.
+   *
+   * @generated from field: repeated agent_routing.v1.Dispatch.TopicCandidate candidates = 2;
+   */
+  candidates: Dispatch_TopicCandidate[];
+
+  /**
+   * The probability, 0-1, that it is for the active agent; 0 where none was active.
+   *
+   * @generated from field: double stay = 3;
+   */
+  stay: number;
+
+  /**
+   * How far the likeliest choice was ahead of the next one, 0-1.
+   *
+   * @generated from field: double sureness = 4;
+   */
+  sureness: number;
+
+  /**
+   * The bound in force: with less sureness the message counted as unsure. 0 where the registry does
+   * not ask.
+   *
+   * @generated from field: double bound = 5;
+   */
+  bound: number;
+
+  /**
+   * The agent of another request in the same message. Empty for none.
+   *
+   * @generated from field: string second_request_agent_id = 6;
+   */
+  secondRequestAgentId: string;
+
+  /**
+   * Whether the message counted as unsure and the registry's topics.when_unsure was applied.
+   *
+   * @generated from field: bool asked = 7;
+   */
+  asked: boolean;
+};
+
+/**
+ * Describes the message agent_routing.v1.MessageTopic.
+ * Use `create(MessageTopicSchema)` to create a new message.
+ */
+export const MessageTopicSchema: GenMessage<MessageTopic> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_session_event, 6);
 
 /**
  * The conversation moved to another agent.
@@ -494,7 +565,7 @@ export type AgentHandoff = Message<"agent_routing.v1.AgentHandoff"> & {
  * Use `create(AgentHandoffSchema)` to create a new message.
  */
 export const AgentHandoffSchema: GenMessage<AgentHandoff> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 6);
+  messageDesc(file_agent_routing_v1_session_event, 7);
 
 /**
  * No agent is active any longer.
@@ -530,7 +601,7 @@ export type AgentCleared = Message<"agent_routing.v1.AgentCleared"> & {
  * Use `create(AgentClearedSchema)` to create a new message.
  */
 export const AgentClearedSchema: GenMessage<AgentCleared> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 7);
+  messageDesc(file_agent_routing_v1_session_event, 8);
 
 /**
  * The active agent asked a question and gets the next message.
@@ -558,7 +629,7 @@ export type LockEngaged = Message<"agent_routing.v1.LockEngaged"> & {
  * Use `create(LockEngagedSchema)` to create a new message.
  */
 export const LockEngagedSchema: GenMessage<LockEngaged> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 8);
+  messageDesc(file_agent_routing_v1_session_event, 9);
 
 /**
  * The active agent no longer waits for an answer.
@@ -586,7 +657,7 @@ export type LockReleased = Message<"agent_routing.v1.LockReleased"> & {
  * Use `create(LockReleasedSchema)` to create a new message.
  */
 export const LockReleasedSchema: GenMessage<LockReleased> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 9);
+  messageDesc(file_agent_routing_v1_session_event, 10);
 
 /**
  * An agent's answer was reported.
@@ -649,7 +720,7 @@ export type TurnCompleted = Message<"agent_routing.v1.TurnCompleted"> & {
  * Use `create(TurnCompletedSchema)` to create a new message.
  */
 export const TurnCompletedSchema: GenMessage<TurnCompleted> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 10);
+  messageDesc(file_agent_routing_v1_session_event, 11);
 
 /**
  * A turn was not answered, and can no longer be.
@@ -684,7 +755,7 @@ export type TurnAbandoned = Message<"agent_routing.v1.TurnAbandoned"> & {
  * Use `create(TurnAbandonedSchema)` to create a new message.
  */
 export const TurnAbandonedSchema: GenMessage<TurnAbandoned> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 11);
+  messageDesc(file_agent_routing_v1_session_event, 12);
 
 /**
  * A command was answered. The other events of the change say what it changed.
@@ -712,7 +783,7 @@ export type CommandHandled = Message<"agent_routing.v1.CommandHandled"> & {
  * Use `create(CommandHandledSchema)` to create a new message.
  */
 export const CommandHandledSchema: GenMessage<CommandHandled> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 12);
+  messageDesc(file_agent_routing_v1_session_event, 13);
 
 /**
  * A task began.
@@ -740,7 +811,7 @@ export type TaskCreated = Message<"agent_routing.v1.TaskCreated"> & {
  * Use `create(TaskCreatedSchema)` to create a new message.
  */
 export const TaskCreatedSchema: GenMessage<TaskCreated> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 13);
+  messageDesc(file_agent_routing_v1_session_event, 14);
 
 /**
  * A task waits for an approval.
@@ -782,7 +853,7 @@ export type TaskPaused = Message<"agent_routing.v1.TaskPaused"> & {
  * Use `create(TaskPausedSchema)` to create a new message.
  */
 export const TaskPausedSchema: GenMessage<TaskPaused> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 14);
+  messageDesc(file_agent_routing_v1_session_event, 15);
 
 /**
  * A task continues after an approval or a rejection.
@@ -824,7 +895,7 @@ export type TaskResumed = Message<"agent_routing.v1.TaskResumed"> & {
  * Use `create(TaskResumedSchema)` to create a new message.
  */
 export const TaskResumedSchema: GenMessage<TaskResumed> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 15);
+  messageDesc(file_agent_routing_v1_session_event, 16);
 
 /**
  * A task was completed.
@@ -859,7 +930,7 @@ export type TaskCompleted = Message<"agent_routing.v1.TaskCompleted"> & {
  * Use `create(TaskCompletedSchema)` to create a new message.
  */
 export const TaskCompletedSchema: GenMessage<TaskCompleted> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 16);
+  messageDesc(file_agent_routing_v1_session_event, 17);
 
 /**
  * A task failed.
@@ -894,7 +965,7 @@ export type TaskFailed = Message<"agent_routing.v1.TaskFailed"> & {
  * Use `create(TaskFailedSchema)` to create a new message.
  */
 export const TaskFailedSchema: GenMessage<TaskFailed> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 17);
+  messageDesc(file_agent_routing_v1_session_event, 18);
 
 /**
  * A task was cancelled.
@@ -922,7 +993,7 @@ export type TaskCancelled = Message<"agent_routing.v1.TaskCancelled"> & {
  * Use `create(TaskCancelledSchema)` to create a new message.
  */
 export const TaskCancelledSchema: GenMessage<TaskCancelled> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 18);
+  messageDesc(file_agent_routing_v1_session_event, 19);
 
 /**
  * The session was idle for longer than its agent's idle timeout: the agent is no longer active.
@@ -950,7 +1021,7 @@ export type StickinessExpired = Message<"agent_routing.v1.StickinessExpired"> & 
  * Use `create(StickinessExpiredSchema)` to create a new message.
  */
 export const StickinessExpiredSchema: GenMessage<StickinessExpired> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 19);
+  messageDesc(file_agent_routing_v1_session_event, 20);
 
 /**
  * A handoff was refused.
@@ -985,7 +1056,7 @@ export type HandoffRefused = Message<"agent_routing.v1.HandoffRefused"> & {
  * Use `create(HandoffRefusedSchema)` to create a new message.
  */
 export const HandoffRefusedSchema: GenMessage<HandoffRefused> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 20);
+  messageDesc(file_agent_routing_v1_session_event, 21);
 
 /**
  * The user was offered another agent.
@@ -1027,7 +1098,7 @@ export type SwitchSuggested = Message<"agent_routing.v1.SwitchSuggested"> & {
  * Use `create(SwitchSuggestedSchema)` to create a new message.
  */
 export const SwitchSuggestedSchema: GenMessage<SwitchSuggested> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 21);
+  messageDesc(file_agent_routing_v1_session_event, 22);
 
 /**
  * The user answered the offer of another agent.
@@ -1069,7 +1140,7 @@ export type SwitchAnswered = Message<"agent_routing.v1.SwitchAnswered"> & {
  * Use `create(SwitchAnsweredSchema)` to create a new message.
  */
 export const SwitchAnsweredSchema: GenMessage<SwitchAnswered> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 22);
+  messageDesc(file_agent_routing_v1_session_event, 23);
 
 /**
  * What ended an agent's hold on the conversation.
