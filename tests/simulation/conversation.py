@@ -1,7 +1,7 @@
 """One conversation with the state machine, held as the service holds it.
 
-Owns: a session's state, its clock, its ids, and what the log would know of closed requests. Every
-step is checked for what never happens. Must not know: stores, protobuf, real time.
+It has the session's state, its clock, its ids, and what the log would know of closed requests.
+Every step is checked for what must never happen.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class Conversation:
     ) -> Decision:
         """Let an agent answer: the holder of the last dispatch, unless said otherwise.
 
-        Its words are those of a command, because an agent's words never are one.
+        Its text is a command by default, because an agent's text never counts as one.
         """
         assert self.state is not None
         request = request or self.open

@@ -1,8 +1,8 @@
 """What never happens in a session, as one check of one change.
 
-Owns: the invariants of the state machine, written apart from it. Must not know: how a command is
-decided. Rule: everything is read off the states, the command and the events; nothing is asked of
-the functions that are under test, but for evolve itself, and for what an offer is worth.
+The invariants of the state machine, written apart from it. Rule: everything is read off the states,
+the command and the events; of the functions under test only evolve is called, and decide to check
+that an offer can be accepted.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _check_tasks(before: SessionState | None, events: tuple[ev.Event, ...]) -> N
 def _check_locks(
     before: SessionState | None, state: SessionState, events: tuple[ev.Event, ...]
 ) -> None:
-    """Whoever follows the events knows who is locked: a lock ends by an event or in a frame."""
+    """The events alone show which agent is locked: a lock ends by an event or in a frame."""
     if before is None or before.active is None or not before.active.locked:
         return
     waiting = before.active.agent_id
@@ -352,7 +352,7 @@ def _check_topics(
     decided: Decided,
     registry: Registry,
 ) -> None:
-    """Topics move nobody away from an owner, offers end with ownership, and who declined rests."""
+    """Topics take no user from an owner, offers end with ownership, declined agents rest."""
     state, events = decided.state, decided.decision.events
     switched = [e for e in _of(events, ev.AgentHandedOff) if e.initiator is Initiator.TOPIC]
     offered = _of(events, ev.SwitchSuggested)
@@ -423,7 +423,7 @@ def _has_owner(
 
 
 def check_offer(command: Command, decided: Decided, registry: Registry) -> None:
-    """Assert that an offer which is accepted at once passes, whichever way it is accepted."""
+    """Assert that an offer passes if it is accepted at once, in either way."""
     offer = decided.decision.suggestion
     if offer is None:
         return

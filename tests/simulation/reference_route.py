@@ -1,7 +1,7 @@
 """Which agent gets a plain message: the rules once more, as plainly as they can be written.
 
-Owns: a second opinion on Route, for a message that is no command. It shares no code with the state
-machine but its data types, mutates what it likes and does not care for speed.
+A second implementation of Route, for messages that are not commands. It shares only data types with
+the state machine, and does not care for speed.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Reference:
         return timeout_us is not None and self.now_us - self.last_used_us() >= timeout_us
 
     def last_used_us(self) -> int:
-        """When somebody last called; what the service did by itself is no call."""
+        """Return the time of the last call; changes of the service's own do not count."""
         return self.state.used_us or self.state.update_us
 
     def has_open_task(self) -> bool:

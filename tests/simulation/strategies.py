@@ -1,8 +1,8 @@
 """Random registries, sessions and steps, read off a tape of bytes.
 
-Owns: what is drawn. Few names and few settings each, so that they meet; values that are legal.
-Hypothesis draws the tape: bytes are drawn fast and evenly, and a failure shrinks towards zeros,
-which every choice here reads as its plainest.
+Few names and few settings each, so that they meet; all values are legal. Hypothesis draws the tape:
+bytes are drawn fast and evenly, and a failure shrinks towards zeros, which every choice here reads
+as its plainest.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Tape:
 
 
 def draw_agent(tape: Tape, agent_id: str, others: tuple[str, ...]) -> Agent:
-    """Draw one agent; others: whom it may refer to."""
+    """Draw one agent; others: the agents it may refer to."""
     on_complete = tape.pick(
         (OnComplete.RELEASE, OnComplete.RETURN, OnComplete.HOP, OnComplete.STAY)
     )
@@ -236,7 +236,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class HandOver:
-    """Somebody asks for a handoff.
+    """A caller asks for a handoff.
 
     turn None: between messages. takes_offer: the target is the agent that was suggested, if any.
     """
@@ -260,7 +260,7 @@ class Resume:
 
 @dataclass(frozen=True)
 class Clear:
-    """Somebody clears the active agent, or the session."""
+    """A caller clears the active agent, or the session."""
 
     session: bool
 

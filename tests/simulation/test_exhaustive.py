@@ -1,8 +1,8 @@
 """Every short sequence of commands, and what never happens in any of them.
 
-A breadth-first search: states that differ in names and dates only are one state, so that all
-sequences are covered by the states they lead to. Each step is checked as never.py has it; there
-each state is the fold of its change on the state before, so that all are their whole log's fold.
+A breadth-first search: states that differ in names and dates only are one state, so that the states
+reached cover all sequences. never.py checks each step; since each state is the fold of its change
+on the state before, every state is the fold of its whole log.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def resume(decision: ApprovalDecision) -> Letter:
 
 
 def resume_another() -> Letter:
-    """A person's decision about a request that is open, or about a task that waits for nobody."""
+    """A person's decision about an open request, or about a task that is not paused."""
 
     def command(state: SessionState, ids: Ids) -> Command | None:
         if state.task is None:
@@ -403,13 +403,13 @@ class Search:
                 self.steps += 1
                 yield _wait_name(wait_us), state, now_us + wait_us
         for name, make in self.letters:
-            # A command that needs a session is tried on a session that nobody has talked in too.
+            # A command that needs a session is also tried without one.
             made = make(state or _NOBODY, self._id)
             if made is None:
                 continue
             command, facts = made if isinstance(made, tuple) else (made, NO_FACTS)
             self.steps += 1
-            # Commands are a second apart, so that their order can be told.
+            # Commands are a second apart, so that their order is visible.
             then_us = now_us + SECOND_US
             try:
                 after = self._step(state, command, facts, then_us)
@@ -498,7 +498,7 @@ def test_nothing_that_never_happens_is_six_telling_commands_away(registry):
     assert any(key[0] and key[0][1] for key in reached), "no lock was reached"
     assert any(key[5] for key in reached), "no approval was reached"
     assert any(asks(key) for key in reached), "no consult was reached"
-    # An approval that is asked for in an interlude, and a consult by somebody who waits.
+    # An approval that is asked for in an interlude, and a consult by a locked agent.
     assert any(key[1] and key[5] for key in reached)
     assert any(asks(key) and key[0] and key[0][1] for key in reached)
 

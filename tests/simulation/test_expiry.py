@@ -1,4 +1,4 @@
-"""What falls due when nobody calls: when it does, and what sweeping it changes.
+"""Time-outs without a call: when they fall due, and what sweeping them changes.
 
 A failure prints the history as Hypothesis has shrunk it, and the seed.
 """

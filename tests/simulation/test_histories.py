@@ -226,7 +226,7 @@ class Actors:
                 now_us=before.update_us,
                 registry_version="",
             )
-            # What the call said of its user is known; when somebody last called is as before it.
+            # What the call said of its user is known; the time of the last call is as before it.
             told = structs.replace(told, used_us=before.used_us)
             reference = Reference(told, chat.registry, chat.now_us)
             expected = reference.expects(stickiness=chat.stickiness)
@@ -275,7 +275,7 @@ class Actors:
         decision = chat.resumes(
             step.decision, request=request, task_id=task_id, known_task_status=known_status
         )
-        # Whatever else was open, the one request that waited is the one that goes on, once.
+        # The request that waited goes on, once, whichever others were open.
         assert before is not None
         assert before.paused is not None
         assert decision.dispatch.request_id not in {turn.request_id for turn in before.open_turns}
@@ -284,7 +284,7 @@ class Actors:
         assert second.value.reason is Reason.TASK_NOT_PAUSED
 
     def _request(self, place: int, *, closed: bool) -> str:
-        """Return an open request, or one of the past, or one that nobody knows."""
+        """Return an open request, a past one, or an unknown one."""
         state = self.chat.state
         now_open = [turn.request_id for turn in state.open_turns] if state else []
         if closed:
@@ -323,7 +323,7 @@ class Actors:
         for key, text in self.answered.items():
             assert told[key].agent_text == text, "an agent's text is not in the history"
         open_requests = {(turn.request_id, turn.holder) for turn in chat.state.open_turns}
-        # Whoever answered before it was given the request has had its one answer.
+        # An agent that answered before it was given the request has had its one answer.
         open_requests -= set(self.answered)
         assert open_requests <= {key for key, record in told.items() if record.is_open}
         positions = [record.position for record in history.records]
@@ -335,7 +335,7 @@ def _holder_of(chat: Conversation, request: str) -> str:
 
 
 def _after(chat: Conversation, seconds: int | None) -> int | None:
-    """Return a time that lies ahead, whatever the clock was put back to."""
+    """Return a time in the future, even after the clock was put back."""
     now_us = max(chat.now_us, chat.state.update_us if chat.state else 0)
     return None if seconds is None else now_us + seconds * SECOND_US
 

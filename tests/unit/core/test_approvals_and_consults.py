@@ -58,7 +58,7 @@ def ownership(chat):
 
 
 def test_messages_go_to_the_agent_that_waits_for_an_approval():
-    """Whoever has the conversation: it knows what is being waited for."""
+    """Even if another agent is active: the paused agent knows what it waits for."""
     chat = paused()
     decision = chat.says("well?")
     assert decision.dispatch.agent_id == "payer"
@@ -242,7 +242,7 @@ def test_consulted_agent_can_only_answer(outcome):
 @pytest.mark.parametrize("target", ["other", "payer", "supervisor"])
 @pytest.mark.parametrize("mode", [HandoffMode.TRANSFER, HandoffMode.INTERLUDE, CONSULT])
 def test_consulted_agent_hands_over_to_nobody(target, mode):
-    """Home is no exception; nor is a handoff by itself, or a marker."""
+    """To the home agent too, by SetActiveAgent, and by a marker."""
     chat = consulting()
     with pytest.raises(HandoffRefused):
         chat.answers(HandOff(target, mode=mode))

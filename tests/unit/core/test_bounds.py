@@ -1,4 +1,4 @@
-"""State is bounded: it is written beside every change, and engines have row limits."""
+"""State is bounded: it is written with every change, and engines have row limits."""
 
 import random
 import string

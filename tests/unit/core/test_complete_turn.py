@@ -121,7 +121,7 @@ def test_late_answer_to_a_child_request_is_kept_under_its_turn():
 
 
 def test_answer_to_an_unknown_request_is_not_found():
-    """There is no turn that its text could belong to."""
+    """No turn exists that its text could belong to."""
     chat = talk()
     with pytest.raises(RoutingError) as error:
         chat.answers(request=chat.fresh_id(), by="math")
@@ -162,7 +162,7 @@ def test_answer_after_a_handoff_in_the_turn_belongs_to_the_epoch_that_it_made():
     assert chat.locked
 
 
-# Frameworks hand over in a run and complete at its end, in whatever order
+# Frameworks hand over in a run and complete at its end, in any order
 
 
 ANSWERS = tuple(itertools.permutations(("math", "exam", "supervisor")))
@@ -210,7 +210,7 @@ def test_handoff_in_a_run_keeps_the_request_and_its_target_completes_it():
 
 
 def test_earlier_holders_of_a_request_are_part_of_its_history():
-    """Their late words belong to their own entry; a stranger's get one of their own."""
+    """Their late text goes to their own entry; a stranger's text gets a new one."""
     chat = talk()
     request = chat.open
     chat.hands_to("math", turn=request)
@@ -301,7 +301,7 @@ def test_agent_that_never_sticks_never_locks():
 
 
 def test_default_agent_that_asks_becomes_active():
-    """A swarm's default agent may stick; nobody else has the conversation."""
+    """A swarm's default agent may stick; no other agent has the conversation."""
     chat = Conversation(registry_of(Agent("default"), Agent("other"), home="default"))
     chat.says()
     chat.answers(FollowUp())
@@ -332,7 +332,7 @@ def test_complete_closes_the_task_and_releases_as_the_registry_says(agent, activ
 
 
 def test_complete_hops_to_the_agent_that_follows():
-    """In the same task and the same turn, with the registry's words in the user's language."""
+    """In the same task and turn, with the registry's text in the user's language."""
     chat = turn_of("lesson")
     task_id = chat.state.task.task_id
     decision = chat.answers(Complete())
@@ -403,7 +403,7 @@ def test_completion_home_is_a_hop_too():
 
 
 def test_supervisor_that_completes_closes_the_task():
-    """There is nobody to release."""
+    """No agent is active, so none is released."""
     chat = talk()
     assert chat.answers(Complete()).status is APPLIED
     assert (chat.active, chat.task_status) == ("", "completed")

@@ -65,7 +65,7 @@ def test_disabled_agent_takes_no_handoff_from_anyone(initiator):
 
 @pytest.mark.parametrize("initiator", BY_CALLERS)
 def test_system_agent_takes_no_handoff_but_an_operators(initiator):
-    """It runs beside the conversation; an operator may know better."""
+    """It runs next to the conversation; an operator may still choose it."""
     chat = talk()
     refused = rules_against(lambda: chat.hands_to("audit", initiator=initiator))
     assert refused == (() if initiator is Initiator.OPERATOR else ("not_system",))
@@ -84,7 +84,7 @@ def test_active_agent_is_no_target_between_messages(initiator):
 
 @pytest.mark.parametrize("initiator", BY_CALLERS)
 def test_holder_is_no_target_inside_its_turn(initiator):
-    """The active agent may be one there, where somebody else holds the turn."""
+    """Inside a turn the active agent is a legal target if another agent holds the turn."""
     chat = talk().with_agent("clerk")
     chat.change_agent("clerk", enabled=False)
     chat.says()
@@ -118,7 +118,7 @@ def test_handoff_inside_a_turn_comes_from_its_holder():
 
 @pytest.mark.parametrize("by", ["math", "supervisor", ""])
 def test_handoff_between_messages_comes_from_the_active_or_the_home_agent(by):
-    """Whoever says nothing is taken for the one that has the conversation."""
+    """A handoff without a source counts as that of the agent that has the conversation."""
     chat = talk().with_agent("math")
     assert rules_against(lambda: chat.hands_to("clerk", by=by)) == ()
 
@@ -187,7 +187,7 @@ def test_interlude_gives_back_whatever_its_list_says():
 
 @pytest.mark.parametrize("initiator", BY_CALLERS)
 def test_user_needs_the_entitlements_of_an_agent(initiator):
-    """Whoever asks: it is the user who lacks them. What comes with the call counts."""
+    """For every initiator, since the user lacks them. Entitlements in the call count."""
     chat = talk()
     assert rules_against(lambda: chat.hands_to("gold", initiator=initiator)) == ("entitled",)
     assert (
@@ -230,7 +230,7 @@ def test_users_choose_only_agents_that_are_for_choosing():
 
 
 def test_user_may_not_go_home_where_the_registry_takes_the_command_away():
-    """An agent's and an operator's way stay open, so that nobody is trapped."""
+    """Agents and operators may still do it, so that a user can always get out."""
     for initiator in BY_CALLERS:
         chat = talk(disabled_commands=frozenset({"supervisor"})).with_agent("clerk")
         refused = rules_against(
@@ -372,7 +372,7 @@ def test_ping_pong_counts_within_one_message_only():
 
 
 def test_going_home_again_and_again_is_allowed():
-    """Nobody is trapped, though the supervisor cannot send the message back for ever."""
+    """The way home stays open, but the supervisor cannot send the message back for ever."""
     chat = talk(limits=Limits(hops_per_message=20))
     chat.answers(HandOff("clerk"))
     chat.answers(HandOff("supervisor"))
@@ -434,7 +434,7 @@ def test_only_so_many_agents_are_interrupted_at_once(initiator):
 @pytest.mark.parametrize("how", ["newer message", "cleared", "moved", "timed out", "answered"])
 @pytest.mark.parametrize("initiator", [None, Initiator.OPERATOR, Initiator.SUPERVISOR])
 def test_turn_whose_answer_would_only_be_kept_cannot_be_moved(how, initiator):
-    """Home is no exception: the message is no longer there to go anywhere."""
+    """The home agent included: the turn is over, so its message cannot move."""
     chat = talk().with_agent("clerk")
     turn = chat.says().dispatch.request_id
     if how == "newer message":
@@ -466,7 +466,7 @@ def test_unknown_turn_is_not_found():
 
 
 def test_unknown_target_comes_before_every_rule():
-    """The caller is told which agents there are."""
+    """The error names the registered agents."""
     chat = talk()
     for attempt in (
         lambda: chat.hands_to("biling", by="nobody"),
@@ -478,7 +478,7 @@ def test_unknown_target_comes_before_every_rule():
 
 
 def test_all_violations_are_reported_at_once():
-    """In the table's order, each with its own words, so that a caller mends them in one go."""
+    """In the table's order, each with its own detail, so that a caller can fix all at once."""
     hopeless = Agent(
         "hopeless",
         kind=AgentKind.SYSTEM,
@@ -535,7 +535,7 @@ def test_rules_are_the_ones_that_the_contract_names():
 
 
 def test_home_is_a_legal_target_when_every_other_is_refused():
-    """Nobody is trapped: no list, limit or owner stands in the way, and it is a transfer."""
+    """A user can always get out: no list, limit or owner applies, and it is a transfer."""
     stuck = Agent("stuck", handoff_to=frozenset(), owns_session=True)
     chat = talk(stuck, limits=Limits(hops_per_message=1)).with_agent("clerk")
     chat.hands_to("buddy")
@@ -595,7 +595,7 @@ def test_operator_is_bound_by_what_cannot_be_otherwise_alone():
 
 
 def test_operator_interrupts_whoever_has_the_conversation():
-    """The agent that the call names is nobody's word: it must not come onto the stack."""
+    """The source in the call is only a claim: that agent must not get onto the stack."""
     first, default = Agent("first"), Agent("default")
     chat = Conversation(registry_of(first, default, home="default"))
     chat.says()
@@ -638,7 +638,7 @@ def test_allowed_handoff_tells_each_rule_that_had_a_word():
     ("by", "initiator"), [("", Initiator.SUPERVISOR), ("supervisor", Initiator.SUPERVISOR)]
 )
 def test_initiator_is_read_off_who_hands_over(by, initiator):
-    """A framework's hook knows the agents' names, not the words of this contract."""
+    """A framework's hook knows the agents' names, not the ids of this registry."""
     chat = talk()
     assert chat.hands_to("math", by=by, turn=chat.open).handoff.initiator is initiator
     assert chat.hands_to("clerk", turn=chat.open).handoff.initiator is Initiator.AGENT
@@ -646,7 +646,7 @@ def test_initiator_is_read_off_who_hands_over(by, initiator):
 
 
 def test_lock_of_an_agent_that_hands_over_is_released():
-    """Whoever follows the events sees the question taken off the table."""
+    """A reader of the events sees that the question no longer waits."""
     chat = talk().with_agent("clerk")
     chat.says()
     chat.answers(FollowUp())

@@ -55,7 +55,7 @@ def interlude_with(agent_id, *, in_turn=False, asked=False, **settings):
 
 
 def test_transfer_empties_the_stack():
-    """Whoever was interrupted is interrupted no more."""
+    """The interrupted agents leave the stack."""
     chat = interlude_with("buddy", in_turn=True)
     decision = chat.answers(HandOff("other"))
     assert decision.handoff.mode is TRANSFER
@@ -96,7 +96,7 @@ def test_interludes_nest():
 
 @pytest.mark.parametrize("in_turn", [True, False])
 def test_supervisor_is_never_interrupted(in_turn):
-    """Its interlude is a transfer: nobody was active."""
+    """Its interlude is a transfer: no agent was active."""
     chat = Conversation(registry_of(*AGENTS))
     chat.says()
     turn = chat.open if in_turn else ""
@@ -172,7 +172,7 @@ def test_return_is_told_as_a_handoff():
 
 
 def test_return_within_the_turn_of_the_interlude_goes_on_with_the_message():
-    """The user's words were for the interrupted agent, which now gets them: a hop."""
+    """The user's text was for the interrupted agent, which now gets it: a hop."""
     chat = interlude_with("buddy", in_turn=True, asked=True)
     hops = chat.state.find_turn(chat.open).hops
     decision = chat.answers(Complete(message="Cheer up!"))
@@ -240,7 +240,7 @@ def test_task_is_completed_by_the_one_that_was_interrupted():
 
 
 def test_handoff_to_the_interrupted_agent_is_the_return():
-    """Dispatched now, in whatever mode it was asked for, with the lock of the frame."""
+    """Dispatched at once, in any mode that was asked for, with the lock of the frame."""
     for mode in (TRANSFER, INTERLUDE):
         chat = interlude_with("buddy", asked=True)
         decision = chat.answers(HandOff("math", mode=mode))
@@ -334,7 +334,7 @@ def test_turns_are_counted_for_each_stay():
 
 
 def test_limit_of_turns_is_for_interludes():
-    """An agent that interrupted nobody has nobody to return to."""
+    """An agent that interrupted no other has none to return to."""
     chat = Conversation(registry_of(*AGENTS)).with_agent("twice")
     for _ in range(4):
         chat.says()

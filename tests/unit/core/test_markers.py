@@ -38,7 +38,7 @@ REGISTRY = registry_of(MATH, MOTIVATOR, GATED, PLAIN, Agent("machine"))
     ],
 )
 def test_marker_is_cut_out_and_named(text, left, name):
-    """The sentence around it closes; what is no marker stays to the letter."""
+    """The sentence around it closes; all other text stays unchanged."""
     assert cut_markers(text) == (left, name)
 
 
@@ -144,7 +144,7 @@ def test_agent_without_markers_keeps_its_text():
 
 
 def test_runtime_may_switch_markers_off_for_one_answer():
-    """The text is then nobody's instruction and is kept."""
+    """The text is then not an instruction, and is kept."""
     chat = lesson()
     text = "Say [HANDOFF_TO:motivator]"
     assert chat.answers(text=text, parse_markers=False).text == text
@@ -163,7 +163,7 @@ def test_marker_of_a_late_answer_is_removed_and_not_followed():
 
 
 def test_marker_back_to_the_interrupted_agent_is_the_return():
-    """The motivator ends its interlude by naming whom it interrupted."""
+    """The motivator ends its interlude by naming the agent that it interrupted."""
     chat = lesson()
     chat.answers(text="[HANDOFF_TO:motivator]")
     decision = chat.answers(text="Go on! [HANDOFF_TO:math]")

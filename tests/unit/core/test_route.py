@@ -28,7 +28,7 @@ def routed(decision):
 
 
 def test_first_message_goes_to_the_supervisor():
-    """Nobody is active in a new session."""
+    """No agent is active in a new session."""
     chat = talk()
     assert routed(chat.says()) == ("supervisor", RouteReason.NO_ACTIVE_AGENT)
     assert chat.kinds() == ["SessionStarted", "TaskCreated", "MessageRouted"]
@@ -36,7 +36,7 @@ def test_first_message_goes_to_the_supervisor():
 
 
 def test_first_message_in_a_swarm_goes_to_the_default_agent():
-    """There is no supervisor to ask, and the default agent does not become active by it."""
+    """A swarm has no supervisor, and the default agent does not become active by it."""
     chat = Conversation(registry_of(MATH, CLERK, home="clerk"))
     assert routed(chat.says()) == ("clerk", RouteReason.DEFAULT_AGENT)
     chat.answers(Proceed())
@@ -213,7 +213,7 @@ def test_timers_wait_for_an_agent_that_is_away():
 
 
 def test_handoff_replaces_an_agent_that_is_away():
-    """Whoever stands in gives the conversation to somebody who is there."""
+    """An agent that stands in hands over to an available one."""
     chat = talk().with_agent("math")
     chat.change_agent("math", enabled=False)
     chat.says()
@@ -238,7 +238,7 @@ def test_idle_session_goes_back_to_the_supervisor():
 
 
 def test_idle_session_loses_lock_and_stack_too():
-    """Cleared is cleared: nobody waits without someone active."""
+    """A clear ends the wait: no lock without an active agent."""
     chat = talk(limits=Limits(idle_timeout_us=60 * SECOND_US)).with_agent("math")
     chat.says()
     chat.answers(FollowUp())
@@ -261,7 +261,7 @@ def test_idle_timeout_does_not_run_while_a_turn_is_open():
 
 
 def test_agent_has_an_idle_timeout_of_its_own():
-    """It takes the place of the registry's, whichever is longer."""
+    """It replaces the registry's, even if it is longer."""
     limits = Limits(idle_timeout_us=60 * SECOND_US)
     chat = talk(Agent("math", idle_timeout_us=600 * SECOND_US), limits=limits).with_agent("math")
     chat.wait(599)
@@ -369,7 +369,7 @@ def test_lock_timeout_leaves_an_interrupted_agent_that_is_away_as_it_is():
 
 
 def test_passed_timeouts_count_before_a_handoff_between_messages():
-    """Whoever is no longer there cannot be interrupted."""
+    """An agent that is no longer active cannot be interrupted."""
     chat = talk(limits=Limits(idle_timeout_us=60 * SECOND_US)).with_agent("math")
     chat.wait(60)
     chat.hands_to("buddy")
@@ -404,7 +404,7 @@ def test_clock_that_goes_back_does_not_make_time_run_backwards():
 
 
 def test_oldest_turns_are_abandoned_when_too_many_are_open():
-    """State stays bounded, and a late answer is kept all the same."""
+    """State stays bounded, and a late answer is still kept."""
     chat = talk(limits=Limits(open_turns=2)).with_agent("math")
     requests = [chat.says().dispatch.request_id for _ in range(3)]
     assert [turn.request_id for turn in chat.state.open_turns] == requests[1:]
@@ -496,7 +496,7 @@ def test_literal_text_is_no_command_where_a_turn_is_open():
 
 @pytest.mark.parametrize("how", ["cleared", "timed out", "moved away"])
 def test_message_is_taken_once_the_open_turn_can_move_nothing(how):
-    """A turn that is overtaken keeps nobody waiting."""
+    """An overtaken turn blocks no message."""
     chat = talk(double_text_rejects=True, limits=Limits(turn_timeout_us=60 * SECOND_US))
     chat.with_agent("math")
     chat.says()
@@ -553,7 +553,7 @@ def test_second_task_is_refused_while_one_is_open():
 
 @pytest.mark.parametrize("known", [False, True])
 def test_closed_task_takes_no_more_messages(known):
-    """Neither the latest one nor one that only the store remembers, whatever is open now."""
+    """Neither the latest one nor one that only the store knows, even while another is open."""
     chat = talk()
     first = chat.says().task_id
     chat.answers(Complete())

@@ -32,14 +32,14 @@ def test_page_shows_the_table_as_it_is():
 
 
 def test_every_reason_of_a_message_has_a_line():
-    """A reason without a line could never be given; a line without one could not be told."""
+    """A reason without a line could never be given, and each line needs its own."""
     told = [reason for line in ALL_LINES for reason in line.reasons]
     assert len(set(told)) == len(told)
     assert set(told) == set(RouteReason) - GIVEN_ELSEWHERE
 
 
 def test_lines_that_ask_topics_are_those_below_the_topics_own():
-    """The table's order says when topics have a say, and each line says it as well."""
+    """The table's order and the flag of each line agree on when topics count."""
     assert ALL_LINES[0] is COMMAND_LINE
     place = ALL_LINES.index(TOPIC_LINE)
     below = ALL_LINES[place + 1 :]

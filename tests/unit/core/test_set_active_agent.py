@@ -71,7 +71,7 @@ def test_handoff_between_messages_says_who_is_next():
 
 
 def test_handoff_in_a_turn_may_come_after_the_lock_has_lapsed():
-    """The agent was answered in time; that it took long over it is no timeout of the user's."""
+    """The user answered in time; how long the agent then took does not count."""
     chat = talk()
     chat.says()
     chat.hands_to("brief", turn=chat.open)
@@ -138,7 +138,7 @@ def test_clear_sends_the_next_message_home_and_keeps_the_task():
 
 @pytest.mark.parametrize("scope", ClearScope)
 def test_clear_of_what_is_clear_writes_nothing(scope):
-    """It is no error either, and names who gets the next message."""
+    """It succeeds, and names the agent that gets the next message."""
     chat = talk()
     chat.says()
     chat.answers(Complete())
@@ -169,7 +169,7 @@ def test_clear_of_the_session_takes_task_and_turns():
 
 
 def test_clear_of_the_session_cancels_a_task_that_is_all_there_is():
-    """Nobody is active and no turn is open, but work is."""
+    """No agent is active and no turn is open, but a task is."""
     chat = talk()
     chat.says()
     chat.answers()
@@ -180,7 +180,7 @@ def test_clear_of_the_session_cancels_a_task_that_is_all_there_is():
 
 @pytest.mark.parametrize("scope", ClearScope)
 def test_clear_of_an_unknown_session_is_not_found(scope):
-    """There is nobody to clear it for."""
+    """Without a session there is nothing to clear."""
     command = ClearActiveAgent("request", scope)
     with pytest.raises(RoutingError) as error:
         decide(None, command, talk().registry, START_US, session_id=SESSION_ID)
@@ -218,6 +218,6 @@ def test_child_id_is_a_uuid7_that_names_its_revision(revision):
 
 
 def test_other_ids_name_a_revision_that_is_only_a_guess():
-    """Whoever looks there finds that no such request was dispatched."""
+    """The log then shows that no such request was dispatched."""
     assert revision_of_child(str(uuid.UUID(int=0))) == 0
     assert revision_of_child(str(uuid.UUID(int=2**128 - 1))) == 2**REVISION_BITS - 1

@@ -214,20 +214,20 @@ def test_command_inside_the_rest_is_not_parsed_again():
     ],
 )
 def test_ordinary_text_is_never_a_command(text):
-    """What merely looks like a command is somebody's message."""
+    """Text that merely looks like a command is a message."""
     assert parse(text) is None
 
 
 @pytest.mark.parametrize("invisible", INVISIBLE)
 @pytest.mark.parametrize("template", ["{}/reset", "/{}reset", "/re{}set", "/reset{}", " {}/reset"])
 def test_invisible_characters_make_no_command(invisible, template):
-    """Pasted text may hold characters that nobody sees; it stays text."""
+    """Pasted text may hold invisible characters; it stays text."""
     assert parse(template.format(invisible)) is None
 
 
 @given(st.text())
 def test_text_without_a_leading_slash_is_never_a_command(text):
-    """Whatever it says further on."""
+    """Even if a command follows later in the text."""
     if not text.lstrip().startswith("/"):
         assert parse(text) is None
 
@@ -243,7 +243,7 @@ def test_something_before_the_slash_makes_it_text(before, name):
 
 @given(st.text(alphabet=st.characters(), max_size=12))
 def test_only_names_of_the_table_are_commands(word):
-    """A command's name is one of the table's, letter by letter, whatever else was typed."""
+    """A command's name is one of the table's, letter by letter, for any text."""
     parsed = parse(f"/{word}")
     typed = word.split(maxsplit=1)[0].lower() if word.split() else ""
     row = None if word[:1].isspace() else COMMANDS_BY_NAME.get(typed)
@@ -257,7 +257,7 @@ def test_only_names_of_the_table_are_commands(word):
     st.text(),
 )
 def test_command_with_any_rest_comes_back_whole(name, before, space, rest):
-    """Nothing of a message is lost, whatever follows the command."""
+    """No part of a message is lost, for any text after the command."""
     parsed = parse(f"{before}/{name}{space}{rest}")
     assert parsed == ParsedCommand(name, "", rest.lstrip())
 

@@ -28,7 +28,7 @@ VAT, PAYROLL = Agent("vat"), Agent("payroll")
 
 
 def talk(topics: Topics = AUTO, *agents: Agent, home: str = "") -> Conversation:
-    """Return a conversation that nobody has begun."""
+    """Return a conversation without any message."""
     return Conversation(registry_of(*(agents or (VAT, PAYROLL)), home=home, topics=topics))
 
 
@@ -126,7 +126,7 @@ def test_owner_that_was_interrupted_keeps_its_user_too():
     ids=["disabled", "not entitled", "other channel", "no topics"],
 )
 def test_agent_that_this_user_may_not_have_is_never_switched_to(target: Agent):
-    """Neither by a switch nor by a suggestion, whatever the verdict names."""
+    """Neither by a switch nor by a suggestion, for any agent in the verdict."""
     for topics in (AUTO, SUGGEST):
         chat = talk(topics, VAT, target).with_agent("vat")
         decision = chat.says("x", about="payroll")
@@ -135,7 +135,7 @@ def test_agent_that_this_user_may_not_have_is_never_switched_to(target: Agent):
 
 
 def test_selectable_and_handoff_to_are_other_initiators_affairs():
-    """Neither whom users may pick nor whom the agent hands to binds a topic."""
+    """user_selectable and handoff_to do not bind topics."""
     narrow = Agent("vat", handoff_to=frozenset())
     chat = talk(AUTO, narrow, PAYROLL).with_agent("vat")
 
@@ -209,7 +209,7 @@ def test_first_message_goes_straight_to_its_agent_where_the_registry_says_so():
 
 
 def test_first_messages_are_dispatched_in_suggest_mode_too():
-    """There is nobody from whom the user would be taken."""
+    """No agent is active that would lose its user."""
     decision = talk(Topics("suggest", 0.8, first_message="auto")).says("x", about="payroll")
 
     assert decision.dispatch.agent_id == "payroll"
@@ -217,7 +217,7 @@ def test_first_messages_are_dispatched_in_suggest_mode_too():
 
 
 def test_message_after_a_finished_task_is_a_first_one_again():
-    """Nobody is active, as at the beginning."""
+    """No agent is active, as at the beginning."""
     chat = talk().with_agent("vat")
     chat.says("thanks")
     chat.answers(Complete())
@@ -336,7 +336,7 @@ def test_suggestion_is_made_beside_an_ordinary_dispatch():
 
 @pytest.mark.parametrize("answered_first", [False, True], ids=["at once", "after the answer"])
 def test_accepted_suggestion_brings_the_message_to_the_other_agent(answered_first: bool):  # noqa: FBT001
-    """The stored words, not those on the button."""
+    """The stored text, not the button's label."""
     chat = suggested()
     if answered_first:
         chat.answers()
@@ -432,7 +432,7 @@ def test_plain_yes_answers_the_agents_own_question_first():
 
 
 def test_plain_yes_after_an_idle_timeout_is_a_message():
-    """Whoever was offered is gone with the ownership; the home agent has it, and says why."""
+    """The suggestion goes with the ownership; the home agent gets the message, with the reason."""
     chat = talk(SUGGEST, Agent("vat", idle_timeout_us=60_000_000), PAYROLL).with_agent("vat")
     chat.says("my wages", about="payroll")
     chat.answers()
@@ -456,7 +456,7 @@ def test_plain_yes_after_an_idle_timeout_is_a_message():
     ids=["supervisor", "clear", "handoff", "complete", "accept"],
 )
 def test_suggestion_is_gone_with_any_change_of_ownership(change):
-    """And whoever presses its button then is told so."""
+    """And its button is then refused as unknown."""
     chat = suggested()
     option = chat.state.suggestion.suggestion_id
     change(chat)
@@ -500,7 +500,7 @@ def test_accepting_while_an_approval_is_awaited_is_refused():
 
 
 def test_message_that_the_log_no_longer_has_cannot_be_sent_on():
-    """Without its words there is nothing to dispatch."""
+    """Without the stored message there is nothing to dispatch."""
     chat = suggested()
     command = RouteMessage(
         uuid7(900), "", uuid7(901), quick_reply_id=chat.state.suggestion.suggestion_id

@@ -64,7 +64,7 @@ def test_supervisor_command_lists_whom_one_can_ask():
 
 
 def test_supervisor_command_without_anyone_active_says_so():
-    """It is no error, and still outdates what is under way."""
+    """It succeeds, and still overtakes the open turns."""
     chat = talk()
     chat.clears()
     epoch = chat.state.epoch
@@ -90,7 +90,7 @@ def test_items_of_a_command_go_along_though_no_text_is_left():
 
 
 def test_supervisor_command_in_a_swarm_returns_to_the_default_agent():
-    """There is no supervisor to go back to."""
+    """A swarm has no supervisor to go back to."""
     chat = Conversation(registry_of(*AGENTS, home="clerk"))
     chat.says()
     chat.answers(HandOff("math"))
@@ -242,7 +242,7 @@ def test_active_agent_that_is_away_cannot_be_picked():
 
 
 def test_picking_another_agent_ends_the_wait_of_the_one_before():
-    """And says so to whoever follows the events."""
+    """And the events say so."""
     chat = locked(talk())
     chat.says("/agent clerk")
     assert not chat.locked
@@ -250,7 +250,7 @@ def test_picking_another_agent_ends_the_wait_of_the_one_before():
 
 
 def test_picking_an_interlude_interrupts_as_any_handoff_to_it():
-    """The registry says that whoever hands to it goes on the stack, with its question."""
+    """By the registry, the agent that hands to it goes on the stack, with its question."""
     chat = locked(talk())
     chat.says("/agent buddy")
     assert (chat.active, chat.stack) == ("buddy", ["math"])
@@ -287,7 +287,7 @@ def test_owner_keeps_the_session_from_users_in_the_middle_of_a_task():
 
 
 def test_passed_timeouts_count_before_a_selection():
-    """Whoever has left by then is not interrupted."""
+    """An agent that has left by then is not interrupted."""
     chat = talk(limits=Limits(idle_timeout_us=60 * SECOND_US))
     chat.wait(60)
     chat.says("/agent buddy")

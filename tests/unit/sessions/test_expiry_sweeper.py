@@ -137,7 +137,7 @@ async def test_lease_is_renewed_while_there_is_work(sessions):
 
 
 async def test_idle_service_writes_nothing(sessions, monkeypatch):
-    """No lease is taken for nothing, and none at all where nobody else can write."""
+    """No lease without due sessions, and none at all if no other process can write."""
     taken = []
     acquire = MemoryStore.acquire_lease
 
@@ -169,7 +169,7 @@ async def test_session_with_nothing_to_do_does_not_hide_the_others(sessions):
 
 
 async def test_session_that_cannot_be_read_does_not_stop_the_others(sessions):
-    """Its callers are told of it; the sweeper logs it."""
+    """Its callers get the error; the sweeper logs it."""
     await sessions.add(5)
     sessions.corrupt = {"chat-0001"}
     sessions.now_us += SECOND_US
@@ -180,7 +180,7 @@ async def test_session_that_cannot_be_read_does_not_stop_the_others(sessions):
 
 
 async def test_store_that_was_away_is_tried_again(sessions, monkeypatch):
-    """The task goes on for as long as the server does, whatever happens in a round."""
+    """The task runs as long as the server does, even if a round fails."""
     monkeypatch.setattr(expiry_sweeper, "SWEEP_INTERVAL_S", 0.001)
     await sessions.add(3)
     sessions.now_us += SECOND_US
@@ -196,6 +196,6 @@ async def test_store_that_was_away_is_tried_again(sessions, monkeypatch):
 
 
 async def test_sweeper_ends_with_its_store(sessions):
-    """A store that was closed is no failure to log for ever."""
+    """A closed store is not logged as a failure for ever."""
     await sessions.store.close()
     await asyncio.wait_for(sessions.sweeper().run(), 30)

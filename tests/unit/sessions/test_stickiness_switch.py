@@ -50,7 +50,7 @@ async def test_the_later_word_of_tenant_and_all_counts():
     await switch.switch("acme", enabled=True, now_us=20, reason="")
     assert await switch.read("acme")
     assert not await switch.read("other")
-    # The clock has gone back: a later word is later all the same.
+    # The clock has gone back: a later switch still wins.
     await switch.switch("acme", enabled=False, now_us=5, reason="")
     assert not await switch.read("acme")
 

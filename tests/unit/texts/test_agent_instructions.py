@@ -1,4 +1,4 @@
-"""What agents are told in their prompts: what the registry makes of their outcomes, and no more."""
+"""The instructions in agents' prompts: what the registry makes of their outcomes, and no more."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def registry_of(*agents: Agent, is_swarm: bool = False, disabled: tuple[str, ...
 
 
 def told(agent: Agent, *others: Agent, locale: str = "en", **settings: object) -> str:
-    """Return what an agent beside the coordinator is told."""
+    """Return the instructions of an agent next to the coordinator."""
     registry = registry_of(HOME, agent, *others, **settings)  # type: ignore[arg-type]
     return agent_instructions(registry, agent.agent_id, locale)
 
@@ -83,7 +83,7 @@ class _Echo(Texts):
 
 
 def all_registries() -> list[Registry]:
-    """Return registries in which every kind of agent is told something."""
+    """Return registries in which every kind of agent has instructions."""
     home_hops = Agent(
         "desk",
         kind=AgentKind.SUPERVISOR,
@@ -130,7 +130,7 @@ def crowd(description: str = "ñ word ") -> Registry:
 
 
 def test_no_text_is_left_that_nothing_says():
-    """Each message of the catalogue is told to some agent."""
+    """Each message of the catalogue occurs in the instructions of some agent."""
     said = ""
     for registry in all_registries():
         writer = InstructionWriter(registry, "en", _Echo())
@@ -200,7 +200,7 @@ def test_agent_that_owns_the_session_keeps_questions_off_topic():
 
 
 def test_way_out_is_told_in_the_users_words_where_there_is_one():
-    """An agent may be asked how to leave; a command that is off is no way out."""
+    """Users may ask an agent how to leave it; a disabled command is not named."""
     assert "types /supervisor." in told(Agent("vat"))
     assert "/supervisor" not in told(Agent("vat"), disabled=("supervisor",))
 
@@ -234,7 +234,7 @@ def test_agent_is_told_what_follows_its_completion(agent, words):
 
 
 def test_agent_is_told_whom_it_may_hand_to_and_who_comes_back():
-    """By id, as the rules have it; home is told of by itself."""
+    """By id, as in the rules; the home agent has a sentence of its own."""
     tutor = Agent("tutor", handoff_to=frozenset({"cheers"}))
     text = told(tutor, MATH, CHEERS)
     assert "- cheers (the conversation comes back to you when it is done)" in text
@@ -248,7 +248,7 @@ def test_agent_is_told_whom_it_may_hand_to_and_who_comes_back():
 
 
 def test_marker_is_told_where_it_counts_and_is_one():
-    """The text shows a marker that the service would follow; others are not told of any."""
+    """The text shows a marker that the service would follow; other agents get none."""
     text = told(Agent("vat", markers=True), MATH)
     marker = re.search(r"\[HANDOFF_TO:id\]", text)
     assert marker is not None
@@ -265,7 +265,7 @@ def test_interlude_is_told_that_somebody_waits_and_when_it_ends():
 
 
 def test_default_agent_of_a_swarm_is_told_that_all_begins_with_it():
-    """It has nobody above it to hand back to."""
+    """It is the home agent, so it has none to hand back to."""
     text = agent_instructions(registry_of(MATH, CHEERS, is_swarm=True), "math")
     assert "Conversations begin with you" in text
     assert "Handing back" not in text
@@ -364,7 +364,7 @@ def test_names_cannot_break_the_lines_of_a_prompt():
     st.booleans(),
 )
 def test_any_names_give_a_text_within_its_bound(names, locale, on_complete, sticks, flag):
-    """Whatever a registry says of its agents."""
+    """For any registry."""
     agents = [
         Agent(
             f"agent_{number}",

@@ -68,7 +68,7 @@ BOTH = ("vat", "payroll")
 
 
 def turn(place: int, agent_id: str, text: str, message_revision: int = 0) -> TurnRecord:
-    """Return a turn that an agent had, with the user's words."""
+    """Return a turn that an agent had, with the user's text."""
     return TurnRecord(
         position=(place, 0),
         request_id=f"request-{place}",
@@ -91,7 +91,7 @@ TURNS = (
 
 
 def text_of(reply: ReplySpec, locale: str = "en", registry: Registry = REGISTRY) -> str:
-    """Return a reply's words."""
+    """Return a reply's text."""
     return render_reply(reply, registry, locale).text
 
 
@@ -217,7 +217,7 @@ def all_replies(texts: Texts) -> list[str]:
 
 
 def test_every_reply_is_whole_in_every_language():
-    """No hole, no id in place of a text, no invisible mark, no line without words."""
+    """No gap, no id in place of a text, no invisible mark, no empty line."""
     replies = all_replies(shipped_texts())
     assert len(replies) == len(all_specs()) * 3 * len(LOCALES)
     ids = set(shipped_texts().message_ids("en"))
@@ -305,13 +305,13 @@ def test_rendering_never_raises():
 
 
 def test_text_with_a_hole_is_worse_than_the_same_text_in_english():
-    """A translation that wants a variable nobody gives does not reach the user."""
+    """A translation with an unknown variable does not reach the user."""
     texts = Texts({"en": "a = A { $x }\n", "es": "a = Á { $y }\n"})
     assert texts.render("a", "es", x="1") == "A 1"
 
 
 def test_catalogue_that_does_not_parse_is_refused():
-    """Half a catalogue would be missed only when somebody needs the other half."""
+    """Half a catalogue would otherwise be noticed only when the other half is needed."""
     with pytest.raises(ValueError, match='the "en" texts do not parse'):
         Texts({"en": "a = { $x\nb = B\n"})
 
@@ -356,7 +356,7 @@ def test_agents_are_numbered_with_what_to_type_for_those_that_may_be_chosen():
 
 @pytest.mark.parametrize("registry", [without("agent"), REGISTRY])
 def test_agents_that_cannot_be_chosen_are_only_listed(registry):
-    """Where /agent is off, or nobody may be chosen, nobody is told to type it."""
+    """If /agent is off, or no agent may be chosen, no reply says to type it."""
     agent_ids = BOTH if registry.disabled_commands else ("payroll",)
     text = text_of(ReplySpec("agents", "done", "", agent_ids), registry=registry)
     assert "/agent" not in text
@@ -403,7 +403,7 @@ def test_status_in_a_swarm_offers_no_way_from_the_default_agent_to_itself():
 
 
 def test_refusal_says_why_for_each_rule_that_refused():
-    """All reasons at once, in words for users."""
+    """All reasons at once, in the user's language."""
     text = text_of(ReplySpec("agent", "refused", "payroll", BOTH, ("entitled", "channel")))
     assert text == (
         "Payroll cannot take your messages now.\n"
@@ -415,7 +415,7 @@ def test_refusal_says_why_for_each_rule_that_refused():
 
 
 def test_refusal_for_the_present_task_offers_the_way_out_and_no_other_choice():
-    """Whoever owns the session would refuse every other choice as well."""
+    """The owner of the session would refuse every other choice as well."""
     spec = ReplySpec("agent", "refused", "vat", BOTH, ("owns_session",))
     assert text_of(spec).splitlines()[1:] == [
         "What you are doing has to be finished first. To leave it, type /supervisor"
@@ -449,7 +449,7 @@ def test_every_command_has_help(command):
 
 @pytest.mark.parametrize("locale", LOCALES)
 def test_commands_in_replies_are_the_languages_own_and_work(locale):
-    """Nobody is told to type what is none of their language's commands, or no command at all."""
+    """A reply only says to type commands of its language that exist."""
     registries = (REGISTRY, without("supervisor"), without("agent", "help"))
     own = {command.typed(locale) for command in SLASH_COMMANDS}
     for spec in all_specs():
@@ -515,7 +515,7 @@ def test_history_skips_turns_whose_message_it_does_not_have():
 
 
 def test_agent_called_other_is_told_by_its_name():
-    """Only where the registry has nobody of that id does it stand for the uncounted ones."""
+    """It stands for the uncounted agents only if the registry has no agent with that id."""
     registry = replace(
         REGISTRY, agents={**REGISTRY.agents, "other": Agent("other", name={"en": "Misc"})}
     )
@@ -600,7 +600,7 @@ def test_offer_is_in_the_users_language(locale, text, accept, stay):
         ("pt", "Não", False),
         ("en", "no thanks", False),
         ("", "ok", True),
-        # Words of another language, and words that say more, are somebody's message.
+        # Answers in another language, and longer texts, are ordinary messages.
         ("en", "sí", None),
         ("en", "yes, and what about my refund?", None),
         ("en", "no idea", None),
