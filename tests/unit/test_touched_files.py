@@ -1,0 +1,227 @@
+"""CONTRIBUTING's table tells the truth: a pretend addition needs the files that it names.
+
+In a copy of the tree the test adds an error reason, a handoff rule and a metric by hand, lets the
+generators run, and runs the tests that compare such things. What refuses is named: the lists that
+tests keep on purpose, so that a change of the contract is seen in review.
+"""
+
+import filecmp
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf import descriptor_pb2
+
+ROOT = Path(__file__).parents[2]
+TABLE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+COPIED = (
+    "routing_service",
+    "clients",
+    "protos",
+    "scripts",
+    "third_party",
+    "docs",
+    "deploy",
+    "tests",
+)
+FILES = ("pyproject.toml", "buf.yaml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+LEFT = shutil.ignore_patterns(
+    "__pycache__", "node_modules", "target", "dist", "build", "var", "torture", "compatibility"
+)
+PROTO = "agent_routing/v1/error_reason.proto"
+PYTHON_MESSAGES = "clients/python/agent_routing/v1/error_reason_pb2.py"
+CATALOGUES = tuple(f"routing_service/texts/{locale}.ftl" for locale in ("en", "es", "pt"))
+
+REASON = """
+  // The moon is in the wrong phase.
+  //
+  // Metadata: phase.
+  // Example: "the moon is full; repeat at new moon".
+  ERROR_REASON_WRONG_MOON = 34 [(error_reason) = {
+    code: FAILED_PRECONDITION
+    remedy: "Wait for the new moon."
+  }];
+}
+"""
+
+
+class Copy:
+    """A copy of the tree in which something is added."""
+
+    def __init__(self, folder):
+        self.root = folder
+        for name in COPIED:
+            shutil.copytree(ROOT / name, folder / name, ignore=LEFT)
+        for name in FILES:
+            shutil.copy(ROOT / name, folder / name)
+        self.edited = set()
+
+    def edit(self, name, before, after):
+        """Put text in the place of other text that the file has."""
+        path = self.root / name
+        text = path.read_text("utf-8")
+        assert before in text, (name, before)
+        path.write_text(text.replace(before, after, 1), "utf-8")
+        if not name.startswith("tests/"):
+            self.edited.add(name)
+
+    def append(self, name, text):
+        """Add lines at a file's end."""
+        path = self.root / name
+        path.write_text(path.read_text("utf-8").rstrip("\n") + "\n" + text, "utf-8")
+        self.edited.add(name)
+
+    def generate(self):
+        """Do what ``make protos`` does, with the compiler that is at hand offline."""
+        buf = Path(sys.executable).parent / "buf"
+        built = self.run(buf, "build", "-o", "-#format=binpb", "--exclude-source-info")
+        assert built.returncode == 0, built.stderr
+        files = descriptor_pb2.FileDescriptorSet.FromString(built.stdout).file
+        [data] = [file.SerializeToString() for file in files if file.name == PROTO]
+        path = self.root / PYTHON_MESSAGES
+        code, count = re.subn(
+            r"AddSerializedFile\(b(['\"]).*\1\)",
+            lambda _: f"AddSerializedFile({data!r})",
+            path.read_text("utf-8"),
+            count=1,
+        )
+        assert count == 1
+        path.write_text(code, "utf-8")
+        made = self.run(sys.executable, "scripts/make_errors.py")
+        assert made.returncode == 0, made.stdout + made.stderr
+
+    def refusals(self, *tests):
+        """Run tests; return the names of those that refuse."""
+        ran = self.run(
+            sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *tests
+        )
+        said = ran.stdout.decode()
+        assert ran.returncode in {0, 1}, said + ran.stderr.decode()
+        assert re.search(r"\d+ passed", said), said
+        return set(re.findall(r"^FAILED \S+::(\w+)", said, re.MULTILINE))
+
+    def changed(self):
+        """Return the files that are not as in the tree."""
+        return {
+            str(path.relative_to(self.root))
+            for name in COPIED
+            for path in (self.root / name).rglob("*")
+            if path.is_file()
+            and "__pycache__" not in path.parts
+            and (source := ROOT / path.relative_to(self.root)).exists()
+            and not filecmp.cmp(path, source, shallow=False)
+        }
+
+    def run(self, *command):
+        """Run a command on the copy."""
+        paths = os.pathsep.join((str(self.root), str(self.root / "clients/python")))
+        return subprocess.run(
+            command,
+            cwd=self.root,
+            env=os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """Give a copy of the tree."""
+    return Copy(tmp_path)
+
+
+def row(what):
+    """Return the hand-written files that the table counts for an addition."""
+    [said] = re.findall(rf"^\| {what} \|.*\| (\d+) \|$", TABLE, re.MULTILINE)
+    return int(said)
+
+
+@pytest.mark.timeout(240)
+def test_error_reason_touches_what_the_table_says(copy):
+    """Its value, its name in core, and the place that raises it: all else is generated."""
+    proto = f"protos/{PROTO}"
+    text = (copy.root / proto).read_text("utf-8").rstrip()
+    copy.edit(proto, text, text.removesuffix("}").rstrip() + "\n" + REASON.rstrip())
+    core = "routing_service/core/errors.py"
+    copy.edit(
+        core,
+        "class Reason(enum.Enum):",
+        "class Reason(enum.Enum):\n    WRONG_MOON = 'WRONG_MOON'\n",
+    )
+    raised = "routing_service/core/route_message.py"
+    copy.append(
+        raised,
+        "\n\ndef _check_moon() -> None:\n"
+        '    raise RoutingError(Reason.WRONG_MOON, "the moon is full; repeat at new moon")\n',
+    )
+    copy.generate()
+    assert copy.changed() - copy.edited == {
+        PYTHON_MESSAGES,
+        "clients/go/reasons.go",
+        "clients/java/src/main/java/agentrouting/RoutingException.java",
+        "clients/python/agent_routing/errors.py",
+        "clients/typescript/src/errors.ts",
+    }
+    assert len(copy.edited) == row("an error reason")
+    assert copy.refusals(
+        "tests/unit/test_contract.py", "tests/clients/test_python_client_errors.py"
+    ) == set()
+
+
+@pytest.mark.timeout(240)
+def test_handoff_rule_touches_what_the_table_says(copy):
+    """Its predicate with its row, its name in the contract, and a text in each catalogue."""
+    rules = "routing_service/core/handoff_rules.py"
+    copy.edit(
+        rules,
+        "HANDOFF_RULES: tuple[HandoffRule, ...] = (",
+        'def _moon(attempt: Attempt) -> str:\n    return ""\n\n\n'
+        'HANDOFF_RULES: tuple[HandoffRule, ...] = (\n    HandoffRule("moon", _moon),',
+    )
+    proto = f"protos/{PROTO}"
+    copy.edit(proto, "  // enabled: ", "  // moon: the moon is new.\n  // enabled: ")
+    for catalogue in CATALOGUES:
+        copy.append(catalogue, "rule-moon = The moon is full.\n")
+    copy.generate()
+    assert len(copy.edited) == row("a handoff rule")
+    assert copy.refusals(
+        "tests/unit/test_contract.py",
+        "tests/unit/core/test_handoff_rules.py",
+        "tests/unit/texts/test_replies.py",
+    ) == {"test_rules_are_the_ones_that_the_contract_names"}
+
+
+@pytest.mark.timeout(240)
+def test_metric_touches_what_the_table_says(copy):
+    """A field, the place that fills it in, a row of the table, a line of docs, a panel."""
+    copy.edit(
+        "routing_service/telemetry/call_record.py",
+        "    replayed: CountedFlag = False",
+        '    replayed: CountedFlag = False\n    moon: CountedText = ""',
+    )
+    copy.edit(
+        "routing_service/telemetry/metrics.py",
+        "COUNTERS: Final = (",
+        'COUNTERS: Final = (\n    CallCounter("moons_total", "Calls by moon.", {"moon": "moon"}, '
+        "lambda call: bool(call.moon)),",
+    )
+    copy.append("routing_service/rpc/call_outcome.py", "\n# record.moon is set here.\n")
+    line = "| `agent_routing_calls_total`"
+    new_line = "| `agent_routing_moons_total` | counter | moon | calls by moon |"
+    copy.edit("docs/telemetry.md", line, f"{new_line}\n{line}")
+    target = '{"expr": "sum by (moon) (rate(agent_routing_moons_total[5m]))", "refId": "Moon"},'
+    copy.edit("deploy/grafana/agent-routing.json", '"targets": [', f'"targets": [{target}')
+    # The series has a sample only if a call of the test has it.
+    copy.edit("tests/deploy/test_dashboards.py", 'reason="sticky",', 'reason="sticky", moon="new",')
+    assert len(copy.edited) == row("a metric")
+    assert copy.refusals(
+        "tests/unit/telemetry/test_call_log.py", "tests/deploy/test_dashboards.py"
+    ) == {
+        # They list the counters and the counted fields.
+        "test_calls_are_counted_by_what_became_of_them",
+        "test_only_closed_lists_are_counted",
+    }
