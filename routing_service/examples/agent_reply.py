@@ -1,9 +1,7 @@
-"""What passes between an agent runtime and an agent: a message in, an answer and its outcome out.
+"""The exchange between an agent runtime and an agent: a message in, an answer with its outcome out.
 
-Owns the shapes of that exchange, the same six outcomes that a turn can be completed with. It must
-not know the service's core nor its wire format: a runtime maps these to the contract.
-
-The rule: an answer always has exactly one outcome.
+It does not depend on the contract: a runtime maps the outcomes. Its rule: an answer has exactly one
+outcome.
 """
 
 from __future__ import annotations

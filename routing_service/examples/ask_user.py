@@ -1,7 +1,7 @@
 """The tool with which an agent asks the user something.
 
-Owns the promise that whoever asks also gets the answer: an agent calls the tool, and its turn ends
-with a follow-up. No agent sets that by hand, so that none forgets to.
+Calling it ends the agent's turn with a follow-up, so that no agent can ask and forget to wait for
+the answer.
 """
 
 from __future__ import annotations

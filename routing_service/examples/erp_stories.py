@@ -1,7 +1,4 @@
-"""The ERP assistant's stories: handoffs of every kind, with a supervisor and without.
-
-Owns the two stories. It must not know how a message is routed: it says what must come out.
-"""
+"""The two stories of the ERP assistant: handoffs of every kind, with a supervisor and without."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The platform's story: tasks, files, a person's approval, and a request that comes twice.
-
-Owns the story. It must not know how a message is routed: it says what must come out.
-"""
+"""The platform's story: tasks, files, a person's approval, and a request that is sent twice."""
 
 from __future__ import annotations
 

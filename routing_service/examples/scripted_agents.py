@@ -1,11 +1,8 @@
-"""Agents that follow a script: deterministic, without a model, without a network.
+"""Agents that follow a script, without a model or a network.
 
-Owns what scripted agents have in common: reading a message by its words, one conversation's memory,
-lines in the user's language, and the tools. It must not know any single agent, nor how its
-answers reach the service.
-
-The rule: the same messages in the same order get the same answers, so that a conversation can be
-played again and again, by tests and by people.
+Here is what scripted agents share: matching the text of a message, the memory of a conversation,
+lines in the user's language, and tools. Its rule: the same messages in the same order get the same
+answers, so that tests and people can replay a conversation.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Scripted conversations: what a user says, and which agents should answer.
+"""Scripted conversations over the examples: what a user says, and which agents should answer.
 
-Owns the stories that are played by the terminal chat and by the tests, over the example registries
-and their scripted agents. It must not know how a message is routed: it says what must come out.
-
-The rule: a story shows what an example is for, and no more.
+The terminal chat and the tests play them. Its rule: a story shows what an example is for, and no
+more.
 """
 
 from __future__ import annotations

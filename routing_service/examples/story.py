@@ -1,9 +1,7 @@
-"""What a story is: messages of a user, decisions of a person, and what must come of each.
+"""The form of a story: a user's messages, a person's decisions, and the expected results.
 
-Owns the form of a story. It must not know any story, nor who plays it.
-
-The rule: a story is exact. Each turn names every agent that answers it, in order, why the first of
-them got the message, and whether somebody waits for an answer afterwards.
+Its rule: a story is exact. Each turn names every agent that answers it, in order, the reason of the
+first dispatch, and whether an agent waits for an answer afterwards.
 """
 
 from __future__ import annotations

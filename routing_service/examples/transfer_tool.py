@@ -1,7 +1,6 @@
 """The tool with which an agent hands the conversation to another agent.
 
-Owns what a model reads of it: whom it may hand to, and why a transfer was refused. It must not know
-the rules: the service alone decides, and what it refuses comes back as words.
+It describes the possible targets and a refusal for a model; the service alone applies the rules.
 """
 
 from __future__ import annotations

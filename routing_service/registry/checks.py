@@ -1,11 +1,8 @@
-"""What may be wrong with a registry file, check by check.
+"""The checks of a registry file: its shape (JSON Schema, in plain messages) and its references.
 
-Owns two rounds of checks: the shape of the file (its JSON Schema, in words for people) and its
-references. It must not know how a file becomes a document, nor how a document becomes a registry;
-what is allowed but hardly meant is the business of ``routing_service.registry.warnings``.
-
-The rule: a check reads whatever is there, also where another check has already found fault, so
-that one run names everything. It never raises for what is in a file.
+Valid but doubtful content is for routing_service.registry.warnings. Its rule: a check reads what is
+there even if another check has found a fault, so that one run reports everything. It never raises
+for the content of a file.
 """
 
 from __future__ import annotations

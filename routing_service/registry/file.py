@@ -1,10 +1,7 @@
-"""The registry as operators write it: a YAML file, read, checked and turned into a ``Registry``.
+"""The registry file: YAML, read, checked and turned into a ``Registry``.
 
-Owns the file's format (``schema.json``), its defaults and the order of its checks. It must
-not know what the agents in it do to a session: ``routing_service.core.registry`` holds the result.
-
-The rule: a file is either taken whole or refused with everything that is wrong with it, each
-problem with its place, the value and the remedy. Nothing in a file is ignored in silence.
+Its rule: a file is either accepted whole or refused with all its problems, each with its place, its
+value and the remedy. Nothing in a file is silently ignored.
 """
 
 from __future__ import annotations
@@ -53,13 +50,13 @@ _COMPLETIONS = {"stay": OnComplete.STAY, "release": OnComplete.RELEASE, "return"
 
 
 class RegistryFileError(Exception):
-    """A registry file that is not taken. ``problems`` holds all that is wrong with it."""
+    """A registry file that is refused. ``problems`` has everything that is wrong with it."""
 
     def __init__(self, source: str, problems: tuple[FileProblem, ...]) -> None:
         self.source = source
         self.problems = problems
         lines = [
-            # Of a file that cannot be read there is no place to name.
+            # A file that cannot be read has no place to name.
             f"{source}:{'' if problem.line else ' '}{problem}"
             for problem in problems[:_PROBLEMS_SHOWN_MAX]
         ]
@@ -70,10 +67,10 @@ class RegistryFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CheckedRegistry:
-    """A registry and what its author may want to look at again."""
+    """A registry and the warnings for its author."""
 
     registry: Registry
-    # In the order of the file. None of these keeps the registry from being used.
+    # In the order of the file. The registry can be used all the same.
     warnings: tuple[FileProblem, ...]
 
 
@@ -99,11 +96,11 @@ def check_registry(text: str, source: str) -> CheckedRegistry:
         raise RegistryFileError(source, _in_order(document.problems))
     problems = [*document.problems, *check_shape(document, registry_schema())]
     if not _is_unknown_version(document):
-        # One word about a value is enough: what has the wrong shape leads nowhere anyway.
+        # One problem for each value is enough: a value of the wrong shape cannot be a reference.
         misshapen = {problem.path for problem in problems}
         problems += [p for p in check_references(document) if p.path not in misshapen]
     else:
-        # What else an unknown format would get wrong here says nothing about it.
+        # Further problems of an unknown format would mean nothing.
         problems = [problem for problem in problems if problem.path == "api_version"]
     if problems:
         raise RegistryFileError(source, _in_order(problems))
@@ -149,7 +146,7 @@ def _unreadable(path: Path, message: str, remedy: str) -> RegistryFileError:
 
 
 def _is_readable(document: Document) -> bool:
-    """Whether there is data to check. What is no mapping gets one clear problem instead."""
+    """Whether there is data to check. Data that is not a mapping gets one clear problem."""
     if document.data is None and document.problems:
         return False
     if not isinstance(document.data, dict):

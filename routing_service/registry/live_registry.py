@@ -1,7 +1,6 @@
-"""The registry in force: read at start, read again when asked or when the file changes.
+"""The registry in force: read at start, and again on request or when the file changes.
 
-Owns: which registry decisions use now. Must not know: what is in a file, who asks.
-Rule: a file that cannot be read changes nothing but what is told: the registry in force stays.
+Its rule: a file that cannot be used changes nothing; the registry in force stays.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from routing_service.core.registry import Registry
 from routing_service.registry.file import RegistryFileError
 
 FILE_POLL_S: Final = 1.0
-"""How often the file's time and size are looked at. Editors and mounted volumes replace files in
-ways that notifications miss; one stat a second costs nothing."""
+"""How often the file's time and size are checked. Notifications miss some ways in which editors and
+mounted volumes replace files; one stat a second costs nothing."""
 
 _log = structlog.get_logger(__name__)
 
@@ -37,7 +36,7 @@ class Reloaded:
 
     @property
     def is_new(self) -> bool:
-        """Say whether anything differs at all."""
+        """Return whether anything differs."""
         return self.registry != self.previous
 
 
@@ -53,7 +52,7 @@ class RegistrySource:
         """Load for the first time. Raises RegistryFileError, and then there is none.
 
         load: reads and checks the file at path; runs in a thread when it is read again. in_force:
-        told after each load which registry is in force, the new one or the one before.
+        called after each load with the registry in force, new or old.
         """
         self._path = path
         self._load = load
@@ -74,8 +73,8 @@ class RegistrySource:
     async def reload(self, *, validate_only: bool = False) -> Reloaded:
         """Read the file again and put it in force.
 
-        Raises RegistryFileError; then the old one stays, and the log has every problem, so that
-        operators see what only a caller was told.
+        Raises RegistryFileError; then the old one stays, and every problem is logged for
+        operators.
         """
         async with self._reloading:
             self._seen = self._stamp()
@@ -93,7 +92,7 @@ class RegistrySource:
                 raise
             made = _compare(self._registry, registry)
             if not validate_only and made.is_new:
-                # One assignment: a decision uses the one or the other, never a mixture.
+                # One assignment: a decision uses the old or the new registry, never a mixture.
                 self._registry = registry
                 self.reloads += 1
                 _log.info(
@@ -109,7 +108,7 @@ class RegistrySource:
             return made
 
     async def reload_or_keep(self) -> None:
-        """Read the file again; a bad one is in the log, and changes nothing."""
+        """Read the file again; a bad one is logged and changes nothing."""
         with suppress(RegistryFileError):
             await self.reload()
 
@@ -118,12 +117,12 @@ class RegistrySource:
         while True:
             await asyncio.sleep(FILE_POLL_S)
             stamp = self._stamp()
-            # A file that is away is being replaced, or will be: there is nothing to read yet.
+            # A missing file is being replaced: there is nothing to read yet.
             if stamp is not None and stamp != self._seen:
                 await self.reload_or_keep()
 
     def _stamp(self) -> tuple[int, int, int] | None:
-        """Return what tells one state of the file from another; None while it is away."""
+        """Return the file's time and size; None while it is missing."""
         try:
             found = os.stat(self._path)  # noqa: PTH116 - one system call, no path object
         except OSError:

@@ -1,9 +1,7 @@
-"""What a registry file says that works, and is hardly meant.
+"""Warnings about a registry file: valid content that is probably a mistake.
 
-Owns the warnings of a check: agents nobody can get to, completions in a circle, keys without
-effect, languages that some agents lack. It must not refuse anything.
-
-The rule: a warning names what will happen, so that whoever means it can leave it as it is.
+They are about unreachable agents, circular completions, keys without effect and missing languages.
+Its rule: a warning says what will happen, so that an author who means it can keep it.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from routing_service.texts import missing_texts
 
 
 def check_sense(document: Document, registry: Registry) -> list[FileProblem]:
-    """Return warnings: what is allowed, works as written, and is hardly meant."""
+    """Return the warnings: content that is valid, works as written, and is probably a mistake."""
     data = cast("dict[str, Any]", document.data)
     paths = {agent["id"]: path for path, agent in agent_entries(data)}
     warnings: list[FileProblem] = []
@@ -41,7 +39,7 @@ def check_sense(document: Document, registry: Registry) -> list[FileProblem]:
     return warnings
 
 
-# Keys that say nothing about an agent that never becomes active.
+# Keys without meaning for an agent that never becomes active.
 _NO_EFFECT_ON_SUPERVISOR = ("sticks", "owns_session", "receives_as", "turns_max", "idle_timeout")
 
 
@@ -82,7 +80,7 @@ def _warn_without_effect(
 def _warn_traps(
     agent: Agent, registry: Registry, paths: Mapping[str, Path], document: Document
 ) -> Iterator[FileProblem]:
-    """Warn of agents that users can hardly leave, and of owners that own nothing."""
+    """Warn of agents that users cannot easily leave, and of owners that never own a session."""
     path = paths[agent.agent_id]
     label = f'agent "{agent.agent_id}"'
     if agent.owns_session and agent.sticks is Sticks.NEVER:
@@ -112,7 +110,7 @@ def _warn_cycles(
             at = registry.agents[at].on_complete_agent_id
         if at in trail:
             cycle = " -> ".join([*trail[trail.index(at) :], at])
-            message = f"completions go round in a circle: {cycle}"
+            message = f"completions form a circle: {cycle}"
             remedy = "let one of them release, unless each of them asks the user something"
             yield document.problem((*paths[at], "on_complete"), message, remedy)
         done.update(trail)
@@ -121,7 +119,7 @@ def _warn_cycles(
 def _warn_topics(
     registry: Registry, paths: Mapping[str, Path], document: Document
 ) -> Iterator[FileProblem]:
-    """Warn of settings of topics that another one makes idle."""
+    """Warn of settings of topics that another setting disables."""
     topics = registry.topics
     targets = [a for a in registry.specialists if a.enabled and topics.mode_to(a) != "off"]
     if not topics.is_on:
@@ -157,7 +155,7 @@ def _warn_topics(
 def _warn_unreachable(
     registry: Registry, paths: Mapping[str, Path], document: Document
 ) -> Iterator[FileProblem]:
-    """Warn of agents that no conversation can get to. Topic detection gets to any that it may."""
+    """Warn of unreachable agents. Topic detection reaches all that it may switch to."""
     if not any(a.enabled for a in registry.specialists):
         message = "there is no enabled specialist to hand a conversation to"
         yield document.problem(("agents",), message, "add one", on_key=True)
@@ -166,7 +164,7 @@ def _warn_unreachable(
         by_topic = registry.topics.mode_to(agent) != "off"
         if agent.enabled and agent.agent_id not in reached and not by_topic:
             message = (
-                f'no conversation gets to agent "{agent.agent_id}": nobody who can be reached '
+                f'no conversation can reach agent "{agent.agent_id}": no reachable agent '
                 "hands over or completes to it, and users cannot select it"
             )
             remedy = "add it to a handoff_to, or set user_selectable: true"
@@ -174,7 +172,7 @@ def _warn_unreachable(
 
 
 def _reachable(registry: Registry) -> set[str]:
-    """Return the agents that messages can get to, starting from home and from the users."""
+    """Return the agents that messages can reach, from the home agent and from users."""
     waiting = [registry.home_agent_id]
     waiting += [a.agent_id for a in registry.specialists if a.user_selectable]
     specialists = [a.agent_id for a in registry.specialists]

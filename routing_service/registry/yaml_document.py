@@ -1,10 +1,8 @@
-"""A YAML text as plain data in which every value still knows its line and column.
+"""A YAML text as plain data in which every value knows its line and column.
 
-Owns reading YAML 1.2 safely: duplicate keys, tags and directives that change meanings are refused,
-and what a text may expand to is bounded. It must not know what the document is about.
-
-The rule: whatever the text holds, reading it ends, soon, in plain data (dict, list, str, int,
-float, bool, None) or in a list of problems; never in an object of the text's choosing.
+Its rule: reading any text ends soon, in plain data (dict, list, str, int, float, bool, None) or in
+a list of problems. Duplicate keys, tags and directives are refused, and the expansion of aliases is
+bounded.
 """
 
 from __future__ import annotations
@@ -74,7 +72,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, order=True)
 class FileProblem:
-    """One thing to mend in a file. Lines and columns count from 1; 0 where there is no place."""
+    """One problem of a file. Lines and columns count from 1; 0 if it has no place."""
 
     line: int
     column: int
@@ -86,7 +84,7 @@ class FileProblem:
     remedy: str
 
     def __str__(self) -> str:
-        """Say all of it on one line, the way compilers do."""
+        """Return the problem on one line, in the form of compilers."""
         place = f"{self.path}: " if self.path else ""
         where = f"{self.line}:{self.column}: " if self.line else ""
         return f"{where}{place}{self.message}; {self.remedy}"
@@ -94,7 +92,7 @@ class FileProblem:
 
 @dataclass(slots=True)
 class Document:
-    """What a text says, and where. ``data`` is only meaningful without problems."""
+    """The data of a text and its places. ``data`` is only meaningful without problems."""
 
     data: object = None
     problems: list[FileProblem] = field(default_factory=list)
@@ -147,7 +145,7 @@ class _Node:
 
 
 class _Unreadable(Exception):
-    """The text cannot be read past this place."""
+    """The text cannot be read beyond this place."""
 
     def __init__(self, mark: tuple[int, int], message: str, remedy: str) -> None:
         super().__init__(message)
@@ -189,7 +187,7 @@ def _reader_problem(error: ReaderError, text: str) -> FileProblem:
 
 
 def _syntax_problem(error: YAMLError) -> FileProblem:
-    line, column, message = 1, 1, "it is no YAML"
+    line, column, message = 1, 1, "it is not YAML"
     if isinstance(error, MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         if mark is not None:
@@ -254,7 +252,7 @@ class _Composer:
         self.waiting_keys.append(None)
 
     def add(self, node: _Node, anchor: str | None) -> None:
-        """Put a complete value where it belongs: the root, a list's end, a key or its value."""
+        """Add a complete value: as the root, to a list, as a key or as its value."""
         if anchor is not None:
             self.anchors[anchor] = node
         if not self.open_nodes:
@@ -272,7 +270,7 @@ _TOO_DEEP = f"the document nests deeper than {DEPTH_MAX} levels"
 
 
 def _aliased(event: AliasEvent, anchors: dict[str, _Node]) -> _Node:
-    """Return what an alias stands for. An anchor counts only once its value is complete."""
+    """Return the value of an alias. An anchor counts only once its value is complete."""
     node = anchors.get(event.anchor)
     if node is None:
         message = f'the alias "*{event.anchor}" stands for no complete value before it'
@@ -314,7 +312,7 @@ def _check_tag(event: ScalarEvent | MappingStartEvent | SequenceStartEvent, doc:
 
 
 def _expand(node: _Node, path: Path, document: Document) -> object:
-    """Return a node as plain data, and record where each part of it stands."""
+    """Return a node as plain data, and record the place of each part."""
     if len(document.value_marks) >= NODES_MAX:
         message = f"the file expands to more than {NODES_MAX} values"
         raise _Unreadable(node.mark, message, "write values out instead of using aliases")

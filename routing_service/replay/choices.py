@@ -1,7 +1,6 @@
-"""What one may choose about a replay, and within which bounds.
+"""The options of a replay and their bounds.
 
-Owns the names of policies and switches, and the limits. It must not know what they lead to, and it
-imports nothing: the command line lists the choices without being able to carry them out.
+It imports nothing, so that the command line can list them quickly.
 """
 
 from __future__ import annotations

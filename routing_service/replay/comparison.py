@@ -1,8 +1,7 @@
-"""What two registries did with the same dialogues, and where they differ.
+"""Two registries on the same dialogues, and the differences between them.
 
-Owns which figures are compared, and what becomes of a turn that went elsewhere. It must not know
-how a dialogue is played, nor how a comparison is shown. Its rule: a difference is the new registry
-less the old one, and turns are in the order of the record, whatever order they were played in.
+Its rule: a difference is the new registry's figure minus the old one's, and turns come in the order
+of the record, however they were played.
 """
 
 from __future__ import annotations

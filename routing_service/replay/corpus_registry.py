@@ -1,8 +1,6 @@
-"""A registry file for the agents of a corpus.
+"""The registry file made for the agents of a corpus.
 
-Owns what each policy and each way of switching ask of a registry, and the reading of a corpus's
-agents. It must not know dialogues or servers. Its rule: what it writes is an ordinary registry
-file, which a server is started with as with any other.
+Its rule: the result is an ordinary registry file that any server can use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Dialogues from files and pipes, one at a time.
 
-Owns opening, unpacking and counting lines. It must not know what a line means beyond asking for it
-to be parsed. Its rule: nothing is read before it is needed, and nothing wrong is passed over: a bad
-line is reported with its place, and the reading goes on with the next.
+Its rule: nothing is read before it is needed, and no mistake is skipped silently: a bad line is
+reported with its place, and reading continues with the next.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """Where a line stands."""
+    """The file and number of a line."""
 
     file: str
     line: int
@@ -52,7 +51,7 @@ class FoundDialogue:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no dialogue, or a place from which a file cannot be read further."""
+    """A line that is not a dialogue, or the place where reading a file failed."""
 
     place: SourceLine
     reason: str
@@ -66,15 +65,15 @@ class DialogueFileUnreadable(Exception):
 
 
 def check_files(names: Sequence[str]) -> None:
-    """Raise DialogueFileUnreadable for the first file that is not there or may not be read.
+    """Raise DialogueFileUnreadable for the first file that is missing or unreadable.
 
-    A long run should not find out at its end that its last file was mistyped.
+    A long run should not fail at its end because its last file was mistyped.
     """
     if names.count(STDIN_NAME) > 1:
         raise DialogueFileUnreadable('standard input ("-") is named twice; it can be read once')
     for name in names:
         path = Path(name)
-        # A pipe is opened once only: looking into it here would take what is in it.
+        # A pipe can be opened only once: reading here would consume its content.
         if name == STDIN_NAME or path.is_fifo() or path.is_char_device():
             continue
         with _open(name):
@@ -84,7 +83,7 @@ def check_files(names: Sequence[str]) -> None:
 def read_dialogues(names: Sequence[str]) -> Generator[FoundDialogue | BadLine, None, None]:
     """Yield the dialogues of all files, in order. "-" is standard input.
 
-    Files packed with gzip are known by their first bytes, whatever they are called.
+    Gzip files are recognized by their first bytes.
     Raises DialogueFileUnreadable.
     """
     for name in names:

@@ -1,8 +1,7 @@
-"""What a replay counts, and how counts become figures.
+"""The counts of a replay and its figures.
 
-Owns the meaning of every figure. It must not know how a dialogue is played. Its rule: shares are
-of what was really played, and two runs that decided alike have the same digest, whatever ids,
-order or time they had.
+Its rule: shares are of what was really played, and two runs with the same decisions have the same
+digest, independent of ids, order and time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Playing one dialogue on a server, turn by turn.
 
-Owns which calls a turn makes and what they count as. It must not know files, channels or other
-dialogues. Its rule: the record says who owns a turn, the server says who gets it; what follows when
-the two differ is the switch's to say, and the server is never told the answer beforehand.
+Its rule: the record says who owns a turn, and the server says who gets it. If they differ, the
+switch mode says what follows. The server never learns the owner beforehand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One recorded dialogue: who said what, and which agent each turn truly belongs to.
+"""One recorded dialogue: its turns and the true owner of each.
 
-Owns the form of a line and its checks. It must not know files, servers or policies. Its rule: a
-line is taken whole, or refused with the place in it and what belongs there.
+Its rule: a line is accepted whole, or refused with the place of the mistake and what belongs
+there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A whole replay: many dialogues at once, each in its own order.
 
-Owns concurrency, limits and what becomes of bad lines and errors. It must not know how a dialogue
-is played, nor where the server runs. Its rule: at most ``concurrency`` dialogues are in memory, and
-what is counted does not depend on how many are in flight.
+Its rule: at most ``concurrency`` dialogues are in memory, and the counts do not depend on how many
+are played at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Progress = Callable[[Tally], None]
 
 
 class ReplayStopped(Exception):
-    """A replay that cannot go on; the message says why and what to do."""
+    """A replay that cannot continue; the message says why and what to do."""
 
 
 @dataclass(slots=True)
@@ -186,8 +185,8 @@ async def replay_sides(
     except RoutingError as error:
         last = sides[-1]
         raise ReplayStopped(
-            f"the server stayed away after {last.tally.dialogues} dialogues: {error}; "
-            f"--run-label {last.stage.run_label} takes up the run where it was"
+            f"the server was unreachable after {last.tally.dialogues} dialogues: {error}; "
+            f"--run-label {last.stage.run_label} resumes the run"
         ) from error
     finally:
         # A replay that stops early leaves no file open, unless a thread still waits for a pipe.

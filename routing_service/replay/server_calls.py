@@ -1,8 +1,7 @@
-"""Calls to the server that dialogues are played on, repeated until they are answered.
+"""Calls to the server of a replay, with deadlines and retries.
 
-Owns deadlines and repeats. It must not know dialogues. Its rule: a call that may have happened is
-repeated with the same ids and nothing else, so that a server which is killed and comes back leaves
-no trace in the figures.
+Its rule: a call that may have happened is repeated with the same ids, so that a server that is
+killed and comes back does not change the figures.
 """
 
 from __future__ import annotations

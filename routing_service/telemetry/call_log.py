@@ -1,9 +1,8 @@
-"""What the service tells its operators: log lines, and the line and the counts of every decision.
+"""The log: its lines, and the line and counts of every call.
 
-Owns how lines look and where they go: one JSON object a line on stderr, or something for people on
-a terminal. It must not know what a decision means. Its rule: constant event names with fields,
-never the text of a message and never a token (log_privacy.py has how); a line that cannot be
-written is counted and lost, because no call may fail or wait for its log line's sake.
+A line is one JSON object on stderr, or text for people on a terminal. Its rule: constant event
+names with fields, never a message's text or a token (log_privacy.py). A line that cannot be
+written is counted and lost, because no call may fail or wait for its log line.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from routing_service.telemetry.terminal_text import seen
 DECISION: Final = "decision"
 CALL_FINISHED: Final = "call_finished"
 CALL_REFUSED: Final = "call_refused"
-"""The audit of those who were not let in: no credentials, no right, or more than they may ask for.
-Each such call has this line and no other."""
+"""The audit of rejected calls: no credentials, no right, or over a limit. Each such call has this
+line and no other."""
 
 INTERNAL_ERROR: Final = "internal_error"
 STORE_FAILED: Final = "store_failed"
@@ -42,16 +41,16 @@ STORE_FAILED: Final = "store_failed"
 READING_METHODS: Final = frozenset(
     {"Status", "ListTurns", "ListTasks", "ListAgents", "ListSessions", "ListEvents"}
 )
-"""They decide nothing: their lines are at debug, as a screen that polls would fill the log."""
+"""Reads: their lines are at debug, because a screen that polls would fill the log."""
 
 CODES_KEPT_OUT: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
-"""The caller was not let in. The line is a warning, so that an audit needs no other level."""
+"""The call was rejected. The line is a warning, so that an audit needs no other level."""
 
 CODES_LOST: Final = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS"})
-"""Work was lost, or may have been: the line is an error."""
+"""Work was or may have been lost: the line is an error."""
 
 CODES_DEGRADED: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
-"""The caller has to repeat it: the line is a warning."""
+"""The caller has to repeat the call: the line is a warning."""
 
 PRIVATE_FIELDS: Final = frozenset(
     {
@@ -66,10 +65,10 @@ PRIVATE_FIELDS: Final = frozenset(
         "user_text",
     }
 )
-"""Fields that no line carries, whoever adds them: what users and agents say, and what signs in."""
+"""Fields that are removed from every line: text of users and agents, and credentials."""
 
 LINE_WAIT_S: Final = 0.005
-"""What a kill -9 may cost of the log: the decisions themselves are in the store."""
+"""How much of the log a kill -9 may lose; the decisions themselves are in the store."""
 
 _LEVELS: Final[Mapping[str, int]] = {
     "debug": logging.DEBUG,
@@ -80,7 +79,7 @@ _LEVELS: Final[Mapping[str, int]] = {
 
 
 Line = bytes | Callable[[], bytes]
-"""A line of the log, or what makes it; that must not raise."""
+"""A line of the log, or a function that makes it and must not raise."""
 
 
 class LineWriter:
@@ -88,7 +87,7 @@ class LineWriter:
 
     A line that was written survives the death of the process. The write itself costs 1 to 2 µs,
     but it lets other threads have Python's interpreter lock, and getting that back costs a busy
-    event loop ten times as much: what is no warning may wait a moment for company.
+    event loop ten times as much: lines below warning wait a moment, to be written together.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -97,20 +96,20 @@ class LineWriter:
         self._lock = threading.Lock()
         self._waiting: deque[Line] = deque()
         self._is_due = False
-        """A flush has been called for, and comes after whatever was added before it looks."""
+        """Whether a flush is scheduled; it writes all lines added until it runs."""
         self.lines_lost = 0
 
     def write(self, line: bytes) -> None:
-        """Write one line, without its line end, and before it those that wait."""
+        """Write the waiting lines, then this one. line: without its newline."""
         with self._lock:
             self._waiting.append(line)
             self._write_waiting()
 
     def write_soon(self, line: Line) -> None:
-        """Write one line within LINE_WAIT_S; at once where no event loop runs.
+        """Write one line within LINE_WAIT_S, or at once if no event loop runs.
 
-        A line that is made when it is written costs less: its call goes on meanwhile, and what is
-        done many times in a row is done faster.
+        A line made at that time costs less: its call continues meanwhile, and making many lines in
+        a row is faster.
         """
         self._waiting.append(line)
         if self._is_due:
@@ -124,7 +123,7 @@ class LineWriter:
         loop.call_later(LINE_WAIT_S, self.flush)
 
     def flush(self) -> None:
-        """Write the lines that wait."""
+        """Write the waiting lines."""
         with self._lock:
             self._write_waiting()
 
@@ -143,19 +142,22 @@ class LineWriter:
             # In one call, so that nothing of another process comes between.
             self._bytes.write(b"\n".join(lines) + b"\n")
             self._bytes.flush()
-        except (OSError, ValueError):  # The reader is gone, the disk full, the stream closed.
+        except (
+            OSError,
+            ValueError,
+        ):  # The reader is gone, the disk is full or the stream is closed.
             self.lines_lost += len(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Logging:
-    """Logging as configured: where lines go, from which level, and whether for people."""
+    """The configuration of logging: the writer, the minimum level, the form."""
 
     writer: LineWriter
     level: int
     for_people: bool
     hashes: IdHashes | None = None
-    """None = ids are written as they are."""
+    """None: ids are written unchanged."""
 
 
 def configure_logging(
@@ -184,7 +186,7 @@ def configure_logging(
     def add_trace(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         error = _error_of(event.pop("exc_info", None))
         if error is not None:
-            # structlog's own shows local variables, and so what users said.
+            # structlog's own formatter shows local variables, which may hold users' text.
             event["exception"] = trace_of(error, with_words=error_words)
         return event
 
@@ -213,11 +215,11 @@ def configure_logging(
 
 
 def _show_unseen(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Show what would drive the terminal: ids and errors quote callers. JSON escapes by itself."""
+    """Replace control characters, since ids and errors quote callers. JSON escapes them itself."""
     for key, value in event.items():
         if isinstance(value, str):
             text = seen(value)
-            # A trace has its lines; anything else that ends one would begin a line of its own.
+            # A trace keeps its lines; a newline in another field would fake a log line.
             event[key] = text if key == "exception" else text.replace("\n", "␊")
     return event
 
@@ -226,7 +228,7 @@ class CallLog:
     """Counts each call and writes its line: a CallObserver. For the event loop's thread only."""
 
     def __init__(self, configured: Logging, metrics: Metrics) -> None:
-        """Write and count there."""
+        """Use this logging and these metrics."""
         self._writer = configured.writer
         self._level = configured.level
         self._for_people = configured.for_people
@@ -244,7 +246,7 @@ class CallLog:
             and record.code == "OK"
             and record.method not in READING_METHODS
         ):
-            # What follows comes to the same for nearly every call there is.
+            # A short cut for nearly every call; the code below would do the same.
             record.duration_ms = round(record.duration_ms, 3)
             line = partial(self._line, record, "info", DECISION, time.time())
             self._writer.write_soon(line)
@@ -271,14 +273,14 @@ class CallLog:
                 peer=hide(record.peer),
             )
         line = partial(self._line, record, level, event, time.time())
-        # Who is kept out may try a thousand times a second: those lines are no reason to hurry.
+        # A rejected caller may try a thousand times a second: its lines may wait.
         if level in {"debug", "info"} or event == CALL_REFUSED:
             self._writer.write_soon(line)
         else:
             self._writer.write(line())
 
     def _line(self, record: CallRecord, level: str, event: str, time_s: float) -> bytes:
-        # The record is encoded as it is: a struct of the line's own would cost as much again.
+        # The record is encoded directly: a separate struct for the line would double the cost.
         now = self._encode(datetime.fromtimestamp(time_s, UTC))
         head = b'{"timestamp":%b,"level":"%b","event":"%b",' % (now, level.encode(), event.encode())
         return head + self._encode(record)[1:]
@@ -289,7 +291,7 @@ class CallLog:
 
 
 def log_failure(record: CallRecord, error: BaseException) -> str:
-    """Log why a call failed, and return the id of the line: all that a caller is told of a bug."""
+    """Log why a call failed and return the line's id, all that the caller learns of a bug."""
     error_id = secrets.token_hex(8)
     ids = {
         "method": record.method,
@@ -319,7 +321,7 @@ def _level_of(record: CallRecord) -> str:
 
 
 class _StructlogSink:
-    """Where structlog's lines go: its ``msg`` under the name of every level."""
+    """The output of structlog: ``msg`` under the name of every level."""
 
     def __init__(self, writer: LineWriter, name: str) -> None:
         self._writer = writer
@@ -335,7 +337,7 @@ class _LibraryLines(logging.Handler):
     """Turns a library's log record into one of our lines."""
 
     def __init__(self, *, error_words: bool) -> None:
-        # Libraries say at info what only their authors want to know.
+        # Libraries' info lines are noise for operators.
         super().__init__(level=logging.WARNING)
         self._error_words = error_words
 
@@ -345,8 +347,8 @@ class _LibraryLines(logging.Handler):
         except (TypeError, ValueError):  # Its arguments do not fit its format.
             said = str(record.msg)
         if record.name == "asyncio" and not self._error_words:
-            # What follows shows the task and its error, with all that the error quotes; the trace
-            # has where it came from.
+            # The rest shows the task and its error with everything that it quotes; the trace shows
+            # its origin.
             said = said.partition("\n")[0]
         structlog.get_logger(record.name).log(
             record.levelno, "library_log", message=said, exc_info=record.exc_info
@@ -390,5 +392,5 @@ def _render_json(_logger: object, _method: str, event: MutableMapping[str, Any])
     ordered.update(event)
     try:
         return msgspec.json.encode(ordered, enc_hook=str)
-    except (TypeError, ValueError):  # Keys that are no words, or half a surrogate pair.
+    except (TypeError, ValueError):  # Keys that are not strings, or a lone surrogate.
         return msgspec.json.encode({name: ascii(value) for name, value in ordered.items()})

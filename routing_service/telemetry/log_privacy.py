@@ -1,9 +1,8 @@
-"""What of people may stand in a log: ids plain or hashed, and errors without what they quote.
+"""Personal data in logs: which ids are hashed, and which errors' messages are shown.
 
-Owns: which fields name somebody, how a hash of one looks, which errors' words may be shown. Must
-not know: how lines look and where they go.
-Rule: when in doubt it is left out. The place of an error is always shown; its words only where they
-are the operating system's, the store's or our own, since others quote the value they failed on.
+Its rule: when in doubt, leave it out. An error's place is always shown; its message only if it
+comes from the operating system, the store or our own code, because others quote the value they
+failed on.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ NOT_LOGGED: Final = "[not logged]"
 NAMING_FIELDS: Final = frozenset(
     {"actor", "origin", "owner", "peer", "session_id", "subject", "url_path", "user_id"}
 )
-"""Fields whose values name a person, or were chosen by somebody who may have put a name, a mail
-address or a telephone number there. Ids of tasks and requests are random, and stay."""
+"""Fields that may identify a person: names, or ids that callers choose and that may contain a name,
+a mail address or a telephone number. Ids of tasks and requests are random and stay."""
 
 KEY_BYTES_MIN: Final = 16
 """A shorter key could be guessed, and with it every id that can be guessed."""
@@ -34,7 +33,7 @@ KEY_BYTES_MIN: Final = 16
 _HASH_BYTES: Final = 8
 _IN_WORDS: Final = re.compile(r'\b(session|user|owner) "([^"\n]*)"')
 _SHOWN_BY_NAME: Final = frozenset(
-    # Of drivers that are imported only where they are used: their words are about the connection.
+    # Errors of drivers, by name because drivers are imported lazily: about the connection.
     {
         "OperationalError",
         "InterfaceError",
@@ -46,22 +45,21 @@ _SHOWN_BY_NAME: Final = frozenset(
 
 
 class LogKeyInvalid(Exception):
-    """A key file that is not taken; the message says why, and what to do."""
+    """An invalid key file; the message says why, and what to do."""
 
 
 class IdHashes:
-    """Replaces ids by hashes that belong together and lead back to nobody.
+    """Replaces ids with keyed hashes: the same id has the same hash.
 
-    Keyed, since session and user ids can be guessed: without the key a hash of every telephone
-    number is soon made.
+    Without a key, ids could be found again by hashing every telephone number.
     """
 
     def __init__(self, key: bytes = b"") -> None:
-        """Hash by a key; b"" makes one that is never written anywhere."""
+        """Use this key; b"" makes a random one that is never stored."""
         self._key = key or secrets.token_bytes(32)
 
     def hide(self, value: str) -> str:
-        """Return what stands for an id: "#" and 16 hexadecimal digits. Nothing stays nothing."""
+        """Return an id's hash: "#" and 16 hexadecimal digits. An empty id stays empty."""
         if not value:
             return ""
         made = hashlib.blake2b(
@@ -70,7 +68,7 @@ class IdHashes:
         return f"#{made.hexdigest()}"
 
     def hide_in(self, event: MutableMapping[str, Any]) -> None:
-        """Replace the ids of one log line, also where another field quotes them."""
+        """Replace the ids of one log line, also in fields that quote them."""
         hidden = {
             event[name]: self.hide(event[name])
             for name in NAMING_FIELDS & event.keys()
@@ -91,7 +89,7 @@ class IdHashes:
 
 
 def read_key(path: str) -> bytes:
-    """Read the key by which ids are hashed; "" = none. Raises LogKeyInvalid."""
+    """Read the key of the hashes; "" = none. Raises LogKeyInvalid."""
     if not path:
         return b""
     try:
@@ -111,7 +109,7 @@ def read_key(path: str) -> bytes:
 
 
 def trace_of(error: BaseException, *, with_words: bool) -> str:
-    """Return an error's trace, without local variables; words of others only if asked for."""
+    """Return an error's trace without local variables. with_words: with foreign messages too."""
     return "".join(_trace(error, with_words=with_words, seen=set())).rstrip("\n")
 
 
@@ -135,7 +133,7 @@ def _trace(error: BaseException, *, with_words: bool, seen: set[int]) -> Iterato
 
 
 def words_of(error: BaseException, *, with_words: bool) -> str:
-    """Return what an error says, or that it is not shown."""
+    """Return an error's message, or a note that it is not shown."""
     try:
         words = str(error)
     except Exception:  # noqa: BLE001 - whatever its __str__ does, the line is written
@@ -146,7 +144,7 @@ def words_of(error: BaseException, *, with_words: bool) -> str:
 
 
 def _may_be_shown(error: BaseException) -> bool:
-    """Say whether an error's words are about the machine rather than about a value."""
+    """Return whether an error's message is about the machine rather than about a value."""
     shown = (
         OSError,
         StoreError,
@@ -156,7 +154,7 @@ def _may_be_shown(error: BaseException) -> bool:
         RecursionError,
         EOFError,
     )
-    # UnicodeError and the like quote what they could not read, and are none of these.
+    # UnicodeError and the like quote the text they could not read, so they are not among these.
     return isinstance(error, shown) or type(error).__name__ in _SHOWN_BY_NAME
 
 

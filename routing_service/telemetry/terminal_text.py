@@ -1,8 +1,6 @@
-"""Text that somebody said, made harmless for a terminal.
+"""Text of users and agents, made harmless for a terminal.
 
-Owns which characters are not seen there, and the signs that stand for them. Must not know where
-texts come from, nor what prints them. Its rule: what ``seen`` returns moves no cursor, sets no
-title, fills no clipboard and turns no order of letters.
+Its rule: the result moves no cursor, sets no title, fills no clipboard and reverses no text.
 """
 
 from __future__ import annotations
@@ -18,19 +16,19 @@ _UNSEEN: Final = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _PICTURES: Final = 0x2400
-"""Where Unicode has a picture of each of the controls below the space."""
+"""Unicode has a picture from here for each control character below the space."""
 
 
 def seen(text: str) -> str:
-    r"""Return text as a terminal may be given it: ESC as ␛, what is not seen as \x9b or \u202e.
+    r"""Return text that is safe for a terminal: ESC as ␛, invisible characters as \x9b or \u202e.
 
-    Newlines and tabs stay. What it returns, it returns unchanged.
+    Newlines and tabs stay. The function is idempotent.
     """
     return _UNSEEN.sub(_sign, text)
 
 
 def seen_json(text: str) -> str:
-    r"""Return JSON that says the same, with what is not seen written as \u009b, as JSON may."""
+    r"""Return equal JSON with invisible characters escaped, such as \u009b."""
     return _UNSEEN.sub(_json_escape, text)
 
 

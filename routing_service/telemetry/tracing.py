@@ -1,10 +1,8 @@
-"""Spans of calls, as OpenTelemetry has them: where they begin, and where they are sent.
+"""OpenTelemetry spans of calls: the callers' trace context, the spans and their export.
 
-Owns: reading a caller's trace context, a span for each call, and its export. It must not know what
-a call does beyond its record. Its rule: a call pays for a few ids and a place in a queue; spans are
-made from the records of finished calls, beside them, and are lost rather than waited for.
-
-The SDK is an extra (otel) and imported where a setting asks for it.
+Its rule: a call pays for a few ids and a place in a queue. Spans are made later from the records of
+finished calls, and are dropped rather than waited for. The SDK is an extra (otel), imported only if
+a setting asks for it.
 """
 
 from __future__ import annotations
@@ -33,11 +31,11 @@ if TYPE_CHECKING:
 TRACEPARENT: Final = "traceparent"
 
 QUEUE_SPANS_MAX: Final = 10_000
-"""Waiting to be sent; some 10 MB. More are dropped and counted: a collector that is away must cost
-no call and no memory."""
+"""Spans waiting to be sent, about 10 MB. More are dropped and counted: an unreachable collector
+must cost neither calls nor memory."""
 
 EXPORT_SPANS_MAX: Final = 512
-"""In one request to the collector: what OpenTelemetry's own batches have by default."""
+"""Spans in one request to the collector: the default of OpenTelemetry's own batches."""
 
 EXPORT_INTERVAL_S: Final = 1.0
 
@@ -50,7 +48,7 @@ _NO_TRACE: Final = "0" * 32
 _NO_SPAN: Final = "0" * 16
 
 _FAILED: Final = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS", "UNAVAILABLE", "DEADLINE_EXCEEDED"})
-"""Codes of a server that failed; the others are the caller's affair. Source: OpenTelemetry's
+"""Codes that mean a failure of the server; the others are the caller's. Source: OpenTelemetry's
 conventions for gRPC spans."""
 
 _ADMIN: Final = frozenset(
@@ -85,30 +83,30 @@ _ATTRIBUTES: Final = (
     "supervisor_bypassed",
     "error_reason",
 )
-"""Fields of a record that become attributes, where they are set. Nothing that people said, and no
-user ids: a collector has readers of its own."""
+"""Fields of a record that become attributes if they are set. No text of users and no user ids: the
+readers of a collector are other people."""
 
 _log = structlog.get_logger(__name__)
 
 
 class TracesUnavailable(Exception):
-    """Spans cannot be sent as the setting says; the message says what to do."""
+    """The setting's exporter cannot be used; the message says what to do."""
 
 
 class Exporter(Protocol):
-    """Where spans go. Called in a thread."""
+    """The exporter of spans. Called in a worker thread."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> object:
         """Send spans."""
         ...
 
     def shutdown(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
         ...
 
 
 class Tracing:
-    """Gives calls their span, and sends the spans of those that are sampled."""
+    """Gives calls their spans and sends the sampled ones."""
 
     def __init__(
         self,
@@ -119,9 +117,9 @@ class Tracing:
         hashes: IdHashes | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Send nothing yet. new_percent: of calls without a trace, how many begin one.
+        """Prepare. new_percent: the share of calls without a trace that start one.
 
-        A caller's trace is followed as the caller says. hashes: of ids, as in the log.
+        A caller's trace is continued with the caller's sampling. hashes: of ids, as in the log.
         """
         self._exporter = exporter
         self._new_share = new_percent / 100
@@ -138,20 +136,20 @@ class Tracing:
             if key == TRACEPARENT and isinstance(value, str):
                 given = _TRACEPARENT.fullmatch(value)
                 if given is None or given[1] == _NO_TRACE or given[2] == _NO_SPAN:
-                    break  # As if there were none, by the specification.
+                    break  # The specification says to ignore it.
                 if value.startswith("ff"):
                     break
                 if int(given[3], 16) & _SAMPLED:
                     record.trace_parent_id = given[2]
                     record.traceparent = f"00-{given[1]}-{os.urandom(8).hex()}-01"
                 else:
-                    record.traceparent = value  # Handed on; nobody wants our span.
+                    record.traceparent = value  # Passed on; our span is not sampled.
                 return
         if self._random.random() < self._new_share:
             record.traceparent = f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-01"
 
     def observing(self, observer: CallObserver) -> CallObserver:
-        """Return an observer that hears of all calls, whose spans are sent."""
+        """Return an observer that sends spans and passes each call to the other observer."""
         return _Observed(observer, self)
 
     def take(self, record: CallRecord) -> None:
@@ -166,7 +164,7 @@ class Tracing:
         self._waiting.append((record, self._now_ns()))
 
     async def run(self) -> None:
-        """Send spans until cancelled; the last ones then."""
+        """Send spans until cancelled, then send the last ones."""
         try:
             while True:
                 await asyncio.sleep(EXPORT_INTERVAL_S)
@@ -187,7 +185,7 @@ class Tracing:
             try:
                 self._exporter.export([self._make(self._hidden(record), at) for record, at in part])
             except Exception as error:  # noqa: BLE001 - telemetry must end nothing
-                # The rest would find the same, one time-out after the other.
+                # The rest would fail too, each after its time-out.
                 lost = len(waiting) - place
                 self.dropped += lost
                 _log.warning("spans_not_sent", spans=lost, error=type(error).__name__)
@@ -200,7 +198,7 @@ class Tracing:
 
 
 class _Observed:
-    """A CallObserver beside another."""
+    """A CallObserver that also calls another."""
 
     def __init__(self, observer: CallObserver, tracing: Tracing) -> None:
         self._observer = observer
@@ -217,7 +215,7 @@ class _Observed:
 
 
 class _SpanMaker:
-    """Makes spans of records."""
+    """Makes spans from records."""
 
     def __init__(self, version: str) -> None:
         from opentelemetry import trace  # noqa: PLC0415 - an extra
@@ -294,7 +292,7 @@ async def _in_daemon_thread(work: Callable[[], None]) -> None:
 
 
 class FileExporter:
-    """Appends spans to a file, a JSON object a line: for tests and trials."""
+    """Appends spans to a file, one JSON object a line, for tests and trials."""
 
     def __init__(self, path: str) -> None:
         """Open the file. Raises TracesUnavailable."""
@@ -316,7 +314,7 @@ class FileExporter:
 
 
 def open_exporter(where: str) -> Exporter:
-    """Return what sends spans. where: "otlp", or "file:PATH". Raises TracesUnavailable."""
+    """Return the exporter. where: "otlp", or "file:PATH". Raises TracesUnavailable."""
     if find_spec("opentelemetry.sdk") is None:
         raise TracesUnavailable(
             f'traces "{where}" needs OpenTelemetry: pip install "agent-routing-service[otel]"'

@@ -167,9 +167,10 @@ def test_error_reason_touches_what_the_table_says(copy):
         "clients/typescript/src/errors.ts",
     }
     assert len(copy.edited) == row("an error reason")
-    assert copy.refusals(
-        "tests/unit/test_contract.py", "tests/clients/test_python_client_errors.py"
-    ) == set()
+    assert (
+        copy.refusals("tests/unit/test_contract.py", "tests/clients/test_python_client_errors.py")
+        == set()
+    )
 
 
 @pytest.mark.timeout(240)

@@ -644,7 +644,7 @@ def test_file_that_cannot_be_read_is_a_problem_too(tmp_path, prepare, message):
                 f"{agent_yaml('on_complete: b')}"
                 "  - {id: b, name: B, description: B, on_complete: billing}\n"
             ),
-            "6:agents[1].on_complete: completions go round in a circle: billing -> b -> billing",
+            "6:agents[1].on_complete: completions form a circle: billing -> b -> billing",
         ),
         (
             (
@@ -656,7 +656,7 @@ def test_file_that_cannot_be_read_is_a_problem_too(tmp_path, prepare, message):
         (
             SMALL.replace("name: Home", "name: Home, handoff_to: []"),
             (
-                '6:agents[1]: no conversation gets to agent "billing": nobody who can be reached '
+                '6:agents[1]: no conversation can reach agent "billing": no reachable agent '
                 "hands over or completes to it, and users cannot select it"
             ),
         ),

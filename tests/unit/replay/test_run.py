@@ -148,7 +148,7 @@ async def test_failed_dialogue_is_named_and_the_others_go_on(tmp_path):
 async def test_server_that_stays_away_ends_the_run_with_how_to_take_it_up(tmp_path):
     """The label makes the same requests again, of which the answered ones are answered alike."""
     gone = Unavailable("cannot be reached", code=grpc.StatusCode.UNAVAILABLE)
-    with pytest.raises(ReplayStopped, match=r"stayed away after 3 dialogues.*--run-label run "):
+    with pytest.raises(ReplayStopped, match=r"was unreachable after 3 dialogues.*--run-label run "):
         await run(EasyServer({"d3 m0"}, gone), write(tmp_path), concurrency=1)
 
 
