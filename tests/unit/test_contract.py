@@ -147,6 +147,7 @@ SERVICES = {
         "SetStickiness": UNARY,
         "PurgeSessions": UNARY,
     },
+    "TopicDetectorService": {"Judge": UNARY},
 }
 
 
