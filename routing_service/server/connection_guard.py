@@ -23,8 +23,10 @@ from routing_service.settings.settings import Settings
 SWEEP_S: Final = 0.25
 """Seconds between two looks. At 20,000 resets a second 5,000 calls begin in this time."""
 
-SWEEP_SHARE: Final = 0.05
-"""Share of the time that looking may take; with thousands of connections it is done less often."""
+SWEEP_SHARE: Final = 0.1
+SWEEP_MAX_S: Final = 1.0
+"""Share of the time that looking may take: with thousands of connections it is done less often, yet
+once a second."""
 
 SHORT_FROM: Final = 0.75
 """Share of connections_max in use from which unsigned connections are closed."""
@@ -64,6 +66,11 @@ BAN_S: Final = 3.0
 """Seconds for which it is refused. Its open connections go on, and kernels repeat a SYN every
 second or two, so that others behind the address get in later."""
 
+TURNED_AWAY_MAX: Final = 500
+TURNED_AWAY_PER_S: Final = 50
+"""A host of which more than so many connections were closed for its share, not counting so many a
+second, is refused as well: it opens others as fast as they are closed."""
+
 _LOG_S: Final = 1.0
 """One line for each host and reason in this time."""
 
@@ -95,6 +102,9 @@ class Watched:
     subnet: str
     is_signed: bool = False
     traffic: Traffic = NO_TRAFFIC
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    """Of these, since the look before."""
     streams: StreamCounts = NO_STREAMS
     sent_counted_bytes: int = 0
     deaf_until_s: float | None = None
@@ -141,6 +151,7 @@ class ConnectionGuard:
         self._watched: dict[int, Watched] = {}
         self._host_resets: defaultdict[str, float] = defaultdict(float)
         self._strikes_s: defaultdict[str, list[float]] = defaultdict(list)
+        self._turned_away: defaultdict[str, float] = defaultdict(float)
         self._banned_until_s: dict[str, float] = {}
         self._refused: frozenset[str] = frozenset()
         self._looked_s = clock_s()
@@ -151,7 +162,7 @@ class ConnectionGuard:
         """Look until cancelled."""
         took_s = 0.0
         while True:
-            await asyncio.sleep(max(SWEEP_S, took_s / SWEEP_SHARE))
+            await asyncio.sleep(min(max(SWEEP_S, took_s / SWEEP_SHARE), SWEEP_MAX_S))
             begun_s = time.thread_time()
             try:
                 self.look()
@@ -176,10 +187,16 @@ class ConnectionGuard:
         if self._per_host_max:
             self._close_shares()
         self._close_short()
+        for subnet in list(self._turned_away):
+            self._turned_away[subnet] -= TURNED_AWAY_PER_S * since_s
+            if self._turned_away[subnet] > TURNED_AWAY_MAX:
+                self._banned_until_s[subnet] = now_s + BAN_S
+            if self._turned_away[subnet] <= 0 or subnet in self._banned_until_s:
+                del self._turned_away[subnet]
         self._refuse(now_s)
 
     def _find(self, now_s: float) -> None:
-        """Take the connections that are open, and note who has signed in on which."""
+        """Take the connections that are open, who has signed in on which, and their traffic."""
         found = {each.inode: each for each in self._sockets.connections()}
         self._watched = {
             inode: self._watched.get(inode)
@@ -190,26 +207,25 @@ class ConnectionGuard:
         for each in self._watched.values():
             if each.descriptor.peer in signed:
                 each.is_signed = True
+            traffic = own_sockets.traffic_of(each.descriptor)
+            if traffic is not None:
+                each.received_bytes = traffic.received_bytes - each.traffic.received_bytes
+                each.sent_bytes = traffic.sent_bytes - each.traffic.sent_bytes
+                each.traffic = traffic
 
     def _close_floods(self, now_s: float, since_s: float) -> None:
         """Close connections that take back more calls than they let finish."""
         runs_off = self._resets_per_s * since_s
         busy: list[tuple[int, Watched]] = []
-        for each in list(self._watched.values()):
+        for each in self._watched.values():
             if each.deaf_until_s is not None:
                 if each.deaf_until_s <= now_s:
                     own_sockets.reset(each.descriptor)
                 continue
             if each.resets > 0:
                 each.resets = max(0.0, each.resets - runs_off)
-            traffic = own_sockets.traffic_of(each.descriptor)
-            if traffic is None:
-                continue
-            received = traffic.received_bytes - each.traffic.received_bytes
-            sent = traffic.sent_bytes - each.traffic.sent_bytes
-            each.traffic = traffic
-            if received >= BUSY_BYTES:
-                busy.append((received - sent, each))
+            if each.received_bytes >= BUSY_BYTES:
+                busy.append((each.received_bytes - each.sent_bytes, each))
         busy.sort(key=lambda pair: pair[0], reverse=True)
         asked = [each for _, each in busy[:ASKED_MAX]]
         counts = self._calls.counts([each.descriptor.peer for each in asked])
@@ -252,12 +268,13 @@ class ConnectionGuard:
 
     def _close_silent(self) -> None:
         """Close connections on which nobody signed in, nothing is under way and nothing comes."""
-        silent: list[Watched] = []
-        for each in self._watched.values():
-            if not each.is_signed and each.deaf_until_s is None:
-                traffic = own_sockets.traffic_of(each.descriptor)
-                if traffic is not None and traffic.silent_s >= self._silence_s:
-                    silent.append(each)
+        silent = [
+            each
+            for each in self._watched.values()
+            if not each.is_signed
+            and each.deaf_until_s is None
+            and each.traffic.silent_s >= self._silence_s
+        ]
         silent = silent[: ASKED_MAX * 4]
         counts = self._calls.counts([each.descriptor.peer for each in silent])
         for each in silent:
@@ -311,8 +328,9 @@ class ConnectionGuard:
         if not own_sockets.reset(each.descriptor):
             return
         self._watched.pop(each.descriptor.inode, None)
-        key = (each.subnet, reason)
-        self._unlogged[key] += 1
+        self._unlogged[each.subnet, reason] += 1
+        if reason in ("share", "slots_short"):
+            self._turned_away[each.subnet] += 1
 
     def _refuse(self, now_s: float) -> None:
         """Have the kernel refuse the hosts that are banned now, and log what was done."""

@@ -163,18 +163,28 @@ def reset(descriptor: Descriptor) -> bool:
     shutdown() would leave unread bytes to be read: up to 6 MB, or 40,000 calls of an attack.
     """
     try:
-        with _opened(descriptor.number, descriptor.inode) as sock:
-            _disconnect(sock.fileno())
+        duplicate = os.dup(descriptor.number)
     except OSError:
         return False
+    try:
+        if os.fstat(duplicate).st_ino != descriptor.inode:
+            return False
+        _disconnect(duplicate)
+    except OSError:
+        return False
+    finally:
+        os.close(duplicate)
     return True
+
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True) if is_supported else None
+_UNSPECIFIED: Final = struct.pack("=H14x", socket.AF_UNSPEC)
 
 
 def _disconnect(number: int) -> None:
     """Call connect() with AF_UNSPEC, which Python's sockets refuse: it resets the connection."""
-    address = ctypes.create_string_buffer(struct.pack("=H14x", socket.AF_UNSPEC))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.connect(number, address, len(address) - 1):
+    assert _LIBC is not None
+    if _LIBC.connect(number, _UNSPECIFIED, len(_UNSPECIFIED)):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 

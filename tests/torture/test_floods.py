@@ -1,0 +1,115 @@
+"""Floods of resets from one machine, for half a minute, next to ordinary callers.
+
+The attacker and the callers have the same address, which is the harder case: it is refused for new
+connections if it floods again and again.
+"""
+
+import asyncio
+import statistics
+import sys
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+
+from routing_service.examples import EXAMPLES
+from tests.torture.server_process import ROOT, TcpServer
+from tests.torture.test_overload import p99_s
+
+CALLERS = 4
+BACK_S_MAX = 5.0
+"""From the end of a flood until callers take what they took before it."""
+
+
+@asynccontextmanager
+async def serving(tmp_path):
+    """Run a server with probes; give it and the path of the probes' socket."""
+    probes = tmp_path / "probes"
+    server = TcpServer(
+        tmp_path, EXAMPLES["tax"].registry_path, flags={"probe_listen": f"unix:{probes}"}
+    )
+    await server.start()
+    try:
+        yield server, probes
+    finally:
+        await server.stop()
+
+
+async def called_s(server, seconds):
+    """Return what the calls of ordinary callers took. Raises the first error that one was told."""
+    took_s, end_s = [], time.perf_counter() + seconds
+
+    async def call(number):
+        async with server.client() as client:
+            while time.perf_counter() < end_s:
+                begun_s = time.perf_counter()
+                await client.route("hello", session_id=f"chat-{number}", history_turns=-1)
+                took_s.append(time.perf_counter() - begun_s)
+
+    await asyncio.gather(*(call(number) for number in range(CALLERS)))
+    return took_s
+
+
+@asynccontextmanager
+async def attacked(server, seconds, per_s):
+    """Flood the server from a process of its own; the block begins once that runs."""
+    attacker = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "tests.torture.rapid_reset", str(server.port), str(seconds), str(per_s)),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await asyncio.sleep(1)
+        yield
+    finally:
+        await attacker.wait()
+
+
+async def probe_s(probes):
+    """Ask whether the server lives; return the seconds that the answer took."""
+    begun_s = time.perf_counter()
+    async with asyncio.timeout(5):
+        reader, writer = await asyncio.open_unix_connection(probes)
+        writer.write(b"GET /livez HTTP/1.1\r\n\r\n")
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 200"), answer
+    return time.perf_counter() - begun_s
+
+
+@pytest.mark.parametrize(
+    ("per_s", "seconds"),
+    [
+        (20_000, 2),
+        pytest.param(20_000, 30, marks=pytest.mark.torture),
+        pytest.param(90_000, 30, marks=pytest.mark.torture),
+    ],
+)
+@pytest.mark.timeout(300)
+async def test_no_call_of_the_client_fails_during_a_flood(tmp_path, per_s, seconds):
+    """No call fails, the probes answer, and five seconds after it all is as before."""
+    async with serving(tmp_path) as (server, probes):
+        await called_s(server, 1)
+        alone = await called_s(server, 3)
+        probed_s = []
+        async with attacked(server, seconds + 1, per_s):
+            callers = asyncio.create_task(called_s(server, seconds))
+            while not callers.done():
+                probed_s.append(await probe_s(probes))
+                await asyncio.sleep(0.2)
+            beside = callers.result()
+        ended_s = time.perf_counter()
+        after = await called_s(server, 1)
+        while statistics.median(after) > 3 * statistics.median(alone):
+            assert time.perf_counter() - ended_s < BACK_S_MAX
+            after = await called_s(server, 1)
+        log = server.log
+    assert '"reason":"resets"' in log
+    print(  # noqa: T201 - the figures
+        f"\nflood of {per_s:,}/s for {seconds} s: {len(beside):,} calls, 0 failed; p50 alone "
+        f"{statistics.median(alone) * 1e3:.1f}, beside it {statistics.median(beside) * 1e3:.1f}, "
+        f"after it {statistics.median(after) * 1e3:.1f} ms; p99 {p99_s(alone) * 1e3:.1f}, "
+        f"{p99_s(beside) * 1e3:.1f}, {p99_s(after) * 1e3:.1f} ms; probes at most "
+        f"{max(probed_s):.2f} s"
+    )
