@@ -189,6 +189,17 @@ async def test_store_server_that_hangs_under_load_is_told_and_loses_nothing(own_
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(300)
+async def test_outage_that_makes_every_replica_unhealthy_keeps_its_reason(own_server):
+    """After ten seconds the replicas report NOT_SERVING, and gRPC refuses calls by itself."""
+    async with load_on(own_server) as load:
+        back_s = await freeze(own_server, load, 18)
+    told = assert_bounded(load.crowd.errors)
+    assert told["UNAVAILABLE STORE_UNAVAILABLE"]
+    print(f"frozen for 18 s: {told}, back after {back_s:.1f} s")  # noqa: T201 - what was measured
+
+
+@pytest.mark.torture
 @pytest.mark.timeout(600)
 async def test_service_is_back_five_seconds_after_its_store(engine, own_server):
     """Frozen for 10 s, restarted in order and by a crash, each three times."""
