@@ -209,7 +209,7 @@ def _check_when_unsure(data: dict[str, Any], document: Document) -> Iterator[Fil
     """Find a swarm that wants its supervisor asked."""
     topics = data.get("topics")
     asks = isinstance(topics, dict) and topics.get("when_unsure") == "supervisor"
-    if asks and "supervisor" not in data:
+    if asks and "default_agent" in data:
         message = "when_unsure is supervisor, and a file with default_agent has none"
         yield document.problem(("topics", "when_unsure"), message, "write suggest or agent")
 
