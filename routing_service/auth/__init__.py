@@ -1,6 +1,4 @@
-"""Signing in and rights: who calls, and what they may do.
+"""Sign-in and rights: who calls, and what a caller may do.
 
-Owns: credentials, keys and scopes. Must not know: gRPC, protobuf, what an RPC then does.
-Rule: whatever is wrong with a credential, its bearer learns only that it was not accepted; the log
-has the reason as one word.
+Rule: the caller learns only that a credential was not accepted; the log has the reason, one word.
 """

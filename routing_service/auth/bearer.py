@@ -1,8 +1,7 @@
-"""Tokens in a call's metadata: found, checked once, and known from then on.
+"""Tokens in a call's metadata: each is checked once, and remembered until it expires.
 
-Owns: where a token stands, and what is remembered of it. Must not know: what makes a token good.
-Rule: only what was accepted is remembered, by its whole text and until it expires, so that no
-forged token takes a good one's place. A known token costs a look into a dictionary.
+Rule: only accepted tokens are remembered, by their whole text, so that no forged token takes the
+place of a good one. A remembered token costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -30,29 +29,29 @@ from routing_service.auth.rights import check_tenant
 CREDENTIAL_KEY: Final = "authorization"
 
 TOKEN_CHARS_MAX: Final = 8 * 1024
-"""The longest token that is looked at. Entra ID's reach 4 KiB where a user has many groups."""
+"""The longest accepted token. Entra ID's reach 4 KiB for a user with many groups."""
 
 KNOWN_MAX: Final = 10_000
 KNOWN_CHARS_MAX: Final = 16 * 1024 * 1024
-"""Tokens that are remembered, and their size together: a busy replica's users of ten minutes."""
+"""Remembered tokens, and their total size: a busy replica's users of ten minutes."""
 
-# Three parts and nothing else: decoders of base64 pass over what is no letter of theirs, so that
-# one good token would have endless other spellings.
+# Three parts and nothing else: base64 decoders skip other characters, so that one good token would
+# have endless other spellings.
 _BEARER: Final = re.compile(
     r"[Bb][Ee][Aa][Rr][Ee][Rr] ([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)"
 )
 
 
 class TokenVerifier(Protocol):
-    """Says whether a token is good."""
+    """Checks tokens."""
 
     async def verify(self, token: str) -> Caller:
-        """Return whose it is. Raises SignInRefused, SIGN_IN_UNAVAILABLE."""
+        """Return the caller of a token. Raises SignInRefused, SIGN_IN_UNAVAILABLE."""
         ...
 
 
 class BearerSignIn:
-    """Signs in by a token; without one by a certificate, where that is a way too."""
+    """Signs in by a token; without one by a certificate, if certificates are accepted too."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class BearerSignIn:
         certificates: SignIn | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Ask a verifier once for each token. certificates: asked where a call has no token."""
+        """Ask the verifier once for each token. certificates: for calls without a token."""
         self._verifier = verifier
         self._certificates = certificates
         self._now_s = now_s
@@ -75,7 +74,7 @@ class BearerSignIn:
         for key, value in metadata:
             if key == CREDENTIAL_KEY:
                 if given is not None:
-                    # Which of them counts, a proxy before us may have decided otherwise.
+                    # A proxy in front may have checked another one of them.
                     raise SignInRefused("several_tokens")
                 given = value
             elif key == TENANT_KEY:
@@ -97,12 +96,12 @@ class BearerSignIn:
         return in_tenant(found, named_tenant(metadata)) if has_tenant else found
 
     def forget_all(self) -> None:
-        """Have every token checked again: a key that signed some of them may be gone."""
+        """Check every token again: a key that signed some of them may be withdrawn."""
         self._known.clear()
         self._known_chars = 0
 
     def _remember(self, given: str, caller: Caller) -> None:
-        # Another call may have brought the same token while this one waited for a key.
+        # Another call may have remembered the same token while this one waited for a key.
         if given not in self._known:
             self._known_chars += len(given)
         self._known[given] = caller
@@ -123,22 +122,22 @@ def read_bearer(value: str) -> str:
 
 
 def in_tenant(caller: Caller, tenant: str) -> Caller:
-    """Return a caller in the tenant that it names; "" = its own. Raises SCOPE_MISSING."""
+    """Return the caller in a tenant; "" = its own. Raises SCOPE_MISSING."""
     if tenant in ("", caller.tenant):
         return caller
     check_tenant(caller, tenant)
     assert PLATFORM in caller.scopes
-    # Its user's name may be somebody else's there.
+    # The same user name may be another person's there.
     return replace(caller, tenant=tenant, user="", entitlements=None)
 
 
 def check_expiry(caller: Caller) -> None:
-    """Raise SignInRefused for a caller whose credential has ended since it was accepted."""
+    """Raise SignInRefused if the caller's credential has expired since it was accepted."""
     if caller.expires_s <= time.time():
         raise expired(caller.expires_s)
 
 
 def expired(expires_s: float) -> SignInRefused:
-    """Say when a credential ended: its bearer had it, and is told nothing new."""
+    """Return a refusal that says when a credential expired, which its bearer knows anyway."""
     when = datetime.fromtimestamp(max(expires_s, 0), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return SignInRefused("expired", f"the credential expired at {when}; sign in again")

@@ -1,8 +1,6 @@
-"""Who calls, and the interface of every way of signing in.
+"""The caller, the scopes, and the interface of every sign-in.
 
-Owns: the caller, the scopes, and how a credential is refused. Must not know: tokens, certificates.
-Rule: a way of signing in returns a caller or raises; none returns a caller with rights that the
-credential does not give it.
+Rule: a sign-in returns a caller with the rights that the credential gives, or raises.
 """
 
 from __future__ import annotations
@@ -25,11 +23,10 @@ ACT_AS: Final = "act_as"
 PLATFORM: Final = "platform"
 
 SCOPES: Final = frozenset({ROUTE, AGENT, READ, ADMIN, ACT_AS, PLATFORM})
-"""All there are. A word of a credential that is none of them is passed over: it is for another
-service."""
+"""All scopes. Other words in a credential are ignored: they are for other services."""
 
 ANY_AGENT: Final = "*"
-"""Among a caller's agents: it speaks for each of them."""
+"""Among a caller's agents: it speaks for every agent."""
 
 TENANT_KEY: Final = "agent-routing-tenant"
 DEFAULT_TENANT: Final = "default"
@@ -38,18 +35,18 @@ _TENANT: Final = re.compile(ID_PATTERN)
 
 Metadata = Iterable[tuple[str, str | bytes]]
 Peer = Callable[[], Mapping[str, Iterable[bytes]]]
-"""Returns what the transport knows of who is at its other end, as gRPC's auth_context does. It
-costs about as much as all else of signing in, so it is asked only where certificates sign in."""
+"""Returns what the transport knows of its peer, as gRPC's auth_context does. It costs about as much
+as the rest of sign-in, so it is asked only for sign-in by certificate."""
 
 
 class Caller(msgspec.Struct, frozen=True):
     """Who calls.
 
-    tenant: whose sessions these are. subject: who signed in, for the audit; "" where nobody does.
-    user: whose sessions are the caller's own; "" for a service. scopes: of SCOPES. agents: those
-    that it speaks for, where it has the scope agent; ANY_AGENT among them: all. entitlements: what
-    the credential says of its user; None: nothing. expires_s: when the credential ends, in seconds
-    since 1970. signed_in: False where nobody signs in: then every right is the caller's, and a
+    tenant: of all sessions that it reaches. subject: who signed in, for the audit; "" without
+    sign-in. user: the owner of its own sessions; "" for a service. scopes: of SCOPES. agents: those
+    that it speaks for if it has the scope agent; with ANY_AGENT: all. entitlements: its user's, by
+    the credential; None = the credential does not say. expires_s: when the credential expires, in
+    seconds since 1970. signed_in: False without sign-in: then the caller has every right, and its
     user_id is believed.
     """
 
@@ -63,27 +60,27 @@ class Caller(msgspec.Struct, frozen=True):
     signed_in: bool = True
 
     def speaks_for(self, agent_id: str) -> bool:
-        """Say whether the caller is an agent's runtime. agent_id: an id, no alias."""
+        """Say whether the caller is an agent's runtime. agent_id: an id, not an alias."""
         return agent_id in self.agents or ANY_AGENT in self.agents
 
 
 class SignIn(Protocol):
-    """One way of signing in."""
+    """A kind of sign-in."""
 
     async def caller(self, metadata: Metadata, peer: Peer) -> Caller:
-        """Return who calls.
+        """Return the caller.
 
-        Raises SignInRefused; RoutingError for a tenant that is none or not the caller's, and
-        SIGN_IN_UNAVAILABLE where it cannot be told.
+        Raises SignInRefused; RoutingError for a tenant that is invalid or not the caller's, and
+        SIGN_IN_UNAVAILABLE if credentials cannot be checked now.
         """
         ...
 
 
 class SignInRefused(RoutingError):
-    """A credential that is not accepted. problem: why, one word for the log alone."""
+    """A credential that is not accepted. problem: the reason, one word, for the log alone."""
 
     def __init__(self, problem: str, message: str = "") -> None:
-        """Keep the reason. message: what the caller may learn; "" = only that it was refused."""
+        """Keep the reason. message: for the caller; "" = only that it was refused."""
         super().__init__(
             Reason.UNAUTHENTICATED,
             message
@@ -94,7 +91,7 @@ class SignInRefused(RoutingError):
 
 
 def named_tenant(metadata: Metadata) -> str:
-    """Return the tenant that a call names in its metadata, "" for none. Raises INVALID_FIELD."""
+    """Return the tenant named in a call's metadata, or "". Raises INVALID_FIELD."""
     for key, value in metadata:
         if key == TENANT_KEY:
             tenant = value if isinstance(value, str) else value.decode("ascii", "replace")
@@ -111,5 +108,5 @@ def named_tenant(metadata: Metadata) -> str:
 
 
 def is_tenant(text: str) -> bool:
-    """Say whether a text can name a tenant."""
+    """Say whether a text is a valid tenant."""
     return _TENANT.match(text) is not None

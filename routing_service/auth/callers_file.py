@@ -1,7 +1,6 @@
-"""The file that says who the bearers of certificates are.
+"""The file that maps client certificates to callers.
 
-Owns: its form, and what each mistake in it is called. Must not know: certificates themselves.
-Rule: taken whole, or refused with everything that is wrong with it.
+Rule: a file is accepted whole, or refused with all its mistakes.
 
     [[caller]]
     certificate = "uri:spiffe://example.org/runtime/vat"   # or "dns:NAME", or "cn:NAME"
@@ -38,11 +37,11 @@ _KEYS: Final = frozenset({"certificate", "tenant", "scopes", "agents", "user"})
 
 
 class CallersFileInvalid(Exception):
-    """A file that is not taken; the message has a line for each mistake."""
+    """The file is refused; the message has a line for each mistake."""
 
 
 def read_callers(path: Path) -> Mapping[str, Caller]:
-    """Return callers by what names them in a certificate. Raises CallersFileInvalid."""
+    """Return the callers by the name in their certificate. Raises CallersFileInvalid."""
     try:
         with path.open("rb") as file:
             content = file.read(CALLERS_BYTES_MAX + 1)
@@ -54,18 +53,18 @@ def read_callers(path: Path) -> Mapping[str, Caller]:
         ) from error
     except ValueError as error:
         raise CallersFileInvalid(
-            f'callers file "{path}" is not taken: {error}; write TOML'
+            f'callers file "{path}" is not valid: {error}; write TOML'
         ) from error
     if len(content) > CALLERS_BYTES_MAX:
         raise CallersFileInvalid(
             f'callers file "{path}" is longer than {CALLERS_BYTES_MAX} bytes; shorten it'
         )
     problems: list[str] = [
-        f'"{key}" is no key; write [[caller]] tables' for key in document if key != "caller"
+        f'"{key}" is not a key; write [[caller]] tables' for key in document if key != "caller"
     ]
     entries = document.get("caller", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        problems.append("caller is no list of tables; write [[caller]] before each")
+        problems.append("caller is not a list of tables; write [[caller]] before each")
         entries = []
     callers: dict[str, Caller] = {}
     for place, entry in enumerate(entries, 1):
@@ -84,7 +83,7 @@ def read_callers(path: Path) -> Mapping[str, Caller]:
 def _read_entry(
     entry: Mapping[str, Any], place: int, problems: list[str]
 ) -> tuple[str, Caller | None]:
-    found: list[str] = [f'"{key}" is no key of a caller' for key in entry if key not in _KEYS]
+    found: list[str] = [f'"{key}" is not a key of a caller' for key in entry if key not in _KEYS]
     name = entry.get("certificate", "")
     kind, _, value = name.partition(":") if isinstance(name, str) else ("", "", "")
     if kind not in KINDS or not value:
@@ -95,15 +94,15 @@ def _read_entry(
     named = {key: entry.get(key, []) for key in ("scopes", "agents")}
     for key, values in named.items():
         if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-            found.append(f"{key} is no list of words")
+            found.append(f"{key} is not a list of words")
             named[key] = []
     found += [
-        f'"{word}" is no scope; use {", ".join(sorted(SCOPES))}'
+        f'"{word}" is not a scope; use {", ".join(sorted(SCOPES))}'
         for word in named["scopes"]
         if word not in SCOPES
     ]
     if AGENT in named["scopes"] and not named["agents"]:
-        found.append('agents is missing beside the scope "agent"; name them, or "*" for all')
+        found.append('agents is missing next to the scope "agent"; name them, or "*" for all')
     caller = None
     if not found:
         try:
@@ -115,6 +114,6 @@ def _read_entry(
                 agents=claims.agents(named["agents"]),
             )
         except SignInRefused as error:
-            found.append(f"{error.problem.removeprefix('bad_')} is not of its form")
+            found.append(f"{error.problem.removeprefix('bad_')} is not valid")
     problems += [f"caller {place}: {problem}" for problem in found]
     return (name if isinstance(name, str) else ""), caller

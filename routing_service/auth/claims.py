@@ -1,8 +1,7 @@
-"""What a credential says of its bearer, in the terms of this service.
+"""The valid forms of claims, in every kind of credential.
 
-Owns: the forms that claims may have, whatever kind of credential they stand in. Must not know:
-where they come from. Rule: a claim that is not of its form refuses the whole credential; half a
-right would be found out by nobody.
+Rule: an invalid claim refuses the whole credential. A caller with half of its rights would not be
+noticed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def has_control_characters(text: str) -> bool:
 
 
 def subject(value: Any, claim: str) -> str:
-    """Return who a credential is for. Raises SignInRefused."""
+    """Return the name of the person or program that a credential is for. Raises SignInRefused."""
     if (
         not isinstance(value, str)
         or not value
@@ -45,7 +44,7 @@ def subject(value: Any, claim: str) -> str:
 
 
 def words(value: Any, claim: str) -> list[str]:
-    """Return the words of a claim: a list, or text with spaces between. Raises SignInRefused."""
+    """Return the words of a claim: a list, or text with spaces. Raises SignInRefused."""
     if value is None:
         return []
     found = value.split(" ") if isinstance(value, str) else value
@@ -55,7 +54,7 @@ def words(value: Any, claim: str) -> list[str]:
 
 
 def scopes(granted: Iterable[str], prefix: str = "") -> frozenset[str]:
-    """Return those words that are scopes here. prefix: what stands before each, "" for nothing."""
+    """Return the words that are scopes of this service. prefix: of each; "" = none."""
     return frozenset(
         word.removeprefix(prefix)
         for word in granted
@@ -66,8 +65,8 @@ def scopes(granted: Iterable[str], prefix: str = "") -> frozenset[str]:
 def agents(named: Iterable[str], granted: Iterable[str] = (), prefix: str = "") -> frozenset[str]:
     """Return the agents that a runtime speaks for. Raises SignInRefused.
 
-    named: their ids. granted: scopes and roles, where "agent:ID" (after the prefix) names one too,
-    for identity providers that know roles and no claims of one's own.
+    named: their ids. granted: scopes and roles; "agent:ID" (after the prefix) among them names an
+    agent too, for identity providers with roles and without custom claims.
     """
     marked = prefix + _AGENT_ROLE
     found = {*named, *(word.removeprefix(marked) for word in granted if word.startswith(marked))}
@@ -79,7 +78,7 @@ def agents(named: Iterable[str], granted: Iterable[str] = (), prefix: str = "") 
 
 
 def entitlements(value: Any, claim: str) -> tuple[str, ...]:
-    """Return what a user is entitled to, sorted. Raises SignInRefused."""
+    """Return a user's entitlements, sorted. Raises SignInRefused."""
     found = sorted(set(words(value, claim)))
     if (
         len(found) > ENTITLEMENTS_MAX

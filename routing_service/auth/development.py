@@ -1,8 +1,7 @@
-"""Tokens signed with a key of one's own: for first steps and tests, with no identity provider.
+"""Development tokens, signed with a local key: for first steps and tests.
 
-Owns: the key file, how such a token is made and checked. Must not know: other tokens.
-Rule: there is one header, compared as text, and one algorithm: nothing in a token chooses how it is
-checked. Whoever has the key file can be anybody.
+Rule: one header, compared as text, and one algorithm: nothing in a token chooses how it is checked.
+Everyone who can read the key file can act as any user.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ISSUER: Final = "agent-routing-development"
 
 
 class KeyUnusable(Exception):
-    """A key file that cannot be read or made; the message says why and what to do."""
+    """The key file cannot be read or created; the message says why and what to do."""
 
 
 class _Claims(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,7 +54,7 @@ _decode_claims: Final = msgspec.json.Decoder(_Claims).decode
 
 
 def read_or_make_key(path: Path) -> bytes:
-    """Return the key of a file; a file that is not there is made. Raises KeyUnusable."""
+    """Return the key in a file, which is created if missing. Raises KeyUnusable."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -99,7 +98,7 @@ def make_token(
     lasts_s: float,
     now_s: float | None = None,
 ) -> str:
-    """Return a signed token. lasts_s: seconds until it expires. now_s: None = the clock's."""
+    """Return a signed token. lasts_s: seconds until it expires. now_s: None = the clock."""
     now = time.time() if now_s is None else now_s
     body = msgspec.json.encode(
         _Claims(
@@ -119,10 +118,10 @@ def make_token(
 
 
 class DevelopmentTokens:
-    """Checks such tokens: a TokenVerifier."""
+    """Checks development tokens: a TokenVerifier."""
 
     def __init__(self, key: bytes, now_s: Callable[[], float] = time.time) -> None:
-        """Check by one key."""
+        """Check with one key."""
         self._key = key
         self._now_s = now_s
 
@@ -132,7 +131,7 @@ class DevelopmentTokens:
         header, _, body = signed.partition(".")
         if header != _HEADER:
             raise SignInRefused("bad_header")
-        # As text: the same bytes have several spellings in base64, of which one is ours.
+        # As text: base64 has several spellings of the same bytes, and only one is accepted.
         if not hmac.compare_digest(_encoded(_signature(self._key, signed)), signature):
             raise SignInRefused("bad_signature")
         try:

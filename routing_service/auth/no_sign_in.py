@@ -1,7 +1,6 @@
-"""No sign-in: for programs on one machine that trust each other.
+"""No sign-in: every caller has every right. For programs on one machine that trust each other.
 
-Owns: who a caller is where nobody signs in. Must not know: where the server listens; only loopback
-is served like this unless an operator insists (config.py).
+The settings allow it on loopback alone, unless the operator sets insecure.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from routing_service.auth.caller import (
 )
 
 _CALLERS_MAX: Final = 1024
-"""Tenants for which a caller is kept ready."""
+"""Tenants whose caller is kept."""
 
 
 def anybody(tenant: str) -> Caller:
-    """Return a caller with every right in a tenant, whose user_id is believed."""
+    """Return a caller with every right in a tenant; its user_id is believed."""
     return Caller(tenant, scopes=SCOPES, agents=frozenset({ANY_AGENT}), signed_in=False)
 
 
 class OpenDoor:
-    """Lets everybody in, with every right, to the tenant that they name."""
+    """Accepts every caller, with every right, in the tenant that the call names."""
 
     def __init__(self) -> None:
-        """Begin with the default tenant."""
+        """Keep no caller yet."""
         self._callers: dict[str, Caller] = {}
 
-    async def caller(self, metadata: Metadata, peer: Peer) -> Caller:  # noqa: ARG002 - nobody is asked
+    async def caller(self, metadata: Metadata, peer: Peer) -> Caller:  # noqa: ARG002 - not needed
         """See SignIn.caller."""
         tenant = named_tenant(metadata) or DEFAULT_TENANT
         known = self._callers.get(tenant)

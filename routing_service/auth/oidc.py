@@ -1,9 +1,7 @@
-"""Signing in by the access tokens of an OpenID Connect provider.
+"""Sign-in by the access tokens of an OpenID Connect provider.
 
-Owns: what makes such a token good, and whom its claims name. Must not know: how keys are fetched.
-Rule: nothing in a token chooses how it is checked. Its header names a key of the provider's own
-set; the key, not the token, says which algorithm counts. Every other way in which a header points
-to a key (jku, x5u, jwk, x5c) is not even read.
+Rule: nothing in a token chooses how it is checked. Its header names a key of the provider's set,
+and that key decides the algorithm. Other pointers to a key (jku, x5u, jwk, x5c) are not read.
 """
 
 from __future__ import annotations
@@ -31,12 +29,12 @@ ALGORITHMS: Final = frozenset({"RS256", "ES256"})
 HEADER_BYTES_MAX: Final = 4096
 
 _TYPES: Final = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
-"""What an access token may call itself; RFC 9068 has the last two. Others are refused: a token made
-for something else, such as a logout, must not open this door."""
+"""Accepted values of typ; the last two are RFC 9068's. A token for another purpose, such as a
+logout, is refused."""
 
 _ID_TOKEN_CLAIMS: Final = frozenset({"nonce", "at_hash", "c_hash", "s_hash"})
-"""They tie an ID token to a browser's sign-in. Such a token says who somebody is, to the one
-program that asked; whoever that program passes it to must not act by it."""
+"""Claims that tie an ID token to a browser's sign-in. Such a token tells one program who its user
+is; another service must not accept it."""
 
 _EXPIRES_S_MAX: Final = 253_402_300_799
 """The end of the year 9999."""
@@ -56,13 +54,13 @@ _decode_header: Final = msgspec.json.Decoder(_Header).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcRules:
-    """What a token must say, and how it is read.
+    """What a token must contain, and how it is read.
 
-    issuer: as in iss; with TENANT_MARK for several tenants of Entra ID. audiences: one of them must
-    be the token's. is_entra: read it as Entra ID's version 2 writes access tokens. tenants: those
-    that are let in where the issuer has a mark; "*" = all. tenant_claim, user_claim, agents_claim,
-    entitlements_claim: where that stands; "" = nowhere. scope_prefix: before each scope and role.
-    leeway_s: by how much clocks may differ.
+    issuer: as in iss; with TENANT_MARK for several tenants of Entra ID. audiences: the token needs
+    one of them. is_entra: read access tokens of Entra ID, version 2. tenants: accepted ones if the
+    issuer has a mark; "*" = all. tenant_claim, user_claim, agents_claim, entitlements_claim: their
+    claims' names; "" = none. scope_prefix: of each scope and role. leeway_s: allowed difference of
+    clocks.
     """
 
     issuer: str
@@ -78,10 +76,10 @@ class OidcRules:
 
 
 class OidcTokens:
-    """Checks such tokens: a TokenVerifier."""
+    """Checks a provider's access tokens: a TokenVerifier."""
 
     def __init__(self, rules: OidcRules, keys: KeySet) -> None:
-        """Check by the keys of one provider."""
+        """Check with the keys of one provider."""
         self._rules = rules
         self._keys = keys
 
@@ -94,7 +92,7 @@ class OidcTokens:
             keys = self._keys.find(header.kid, header.alg)
         if not keys:
             raise SignInRefused("unknown_key")
-        # From here on nothing waits: a token is good by a key that is known now.
+        # Nothing waits from here on, so that the key is still known when the token is accepted.
         key, said = self._signed_by(token, keys)
         rules = self._rules
         issuer = rules.issuer
@@ -114,7 +112,7 @@ class OidcTokens:
         return _caller_of_entra(said, rules) if rules.is_entra else _caller_of(said, rules)
 
     def _signed_by(self, token: str, keys: Sequence[Key]) -> tuple[Key, dict[str, Any]]:
-        """Return the key that has signed a token, and what the token says."""
+        """Return the key that signed a token, and the token's claims."""
         import jwt  # noqa: PLC0415 - of the extra oidc
 
         problem = "bad_signature"
@@ -135,14 +133,14 @@ class OidcTokens:
             except jwt.InvalidTokenError as error:
                 problem = _PROBLEMS.get(type(error).__name__, "bad_claims")
                 break
-            except Exception as error:  # noqa: BLE001 - json's and int's own, of what strangers send
+            except Exception as error:  # noqa: BLE001 - json's and int's, for arbitrary input
                 _log.debug("token_unreadable", error=type(error).__name__)
                 problem = "unreadable"
                 break
         raise SignInRefused(problem)
 
     def _expired(self, token: str) -> SignInRefused:
-        """Say when a token expired: its signature was good, so that its bearer had it."""
+        """Return a refusal with the time of expiry. The signature is known to be good."""
         import jwt  # noqa: PLC0415 - of the extra oidc
 
         said = jwt.decode(token, options={"verify_signature": False})
@@ -160,7 +158,7 @@ _PROBLEMS: Final[Mapping[str, str]] = {
 
 
 def read_header(token: str) -> _Header:
-    """Return a token's header, if it can be that of an access token. Raises SignInRefused."""
+    """Return the header of an access token. Raises SignInRefused."""
     text = token.partition(".")[0]
     if len(text) > HEADER_BYTES_MAX:
         raise SignInRefused("bad_header")
@@ -171,7 +169,7 @@ def read_header(token: str) -> _Header:
     if header.alg not in ALGORITHMS:
         raise SignInRefused("bad_algorithm")
     if header.crit is not None:
-        # It asks for extensions to be understood, and none is here.
+        # It requires extensions (RFC 7515), and none is supported.
         raise SignInRefused("bad_header")
     if header.typ.lower() not in _TYPES:
         raise SignInRefused("other_kind_of_token")
@@ -181,9 +179,9 @@ def read_header(token: str) -> _Header:
 
 
 def _refuse_other_kinds(said: Mapping[str, Any]) -> None:
-    """Refuse what the provider signs for other purposes than calling a service."""
-    kind = said.get("typ", "Bearer")  # Keycloak's word: Bearer, ID, Refresh.
-    use = said.get("token_use", "access")  # Cognito's: access, id.
+    """Refuse tokens that the provider signs for other purposes than calling a service."""
+    kind = said.get("typ", "Bearer")  # Keycloak: Bearer, ID, Refresh.
+    use = said.get("token_use", "access")  # Cognito: access, id.
     if kind not in ("Bearer", "at+jwt") or use != "access" or "events" in said:
         raise SignInRefused("other_kind_of_token")
     if not _ID_TOKEN_CLAIMS.isdisjoint(said):
@@ -191,7 +189,7 @@ def _refuse_other_kinds(said: Mapping[str, Any]) -> None:
 
 
 def _caller_of(said: Mapping[str, Any], rules: OidcRules) -> Caller:
-    """Read the claims of a provider that keeps to RFC 9068, or nearly so."""
+    """Read the claims of a token that follows RFC 9068, at least roughly."""
     tenant = DEFAULT_TENANT
     if rules.tenant_claim:
         tenant = said.get(rules.tenant_claim, "")
@@ -202,7 +200,7 @@ def _caller_of(said: Mapping[str, Any], rules: OidcRules) -> Caller:
         *claims.words(said.get("scp"), "scp"),
         *claims.words(said.get("roles"), "roles"),
     ]
-    # A token that a program got for itself (RFC 9068, section 2.2) is nobody's.
+    # A token that a program got for itself (RFC 9068, section 2.2) has no user.
     is_program = said.get("client_id", said.get("azp")) == said["sub"]
     return Caller(
         tenant=tenant,
@@ -228,15 +226,15 @@ def _tenant_of_entra(said: Mapping[str, Any]) -> str:
 def _caller_of_entra(said: Mapping[str, Any], rules: OidcRules) -> Caller:
     """Read the claims of an access token of Entra ID, version 2.
 
-    A person is tid and oid; sub is another one for each program, and names and addresses change.
+    tid and oid identify a person. sub differs for each program, and names and addresses change.
     """
     oid, azp, scp = said.get("oid"), said.get("azp"), said.get("scp")
     if not isinstance(oid, str) or not _UUID.match(oid):
         raise SignInRefused("bad_oid")
     roles = claims.words(said.get("roles"), "roles")
     if not isinstance(azp, str) or (scp is None and not roles):
-        # An ID token has neither azp nor scp; the audience alone would not tell where program and
-        # service share a registration.
+        # An ID token has neither azp nor scp. The audience alone does not tell them apart if the
+        # program and the service share a registration.
         raise SignInRefused("id_token")
     is_program = scp is None
     if said.get("idtyp", "app" if is_program else "user") != ("app" if is_program else "user"):
@@ -254,7 +252,7 @@ def _caller_of_entra(said: Mapping[str, Any], rules: OidcRules) -> Caller:
 
 
 def _expires_s(said: Mapping[str, Any], rules: OidcRules) -> float:
-    # As PyJWT has read it: also from text. A number that no clock has would not fit a float.
+    # PyJWT accepts text too. A number beyond all clocks would not fit a float.
     return min(max(int(said["exp"]), 0), _EXPIRES_S_MAX) + rules.leeway_s
 
 
@@ -264,7 +262,7 @@ def _agents(said: Mapping[str, Any], granted: Sequence[str], rules: OidcRules) -
 
 
 def _entitlements(said: Mapping[str, Any], rules: OidcRules) -> tuple[str, ...] | None:
-    """Return what the token says of its user; with a claim named, silence means nothing at all."""
+    """Return the entitlements in the token; without the named claim the user has none."""
     if not rules.entitlements_claim:
         return None
     return claims.entitlements(said.get(rules.entitlements_claim), rules.entitlements_claim)

@@ -1,8 +1,7 @@
-"""Which scope lets a caller do what, and as whom it then comes.
+"""What each scope allows, and the access to sessions that follows from it.
 
-Owns: every rule about scopes. Must not know: sessions (core/access.py checks those), what an RPC
-does. Rule: a right is given by a line here or it is not there; docs/rights.md shows the outcome of
-all of them, and a test holds the two together.
+Rule: a right exists only by a line in this module. docs/rights.md shows the result of all of them,
+and a test compares the two. core/access.py checks the access against a session.
 """
 
 from __future__ import annotations
@@ -49,26 +48,26 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "SetStickiness": (ADMIN,),
     "PurgeSessions": (ADMIN,),
 }
-"""The scopes any one of which opens an RPC; as whom one then comes, the functions below say. The
-first is named to a caller who has none of them."""
+"""The scopes of which a caller needs one for an RPC. The first is named to a caller without any.
+The functions below return the access that follows."""
 
 READS: Final = frozenset({"Status", "ListTasks", "ListTurns", "ListAgents", "WatchSession"})
 
 _COMMAND_OF: Final = {ClearScope.ACTIVE_AGENT: "supervisor", ClearScope.SESSION: "reset"}
-"""What a user would have to type for what ClearActiveAgent does."""
+"""The command by which a user does the same as ClearActiveAgent."""
 
 NO_ENTITLEMENTS: Final = ("none",)
-"""What takes all of a user's entitlements away: no agent requires it."""
+"""Replaces all entitlements of a user: no agent requires this one."""
 
 
 def check_entry(caller: Caller, method: str) -> None:
-    """Raise SCOPE_MISSING for an RPC that is not the caller's. Raises it before it is read."""
+    """Raise SCOPE_MISSING if the caller may not call an RPC. Runs before a request is parsed."""
     if caller.signed_in and caller.scopes.isdisjoint(ENTRY[method]):
         raise scope_missing(method, ENTRY[method][0])
 
 
 def user_of(caller: Caller, user_id: str) -> str:
-    """Return whom a call is for, "" for nobody. Raises OWNER_MISMATCH for another's name."""
+    """Return the user that a call is for, or "". Raises OWNER_MISMATCH for another user."""
     if not caller.signed_in:
         return user_id
     if user_id and user_id != caller.user and ACT_AS not in caller.scopes:
@@ -91,9 +90,9 @@ def as_speaker(caller: Caller, user_id: str) -> Access:
 def on_session(caller: Caller, method: str, user_id: str) -> Access:
     """Return the access of a read, a clear or a decision.
 
-    A user reaches its own sessions. With nobody named an operator reaches all of the tenant, a
-    service with read and act_as reads them, and a runtime reaches those in which one of its agents
-    takes part.
+    A user reaches its own sessions. Without a user_id an operator reaches all of the tenant, a
+    service with read and act_as reads all of them, and a runtime reaches those in which one of its
+    agents takes part.
     Raises OWNER_MISMATCH, SCOPE_MISSING.
     """
     if not caller.signed_in:
@@ -116,7 +115,7 @@ def on_session(caller: Caller, method: str, user_id: str) -> Access:
 
 
 def as_agent(caller: Caller, method: str, user_id: str, agent_id: str) -> Access:
-    """Return the access of an agent's own act. agent_id: an id, no alias.
+    """Return the access of an agent's own act. agent_id: an id, not an alias.
 
     Raises OWNER_MISMATCH, SCOPE_MISSING.
     """
@@ -143,9 +142,9 @@ def as_operator(caller: Caller, user_id: str) -> Access:
 def who_hands_over(
     caller: Caller, registry: Registry, initiator: Initiator | None, from_agent_id: str
 ) -> str:
-    """Return the agent in whose name a runtime hands over, "" for whoever has the conversation.
+    """Return the agent in whose name a runtime hands over; "" = the one with the conversation.
 
-    A runtime of one agent need not name it; one of several must. from_agent_id: as asked.
+    A runtime of several agents must name one. from_agent_id: as in the request.
     Raises INVALID_FIELD, SCOPE_MISSING.
     """
     named = registry.resolve(from_agent_id) or from_agent_id
@@ -170,10 +169,10 @@ def who_hands_over(
 def check_clear(
     caller: Caller, access: Access, registry: Registry, scope: ClearScope
 ) -> frozenset[str] | None:
-    """Return the agents whose conversation a runtime may clear, None where that is no matter.
+    """Return the agents whose conversation a runtime may clear; None = not limited to agents.
 
-    access: on_session's. A user alone may clear only what the registry lets users clear by a
-    command. Raises SCOPE_MISSING.
+    access: from on_session. A user may clear only what the registry lets users clear by a command.
+    Raises SCOPE_MISSING.
     """
     if access.agents is not None:
         return access.agents
@@ -197,15 +196,15 @@ def check_turns_of(access: Access, registry: Registry, agent_id: str) -> None:
 
 
 def check_instructions(caller: Caller) -> None:
-    """Refuse the words of agents' prompts to who runs none. Raises SCOPE_MISSING."""
+    """Refuse the text of agents' prompts to callers that run no agent. Raises SCOPE_MISSING."""
     if caller.signed_in and caller.scopes.isdisjoint((AGENT, ADMIN)):
         raise scope_missing("ListAgents with include_instructions", AGENT)
 
 
 def entitlements_of(caller: Caller, user_id: str, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what a message's user is entitled to, () for what is known already.
+    """Return the entitlements of a message's user; () = those that are stored already.
 
-    A credential's own word about its user goes before; others are taken from callers that may act
+    A credential's own entitlements take precedence. Others are accepted from callers that may act
     for users. Raises SCOPE_MISSING.
     """
     if not caller.signed_in:
@@ -221,11 +220,11 @@ def entitlements_of(caller: Caller, user_id: str, given: tuple[str, ...]) -> tup
 
 
 def check_tenant(caller: Caller, tenant: str) -> None:
-    """Refuse another tenant than the caller's. tenant: "" = the caller's. Raises SCOPE_MISSING."""
+    """Raise SCOPE_MISSING for another tenant than the caller's. tenant: "" = the caller's."""
     if caller.signed_in and tenant not in ("", caller.tenant) and PLATFORM not in caller.scopes:
         raise scope_missing("another tenant", PLATFORM)
 
 
 def _limited(caller: Caller) -> frozenset[str] | None:
-    """Return the agents to which a runtime is limited; None where it speaks for all."""
+    """Return the agents to which a runtime is limited; None = it speaks for all."""
     return None if ANY_AGENT in caller.agents else caller.agents

@@ -1,6 +1,6 @@
-"""An identity provider for tests: keys, a key set, and tokens, good ones and any others.
+"""An identity provider for tests: keys, a key set, and valid and invalid tokens.
 
-Owns: how a token is put together, with nothing checked. Must not know: what a server takes.
+It checks nothing, so that a test can build any token.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ GOOD_KEYS = ("rsa-1", "ec-1")
 
 
 def good_set() -> bytes:
-    """Return the set that the provider publishes."""
+    """Return the published key set."""
     return key_set(jwk(rsa_key("good"), "rsa-1"), jwk(ec_key("good"), "ec-1"))
 
 
 def public_pem(key: Any) -> bytes:
-    """Return a public key as attackers find it."""
+    """Return a public key as PEM, which attackers can get."""
     return key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -101,7 +101,7 @@ def signature(alg: str, key: Any, signed: bytes) -> bytes:
 
 
 def claims(**changed: Any) -> dict[str, Any]:
-    """Return the claims of a good token; a claim that is changed to ... is left out."""
+    """Return the claims of a valid token; a claim changed to ... is left out."""
     now = int(time.time())
     said = {
         "iss": ISSUER,

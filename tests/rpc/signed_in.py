@@ -1,8 +1,4 @@
-"""Callers with credentials, for tests of who may do what.
-
-Owns: the key that a test's server trusts, tokens by it, and calls that carry one. Must not know:
-what any caller may do.
-"""
+"""Callers with credentials: the key that a test's server trusts, its tokens, and calls with one."""
 
 from __future__ import annotations
 
@@ -52,7 +48,7 @@ def bearer(value: str, *more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def write_key(folder: Path, key: bytes = KEY) -> Path:
-    """Write a key where a server finds it."""
+    """Write a development key file."""
     path = folder / "development.key"
     path.write_text(base64.urlsafe_b64encode(key).decode(), encoding="ascii")
     return path

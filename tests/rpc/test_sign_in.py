@@ -1,4 +1,4 @@
-"""What a credential does over its life: first use, repeats, expiry, and what the audit keeps."""
+"""The life of a credential: first use, repeats, expiry, and what the audit keeps."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from tests.rpc.signed_in import (
 
 PATIENCE_S = 20
 LIFE_S = 1.5
-"""Of a token that is to expire while a test looks on."""
+"""Of a token that expires during a test."""
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ async def until_the_end(watch):
 
 
 async def test_watch_ends_when_its_token_expires_and_says_where_to_go_on(service):
-    """Nobody listens in for longer than they are signed in."""
+    """A watch lasts no longer than the sign-in."""
     await signed(service, "route", user="ana")("Route", message())
     brief = signed(service, "read", user="ana", lasts_s=LIFE_S)
     watch = brief("WatchSession", pb.WatchSessionRequest(session_id="s", after_revision=0))
@@ -254,7 +254,7 @@ async def test_watch_ends_when_its_token_expires_and_says_where_to_go_on(service
 
 
 async def test_watch_of_all_sessions_ends_when_its_token_expires(service):
-    """With its cursor."""
+    """The error has its cursor."""
     brief = signed(service, "admin", lasts_s=LIFE_S)
     watch = brief("WatchEvents", admin.WatchEventsRequest())
     _, refused = await until_the_end(watch)
@@ -262,7 +262,7 @@ async def test_watch_of_all_sessions_ends_when_its_token_expires(service):
 
 
 async def test_message_stream_ends_when_its_token_expires(service):
-    """What was sent before is answered; what comes after wants another token."""
+    """Messages sent before are answered; later ones need another token."""
     metadata = bearer(token("route", user="ana", lasts_s=LIFE_S))
     stream = service.stub.RouteStream(metadata=metadata, timeout=PATIENCE_S)
     route = message(request_id=fresh_id())
@@ -327,7 +327,7 @@ async def test_known_tokens_are_bounded(monkeypatch):
     assert verifier.asked == 7
 
 
-async def test_refused_token_takes_nobody_s_place():
+async def test_refused_token_replaces_no_accepted_one():
     """Nothing that was not accepted is remembered."""
     sign_in = BearerSignIn(DevelopmentTokens(KEY))
     good = bearer(token("route", user="ana"))

@@ -1,4 +1,4 @@
-"""The file of callers: taken whole, or refused with everything that is wrong with it."""
+"""The callers file: accepted whole, or refused with all its mistakes."""
 
 import pytest
 
@@ -19,7 +19,7 @@ scopes = ["route", "admin"]
 
 
 def problems(tmp_path, text):
-    """Return what is wrong with a file."""
+    """Return the mistakes of a file."""
     path = tmp_path / "callers.toml"
     path.write_text(text)
     with pytest.raises(CallersFileInvalid) as caught:
@@ -27,8 +27,8 @@ def problems(tmp_path, text):
     return str(caught.value).splitlines()
 
 
-def test_callers_are_known_by_what_names_them(tmp_path):
-    """A service has no user; a tenant that is not named is the default one."""
+def test_callers_are_found_by_the_name_in_their_certificate(tmp_path):
+    """A service has no user; without a tenant the default one counts."""
     path = tmp_path / "callers.toml"
     path.write_text(GOOD)
     callers = read_callers(path)
@@ -39,7 +39,7 @@ def test_callers_are_known_by_what_names_them(tmp_path):
 
 
 def test_every_mistake_is_named_at_once(tmp_path):
-    """With its place, and what to write instead."""
+    """Each has its place and the remedy."""
     found = problems(
         tmp_path,
         GOOD
@@ -59,34 +59,34 @@ agents = ["a b"]
 [server]
 """,
     )
-    assert any('"server" is no key' in line for line in found)
+    assert any('"server" is not a key' in line for line in found)
     assert any('caller 3: certificate is not "uri:' in line for line in found)
     assert any("caller 3: tenant is not" in line for line in found)
-    assert any('caller 3: "root" is no scope; use act_as, admin' in line for line in found)
-    assert any('caller 3: "agent" is no key of a caller' in line for line in found)
+    assert any('caller 3: "root" is not a scope; use act_as, admin' in line for line in found)
+    assert any('caller 3: "agent" is not a key of a caller' in line for line in found)
     assert any('certificate "cn:sam" is named twice' in line for line in found)
     assert any("caller 4: agents is missing" in line for line in found)
-    assert any("caller 5: scopes is no list of words" in line for line in found)
+    assert any("caller 5: scopes is not a list of words" in line for line in found)
 
 
 @pytest.mark.parametrize(
     ("text", "word"),
     [
         ("[[caller", "write TOML"),
-        ("caller = 5", "no list of tables"),
-        ("caller = [5]", "no list of tables"),
-        ('[[caller]]\ncertificate = "cn:x"\nagents = ["a b"]', "agents is not of its form"),
-        ('[[caller]]\ncertificate = "cn:x"\nuser = "a\\nb"', "user is not of its form"),
-        ('[[caller]]\ncertificate = "cn:x"\nuser = 5', "user is not of its form"),
+        ("caller = 5", "not a list of tables"),
+        ("caller = [5]", "not a list of tables"),
+        ('[[caller]]\ncertificate = "cn:x"\nagents = ["a b"]', "agents is not valid"),
+        ('[[caller]]\ncertificate = "cn:x"\nuser = "a\\nb"', "user is not valid"),
+        ('[[caller]]\ncertificate = "cn:x"\nuser = 5', "user is not valid"),
         ("#" * (CALLERS_BYTES_MAX + 1), "longer than"),
     ],
 )
-def test_file_that_is_none_is_refused(tmp_path, text, word):
-    """Half a file of callers would let somebody in, or keep somebody out, unseen."""
+def test_unreadable_file_is_refused(tmp_path, text, word):
+    """Half a file would accept or refuse callers without anyone noticing."""
     assert word in "\n".join(problems(tmp_path, text))
 
 
-def test_missing_file_is_said_to_be(tmp_path):
-    """With where it was looked for."""
+def test_missing_file_is_named(tmp_path):
+    """The message has its path."""
     with pytest.raises(CallersFileInvalid, match=r"nowhere.*No such file"):
         read_callers(tmp_path / "nowhere")

@@ -1,4 +1,4 @@
-"""The keys of an identity provider: who may cost it a fetch, and what its outages change."""
+"""The keys of an identity provider: what causes a fetch, and what an outage changes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RANDOM_KIDS = 10_000
 
 
 class Provider:
-    """A key set that is fetched, or is away, and a clock that is moved by hand."""
+    """A provider that answers or is unreachable, and a clock that is moved by hand."""
 
     def __init__(self) -> None:
         self.answer: bytes | None = good_set()
@@ -82,12 +82,12 @@ class Provider:
 
 @pytest.fixture
 def provider():
-    """A provider whose keys nobody has fetched yet."""
+    """A provider whose keys have not been fetched yet."""
     return Provider()
 
 
 async def test_ten_thousand_made_up_keys_cost_one_fetch_and_good_tokens_go_on(provider):
-    """Whoever signs in with nonsense must not make us, or the provider, fall over."""
+    """Callers with made-up credentials overload neither the server nor the provider."""
     good = sign(claims())
     assert (await provider.enter(good)).user == "ana"
     provider.now_s += FETCH_EVERY_S
@@ -112,7 +112,7 @@ async def test_ten_thousand_made_up_keys_cost_one_fetch_and_good_tokens_go_on(pr
 
 
 async def test_hour_without_the_provider_refuses_no_known_key(provider):
-    """Signing in must not depend on somebody else's uptime; and each attempt is spaced."""
+    """Sign-in does not depend on the provider's uptime; attempts are spaced."""
     good = sign(claims())
     await provider.enter(good)
     provider.answer = None
@@ -128,8 +128,8 @@ async def test_hour_without_the_provider_refuses_no_known_key(provider):
 
 
 @pytest.mark.parametrize("broken", [b"", b"<html>", b"[]", b'{"keys":[]}', b'{"keys":5}', b"{}"])
-async def test_answer_that_is_no_key_set_changes_nothing(provider, broken):
-    """A proxy's error page must not lock everybody out."""
+async def test_invalid_key_set_changes_nothing(provider, broken):
+    """The error page of a proxy locks no caller out."""
     good = sign(claims())
     await provider.enter(good)
     provider.answer = broken
@@ -138,8 +138,8 @@ async def test_answer_that_is_no_key_set_changes_nothing(provider, broken):
     assert await provider.problem(good) == ""
 
 
-async def test_key_that_is_withdrawn_is_good_no_more_also_for_known_tokens(provider):
-    """What was accepted before is checked again."""
+async def test_withdrawn_key_is_refused_for_remembered_tokens_too(provider):
+    """Accepted tokens are checked again."""
     by_rsa, by_ec = sign(claims()), sign(claims(), alg="ES256")
     assert await provider.problem(by_rsa) == await provider.problem(by_ec) == ""
     provider.answer = key_set(jwk(ec_key("good"), "ec-1"))
@@ -149,8 +149,8 @@ async def test_key_that_is_withdrawn_is_good_no_more_also_for_known_tokens(provi
     assert await provider.problem(by_ec) == ""
 
 
-async def test_key_that_is_replaced_under_its_id_is_another_key(provider):
-    """The id alone says nothing."""
+async def test_key_with_a_known_id_and_other_numbers_is_another_key(provider):
+    """The id alone does not identify a key."""
     good = sign(claims())
     assert await provider.problem(good) == ""
     provider.answer = key_set(jwk(rsa_key("next"), "rsa-1"))
@@ -161,7 +161,7 @@ async def test_key_that_is_replaced_under_its_id_is_another_key(provider):
 
 
 async def test_new_key_is_fetched_when_it_is_first_used(provider):
-    """Once for all calls that meet it."""
+    """One fetch serves all calls that wait for it."""
     await provider.enter(sign(claims()))
     provider.answer = key_set(jwk(rsa_key("good"), "rsa-1"), jwk(rsa_key("next"), "rsa-2"))
     provider.now_s += FETCH_EVERY_S
@@ -171,8 +171,8 @@ async def test_new_key_is_fetched_when_it_is_first_used(provider):
     assert provider.fetches == before + 1
 
 
-async def test_without_any_key_nobody_is_told_that_their_token_is_bad(provider):
-    """It may be good; the caller is asked to come again."""
+async def test_without_any_key_no_token_is_called_bad(provider):
+    """It may be good, so the caller is asked to retry."""
     provider.answer = None
     with pytest.raises(RoutingError) as caught:
         await provider.enter(sign(claims()))
@@ -184,7 +184,7 @@ async def test_without_any_key_nobody_is_told_that_their_token_is_bad(provider):
 
 
 async def test_keys_are_fetched_again_from_time_to_time():
-    """In the background, though nobody asks."""
+    """In the background, without a call that needs them."""
     provider = Provider()
     keys = KeySet(provider.fetch, refresh_s=0.01, clock_s=lambda: provider.fetches * 100.0)
     running = asyncio.create_task(keys.run())
@@ -198,9 +198,9 @@ async def test_keys_are_fetched_again_from_time_to_time():
 
 
 async def test_bug_in_a_fetch_does_not_end_the_fetches(provider):
-    """It is logged, and the next one is as good as any."""
+    """It is logged, and the next fetch runs as usual."""
     await provider.enter(sign(claims()))
-    answered, provider.answer = provider.answer, 5  # No bytes: what nobody foresaw.
+    answered, provider.answer = provider.answer, 5  # Not bytes: a bug in the fetch.
     provider.now_s += FETCH_EVERY_S
     assert await provider.problem(sign(claims(), kid="unknown")) == "unknown_key"
     assert await provider.problem(sign(claims())) == ""
@@ -211,7 +211,7 @@ async def test_bug_in_a_fetch_does_not_end_the_fetches(provider):
 
 
 def test_only_keys_that_sign_by_our_algorithms_are_taken():
-    """Each is used with its own algorithm alone, whatever a token says."""
+    """Each is used with its own algorithm alone; the token has no say in it."""
     good = jwk(rsa_key("good"), "good")
     with_mistakes = [
         {**good, "kid": "for encryption", "use": "enc"},
@@ -237,7 +237,7 @@ def test_only_keys_that_sign_by_our_algorithms_are_taken():
 
 @pytest.fixture
 def http_server():
-    """Serve what a test says, by path: (status, headers, body)."""
+    """Serve a test's pages, by path: (status, headers, body)."""
     pages = {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -263,7 +263,7 @@ def http_server():
 
 
 def discovery(issuer, **fields):
-    """Return an issuer's document."""
+    """Return an issuer's discovery document."""
     return (200, {}, json.dumps({"issuer": issuer, **fields}).encode())
 
 
@@ -271,7 +271,7 @@ PATH = "/.well-known/openid-configuration"
 
 
 async def test_keys_are_found_through_the_issuer_s_document(http_server):
-    """And through nothing else that an answer points to."""
+    """No other address in an answer is used."""
     url, pages = http_server
     pages[PATH] = discovery(url, jwks_uri=f"{url}/keys")
     pages["/keys"] = (200, {}, good_set())
@@ -294,8 +294,8 @@ async def test_keys_are_found_through_the_issuer_s_document(http_server):
         lambda _: (200, {}, b" " * (jwks_source.ANSWER_BYTES_MAX + 1)),
     ],
 )
-async def test_document_that_is_not_the_issuer_s_is_refused(http_server, document):
-    """Neither its redirects nor its strange addresses are followed."""
+async def test_invalid_discovery_document_is_refused(http_server, document):
+    """Redirects and addresses of other schemes are not followed."""
     url, pages = http_server
     pages[PATH] = document(url)
     pages["/keys"] = (200, {}, good_set())
@@ -303,8 +303,8 @@ async def test_document_that_is_not_the_issuer_s_is_refused(http_server, documen
         await JwksSource(url).fetch()
 
 
-async def test_provider_that_is_away_is_said_so(tmp_path):
-    """With where it was looked for; files too."""
+async def test_unreachable_provider_is_named(tmp_path):
+    """The message has the URL or the path."""
     for source in (
         JwksSource("http://127.0.0.1:9"),
         JwksSource("any", str(tmp_path / "missing.json")),
@@ -369,7 +369,7 @@ async def test_call_that_cannot_be_cut_off_holds_few_threads():
 
 
 async def test_keys_older_than_they_should_be_are_an_error_in_the_log(provider):
-    """Whoever watches the log learns that a withdrawn key may still be accepted."""
+    """The log warns that a withdrawn key may still be accepted."""
     await provider.enter(sign(claims()))
     assert provider.keys.age_s == 0
     provider.answer = None
