@@ -45,9 +45,13 @@ class AdminServicer:
         audit_read_max, audit_scanned_max: changes of a tenant's audit that are read at once, and
         for one page.
         """
-        cards = CardCache(source.registry)
+        cards: CardCache | None = None
 
         def cards_in_force() -> AgentCards:
+            nonlocal cards
+            if cards is None:
+                # Not before the first call: cards keep their registry, and there may be no call.
+                cards = CardCache(source.registry)
             return cards.of(source.registry)
 
         self.methods = all_methods(
