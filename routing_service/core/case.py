@@ -22,7 +22,7 @@ from routing_service.core.errors import session_erased, unknown_session
 from routing_service.core.registry import Registry
 from routing_service.core.route_lines import Arrival, RouteLine, choose_line
 from routing_service.core.session import OpenTurn, SessionState
-from routing_service.core.slash_commands import COMMAND_PREFIX, ParsedCommand, parse
+from routing_service.core.slash_commands import ParsedCommand, may_be_command, parse
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -90,8 +90,8 @@ def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
         ownership.expire_ownership(draft)
         return Case(draft, command, is_new, mid_task)
     # Most messages have no slash anywhere; to see that is cheaper than to parse them.
-    if COMMAND_PREFIX in command.text and not command.literal_text:
-        parsed = parse(command.text)
+    if may_be_command(command.text) and not command.literal_text:
+        parsed = parse(command.text, draft.registry.command_words)
         if parsed is not None:
             # Commands see the lock and the active agent before their time-outs: /supervisor ends
             # them anyway, and /status only shows what would expire.

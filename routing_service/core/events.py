@@ -208,12 +208,14 @@ class CommandHandled(
     """A slash command was answered; other events of the change say what it changed.
 
     text: the message as typed. agent_id: the agent that the command was about, "" for none.
+    listed: the numbered list in the reply, if it has one (see agent_picks.remember_list).
     """
 
     command: str
     variant: str
     text: str = ""
     agent_id: str = ""
+    listed: str = ""
 
 
 class TurnAbandoned(

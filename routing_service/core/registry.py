@@ -307,6 +307,8 @@ class Registry:
     double_text_rejects: bool = False
     # Names of slash commands, without the slash, that this registry switches off.
     disabled_commands: frozenset[str] = frozenset()
+    # The registry's further words for slash commands, folded, with the command of each.
+    command_words: Mapping[str, str] = field(default_factory=dict)
     topics: Topics = field(default_factory=Topics)
     # Folded id or alias -> id; derived, so it takes no part in comparisons.
     _ids_by_name: Mapping[str, str] = field(init=False, repr=False, compare=False)

@@ -143,7 +143,7 @@ def _decide_command(case: Case, command: RouteMessage, facts: Facts) -> Decision
             wanted = "" if draft.before.task and wanted == draft.before.task.task_id else wanted
         task_id = _join_task(draft, command, facts, wanted)
         choice = Choice(
-            answered.dispatch_to, answered.reason, parsed.rest, command.items, answered.handoff
+            answered.dispatch_to, answered.reason, answered.text, command.items, answered.handoff
         )
         plan = _dispatch(draft, command, choice, task_id=task_id, mid_task=mid_task)
     else:

@@ -121,6 +121,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     owner_hash: of an erased session, tells its owner from strangers.
     sent_home: a caller asked for the home agent since its last message. suggestion: removed by any
     change of ownership. rests: at most SUGGESTION_REST_MESSAGES, since a message declines one.
+    listed: the numbered list of agents that the user was shown last, "" for none.
     """
 
     session_id: str
@@ -148,6 +149,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     sent_home: bool = False
     suggestion: OpenSuggestion | None = None
     rests: tuple[Rest, ...] = ()
+    listed: str = ""
     owner_hash: str = ""
 
     @property
@@ -236,7 +238,7 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
         ):
             return _evolve_task(state, event)
         case ev.CommandHandled():
-            return state
+            return replace(state, listed=event.listed) if event.listed else state
         case ev.TurnAbandoned():
             return _without_turn(state, event.request_id)
         case ev.AgentHandedOff():

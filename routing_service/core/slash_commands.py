@@ -1,21 +1,26 @@
 """The commands that users type, and the replies that answer them.
 
-The table of commands, the parser that distinguishes a command from ordinary text, and the shape of
-a reply before it has a language (``routing_service.texts`` has the texts).
-
-Rule: ordinary text is never taken for a command. A command is the message's first word, a slash and
-a name from the table, alone or before white space; anything else is a message. Names of every
-language count in every session, since people write in several.
+Rule: ordinary text is never taken for a command. A command is the message's first word: a slash and
+a name from the table or from the registry, in any case, with or without accents, and with
+punctuation after it. Paths, addresses and longer words (/reset-password, /help.txt) are text.
+Every name counts in every session, whatever its language: people write in several.
 Only what a user typed is ever parsed: never an agent's text, an item or history.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from routing_service.core.registry import locale_chain
+from routing_service.core.typed_text import (
+    ends_word,
+    fold_word,
+    says_nothing,
+    skip_invisible,
+    without_separator,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +32,7 @@ class SlashCommand:
 
     # Without the slash, lower case. Registries, replies and logs use this name.
     name: str
-    # The first word after the command, or the first quoted words, are an agent's name.
+    # An agent's name follows, and after it perhaps a message (see agent_picks.py).
     takes_argument: bool = False
     # Language -> further names, for users who write in it. Replies use the first.
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -42,21 +47,61 @@ class SlashCommand:
 SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(
         "supervisor",
-        names={"es": ("supervisor", "supervisora"), "pt": ("supervisor", "supervisora")},
+        names={
+            "en": ("supervisor", "back", "home", "menu", "exit", "quit", "leave", "main"),
+            "es": (
+                "supervisor",
+                "supervisora",
+                "salir",
+                "volver",
+                "inicio",
+                "menú",
+                "regresar",
+                "atrás",
+                "principal",
+            ),
+            "pt": (
+                "supervisor",
+                "supervisora",
+                "voltar",
+                "sair",
+                "início",
+                "menu",
+                "regressar",
+                "principal",
+            ),
+        },
     ),
     SlashCommand(
         "reset",
-        names={"es": ("reiniciar",), "pt": ("reiniciar",)},
+        names={
+            "en": ("reset", "restart"),
+            "es": ("reiniciar", "resetear"),
+            "pt": ("reiniciar", "recomeçar", "resetar"),
+        },
     ),
-    SlashCommand("agents", names={"es": ("agentes",), "pt": ("agentes",)}),
+    SlashCommand(
+        "agents",
+        names={
+            "en": ("agents", "specialists"),
+            "es": ("agentes", "especialistas"),
+            "pt": ("agentes", "especialistas"),
+        },
+    ),
     SlashCommand(
         "agent",
         takes_argument=True,
-        names={"es": ("agente",), "pt": ("agente",)},
+        names={"en": ("agent",), "es": ("agente",), "pt": ("agente",)},
     ),
-    SlashCommand("status", names={"es": ("estado",), "pt": ("estado",)}),
-    SlashCommand("history", names={"es": ("historial",), "pt": ("histórico", "historico")}),
-    SlashCommand("help", names={"es": ("ayuda",), "pt": ("ajuda",)}),
+    SlashCommand(
+        "status",
+        names={"en": ("status",), "es": ("estado", "estatus"), "pt": ("estado", "situação")},
+    ),
+    SlashCommand(
+        "history",
+        names={"en": ("history",), "es": ("historial", "historia"), "pt": ("histórico",)},
+    ),
+    SlashCommand("help", names={"en": ("help",), "es": ("ayuda",), "pt": ("ajuda",)}),
 )
 
 
@@ -66,8 +111,7 @@ class ParsedCommand:
 
     # Its name in the table, even if the user wrote another one.
     name: str
-    # The agent named, as written but without quotes; empty where the command takes none or the
-    # user gave none.
+    # What follows a command that takes an argument, as written: a name, and perhaps a message.
     argument: str
     # The rest of the message, as written, without the white space before it.
     rest: str
@@ -81,10 +125,12 @@ class ReplySpec:
 
     supervisor   done (agent_id: the agent left), none_active; agent_ids: agents the user can ask
     reset        done; agent_ids: agents the user can ask
-    agents       done; agent_id: the active one or empty; agent_ids: agents this user may reach
+    agents       done; agent_id: the active one or empty; agent_ids: agents this user may reach;
+                 counts: the page asked for, from 1
     agent        done, already_active (agent_id); refused (agent_id; detail: the rules' names);
-                 unknown_agent (detail: the name as written), no_argument;
-                 agent_ids on the last three: agents the user can select
+                 unknown_agent (detail: the name as written), no_argument, which (detail: as
+                 written); agent_ids on the last four: agents the user can select, of ``which``
+                 those that fit
     status       active (agent_id), none_active; detail: words of STATUS_DETAILS, or
                  ``returns_to:AGENT_ID`` for the frame on top of the return stack
     history      done (agent_ids: agents that have answered, in the order of their first turns;
@@ -111,76 +157,61 @@ STATUS_DETAILS: tuple[str, ...] = (
     "task_paused",
 )
 
-# Opening quote -> closing quote, as keyboards of several languages write them.
-_QUOTES: Mapping[str, str] = {
-    '"': '"',
-    "'": "'",
-    "“": "”",
-    "„": "“",
-    "‘": "’",  # noqa: RUF001 - this is the quotation mark that people paste.
-    "«": "»",
-}
+COMMAND_PREFIXES: Final = "/\uff0f"
+"""What commands begin with: the slash, and the full-width slash of East Asian keyboards."""
 
+NAME_CHARACTERS_MAX: Final = 64
+"""Longer words are not looked up: no command's name is as long."""
 
-COMMAND_PREFIX = "/"
-"""What every command begins with, once white space before it is gone."""
+_OPENING_MARKS: Final = "¿¡"
+"""Spanish keyboards put these before a question or an exclamation, a command's too."""
 
 
 def _commands_by_name() -> Mapping[str, SlashCommand]:
-    """Index the table by every name in it; no two rows share one."""
+    """Index the table by every folded name in it. Two rows with one name are our own mistake."""
     by_name: dict[str, SlashCommand] = {}
     for command in SLASH_COMMANDS:
         localised_names = [name for names in command.names.values() for name in names]
-        for name in dict.fromkeys((command.name, *localised_names)):
-            assert name == _fold(name), name
+        for name in dict.fromkeys(map(fold_word, (command.name, *localised_names))):
             assert name not in by_name, name
             by_name[name] = command
     return by_name
 
 
-def _fold(word: str) -> str:
-    return unicodedata.normalize("NFC", word).lower()
-
-
 COMMANDS_BY_NAME: Mapping[str, SlashCommand] = _commands_by_name()
 
+NO_OWN_WORDS: Mapping[str, str] = MappingProxyType({})
 
-def parse(text: str) -> ParsedCommand | None:
+
+def may_be_command(text: str) -> bool:
+    """Say whether a text has a slash at all: most messages have none, and seeing that is cheap."""
+    return COMMAND_PREFIXES[0] in text or COMMAND_PREFIXES[1] in text
+
+
+def parse(text: str, own_words: Mapping[str, str] = NO_OWN_WORDS) -> ParsedCommand | None:
     """Return the command that a user's message is, or None for ordinary text.
 
-    White space before the slash, the case of the name, and which white space follows it (a line
-    break, a no-break space) do not matter. Invisible characters other than white space do: with
-    one of them the word is a different word.
+    own_words: the registry's further names, folded, with the command that each stands for.
+    The case and the accents of the name, full-width letters, invisible characters, and punctuation
+    and white space around it do not matter. Letters of other alphabets do.
     """
-    text = text.lstrip()
-    if not text.startswith(COMMAND_PREFIX):
+    start = skip_invisible(text, 0, also=_OPENING_MARKS)
+    if text[start : start + 1] not in tuple(COMMAND_PREFIXES):
         return None
-    word, rest = _split_word(text)
-    name = _fold(word[1:])
-    if name.isascii() and not word.isascii():
-        return None  # Look-alikes, such as a Kelvin sign for a K, do not spell a command.
-    command = COMMANDS_BY_NAME.get(name)
+    start += 1
+    end = start
+    while end < len(text) and end - start <= NAME_CHARACTERS_MAX and not ends_word(text, end):
+        end += 1
+    name = fold_word(text[start:end])
+    # The table's own names come first: check refuses a registry that gives them another meaning.
+    command = COMMANDS_BY_NAME.get(name) or COMMANDS_BY_NAME.get(own_words.get(name, ""))
     if command is None:
         return None
-    argument = ""
+    rest = without_separator(text[end:])
+    if rest is None:
+        return None  # A path, an address or a longer word.
+    if says_nothing(rest) and not command.takes_argument:
+        rest = ""
     if command.takes_argument:
-        argument, rest = _split_argument(rest)
-    return ParsedCommand(command.name, argument, rest)
-
-
-def _split_word(text: str) -> tuple[str, str]:
-    """Split at the first white space; what follows loses its leading white space only."""
-    parts = text.split(maxsplit=1)
-    return parts[0] if parts else "", parts[1] if len(parts) > 1 else ""
-
-
-def _split_argument(text: str) -> tuple[str, str]:
-    """Split off the first word, or the text between a pair of quotes.
-
-    A quote that is never closed is part of its word, so that no text is lost.
-    """
-    closing = _QUOTES.get(text[:1])
-    end = text.find(closing, 1) if closing else -1
-    if end > 0:
-        return text[1:end].strip(), text[end + 1 :].lstrip()
-    return _split_word(text)
+        return ParsedCommand(command.name, rest, "")
+    return ParsedCommand(command.name, "", rest)

@@ -6,18 +6,30 @@ over.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core import ownership
+from routing_service.core.agent_picks import (
+    Pick,
+    PickCase,
+    pick_agent,
+    recall_list,
+    remember_list,
+)
 from routing_service.core.commands import HandoffPlan, Verdict
 from routing_service.core.draft import Draft
 from routing_service.core.handoff_rules import Attempt, agent_is_reachable, judge
-from routing_service.core.registry import Agent, fold_name
+from routing_service.core.registry import Agent
 from routing_service.core.slash_commands import ParsedCommand, ReplySpec
 from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason, TaskStatus
+
+# A page of /agents.
+_PAGE = re.compile(r"[0-9]{1,3}")
 
 
 class CommandAnswer(msgspec.Struct, frozen=True):
@@ -25,9 +37,11 @@ class CommandAnswer(msgspec.Struct, frozen=True):
 
     reply: ReplySpec
     dispatch_to: str = ""
+    text: str = ""
     reason: RouteReason = RouteReason.COMMAND
     handoff: HandoffPlan | None = None
     verdicts: tuple[Verdict, ...] = ()
+    listed: tuple[str, ...] = ()
 
 
 class CommandCase(msgspec.Struct, frozen=True):
@@ -56,16 +70,16 @@ def answer_command(
     else:
         asked = CommandCase(parsed, mid_task=mid_task, stickiness_enabled=stickiness_enabled)
         answered = _ANSWERS[parsed.name](draft, asked)
-    if not (parsed.rest or has_items):
-        answered = CommandAnswer(
-            answered.reply, verdicts=answered.verdicts, handoff=answered.handoff
-        )
+    if not (answered.text or has_items):
+        answered = replace(answered, dispatch_to="", reason=RouteReason.COMMAND)
+    listed = answered.listed
     draft.add(
         ev.CommandHandled(
             command=parsed.name,
             variant=answered.reply.variant,
             text=typed,
             agent_id=answered.reply.agent_id,
+            listed=remember_list(draft.registry, listed) if listed else "",
         )
     )
     return answered
@@ -94,35 +108,69 @@ def _supervisor(draft: Draft, asked: CommandCase) -> CommandAnswer:
         agent_id=left,
         agent_ids=reachable_agents(draft),
     )
-    return CommandAnswer(reply, dispatch_to=draft.registry.home_agent_id)
+    return CommandAnswer(reply, dispatch_to=draft.registry.home_agent_id, text=asked.parsed.rest)
 
 
 def _reset(draft: Draft, asked: CommandCase) -> CommandAnswer:
     ownership.clear_all(draft, "reset")
     reply = ReplySpec(asked.parsed.name, "done", agent_ids=reachable_agents(draft))
-    return CommandAnswer(reply, dispatch_to=draft.registry.home_agent_id)
+    return CommandAnswer(reply, dispatch_to=draft.registry.home_agent_id, text=asked.parsed.rest)
+
+
+def numbered_agents(draft: Draft) -> tuple[str, ...]:
+    """Return the agents as /agents numbers them: those that the user may reach, without home."""
+    home_id = draft.registry.home_agent_id
+    return tuple(agent_id for agent_id in reachable_agents(draft) if agent_id != home_id)
 
 
 def _agents(draft: Draft, asked: CommandCase) -> CommandAnswer:
+    listed = numbered_agents(draft)
+    page = _PAGE.search(asked.parsed.rest)
     reply = ReplySpec(
         asked.parsed.name,
         "done",
         agent_id=draft.state.active_id,
-        agent_ids=reachable_agents(draft),
+        agent_ids=listed,
+        counts=(max(1, int(page[0])) if page else 1,),
     )
-    return CommandAnswer(reply)
+    return CommandAnswer(reply, listed=listed)
+
+
+def _pick(draft: Draft, text: str) -> Pick:
+    """Find the agent that a user means."""
+    state, registry = draft.state, draft.registry
+    listed = recall_list(registry, state.listed) if state.listed else None
+    case = PickCase(
+        registry,
+        visible=tuple(dict.fromkeys((*reachable_agents(draft), registry.home_agent_id))),
+        listed=numbered_agents(draft) if listed is None else listed,
+        locale=state.locale,
+    )
+    return pick_agent(text, case)
+
+
+def _choices(
+    draft: Draft, variant: str, *, detail: tuple[str, ...] = (), fitting: tuple[str, ...] = ()
+) -> CommandAnswer:
+    """Ask the user which agent is meant."""
+    agent_ids = fitting or _selectable_agents(draft)
+    reply = ReplySpec("agent", variant, agent_ids=agent_ids, detail=detail)
+    return CommandAnswer(reply, listed=agent_ids)
 
 
 def _agent(draft: Draft, asked: CommandCase) -> CommandAnswer:
-    name = asked.parsed.argument
-    if not name:
-        return CommandAnswer(ReplySpec("agent", "no_argument", agent_ids=_selectable_agents(draft)))
-    target = _find_agent(draft, name)
-    if target is None:
-        unknown = ReplySpec(
-            "agent", "unknown_agent", agent_ids=_selectable_agents(draft), detail=(name,)
-        )
-        return CommandAnswer(unknown)
+    pick = _pick(draft, asked.parsed.argument)
+    if pick.fitting:
+        return _choices(draft, "which", detail=(pick.written,), fitting=pick.fitting)
+    if not pick.agent_id:
+        if not pick.written:
+            return _choices(draft, "no_argument")
+        return _choices(draft, "unknown_agent", detail=(pick.written,))
+    return replace(_select(draft, asked, draft.agent(pick.agent_id)), text=pick.rest)
+
+
+def _select(draft: Draft, asked: CommandCase, target: Agent) -> CommandAnswer:
+    """Give the conversation to the agent that the user has picked, if the rules allow it."""
     ownership.expire_ownership(draft)
     present = draft.state.active_id or draft.registry.home_agent_id
     is_present = target.agent_id == present
@@ -144,14 +192,11 @@ def _agent(draft: Draft, asked: CommandCase) -> CommandAnswer:
         verdicts = tuple(v for v in verdicts if v.rule in ("enabled", "entitled", "channel"))
     refused = tuple(verdict.rule for verdict in verdicts if not verdict.allowed)
     if refused:
+        others = tuple(i for i in _selectable_agents(draft) if i != target.agent_id)
         reply = ReplySpec(
-            "agent",
-            "refused",
-            agent_id=target.agent_id,
-            agent_ids=_selectable_agents(draft),
-            detail=refused,
+            "agent", "refused", agent_id=target.agent_id, agent_ids=others, detail=refused
         )
-        return CommandAnswer(reply, verdicts=verdicts)
+        return CommandAnswer(reply, verdicts=verdicts, listed=others)
     if is_present:
         ownership.unlock(draft, "command")
         return CommandAnswer(
@@ -178,17 +223,6 @@ def _agent(draft: Draft, asked: CommandCase) -> CommandAnswer:
         handoff=plan,
         verdicts=verdicts,
     )
-
-
-def _find_agent(draft: Draft, name: str) -> Agent | None:
-    """Find an agent by what users may call it: id, alias, or its name in any language."""
-    registry = draft.registry
-    agent_id = registry.resolve(name)
-    if agent_id is not None:
-        return registry.agent(agent_id)
-    folded = fold_name(name)
-    named = [a for a in registry.agents.values() if folded in map(fold_name, a.name.values())]
-    return named[0] if len(named) == 1 else None
 
 
 def _status(draft: Draft, asked: CommandCase) -> CommandAnswer:

@@ -29,6 +29,8 @@ from routing_service.core.registry import (
     fold_locale,
     fold_name,
 )
+from routing_service.core.slash_commands import COMMANDS_BY_NAME
+from routing_service.core.typed_text import fold_word
 from routing_service.registry.yaml_document import Document, FileProblem, Path
 
 # The formats that this release reads, oldest first.
@@ -197,6 +199,7 @@ def check_references(document: Document) -> list[FileProblem]:
         problems += _check_duration(("limits", "turn_timeout"), limits, turn_range, document)
         problems += _check_duration(("limits", "idle_timeout"), limits, _IDLE_RANGE, document)
     problems += _check_when_unsure(data, document)
+    problems += _check_command_words(data, document)
     for path, agent in agents:
         problems += _check_targets(path, agent, ids, agents, document)
         problems += _check_duration((*path, "idle_timeout"), agent, _IDLE_RANGE, document)
@@ -279,6 +282,27 @@ def _check_home_agent(
         if agent.get(name):
             message = f"{role} cannot have {name}: every user falls back to it"
             yield document.problem((*path, name), message, "remove the key", on_key=True)
+
+
+def _check_command_words(data: Mapping[str, Any], document: Document) -> Iterator[FileProblem]:
+    """Find words that stand for two commands, the service's own words among them."""
+    commands = data.get("commands")
+    words = commands.get("words") if isinstance(commands, dict) else None
+    owners: dict[str, tuple[str, str]] = {}
+    for command, own in (words if isinstance(words, dict) else {}).items():
+        for i, word in enumerate(own if isinstance(own, list) else ()):
+            if not isinstance(word, str):
+                continue
+            path = ("commands", "words", command, i)
+            folded = fold_word(word)
+            shipped = COMMANDS_BY_NAME.get(folded)
+            if shipped is not None and shipped.name != command:
+                message = f'"{word}" is the service\'s own word for {shipped.name}'
+                yield document.problem(path, message, f"choose another word for {command}")
+            owner, first = owners.setdefault(folded, (command, word))
+            if owner != command:
+                message = f'"{word}" already stands for {owner}, as "{first}"'
+                yield document.problem(path, message, "keep it with one command")
 
 
 def _check_targets(

@@ -28,6 +28,7 @@ from routing_service.core.registry import (
     Sticks,
     Topics,
 )
+from routing_service.core.typed_text import fold_word
 from routing_service.core.vocabulary import WhenUnsure
 from routing_service.registry.checks import (
     API_VERSIONS,
@@ -183,6 +184,11 @@ def _build_registry(document: Document) -> Registry:
         limits=_build_limits(data.get("limits", {})),
         double_text_rejects=data.get("double_text", "allow") == "reject",
         disabled_commands=frozenset(data.get("commands", {}).get("disabled", ())),
+        command_words={
+            fold_word(word): command
+            for command, words in data.get("commands", {}).get("words", {}).items()
+            for word in words
+        },
         topics=_build_topics(data),
     )
 

@@ -35,6 +35,7 @@ agents-select = { $count ->
    *[other] To talk to one of them directly, type { $agent_command } and the word in brackets, for example { $agent_command } { $agent_id }
 }
 agents-ask = Just ask: { $home } brings in the right one.
+agents-next-page = For more, type { $agents_command } { $page }
 
 ## Lists
 
@@ -54,6 +55,8 @@ agent-done = You are now talking to { $agent }.
 agent-already-active = You are already talking to { $agent }.
 agent-refused = { $agent } cannot take your messages now.
 agent-unknown = Nobody here is called “{ $written }”.
+agent-which = More than one fits “{ $written }”. Which one?
+agent-by-number = Type { $agent_command } and the number or the name.
 agent-no-argument = Who would you like to talk to? Write the name after the command.
 agent-choices = { $count ->
     [one] You can choose:

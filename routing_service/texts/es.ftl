@@ -29,6 +29,7 @@ agents-select = { $count ->
    *[other] Para hablar directamente con uno de ellos, escribe { $agent_command } y la palabra entre corchetes, por ejemplo { $agent_command } { $agent_id }
 }
 agents-ask = Pregunta sin más: { $home } avisará a quien corresponda.
+agents-next-page = Para ver más, escribe { $agents_command } { $page }
 
 ## Listas
 
@@ -47,6 +48,8 @@ agent-done = Ahora hablas con { $agent }.
 agent-already-active = Ya estás hablando con { $agent }.
 agent-refused = { $agent } no puede atenderte ahora.
 agent-unknown = Aquí nadie se llama «{ $written }».
+agent-which = Hay más de uno que encaja con «{ $written }». ¿Cuál?
+agent-by-number = Escribe { $agent_command } y el número o el nombre.
 agent-no-argument = ¿Con quién quieres hablar? Escribe el nombre después del comando.
 agent-choices = { $count ->
     [one] Puedes elegir:

@@ -29,6 +29,7 @@ agents-select = { $count ->
    *[other] Para falar diretamente com um deles, digite { $agent_command } e a palavra entre colchetes, por exemplo { $agent_command } { $agent_id }
 }
 agents-ask = É só perguntar: { $home } chama quem for preciso.
+agents-next-page = Para ver mais, digite { $agents_command } { $page }
 
 ## Listas
 
@@ -47,6 +48,8 @@ agent-done = Agora você está falando com { $agent }.
 agent-already-active = Você já está falando com { $agent }.
 agent-refused = { $agent } não pode atender você agora.
 agent-unknown = Ninguém aqui se chama “{ $written }”.
+agent-which = Há mais de um que combina com “{ $written }”. Qual?
+agent-by-number = Digite { $agent_command } e o número ou o nome.
 agent-no-argument = Com quem você quer falar? Escreva o nome depois do comando.
 agent-choices = { $count ->
     [one] Você pode escolher:

@@ -22,10 +22,14 @@ from routing_service.core.slash_commands import (
 from routing_service.texts.catalogue import Texts, shipped_texts
 
 # A reply is read on a phone, and stored: longer lists are cut, and the rest is counted.
-LISTED_MAX = 40
+LISTED_MAX = 20
 
-# A list shows the beginning of a description; agents get all of it.
+# A list shows the beginning of a description, and less of it where the reply would get too long.
 DESCRIPTION_CHARACTERS_MAX = 160
+_DESCRIPTION_CHARACTERS = (DESCRIPTION_CHARACTERS_MAX, 80, 40, 0)
+
+REPLY_CHARACTERS_MAX = 4000
+"""A message on WhatsApp has at most 4096 characters, the shortest of the usual channels."""
 
 # Of the text that a user wrote in place of an agent's name.
 WRITTEN_CHARACTERS_MAX = 60
@@ -66,21 +70,40 @@ def render_reply(
     locale: str,
     turns: Sequence[TurnRecord] = (),
     texts: Texts | None = None,
+    *,
+    characters_max: int = REPLY_CHARACTERS_MAX,
 ) -> RenderedReply:
-    """Return what the user sees.
+    """Return what the user sees: at most characters_max characters.
 
     locale: the user's; empty for the registry's default. turns: the latest, for /history.
     """
     writer = _Writer(texts or shipped_texts(), registry, locale or registry.default_locale)
+    text = ""
+    for writer.description_characters in _DESCRIPTION_CHARACTERS:
+        text = "\n".join(line for line in _lines(writer, reply, turns) if line)
+        if len(text) <= characters_max:
+            break
+    return RenderedReply(_cut(text, characters_max), writer.text_locale)
+
+
+def _cut(text: str, characters_max: int) -> str:
+    """Return a text, or as many of its first lines as there is room for."""
+    if len(text) <= characters_max:
+        return text
+    kept = text[: characters_max - 2]
+    whole, _, _ = kept.rpartition("\n")
+    return f"{whole or kept}\n…"
+
+
+def _lines(writer: _Writer, reply: ReplySpec, turns: Sequence[TurnRecord]) -> Iterable[str]:
+    """Return the lines of a reply; empty ones are left out."""
     if reply.variant == "disabled":
-        lines = writer.disabled(reply)
-    elif reply.variant == "stays":
-        lines = [writer.say("suggestion-stays", agent=writer.name(reply.agent_id))]
-    elif reply.command == "history":
-        lines = _history(writer, reply, turns)
-    else:
-        lines = _LINES[reply.command](writer, reply)
-    return RenderedReply("\n".join(line for line in lines if line), writer.text_locale)
+        return writer.disabled(reply)
+    if reply.variant == "stays":
+        return [writer.say("suggestion-stays", agent=writer.name(reply.agent_id))]
+    if reply.command == "history":
+        return _history(writer, reply, turns)
+    return _LINES[reply.command](writer, reply)
 
 
 class _Writer:
@@ -90,6 +113,7 @@ class _Writer:
         self.texts = texts
         self.registry = registry
         self.locale = locale
+        self.description_characters = _DESCRIPTION_CHARACTERS[0]
         self.text_locale = texts.negotiate(locale, registry.default_locale)
         self.home = self.name(registry.home_agent_id)
         self.commands = {
@@ -126,16 +150,22 @@ class _Writer:
         agent = self.registry.agent(agent_id)
         return agent is not None and agent.user_selectable and self.may_type("agent")
 
-    def list(self, agent_ids: tuple[str, ...], kind: str, active_id: str = "") -> Iterable[str]:
-        """Yield a line for each agent, with what to type for those that may be chosen."""
-        for number, agent_id in enumerate(agent_ids[:LISTED_MAX], start=1):
+    def list(
+        self, agent_ids: tuple[str, ...], kind: str, *, active_id: str = "", start: int = 0
+    ) -> Iterable[str]:
+        """Yield a line for each agent, with what to type for those that may be chosen.
+
+        start: the agents before this place are left out; numbers count them.
+        """
+        shown = agent_ids[start : start + LISTED_MAX]
+        for number, agent_id in enumerate(shown, start=start + 1):
             agent = self.registry.agent(agent_id)
             label = self.name(agent_id)
             if self.is_selectable(agent_id):
                 label += f" [{agent_id}]"
             description = (
                 agent.display_description(self.locale, self.registry.default_locale)
-                if agent
+                if agent and self.description_characters
                 else ""
             )
             message_id = kind if description else f"{kind}-plain"
@@ -143,12 +173,13 @@ class _Writer:
                 message_id,
                 number=str(number),
                 label=label,
-                description=_clipped(description, DESCRIPTION_CHARACTERS_MAX),
+                description=_clipped(description, self.description_characters),
             )
             is_active = agent_id == active_id
             yield f"{line} {self.say('agents-active-mark')}" if is_active else line
-        if len(agent_ids) > LISTED_MAX:
-            yield self.say("list-more", count=len(agent_ids) - LISTED_MAX)
+        rest = len(agent_ids) - start - len(shown)
+        if rest > 0:
+            yield self.say("list-more", count=rest)
 
     def disabled(self, reply: ReplySpec) -> Iterable[str]:
         yield self.say("command-disabled", typed=self.typed(reply.command))
@@ -183,8 +214,14 @@ def _agents(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
     if not others:
         yield writer.say("agents-none")
         return
+    pages = -(-len(others) // LISTED_MAX)
+    page = min(reply.counts[0] if reply.counts else 1, pages)
+    start = (page - 1) * LISTED_MAX
     yield writer.say("agents-head", count=len(others))
-    yield from writer.list(others, "list-number", active_id=reply.agent_id)
+    yield from writer.list(others, "list-number", active_id=reply.agent_id, start=start)
+    if page < pages:
+        yield writer.say("agents-next-page", agents_command=writer.typed("agents"), page=page + 1)
+    others = others[start : start + LISTED_MAX]
     selectable = [agent_id for agent_id in others if writer.is_selectable(agent_id)]
     if selectable:
         yield writer.say(
@@ -214,6 +251,12 @@ def _agent(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
         case "unknown_agent":
             written = " ".join(reply.detail)
             yield writer.say("agent-unknown", written=_clipped(written, WRITTEN_CHARACTERS_MAX))
+        case "which":
+            written = " ".join(reply.detail)
+            yield writer.say("agent-which", written=_clipped(written, WRITTEN_CHARACTERS_MAX))
+            yield from writer.list(reply.agent_ids, "list-number")
+            yield writer.say("agent-by-number")
+            return
         case _:
             yield writer.say("agent-no-argument")
     choices = tuple(
@@ -223,7 +266,8 @@ def _agent(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
     )
     if choices:
         yield writer.say("agent-choices", count=len(choices))
-        yield from writer.list(choices, "list-item")
+        yield from writer.list(choices, "list-number")
+        yield writer.say("agent-by-number")
     elif reply.variant != "refused":
         yield writer.say("agent-no-choices")
 

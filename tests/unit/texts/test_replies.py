@@ -38,6 +38,7 @@ from routing_service.texts.replies import (
     DESCRIPTION_CHARACTERS_MAX,
     HISTORY_CHARACTERS_MAX,
     LISTED_MAX,
+    REPLY_CHARACTERS_MAX,
     WRITTEN_CHARACTERS_MAX,
 )
 
@@ -193,6 +194,7 @@ def all_specs() -> list[ReplySpec]:
         ReplySpec("agent", "unknown_agent", "", BOTH, ("vta",)),
         ReplySpec("agent", "no_argument", "", BOTH),
         ReplySpec("agent", "no_argument"),
+        ReplySpec("agent", "which", "", BOTH, ("v",)),
         ReplySpec("status", "active", "vat", (), (*STATUS_DETAILS, "returns_to:payroll")),
         ReplySpec("status", "active", "vat"),
         ReplySpec("status", "none_active"),
@@ -410,7 +412,8 @@ def test_refusal_says_why_for_each_rule_that_refused():
         "Your plan does not include it.\n"
         "It is not available on this channel.\n"
         "You can choose:\n"
-        "- VAT specialist [vat]: VAT and its deadlines."
+        "1. VAT specialist [vat]: VAT and its deadlines.\n"
+        "Type /agent and the number or the name."
     )
 
 
@@ -500,7 +503,7 @@ def test_history_has_a_bound_and_shows_the_latest():
     messages += [turn(100 + n, name, "the last", 100) for n, name in enumerate(agent_ids)]
     text = render_reply(spec, REGISTRY, "en", messages).text
     lines = text.splitlines()
-    assert "… and 24 more" in text
+    assert "… and 44 more" in text
     assert lines[-5].startswith("- “61 word word")
     assert lines[-1].startswith("- “the last”: agent_0 → agent_1")
     assert max(map(len, lines)) < 2 * HISTORY_CHARACTERS_MAX + 10
@@ -540,10 +543,11 @@ def test_long_lists_and_descriptions_are_cut_and_counted():
         agents[agent_id] = Agent(agent_id, description={"en": "word " * 800}, user_selectable=True)
     registry = Registry(version="1", home_agent_id="home", agents=agents)
     text = text_of(ReplySpec("agents", "done", "", tuple(agents)), registry=registry)
-    assert len(text.splitlines()) == LISTED_MAX + 3
-    assert "… and 472 more" in text
+    assert len(text.splitlines()) == LISTED_MAX + 4
+    assert "… and 492 more" in text
+    assert "For more, type /agents 2" in text
     assert max(len(line) for line in text.splitlines()) < DESCRIPTION_CHARACTERS_MAX + 60
-    assert len(text.encode()) < 16_384
+    assert len(text) <= REPLY_CHARACTERS_MAX
 
 
 def test_agent_that_left_the_registry_is_called_by_its_id():

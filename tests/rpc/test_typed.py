@@ -1,0 +1,110 @@
+"""Conversations as people type them: ways out, picks, answers to offers, markers of models."""
+
+import pytest
+
+from tests.rpc.live_service import ask, serving, went
+
+STUDIO = """
+api_version: agent_routing/v1
+version: studio-1
+supervisor: assistant
+default_locale: es
+commands: {words: {supervisor: [recepción], agents: [equipo]}}
+agents:
+  - {id: assistant, name: {es: Asistente, pt: Assistente, en: Assistant}}
+  - {id: income_tax, name: {es: Asesor de renta}, user_selectable: true}
+  - {id: vat, name: {es: Especialista en IVA}, user_selectable: true}
+  - {id: invoices, name: {es: Facturación}, user_selectable: true}
+  - {id: payroll, name: {es: Remuneraciones y personal}, user_selectable: true}
+"""
+
+
+@pytest.fixture
+async def studio(tmp_path):
+    """An accountants' studio."""
+    async with serving(tmp_path, STUDIO) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "/supervisor.",
+        "/Supervisor!",
+        "／supervisor",  # noqa: RUF001 - the slash of East Asian keyboards.
+        "\u200b/supervisor\u200b",
+        "\ufeff/supervisor",
+        "\u00a0/supervisor\u00a0",
+        "/salir",
+        "/Volver.",
+        "/início",
+        "/sair!",
+        "/home",
+        "/RECEPCION",
+    ],
+)
+async def test_way_out_is_found_however_it_is_typed(studio, typed):
+    """A phone adds a point, a page a hidden sign; nobody is trapped by it."""
+    chat = await studio.chat().with_agent("vat", **ask())
+    routed = await chat.say(typed)
+    assert routed.reply.command == "/supervisor"
+    assert not routed.HasField("dispatch")
+    assert not (await chat.status()).HasField("active_agent")
+
+
+async def test_what_follows_the_way_out_is_passed_on(studio):
+    """Without the comma; a path or a longer word stays the user's text, unchanged."""
+    chat = await studio.chat().with_agent("vat", **ask())
+    for text in ("/reset-password", "/home/ana/factura.pdf", "/help.txt", "//status"):
+        routed = await chat.say(text)
+        assert (routed.dispatch.agent.agent_id, routed.dispatch.text) == ("vat", text)
+    routed = await chat.say("/supervisor, muestra mis facturas")
+    assert went(routed.dispatch) == ("assistant", "COMMAND")
+    assert routed.dispatch.text == "muestra mis facturas"
+
+
+async def test_user_picks_by_the_number_in_the_list_just_shown(studio):
+    """The list, a number out of it, a word that two names do not share, and a doubtful one."""
+    chat = studio.chat()
+    listed = await chat.say("/equipo")
+    assert "\n2. Especialista en IVA" in listed.reply.text
+    routed = await chat.say("/agente 2, ¿cuánto debo?")
+    assert went(routed.dispatch) == ("vat", "USER_SELECTED")
+    assert routed.dispatch.text == "¿cuánto debo?"
+    routed = await chat.say("/agente facturacion necesito la 1043")
+    assert (routed.dispatch.agent.agent_id, routed.dispatch.text) == (
+        "invoices",
+        "necesito la 1043",
+    )
+    asked = await chat.say("/agente renta y personal")
+    assert not asked.HasField("dispatch")
+    assert "\n1. Asesor de renta" in asked.reply.text
+    assert "\n2. Remuneraciones y personal" in asked.reply.text
+    # The list just shown is another one now, and its numbers count.
+    await chat.say("/agente 2")
+    assert (await chat.status()).active_agent.agent_id == "payroll"
+    unknown = await chat.say("/agente 9")
+    assert "9" in unknown.reply.text
+    assert (await chat.status()).active_agent.agent_id == "payroll"
+
+
+async def test_long_list_comes_in_pages_that_a_channel_takes(tmp_path):
+    """120 agents with long descriptions: no reply is longer than a message may be."""
+    agents = "".join(
+        f"  - {{id: a{number}, name: Agente {number} {'muy ' * 20}largo, user_selectable: true, "
+        f"description: {'Lo que hace. ' * 20}}}\n"
+        for number in range(1, 121)
+    )
+    async with serving(tmp_path, STUDIO + agents) as service:
+        chat = service.chat()
+        first = await chat.say("/agentes")
+        assert "\n20. " in first.reply.text
+        assert "\n21. " not in first.reply.text
+        assert "/agentes 2" in first.reply.text
+        second = await chat.say("/agentes 2")
+        assert "\n21. " in second.reply.text
+        assert "\n20. " not in second.reply.text
+        for text in ("/agentes 7", "/agentes 99", "/supervisor", "/agente", "/agente nadie"):
+            assert len((await chat.say(text)).reply.text) <= 4000
+        await chat.say("/agente 24")
+        assert (await chat.status()).active_agent.agent_id == "a20"
