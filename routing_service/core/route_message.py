@@ -338,7 +338,7 @@ def _dispatch(
         previous_agent=state.previous_agent,
         locked=locked,
         handoff=choice.handoff,
-        candidates=hinted_candidates(choice.topic),
+        candidates=() if choice.topic is None else hinted_candidates(choice.topic),
     )
     is_unsure = choice.reason is RouteReason.TOPIC_UNSURE
     draft.add(
@@ -362,8 +362,6 @@ def _dispatch(
     return plan
 
 
-def hinted_candidates(trace: ev.TopicTrace | None) -> tuple[tuple[str, float], ...]:
-    """Return the candidates that whoever gets an unsure message is told."""
-    if trace is None or trace.asked not in _HINTED:
-        return ()
-    return trace.candidates
+def hinted_candidates(trace: ev.TopicTrace) -> tuple[tuple[str, float], ...]:
+    """Return the candidates that are sent along with an unsure message."""
+    return trace.candidates if trace.asked in _HINTED else ()

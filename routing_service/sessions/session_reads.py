@@ -73,7 +73,7 @@ class SessionReads:
                     reason=event.shown_reason,
                     previous_agent=event.previous_agent,
                     locked=event.locked,
-                    candidates=hinted_candidates(event.topic),
+                    candidates=hinted_candidates(event.topic) if event.topic else (),
                 )
                 if turn.reason in _CHOSEN:
                     chosen = await self._turns.selection(key, turn.dispatch_revision)
