@@ -6,7 +6,8 @@ transaction. The functions that write have their text in migrations/.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from routing_service.storage.engine import Span
@@ -59,23 +60,31 @@ _DURABLE: Final = (
 """What be_durable() of the migrations does, for a statement outside of functions."""
 
 
+def _statement(schema: str, text: str) -> bytes:
+    """Return a statement with the names of a schema.
+
+    Names are written out rather than found by a search path, which a pooler's connection may have
+    from another client.
+    """
+    return (
+        text.replace("@", f"{schema}.")
+        .replace("<change>", _CHANGE)
+        .replace("<task>", _TASK)
+        .replace("<durable>", _DURABLE)
+        .encode()
+    )
+
+
 class Rows:
     """The statements on the tables of one schema."""
 
     def __init__(self, schema: str) -> None:
         """Name the tables. schema: a name that needs no quotes."""
+        statement = partial(_statement, schema)
+        self._prepare_writes(statement)
+        self._prepare_reads(statement)
 
-        def statement(text: str) -> bytes:
-            # Names are written out rather than found by a search path, which a pooler's
-            # connection may have from another client.
-            return (
-                text.replace("@", f"{schema}.")
-                .replace("<change>", _CHANGE)
-                .replace("<task>", _TASK)
-                .replace("<durable>", _DURABLE)
-                .encode()
-            )
-
+    def _prepare_writes(self, statement: Callable[[str], bytes]) -> None:
         self._append_group = statement(
             "SELECT * FROM @append_group(<values>)".replace("<values>", _values(_APPEND_ARRAYS))
         )
@@ -93,6 +102,8 @@ class Rows:
             "AND tenant = $1::text AND name = $2::text AND value = $4::bytea RETURNING 1"
         )
         self._write_probe = statement("SELECT @write_probe()")
+
+    def _prepare_reads(self, statement: Callable[[str], bytes]) -> None:
         self._select_state = statement(
             "SELECT revision, state FROM @sessions WHERE tenant = $1 AND session_id = $2"
         )
