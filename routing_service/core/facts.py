@@ -91,8 +91,16 @@ class ConsultQuestion(Fact[str], frozen=True):
 
 
 class PlainAnswer(Fact[bool | None], frozen=True):
-    """Whether this text is a plain yes or no in the user's language. None = neither."""
+    """Whether this text is a plain yes or no to the open suggestion. None = neither."""
 
+    text: str
+    locale: str
+
+
+class ChoseStay(Fact[bool], frozen=True):
+    """Whether a plain no is the option to stay itself, by its label or its number."""
+
+    unasked: ClassVar[bool] = False
     text: str
     locale: str
 
@@ -158,6 +166,8 @@ def _needs_of_message(case: Case, command: RouteMessage, found: Facts) -> list[F
             if PlainAnswer not in found:
                 return [*needed, PlainAnswer(command.text, before.locale)]
             accepts = found.of(PlainAnswer) is True
+            if found.of(PlainAnswer) is False:
+                needed.append(ChoseStay(command.text, before.locale))
         if accepts:
             return [*needed, OfferedMessage(offer.message_revision)]
     if case.draft.registry.topics.is_on:

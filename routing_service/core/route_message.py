@@ -24,6 +24,7 @@ from routing_service.core.commands import (
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, invalid_field
 from routing_service.core.facts import (
+    ChoseStay,
     Facts,
     IsServiceRequest,
     OfferedMessage,
@@ -197,6 +198,11 @@ def _decide_quick_reply(
     if accepts:
         decision, _ = accept_suggestion(draft, command, offer, facts, mid_task=mid_task)
         return decision
+    return _decline(draft, command, offer)
+
+
+def _decline(draft: Draft, command: RouteMessage, offer: OpenSuggestion) -> Decision:
+    """Record that the user stays, and say so."""
     suggestions.decline(draft, offer)
     task_id = _name_task(draft, command)
     stays_with = draft.state.active_id or draft.registry.home_agent_id
@@ -209,7 +215,8 @@ def _decide_plain_answer(
 ) -> Decision | None:
     """Accept the suggestion if the text is a plain yes; None: the message goes on as any other.
 
-    A plain no declines the suggestion and goes on: it may be meant for the agent as well.
+    A plain no declines the suggestion and goes on, since it may be meant for the agent as well; the
+    label or the number of the option to stay only declines it.
     """
     says_yes = facts.of(PlainAnswer)
     if says_yes is None:
@@ -217,6 +224,8 @@ def _decide_plain_answer(
     offer = suggestions.takes_plain_answers(draft.state)
     if offer is None:
         return None
+    if facts.of(ChoseStay):
+        return _decline(draft, command, offer)
     if not says_yes:
         suggestions.decline(draft, offer)
         return None

@@ -14,6 +14,7 @@ from routing_service.core.case import Case
 from routing_service.core.commands import TopicOpinion
 from routing_service.core.events import MessageRouted
 from routing_service.core.facts import (
+    ChoseStay,
     ConsultQuestion,
     Fact,
     Facts,
@@ -34,7 +35,7 @@ from routing_service.sessions.refusals import HANDOFF_REFUSED, task_of_another
 from routing_service.sessions.session_cache import HotSession, SessionCache
 from routing_service.sessions.turn_history import TurnHistory
 from routing_service.storage.store import Store
-from routing_service.texts import plain_answer
+from routing_service.texts import Answered, offer_of, plain_answer
 from routing_service.topics.detection import TopicJudge
 
 
@@ -71,6 +72,7 @@ class DecisionInputs:
             RefusedHandoffs: self._refused_handoffs,
             ConsultQuestion: self._consult_question,
             PlainAnswer: self._plain_answer,
+            ChoseStay: self._chose_stay,
             OfferedMessage: self._offered_message,
             TopicVerdict: self._topic_verdict,
         }
@@ -113,7 +115,11 @@ class DecisionInputs:
         return await self._turns.question(asking.call.key, fact.request_id)
 
     async def _plain_answer(self, asking: Inquirer, fact: PlainAnswer) -> bool | None:
-        return plain_answer(fact.text, fact.locale, asking.case.draft.registry.default_locale)
+        said = _answered(asking, fact.text)
+        return None if said is None else said is Answered.YES
+
+    async def _chose_stay(self, asking: Inquirer, fact: ChoseStay) -> bool:
+        return _answered(asking, fact.text) is Answered.CHOSE_STAY
 
     async def _offered_message(
         self, asking: Inquirer, fact: OfferedMessage
@@ -128,3 +134,14 @@ class DecisionInputs:
         await self._cache.load_fold(asking.call.key, hot)
         registry = asking.case.draft.registry
         return await self._topics.opinion(registry, fact.asked, fact.text, hot.state, hot.fold)
+
+
+def _answered(asking: Inquirer, text: str) -> Answered | None:
+    """Return what a text answers to the session's open suggestion."""
+    draft = asking.case.draft
+    suggestion = draft.before.suggestion
+    if suggestion is None:
+        return None
+    present = draft.before.active_id or draft.registry.home_agent_id
+    offer = offer_of(suggestion.agent_id, present, draft.registry, draft.before.locale)
+    return plain_answer(text, offer)

@@ -13,21 +13,25 @@ from routing_service.texts.catalogue import (
     missing_texts,
     shipped_texts,
 )
+from routing_service.texts.plain_answers import Answered, Offer, plain_answer
 from routing_service.texts.replies import RenderedReply, render_reply
 from routing_service.texts.suggestions import (
     RenderedSuggestion,
-    plain_answer,
+    offer_of,
     render_suggestion,
 )
 
 __all__ = [
     "FALLBACK_LOCALE",
+    "Answered",
     "MissingTexts",
+    "Offer",
     "RenderedReply",
     "RenderedSuggestion",
     "Texts",
     "instruction_texts",
     "missing_texts",
+    "offer_of",
     "plain_answer",
     "render_reply",
     "render_suggestion",

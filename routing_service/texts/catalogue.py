@@ -137,6 +137,12 @@ def instruction_texts() -> Texts:
     return _read(resources.files("routing_service.texts") / "instructions")
 
 
+@cache
+def answer_texts() -> Texts:
+    """Return what users answer to offers, in the languages of the replies. Read once."""
+    return _read(resources.files("routing_service.texts") / "answers")
+
+
 def _read(folder: Traversable) -> Texts:
     """Read a folder with a catalogue for each language."""
     return Texts(

@@ -137,6 +137,3 @@ suggestion-text = This sounds like something for { $agent }. Would you like to s
 suggestion-accept = Switch to { $agent }
 suggestion-stay = Stay with { $present }
 suggestion-stays = You stay with { $agent }.
-# Whole messages, case and accents aside, that accept or decline an offer.
-suggestion-yes = yes | yes please | yep | yeah | ok | okay | sure | switch | go ahead | please do
-suggestion-no = no | no thanks | no thank you | nope | stay | not now

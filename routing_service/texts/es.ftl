@@ -128,5 +128,3 @@ suggestion-text = Esto parece cosa de { $agent }. ¿Quieres cambiar?
 suggestion-accept = Cambiar a { $agent }
 suggestion-stay = Seguir con { $present }
 suggestion-stays = Sigues con { $agent }.
-suggestion-yes = sí | sí por favor | sí gracias | vale | ok | de acuerdo | claro | cambiar | adelante
-suggestion-no = no | no gracias | seguir | ahora no

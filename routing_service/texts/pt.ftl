@@ -128,5 +128,3 @@ suggestion-text = Isto parece ser com { $agent }. Você quer mudar?
 suggestion-accept = Mudar para { $agent }
 suggestion-stay = Continuar com { $present }
 suggestion-stays = Você continua com { $agent }.
-suggestion-yes = sim | sim por favor | sim obrigado | sim obrigada | ok | claro | pode ser | mudar | pode mudar
-suggestion-no = não | não obrigado | não obrigada | continuar | agora não

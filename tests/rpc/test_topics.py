@@ -289,9 +289,9 @@ async def test_declined_suggestion_is_answered_and_rests(offering):
 
 @pytest.mark.parametrize(
     ("locale", "word", "agent"),
-    [("en", "Yes, please", "support"), ("es", "sí", "support"), ("es", "yes", "sales")],
+    [("en", "Yes, please", "support"), ("es", "sí", "support"), ("es", "yes", "support")],
 )
-async def test_plain_yes_counts_in_the_sessions_language(offering, locale, word, agent):
+async def test_plain_yes_counts_in_every_language(offering, locale, word, agent):
     """Where nobody waits for an answer."""
     chat, routed = await suggested(offering, locale=locale)
     await chat.answer(routed.dispatch, "I would not know")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.rpc.live_service import ask, serving, went
+from tests.rpc.live_service import ask, refusal, serving, went
+from tests.scripted_topics import ScriptedModel
 
 STUDIO = """
 api_version: agent_routing/v1
@@ -108,3 +109,64 @@ async def test_long_list_comes_in_pages_that_a_channel_takes(tmp_path):
             assert len((await chat.say(text)).reply.text) <= 4000
         await chat.say("/agente 24")
         assert (await chat.status()).active_agent.agent_id == "a20"
+
+
+@pytest.fixture
+async def offering(tmp_path):
+    """The studio, where a message with #vat is offered to the specialist for it."""
+    topics = STUDIO.replace("agents:\n", "topics: {mode: suggest}\nagents:\n", 1)
+    async with serving(tmp_path, topics, model=ScriptedModel()) as running:
+        yield running
+
+
+async def with_offer(service):
+    """Return a chat with the invoices whose user is offered the specialist in VAT."""
+    chat = await service.chat().with_agent("invoices")
+    routed = await chat.say("#vat cuánto debo")
+    assert routed.suggestion.agent.agent_id == "vat"
+    return chat, routed.suggestion
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["Cambiar a Especialista en IVA", "dale", "sí, conéctame", "1", "bora", "👍", "sure, go ahead"],
+)
+async def test_offer_is_accepted_in_words(offering, typed):
+    """By the label, its number, or a yes in any of the languages."""
+    chat, _ = await with_offer(offering)
+    routed = await chat.say(typed)
+    assert went(routed.dispatch) == ("vat", "TOPIC_SWITCH")
+    assert routed.dispatch.text == "#vat cuánto debo"
+
+
+@pytest.mark.parametrize("typed", ["mejor no", "todavía no", "agora não", "not now", "👎"])
+async def test_offer_is_declined_in_words(offering, typed):
+    """The offer is gone; the agent hears the no as well, since it may be meant for it."""
+    chat, offer = await with_offer(offering)
+    routed = await chat.say(typed)
+    assert (routed.dispatch.agent.agent_id, routed.dispatch.text) == ("invoices", typed)
+    refused = await refusal(chat.say(quick_reply_id=offer.suggestion_id, text=""))
+    assert refused.reason == "UNKNOWN_SUGGESTION"
+
+
+@pytest.mark.parametrize("typed", ["Seguir con Facturación", "2"])
+async def test_option_to_stay_can_be_typed(offering, typed):
+    """It is the service's own option, so no agent gets it."""
+    chat, _ = await with_offer(offering)
+    routed = await chat.say(typed)
+    assert routed.reply.text == "Sigues con Facturación."
+    assert not routed.HasField("dispatch")
+    assert not (await chat.status()).HasField("suggestion")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["sí, y cuánto es?", "no me llegó la boleta", "12", "ok gracias", "perfecto, mándamela"],
+)
+async def test_what_is_more_than_an_answer_goes_to_the_agent(offering, typed):
+    """Unchanged, and the offer stays open."""
+    chat, offer = await with_offer(offering)
+    routed = await chat.say(typed)
+    assert (routed.dispatch.agent.agent_id, routed.dispatch.text) == ("invoices", typed)
+    accepted = await chat.say(quick_reply_id=offer.suggestion_id, text="")
+    assert went(accepted.dispatch) == ("vat", "TOPIC_SWITCH")

@@ -29,7 +29,6 @@ from routing_service.texts import (
     RenderedReply,
     Texts,
     missing_texts,
-    plain_answer,
     render_reply,
     render_suggestion,
     shipped_texts,
@@ -160,7 +159,6 @@ def test_no_text_is_left_that_nothing_says():
     offer = render_suggestion("vat", "payroll", REGISTRY, "en", _Echo())
     offered = [offer.text, offer.accept_label, offer.stay_label]
     said = set(re.findall(r"⟦([\w-]+)⟧", "".join([*all_replies(_Echo()), *offered])))
-    said |= {"suggestion-yes", "suggestion-no"}  # What users say; see plain_answer.
     assert set(shipped_texts().message_ids("en")) == said
 
 
@@ -592,26 +590,3 @@ def test_offer_is_in_the_users_language(locale, text, accept, stay):
     """Text and buttons, with the agents' names in that language where they have one."""
     offer = render_suggestion("vat", "payroll", REGISTRY, locale)
     assert (offer.text, offer.accept_label, offer.stay_label) == (text, accept, stay)
-
-
-@pytest.mark.parametrize(
-    ("locale", "text", "answer"),
-    [
-        ("en", "yes", True),
-        ("en", " Yes, please! ", True),
-        ("es", "SÍ", True),
-        ("es-MX", "si, gracias.", True),
-        ("pt", "Não", False),
-        ("en", "no thanks", False),
-        ("", "ok", True),
-        # Answers in another language, and longer texts, are ordinary messages.
-        ("en", "sí", None),
-        ("en", "yes, and what about my refund?", None),
-        ("en", "no idea", None),
-        ("en", "", None),
-        ("en", "y" * 9_999, None),
-    ],
-)
-def test_plain_yes_and_no_are_known_in_the_sessions_language(locale, text, answer):
-    """Case, accents and punctuation aside; nothing else besides."""
-    assert plain_answer(text, locale) is answer
