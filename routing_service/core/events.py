@@ -268,7 +268,8 @@ class AgentHandedOff(
     moves: active agent and stack change (not while stickiness is off). activates: to_agent may be
     active (a supervisor may not). message_revision: where the turn's user message is kept.
     drops_approval: the pending approval of the task is withdrawn. sends_home: the next message was
-    requested for the home agent, so its topic does not count.
+    requested for the home agent, so its topic does not count. is_aside: a consult's question or its
+    answer, which is no step of a ping-pong (in changes stored before this field it is one).
     """
 
     from_agent: str
@@ -290,6 +291,7 @@ class AgentHandedOff(
     locked: bool = False
     drops_approval: bool = False
     sends_home: bool = False
+    is_aside: bool = False
 
     @property
     def hands_back(self) -> bool:

@@ -19,7 +19,7 @@ from routing_service.core.vocabulary import HandoffMode, Initiator, TaskStatus
 # model that insists would loop on the same refusal.
 REFUSALS_PER_TURN_MAX = 3
 
-# A→B→A→B: the fourth holder of such a run is one too many.
+# A→B→A→B: the fourth holder of such a run is one too many. Consults are no steps of it.
 _PING_PONG_RUN = 3
 
 
@@ -221,9 +221,9 @@ def _hop_limit(attempt: Attempt) -> str:
 
 
 def _ping_pong(attempt: Attempt) -> str:
-    if attempt.turn is None:
+    if attempt.turn is None or attempt.mode is HandoffMode.CONSULT:
         return ""
-    run = attempt.turn.path[-_PING_PONG_RUN:]
+    run = attempt.turn.handed_along[-_PING_PONG_RUN:]
     if len(run) < _PING_PONG_RUN:
         return ""
     first, second, third = run

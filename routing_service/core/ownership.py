@@ -140,6 +140,7 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
             locked=_finds_lock(draft.state, move),
             drops_approval=drops_approval,
             sends_home=is_home and move.moves and not move.dispatches and _topics_count(draft),
+            is_aside=move.route_reason is RouteReason.CONSULTED,
         )
     )
     return HandoffPlan(

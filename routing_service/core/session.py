@@ -55,6 +55,7 @@ class OpenTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     request_since: where in path the holders of request_id begin (a handoff may keep the request).
     mid_task: a task was open before this message. asker: the agent that asks the holder one
     question and gets the answer; "" = no consult.
+    path_of_handoffs: path without consults; () while it is the same.
     """
 
     request_id: str
@@ -71,6 +72,12 @@ class OpenTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     request_since: int = 0
     mid_task: bool = False
     asker: str = ""
+    path_of_handoffs: tuple[str, ...] = ()
+
+    @property
+    def handed_along(self) -> tuple[str, ...]:
+        """The latest agents that the message was handed to; who was only consulted is left out."""
+        return self.path_of_handoffs or self.path
 
     def was_held_by(self, agent_id: str) -> bool:
         """Say whether the open request was ever this agent's."""
@@ -461,9 +468,18 @@ def _hand_off(state: SessionState, event: ev.AgentHandedOff) -> SessionState:
         hops=turn.hops + (0 if event.mode is HandoffMode.ANSWER else 1),
         asker=event.from_agent if event.mode is HandoffMode.CONSULT else "",
         request_since=max(0, since - max(0, len(path) - PATH_MAX)),
+        path_of_handoffs=_path_of_handoffs(turn, event),
     )
     turns = tuple(moved if other is turn else other for other in state.open_turns)
     return replace(state, open_turns=turns, previous_agent=event.to_agent)
+
+
+def _path_of_handoffs(turn: OpenTurn, event: ev.AgentHandedOff) -> tuple[str, ...]:
+    if event.is_aside:
+        return turn.handed_along
+    if not turn.path_of_handoffs:
+        return ()
+    return (*turn.path_of_handoffs, event.to_agent)[-PATH_MAX:]
 
 
 def _with_new_owner(state: SessionState, event: ev.AgentHandedOff) -> SessionState:

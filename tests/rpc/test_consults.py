@@ -65,13 +65,42 @@ async def test_consult_pushes_no_frame_and_its_answer_is_no_hop(service):
     chat, _, question = await asked(service)
     assert stack(await chat.status()) == []
     back = (await chat.answer(question, "Yes.")).next
-    again = await refusal(chat.answer(back, **consult("sales")))
-    assert list(again.violations) == ["ping_pong"]
     for agent_id in ("narrow", "idles", "owner"):
         question = (await chat.answer(back, **consult(agent_id))).next
         back = (await chat.answer(question, "Yes.")).next
     refused = await refusal(chat.answer(back, **consult("asks_only")))
     assert list(refused.violations) == ["hop_limit"]
+
+
+async def test_consulted_agent_may_get_the_message_afterwards(service):
+    """A consult is no step of a ping-pong: support asks sales, then hands the user over."""
+    chat, _, question = await asked(service)
+    back = (await chat.answer(question, "Yes, with a discount of mine.")).next
+    handed = await chat.answer(back, "Sales goes on with it.", **hand_to("sales"))
+    assert went(handed.next) == ("sales", "AGENT_HANDOFF")
+    returned = await chat.answer(handed.next, **hand_to("support"))
+    assert went(returned.next) == ("support", "AGENT_HANDOFF")
+    refused = await refusal(chat.answer(returned.next, **hand_to("sales")))
+    assert list(refused.violations) == ["ping_pong"]
+
+
+async def test_same_agent_is_asked_twice_within_a_message(service):
+    """Also after handoffs back and forth; the limit of hops still ends a loop of questions."""
+    chat, _, question = await asked(service)
+    for _ in range(3):
+        back = (await chat.answer(question, "Yes.")).next
+        question = (await chat.answer(back, **consult("sales", "Are you sure?"))).next
+        assert went(question) == ("sales", "CONSULTED")
+    back = (await chat.answer(question, "Yes.")).next
+    refused = await refusal(chat.answer(back, **consult("sales")))
+    assert list(refused.violations) == ["hop_limit"]
+    routed = await chat.say("And now?")
+    sales = (await chat.answer(routed.dispatch, **hand_to("sales"))).next
+    support = (await chat.answer(sales, **hand_to("support"))).next
+    question = (await chat.answer(support, **consult("sales"))).next
+    back = (await chat.answer(question, "Yes.")).next
+    refused = await refusal(chat.answer(back, **hand_to("sales")))
+    assert list(refused.violations) == ["ping_pong"]
 
 
 async def test_consulted_agent_can_only_answer(service):
