@@ -34,6 +34,9 @@ class HandoffRefused(RoutingError):
             violations=violations,
         )
         self.verdicts = verdicts
+        turn, task = attempt.turn, attempt.state.open_task
+        self.task_id = turn.task_id if turn else task.task_id if task else ""
+        self.channel = attempt.state.channel
         # The session's revision at the attempt; the command handler fills it in.
         self.revision = 0
 

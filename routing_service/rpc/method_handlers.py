@@ -22,7 +22,9 @@ from routing_service.auth.bearer import check_expiry, expired
 from routing_service.auth.caller import Caller, Metadata, SignIn, SignInRefused
 from routing_service.auth.rights import check_entry
 from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.refusals import HandoffRefused
 from routing_service.rpc.admin_servicer import AdminServicer
+from routing_service.rpc.call_outcome import describe_refusal
 from routing_service.rpc.caller_limits import CallerLimits
 from routing_service.rpc.open_streams import OpenStreams, rights_changed
 from routing_service.rpc.ordered_stream import OrderedStream
@@ -410,8 +412,8 @@ class _CallWrapper:
             record.credential_problem = refusal.problem
         if refusal.reason in _REFUSED_AT_ENTRY:
             record.peer = context.peer()
-        if refusal.reason is Reason.HANDOFF_REFUSED:
-            record.refused_rules = tuple(v.subject for v in refusal.violations)
+        if isinstance(refusal, HandoffRefused):
+            describe_refusal(record, refusal)
         return refusal
 
     def _finish(self, record: CallRecord, start: float) -> None:

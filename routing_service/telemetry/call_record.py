@@ -22,13 +22,14 @@ CountedFlag = Annotated[bool, _COUNTED]
 class CallRecord(msgspec.Struct, omit_defaults=True):
     """One call, filled in as it proceeds. Fields that do not apply stay empty and are not encoded.
 
-    code: the gRPC status code's name. error_reason: the ErrorReason, "" for OK. reason: the
-    RouteReason of the dispatch. outcome, outcome_status: of a CompleteTurn. refused_rules: the
-    handoff rules that refused, also if the call succeeded. credential_problem: why a credential was
-    rejected; the caller does not get to know it. actor: the signed-in caller. peer: the address of
-    a caller that was rejected. topic_outcome: what topic detection did with the message;
-    topic_agent_id: the agent it found most likely. traceparent: of the call's own span, in the form
-    of W3C Trace Context; trace_parent_id: of the parent span.
+    code: the gRPC status code's name. error_reason: the ErrorReason, "" for OK. agent_id: who has
+    the message or the conversation now, or was refused it; previous_agent_id: who had it before;
+    reason: the RouteReason. dispatched: a message went to an agent. outcome, outcome_status: of a
+    CompleteTurn. refused_rules: the handoff rules that refused, also if the call succeeded.
+    credential_problem: why a credential was rejected; the caller does not get to know it. actor:
+    the signed-in caller. peer: the address of a caller that was rejected. topic_outcome: what topic
+    detection did with the message; topic_agent_id: the agent it found most likely. traceparent: of
+    the call's own span, in the form of W3C Trace Context; trace_parent_id: of the parent span.
     """
 
     method: CountedText
@@ -42,7 +43,9 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     agent_id: str = ""
     previous_agent_id: str = ""
     reason: CountedText = ""
+    dispatched: CountedFlag = False
     command: CountedText = ""
+    channel: str = ""
     initiator: str = ""
     outcome: CountedText = ""
     outcome_status: CountedText = ""

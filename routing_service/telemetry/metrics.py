@@ -85,14 +85,14 @@ COUNTERS: Final = (
         "decisions_total",
         "Messages sent to an agent, by method and routing reason.",
         {"method": "method", "reason": "reason"},
-        lambda call: bool(call.reason) and not call.replayed,
+        lambda call: call.dispatched and not call.replayed,
     ),
     CallCounter(
         "supervisor_calls_saved_total",
         "Messages of users that reached an agent without the supervisor.",
         {},
         lambda call: (
-            bool(call.reason)
+            call.dispatched
             and call.supervisor_bypassed
             and call.method in MESSAGE_METHODS
             and not call.replayed

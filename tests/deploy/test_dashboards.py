@@ -28,6 +28,7 @@ def page():
         CallRecord(
             "Route",
             reason="sticky",
+            dispatched=True,
             command="status",
             outcome="proceed",
             outcome_status="applied",

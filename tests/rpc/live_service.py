@@ -93,7 +93,7 @@ class Observer:
         return Counter(
             record.agent_id
             for record in self.calls
-            if record.session_id == session_id and record.reason and not record.replayed
+            if record.session_id == session_id and record.dispatched and not record.replayed
         )
 
 

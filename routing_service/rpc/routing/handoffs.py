@@ -19,7 +19,7 @@ from routing_service.core.vocabulary import Initiator
 from routing_service.ids import new_uuid7
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
-from routing_service.rpc.call_outcome import describe, identify
+from routing_service.rpc.call_outcome import describe, describe_refusal, identify
 from routing_service.rpc.dispatch_bytes import dispatch_to_store, whole_answer
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.request_fingerprints import Fingerprint
@@ -93,6 +93,7 @@ class HandoffCalls:
         except HandoffRefused as refused:
             if not request.validate_only:
                 raise
+            describe_refusal(record, refused)
             return RpcAnswer(_refused_out(call, refused))
         describe(record, handled, self._handler.registry)
         body = whole_answer(_SET_ACTIVE_DISPATCH, handled, record)
