@@ -68,7 +68,7 @@ _DetectorOption = Annotated[
         "--detector",
         metavar="NAME",
         show_default=False,
-        help="Another detector: MODULE:NAME, or the name that a package registers.",
+        help="Another detector: grpc://HOST:PORT, MODULE:NAME, or a name that a package registers.",
     ),
 ]
 _DAYS_MAX: Final = 36_500

@@ -36,6 +36,7 @@ from routing_service.replay.dialogue_files import (
     read_dialogues,
 )
 from routing_service.replay.recorded_dialogue import RecordedDialogue
+from routing_service.rpc.remote_judge import load_detector
 from routing_service.storage.open_store import open_store_to_read
 from routing_service.topics.backtest import (
     PLACES,
@@ -47,7 +48,7 @@ from routing_service.topics.backtest import (
     outlook,
 )
 from routing_service.topics.detection import TopicJudge
-from routing_service.topics.detector_plugin import DetectorUnavailable, load_named
+from routing_service.topics.detector_plugin import DetectorUnavailable
 from routing_service.topics.evaluation import Judged, Mends, Policy, play
 from routing_service.topics.model import load_topic_model
 from routing_service.topics.topic_detector import TopicDetector, TopicModel
@@ -106,7 +107,7 @@ def run_evaluate(asked: EvaluateOptions, *, as_json: bool) -> None:
 def _model(name: str) -> TopicModel:
     """Return the model of a name, "" = the bundled one. Raises CommandFailed."""
     try:
-        return load_named(name) if name else load_topic_model()
+        return load_detector(name) if name else load_topic_model()
     except DetectorUnavailable as error:
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
 

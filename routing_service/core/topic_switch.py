@@ -45,6 +45,7 @@ class TopicInquiry(msgspec.Struct, frozen=True):
     locale: str
     channel: str
     entitlements: tuple[str, ...]
+    is_turn_open: bool = False
 
 
 class TopicEffect(msgspec.Struct, frozen=True):
@@ -112,7 +113,13 @@ def inquiry(draft: Draft, line: RouteLine, *, mid_task: bool) -> TopicInquiry | 
         locale=state.locale,
         channel=state.channel,
         entitlements=state.entitlements,
+        is_turn_open=_is_turn_open(state),
     )
+
+
+def _is_turn_open(state: SessionState) -> bool:
+    """Say whether the active agent is still working on an earlier message."""
+    return any(turn.holder == state.active_id for turn in state.open_turns)
 
 
 def weigh(

@@ -21,6 +21,7 @@ from routing_service.registry.file import check_registry_file
 from routing_service.registry.live_registry import RegistrySource
 from routing_service.rpc.channelz import DESCRIPTOR as CHANNELZ_DESCRIPTOR
 from routing_service.rpc.health import HEALTH_DESCRIPTOR, HealthService
+from routing_service.rpc.remote_judge import RemoteModel, is_remote, load_detector
 from routing_service.server.channel_options import RECEIVE_BYTES_MAX
 from routing_service.server.listeners import Listeners
 from routing_service.server.tls_files import TlsFiles, TlsFilesInvalid
@@ -38,7 +39,7 @@ from routing_service.telemetry.metrics import Metrics
 from routing_service.telemetry.page_listener import Page, PageListener
 from routing_service.telemetry.prometheus_text import CONTENT_TYPE, ServerFigures, metrics_page
 from routing_service.topics.detection import TopicJudge
-from routing_service.topics.detector_plugin import DetectorUnavailable, load_named
+from routing_service.topics.detector_plugin import DetectorUnavailable
 from routing_service.topics.model import load_topic_model
 from routing_service.topics.topic_detector import TopicModel
 from routing_service.web.wait_limits import WaitLimits
@@ -62,10 +63,22 @@ def make_topic_judge(settings: Settings, load_model: Callable[[], TopicModel]) -
     if not settings.topic_detector:
         return TopicJudge(load_model)
     try:
-        named = load_named(settings.topic_detector)
+        named = _named_model(settings, load_model)
     except DetectorUnavailable as error:
         raise SettingsInvalid((SettingProblem("topic_detector", str(error)),)) from error
     return TopicJudge(lambda: named, limit_s=settings.topic_detector_limit_s)
+
+
+def _named_model(settings: Settings, load_model: Callable[[], TopicModel]) -> TopicModel:
+    """Return the model that topic_detector names. Raises DetectorUnavailable."""
+    name = settings.topic_detector
+    falls_back = is_remote(name) and settings.topic_detector_fallback == "shipped"
+    model = load_detector(
+        name, settings.topic_detector_limit_s, load_model() if falls_back else None
+    )
+    if isinstance(model, RemoteModel) and model.is_plaintext:
+        _log.warning("topic_detector_plaintext", topic_detector=name)
+    return model
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,6 +109,7 @@ def figures_page(
     sweeper: ExpirySweeper,
     stats: StatsKeeper,
     store: Store,
+    topics: TopicJudge,
     keys_age_s: Callable[[], float] | None,
 ) -> str:
     """Return the metrics page as it is now."""
@@ -114,6 +128,7 @@ def figures_page(
             stuck=stats.stuck,
             log_lines_lost=counts.lines_lost(),
             writes=store.write_figures,
+            topics=topics.figures,
             sign_in_keys_age_s=None if keys_age_s is None else keys_age_s(),
         ),
         __version__,

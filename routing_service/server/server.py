@@ -82,6 +82,7 @@ class _Parts:
     bounds: Bounds
     clock_us: Callable[[], int]
     source: RegistrySource
+    topics: TopicJudge
     store: Store
     feed: EventFeed
     stats: StatsKeeper
@@ -123,6 +124,7 @@ class _Parts:
             bounds=bounds,
             clock_us=clock_us,
             source=source,
+            topics=topics,
             store=store,
             feed=feed,
             stats=StatsKeeper(
@@ -349,6 +351,7 @@ async def _listen(
         sweeper=parts.sweeper,
         stats=parts.stats,
         store=parts.store,
+        topics=parts.topics,
         keys_age_s=parts.signing_in.keys_age_s,
     )
     metrics = await start_metrics(settings, figures)

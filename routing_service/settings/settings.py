@@ -295,14 +295,21 @@ class Settings:
     )
     topic_detector: str = _setting(
         "",
-        Words("MODULE:NAME, or the name of an installed detector"),
-        "topic detector: MODULE:NAME, or a detector offered by an installed package; empty = the "
-        "one that ships",
+        Words("grpc://HOST:PORT, MODULE:NAME, or the name of an installed detector"),
+        "topic detector: grpc://HOST:PORT (grpcs:// with TLS) of a TopicDetectorService, "
+        "MODULE:NAME, or a detector offered by an installed package; empty = the one that ships",
     )
     topic_detector_limit_s: float = _setting(
         0.05,
         Seconds(0.001, 10),
-        "time limit of topic_detector; after it the message is routed as if topics were off",
+        "time limit of topic_detector; after it the fallback judges, or the message is routed as "
+        "if topics were off",
+    )
+    topic_detector_fallback: str = _setting(
+        "shipped",
+        Choice(("shipped", "none")),
+        "what judges when a grpc:// detector fails or is late: shipped (the detector that ships), "
+        "or none (the message is routed as if topics were off)",
     )
     keepalive_s: float = _setting(
         60.0,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from routing_service.storage.write_figures import (
     GROUP_WRITES_BOUNDS,
@@ -25,6 +25,25 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _PREFIX: Final = "agent_routing_"
 _STARTED_S: Final = time.time()
+
+
+class TopicFigures(Protocol):
+    """Figures of topic detection. bound, ask_share: None where no message was judged by them."""
+
+    @property
+    def bound(self) -> float | None:
+        """The sureness below which a message is unsure."""
+        ...
+
+    @property
+    def ask_share(self) -> float | None:
+        """The share of messages that may be unsure."""
+        ...
+
+    @property
+    def failures(self) -> Mapping[str, int]:
+        """Messages without a verdict, by cause."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +67,7 @@ class ServerFigures:
     stuck: int
     log_lines_lost: int
     writes: WriteFigures | None
+    topics: TopicFigures | None = None
     sign_in_keys_age_s: float | None = None
 
 
@@ -60,6 +80,7 @@ def metrics_page(counted: MetricsSnapshot, server: ServerFigures, version: str) 
         (
             *_of_calls(counted),
             *_of_server(server, version),
+            *_of_topics(server.topics),
             *_of_store(server.writes),
             *_of_process(),
         )
@@ -143,6 +164,29 @@ def _of_server(server: ServerFigures, version: str) -> Iterator[str]:
         "counter",
         "Log lines that could not be written.",
         [({}, server.log_lines_lost)],
+    )
+
+
+def _of_topics(topics: TopicFigures | None) -> Iterator[str]:
+    if topics is None:
+        return
+    yield _family(
+        "topic_detector_failures_total",
+        "counter",
+        "Messages for which the topic detector gave no verdict, by cause; a fallback may have.",
+        [({"cause": cause}, count) for cause, count in topics.failures.items()],
+    )
+    if topics.bound is None or topics.ask_share is None:
+        return
+    yield _gauge(
+        "topic_ask_bound",
+        "The bound in force: a message of which the detector is less sure counts as unsure.",
+        topics.bound,
+    )
+    yield _gauge(
+        "topic_ask_share",
+        "The registry's ask_share, which the bound follows.",
+        topics.ask_share,
     )
 
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any, Final, SupportsFloat
 
 import structlog
+from msgspec.structs import replace
 
 from routing_service.core.commands import TopicOpinion
 from routing_service.core.history import HistoryFold, TurnRecord
@@ -30,6 +33,7 @@ from routing_service.topics.detector_pool import DetectorThreads, ThreadsBusy, T
 from routing_service.topics.topic_detector import (
     RECENT_TURNS_MAX,
     RecentTurn,
+    RemoteTopicDetector,
     TopicDetector,
     TopicModel,
     TopicQuestion,
@@ -55,7 +59,23 @@ ROUNDING_MAX: Final = 1e-6
 """By how much a probability may be too large, and for each of them their sum more than 1: models
 compute in few digits, and the one that ships rounds each to six."""
 
+FAILURE_CAUSES: Final = ("error", "late", "busy", "not_made")
+"""Why a message has no verdict."""
+
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFigures:
+    """What the metrics page shows of topic detection.
+
+    bound: below this sureness a message is unsure now; ask_share: the share that is wanted; both
+    None where no message was judged for a registry that asks. failures: by cause, since the start.
+    """
+
+    bound: float | None
+    ask_share: float | None
+    failures: Mapping[str, int]
 
 
 class VerdictUnsound(Exception):
@@ -96,7 +116,20 @@ class TopicJudge:
         self._making: asyncio.Task[None] | None = None
         # Of the registry that was asked last: the one in force.
         self._bound: tuple[Registry, AskBound] | None = None
+        # The same for verdicts of a fallback, whose sureness means something else.
+        self._fallback_bound: tuple[Registry, AskBound] | None = None
         self._made_s: float | None = None
+        self._failures = dict.fromkeys(FAILURE_CAUSES, 0)
+
+    @property
+    def figures(self) -> TopicFigures:
+        """What the metrics page shows."""
+        bound = self._bound
+        return TopicFigures(
+            bound=None if bound is None else bound[1].value,
+            ask_share=None if bound is None else bound[0].topics.ask_share,
+            failures=dict(self._failures),
+        )
 
     def prepare(self, registry: Registry) -> None:
         """Make what a registry needs before its first message comes: it may take a while.
@@ -133,6 +166,9 @@ class TopicJudge:
         if self._making is not None:
             self._making.cancel()
             await asyncio.wait([self._making])
+        close = getattr(self._model, "close", None)
+        if close is not None and iscoroutinefunction(close):
+            await close()
 
     async def opinion(
         self,
@@ -154,20 +190,32 @@ class TopicJudge:
         if detector is None:
             self._make_beside(registry)
             return self._missing("not_made", self._unmade_by(registry))
+        remote = detector if isinstance(detector, RemoteTopicDetector) else None
         try:
-            if self._limit_s is None:
+            if remote is not None:
+                verdict = _sound(await remote.judge_remotely(question), question)
+            elif self._limit_s is None:
                 verdict = detector.judge(question)
             else:
                 verdict = await self._threads.call(
                     partial(_sound_verdict, detector, question), self._limit_s
                 )
         except TooLate:
-            return self._missing("late")
+            failed = self._missing("late")
         except ThreadsBusy:
-            return self._missing("busy")
+            failed = self._missing("busy")
         except Exception as error:  # noqa: BLE001 - a model's bug must not end a chat
+            failed = self._missing("error", error)
+        else:
+            return self._opinion(registry, verdict)
+        if remote is None or remote.fallback is None:
+            return failed
+        try:
+            verdict = remote.fallback.judge(question)
+        except Exception as error:  # noqa: BLE001 - as above
             return self._missing("error", error)
-        return self._opinion(registry, verdict)
+        verdict = replace(verdict, model=remote.fallback_version)
+        return self._opinion(registry, verdict, is_fallback=True)
 
     def judge(
         self,
@@ -190,22 +238,34 @@ class TopicJudge:
             self._note_failure("error", as_exception(error))
             return None
 
-    def _opinion(self, registry: Registry, verdict: TopicVerdict) -> TopicOpinion:
+    def _running_bound(self, registry: Registry, *, is_fallback: bool) -> AskBound:
+        """Return the bound of a registry; another registry begins again."""
+        known = self._fallback_bound if is_fallback else self._bound
+        if known is None or known[0] is not registry:
+            known = registry, AskBound(registry.topics.ask_share)
+            if is_fallback:
+                self._fallback_bound = known
+            else:
+                self._bound = known
+        return known[1]
+
+    def _opinion(
+        self, registry: Registry, verdict: TopicVerdict, *, is_fallback: bool = False
+    ) -> TopicOpinion:
         sureness, bound = verdict.how_sure(), 0.0
         if registry.topics.asks_when_unsure:
             # Of the messages before this one: a message does not move its own bound.
-            if self._bound is None or self._bound[0] is not registry:
-                self._bound = registry, AskBound(registry.topics.ask_share)
-            running = self._bound[1]
+            running = self._running_bound(registry, is_fallback=is_fallback)
             bound = running.value
             running.note(sureness)
         return TopicOpinion(
             tuple(verdict.ranked),
             verdict.stay,
-            self._version,
+            verdict.model or self._version,
             new_uuid7(),
             sureness=sureness,
             bound=bound,
+            second_request=verdict.second_request,
         )
 
     @property
@@ -229,6 +289,7 @@ class TopicJudge:
             locale=asked.locale or registry.default_locale,
             active_agent_id=asked.active_agent_id,
             is_locked=asked.is_locked,
+            is_turn_open=asked.is_turn_open,
             recent=recent_turns(records),
             earlier_agent_ids=earlier_agents(registry, asked.active_agent_id, state, records),
             candidate_ids=candidates,
@@ -290,6 +351,7 @@ class TopicJudge:
 
     def _note_failure(self, cause: str, error: Exception | None) -> None:
         """Log that there is no verdict. cause: error, late, busy, or not_made; each by itself."""
+        self._failures[cause] += 1
         now_s = self._clock_s()
         failures = self._failed_since.get(cause, 0) + 1
         logged_s = self._failed_s.get(cause)
@@ -373,7 +435,11 @@ def _sound_verdict(detector: TopicDetector, question: TopicQuestion) -> TopicVer
 
     Raises VerdictUnsound; a number that is none would pass every threshold.
     """
-    verdict = detector.judge(question)
+    return _sound(detector.judge(question), question)
+
+
+def _sound(verdict: object, question: TopicQuestion) -> TopicVerdict:
+    """Return a verdict in plain numbers. Raises VerdictUnsound."""
     if not isinstance(verdict, TopicVerdict):
         raise VerdictUnsound(f"a {type(verdict).__name__} is no TopicVerdict")
     stay = _probability(verdict.stay)
@@ -396,7 +462,10 @@ def _sound_verdict(detector: TopicDetector, question: TopicQuestion) -> TopicVer
     if total > 1 + ROUNDING_MAX * (1 + len(ranked)):
         raise VerdictUnsound(f"the probabilities with stay are {total:.7g} together, more than 1")
     sureness = None if verdict.sureness is None else _probability(verdict.sureness)
-    return TopicVerdict(tuple(ranked.items()), stay, sureness)
+    second = verdict.second_request
+    if second and second not in question.candidate_ids:
+        raise VerdictUnsound(f"{second!r} is the second request, and no candidate")
+    return TopicVerdict(tuple(ranked.items()), stay, sureness, second, str(verdict.model))
 
 
 def _probability(value: object) -> float:

@@ -9,7 +9,7 @@ verdict on every replica, and asking changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -62,8 +62,8 @@ class RecentTurn(msgspec.Struct, frozen=True):
     """One earlier turn of the session.
 
     agent_id: who answered, or is to. agent_text: "" while the turn is open. outcome: proceed |
-    follow_up | complete | handoff | failure | approval_needed; "" while it is open. notes: a place
-    for the detector.
+    follow_up | complete | handoff | failure | approval_needed; "" while it is open. An answer may
+    have no text: is_answered goes by the outcome. notes: a place for the detector.
     """
 
     agent_id: str
@@ -72,21 +72,27 @@ class RecentTurn(msgspec.Struct, frozen=True):
     outcome: str = ""
     notes: TurnNotes = msgspec.field(default_factory=TurnNotes)
 
+    @property
+    def is_answered(self) -> bool:
+        """Say whether the agent has answered, with or without text."""
+        return bool(self.agent_text or self.outcome)
+
 
 class TopicQuestion(msgspec.Struct, frozen=True):
     """A message, and what is known of its session when it comes.
 
     text: without its command. active_agent_id: "" where nobody is active, as at a first message or
-    after a completion. is_locked: the active agent asked something and waits. recent: oldest first,
-    RECENT_TURNS_MAX at most. earlier_agent_ids: who had the conversation before, in the whole
-    session, the last one last. candidate_ids: whom this user may be given now, besides the active
-    agent.
+    after a completion. is_locked: the active agent asked something and waits. is_turn_open: it is
+    still working on an earlier message. recent: oldest first, RECENT_TURNS_MAX at most.
+    earlier_agent_ids: who had the conversation before, in the whole session, the last one last.
+    candidate_ids: whom this user may be given now, besides the active agent.
     """
 
     text: str
     locale: str = ""
     active_agent_id: str = ""
     is_locked: bool = False
+    is_turn_open: bool = False
     recent: tuple[RecentTurn, ...] = ()
     earlier_agent_ids: tuple[str, ...] = ()
     candidate_ids: Collection[str] = ()
@@ -99,12 +105,15 @@ class TopicVerdict(msgspec.Struct, frozen=True):
     few at most. stay: that it is for the active agent, 0 where nobody is active. What is left to 1:
     for none of them (out of scope, small talk), which is the supervisor's. sureness: how sure the
     detector is of its likeliest option, from 0 to 1; messages are compared by it. None: by the
-    probabilities, see how_sure().
+    probabilities, see how_sure(). second_request: the candidate of another, earlier request in the
+    same message, "" for none. model: what judged, if not the model that the detector is of.
     """
 
     ranked: tuple[tuple[str, float], ...] = ()
     stay: float = 0.0
     sureness: float | None = None
+    second_request: str = ""
+    model: str = ""
 
     def how_sure(self) -> float:
         """Return the sureness, or else the lead of the likeliest option over the second.
@@ -124,6 +133,22 @@ class TopicDetector(Protocol):
 
     def judge(self, question: TopicQuestion) -> TopicVerdict:
         """Say for whom a message is."""
+        ...
+
+
+@runtime_checkable
+class RemoteTopicDetector(Protocol):
+    """A detector that waits for something else than a processor, such as a service.
+
+    fallback: judges in its place when it fails, with the model fallback_version; None = nothing
+    does.
+    """
+
+    fallback: TopicDetector | None
+    fallback_version: str
+
+    async def judge_remotely(self, question: TopicQuestion) -> TopicVerdict:
+        """Say for whom a message is, within the detector's own time limit."""
         ...
 
 

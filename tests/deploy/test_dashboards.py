@@ -11,6 +11,7 @@ from routing_service.storage.write_figures import WriteFigures
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import Metrics
 from routing_service.telemetry.prometheus_text import ServerFigures, metrics_page
+from routing_service.topics.detection import TopicFigures
 
 ROOT = Path(__file__).parents[2]
 ALERTS = YAML(typ="safe").load((ROOT / "deploy/prometheus/alerts.yaml").read_text("utf-8"))
@@ -52,6 +53,7 @@ def page():
         stuck=0,
         log_lines_lost=0,
         writes=WriteFigures(),
+        topics=TopicFigures(bound=0.1, ask_share=0.2, failures={"late": 1}),
         sign_in_keys_age_s=12.5,
     )
     return metrics_page(metrics.snapshot(), figures, "1.2.3")

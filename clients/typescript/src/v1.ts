@@ -11,4 +11,5 @@ export * from "./gen/agent_routing/v1/route_reason_pb.js";
 export * from "./gen/agent_routing/v1/routing_service_pb.js";
 export * from "./gen/agent_routing/v1/session_event_pb.js";
 export * from "./gen/agent_routing/v1/task_pb.js";
+export * from "./gen/agent_routing/v1/topic_detector_service_pb.js";
 export * from "./gen/agent_routing/v1/turn_pb.js";

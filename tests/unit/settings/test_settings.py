@@ -56,6 +56,7 @@ GIVEN = {
     "traces_new_percent": (5, "6", "7", 7),
     "topic_detector": ("a:b", "c", '"d"', "d"),
     "topic_detector_limit_s": (1, "0.5", "2.5", 2.5),
+    "topic_detector_fallback": ("none", "shipped", '"none"', "none"),
     "keepalive_s": (5.5, "6", "7", 7.0),
     "keepalive_timeout_s": (5.5, "6", "7", 7.0),
     "connection_age_max_s": (50, "60", "70.5", 70.5),
