@@ -19,7 +19,7 @@ PAIRS_MAX: Final = 256
 """Rows of the table of who hands to whom: 12 agents in every combination, and then some."""
 
 WORDS_MAX: Final = 64
-"""Rows of the tables whose words come from the code: reasons, commands, rules."""
+"""Rows of the tables whose keys come from the code: reasons, commands, rules."""
 
 CHANNELS_MAX: Final = 32
 """Channels that are counted by themselves; callers name them."""

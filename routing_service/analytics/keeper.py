@@ -48,8 +48,8 @@ PAGE_CHANGES_MAX: Final = 200
 """Changes of one step: some ten milliseconds of counting, and a head that a setting can hold."""
 
 PAUSE_S: Final = 2.0
-"""How long the figures may lag behind a log that grows slowly. Whoever asks for them takes the
-steps that are due by asking; this is for the rest of the time, so that nobody waits long."""
+"""How long the figures may lag behind a log that grows slowly. A request for figures takes the
+steps that are due; this bound keeps that work short if requests are rare."""
 
 RETRY_S: Final = 5.0
 """After a store that failed, or a change that only a newer release can read."""
@@ -63,7 +63,7 @@ twentieth of the process from those who call. That is enough for a thousand chan
 there are more for long, the figures lag, which their as_of_time says."""
 
 WALKS_KEPT_MAX: Final = 4_096
-"""Sessions whose walk is kept in memory, some 500 bytes each. Others are walked anew from the
+"""Sessions whose walk is kept in memory, some 500 bytes each. Others are read again from the
 store when they change."""
 
 REPLAY_CHANGES_MAX: Final = 10_000
@@ -104,7 +104,7 @@ class StatsKeeper:
     ) -> None:
         """Take no step yet. clock_us: microseconds since 1970. holder: this process, for the lease.
 
-        home_agent_id: whose calls are those that stickiness saves, as the registry has it now.
+        home_agent_id: the agent whose calls stickiness saves, from the registry in force.
         """
         self._store = store
         self._home_agent_id = home_agent_id
@@ -186,7 +186,7 @@ class StatsKeeper:
                     break
                 limit //= 4
             if not await self._store.swap_setting(ALL_TENANTS, HEAD, raw, data):
-                return True  # Somebody else took a step; there may be more to take after it.
+                return True  # Another process took a step; more may follow.
             self.stuck += made.stuck
             self._keep(made)
             await self._add(after)

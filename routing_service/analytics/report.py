@@ -81,7 +81,7 @@ async def read_report(
         raw_after, head = await keeper.head()
         if raw_after == raw:
             break
-        # Somebody took a step meanwhile, and some of these settings may have it, others not.
+        # Another process took a step meanwhile, so only some of these settings may contain it.
         raw = raw_after
         await keeper.finish_step()
         report = await reader.read(as_of_us, start_us, end_us)

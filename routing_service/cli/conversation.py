@@ -55,7 +55,7 @@ class Agents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The service answered a command by itself."""
+    """The service answered a command without an agent."""
 
     reply: Reply
 

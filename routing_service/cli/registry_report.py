@@ -39,7 +39,7 @@ class FileReport:
 
 
 def check_files(files: Sequence[str]) -> list[FileReport]:
-    """Check each file by itself."""
+    """Check each file separately."""
     reports = []
     for file in files:
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Proceed:
-    """The answer stands by itself."""
+    """The answer needs nothing further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The agent is done. message: shown to the user if another agent goes on."""
+    """The agent is done. message: shown to the user if another agent continues."""
 
     summary: str = ""
     message: str = ""
@@ -61,7 +61,7 @@ Outcome = Proceed | FollowUp | Complete | HandOff | AskApproval | Fail
 
 @dataclass(frozen=True, slots=True)
 class AgentReply:
-    """An agent's answer. text: for the user; may hold a marker, may be empty beside a handoff."""
+    """An agent's answer. text: for the user; may hold a marker, may be empty with a handoff."""
 
     text: str
     outcome: Outcome
@@ -78,11 +78,11 @@ class AgentTurn:
     locale: str = ""
     # Why the message comes to this agent: a route reason in lower case, such as "sticky".
     reason: str = ""
-    # Why it was handed over, in the words of whoever did; empty otherwise.
+    # The reason for the handoff, from the agent that handed over; empty otherwise.
     handoff_reason: str = ""
-    # What it was told by whoever handed over; empty otherwise.
+    # The context given by the agent that handed over; empty otherwise.
     handoff_context: Mapping[str, object] = field(default_factory=dict)
-    # The content types of what the message has beside its text.
+    # The content types of the message's items other than its text.
     item_types: tuple[str, ...] = ()
     # What a person has decided about the approval that this agent asked for: "approve", "reject".
     decision: str = ""
@@ -91,5 +91,5 @@ class AgentTurn:
     locked: bool = False
     # The rules that refused the handoff which this agent has just tried. It must try another way.
     refused_rules: tuple[str, ...] = ()
-    # The same in words, as a model would read it.
+    # The same as text, as a model would read it.
     refusal: str = ""

@@ -46,7 +46,7 @@ ERP = Story(
             "FOLLOW_UP_LOCK",
             expect_active_after="purchasing",
         ),
-        # By the user, to whom not every agent may be given, and to nobody who is not there.
+        # Handoffs by the user: not every agent may be chosen, and unknown agents are refused.
         StoryTurn(
             "/agent finance",
             expect_command="agent",
@@ -63,7 +63,7 @@ ERP = Story(
             "STICKY",
             expect_active_after="sales_orders",
         ),
-        # A system agent takes no conversation; the agent reads why, and finds other words.
+        # A system agent takes no conversation; the agent reads why, and answers differently.
         StoryTurn(
             "Put that into the journal",
             ("sales_orders",),

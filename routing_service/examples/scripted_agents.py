@@ -221,7 +221,7 @@ class ScriptedAgents:
         script = self._on_refusal if turn.refused_rules else self._scripts[turn.agent_id]
         outcome = script(moment) or moment.transfer_to_agent.wanted
         if isinstance(outcome, HandOff) and outcome.reason != CONTINUES:
-            # Whoever is asked anew begins anew.
+            # An agent that is asked again starts again.
             self._notes.get(outcome.agent_id, {}).pop("step", None)
         if isinstance(outcome, Complete):
             moment.finish()
@@ -235,10 +235,11 @@ class ScriptedAgents:
 def route_by_words(
     moment: Moment, routes: Mapping[str, tuple[str, ...]], *, specialists_stick: bool = True
 ) -> str:
-    """Return the agent whose words the message has, first match first; empty for nobody's.
+    """Return the first agent one of whose terms is in the message; empty if there is none.
 
-    While stickiness is off the supervisor does what stickiness would: an open question comes first,
-    and what is about nothing else goes on with the last specialist, where specialists stick.
+    While stickiness is off, the supervisor does what stickiness would: an open question comes
+    first, and a message without a topic of its own goes to the last specialist if specialists
+    stick.
     """
     is_off = moment.turn.reason == "stickiness_disabled"
     if is_off and moment.askers:

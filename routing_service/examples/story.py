@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StoryItem:
-    """What a message has beside its text: a content type, and either text or an address."""
+    """An item of a message other than its text: a content type, and either text or an address."""
 
     content_type: str
     text: str = ""

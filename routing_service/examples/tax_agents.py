@@ -37,7 +37,7 @@ _ROUTES = {
     "income_tax": _INCOME_WORDS,
 }
 
-# Words that take the user from one specialist straight to another.
+# Terms that take the user from one specialist straight to another.
 _COLLEAGUES = {"invoices": _INVOICE_WORDS, "vat": _VAT_WORDS, "income_tax": _INCOME_WORDS}
 
 
@@ -69,7 +69,7 @@ def _coordinator(moment: Moment) -> Outcome | None:
 
 
 def _explain_refusal(moment: Moment) -> None:
-    """Say in plain words why the specialist cannot take the message."""
+    """Return a user's explanation of why the specialist cannot take the message."""
     moment.shared.pop("specialist", None)
     for rule in ("entitled", "channel"):
         if rule in moment.turn.refused_rules:

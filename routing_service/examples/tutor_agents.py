@@ -89,7 +89,7 @@ def _lesson(
     answers: Mapping[str, str],
     is_right: Callable[[str, str], bool | None],
 ) -> Outcome | None:
-    """Go through the exercises one by one; stay with the lesson whatever the pupil says."""
+    """Go through the exercises one by one; the pupil cannot leave the lesson."""
     moment.shared["subject"] = subject
     exercise = moment.step
     if not exercise:
@@ -140,7 +140,7 @@ def _next_exercise(
 def _is_same_fraction(text: str, answer: str) -> bool | None:
     """Whether a text names the same number; None if it names none. 2/4 is 1/2.
 
-    In the middle of a sentence only fractions count: "the year 1700" is no attempt.
+    Within a sentence only fractions count: "the year 1700" is not an attempt.
     """
     words = text.replace("½", "1/2").replace("¼", "1/4").replace("¾", "3/4").split()
     for word in words:
@@ -175,7 +175,7 @@ def _motivator(moment: Moment) -> Outcome | None:
 
 
 def _assessor(moment: Moment) -> Outcome | None:
-    """Ask the questions of a short test; what somebody does not know is simply wrong."""
+    """Ask the questions of a short test; an unknown answer counts as wrong."""
     subject = moment.shared.get("subject", "math")
     test = _TESTS[subject]
     question = moment.step

@@ -239,7 +239,7 @@ def _check_names(
             yield document.problem(path, message, "choose another id")
         line = document.value_marks[path][0]
         owner, owner_line = owners.setdefault(fold_name(name), (agent, line))
-        # An alias that repeats its own agent's name harms nobody; two agents of one name would.
+        # An alias that repeats its own agent's name is harmless; two agents of one name are not.
         if owner is not agent:
             what = "id" if is_id else "alias"
             message = f'the {what} "{name}" already names the agent on line {owner_line}'
@@ -252,7 +252,7 @@ def _check_home(
     ids: list[str],
     document: Document,
 ) -> Iterator[FileProblem]:
-    """Check the agent that everybody falls back to, and that nobody else claims its kind."""
+    """Check the supervisor or default agent, and that no other agent has the supervisor's kind."""
     key = "supervisor" if "supervisor" in data else "default_agent"
     home_id = data.get(key)
     if isinstance(home_id, str) and home_id not in ids:
@@ -285,7 +285,7 @@ def _check_home_agent(
 
 
 def _check_command_words(data: Mapping[str, Any], document: Document) -> Iterator[FileProblem]:
-    """Find words that stand for two commands, the service's own words among them."""
+    """Find words that stand for two commands, including the built-in words."""
     commands = data.get("commands")
     words = commands.get("words") if isinstance(commands, dict) else None
     owners: dict[str, tuple[str, str]] = {}

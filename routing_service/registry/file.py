@@ -124,7 +124,7 @@ def _read_text(path: Path) -> str:
     """Return a file's text, or raise RegistryFileError saying why it cannot be read."""
     try:
         with path.open("rb") as file:
-            # One byte more than is allowed is enough to refuse it, whatever the file's length.
+            # Reading one byte over the limit is enough to refuse a file of any length.
             content = file.read(TEXT_BYTES_MAX + 1)
     except FileNotFoundError:
         raise _unreadable(path, "there is no such file", "check the path") from None

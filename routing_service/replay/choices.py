@@ -26,7 +26,7 @@ class SwitchMode(enum.StrEnum):
     SUPERVISOR = "supervisor"
     """The agent gives the conversation back, and the supervisor hands it to the owner."""
     AGENT = "agent"
-    """The agent hands it to the owner by itself."""
+    """The agent hands the message to its owner."""
     STUCK = "stuck"
     """Nothing: the user stays with the wrong agent until the topic is that agent's again."""
 
@@ -43,7 +43,7 @@ class TopicMode(enum.StrEnum):
 
 
 class FirstMessage(enum.StrEnum):
-    """Who gets a message that finds nobody active."""
+    """Who gets a message if no agent is active."""
 
     SUPERVISOR = "supervisor"
     AUTO = "auto"

@@ -103,7 +103,7 @@ class ChangedTurns:
         return turns if self.kept_max is None else turns[: self.kept_max]
 
     def _trim(self) -> None:
-        """Let go of the last dialogues where those before them are enough."""
+        """Drop the last dialogues if the ones before them are enough."""
         if self.kept_max is None:
             return
         kept = sum(map(len, self._kept.values()))

@@ -178,7 +178,7 @@ def _registry_lines(
 
 
 def _description(agent: CorpusAgent) -> str:
-    """Return the corpus's own words, or else those of what the agent can do."""
+    """Return the corpus's own description, or one made of what the agent can do."""
     intents = [
         intent.description or intent.name.replace("_", " ")
         for service in agent.services

@@ -28,7 +28,7 @@ from routing_service.replay.server_calls import Server, is_away
 USER_ID: Final = "replay"
 
 NO_HISTORY: Final = -1
-"""Nobody reads it here; what a locked agent always gets is sent all the same."""
+"""Not read by the replay; sent because a locked agent always gets it."""
 
 _SESSION_NAME: Final = re.compile(ID_PATTERN)
 _LOCALE: Final = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3}")
@@ -53,7 +53,7 @@ class Stage:
 
 
 class TurnLost(Exception):
-    """The server kept an answer without acting on it: somebody else is at work in the session."""
+    """The server kept an answer without acting on it: another caller is using the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ def session_id_for(run_label: str, dialogue: RecordedDialogue) -> str:
 class FirstDispatch:
     """Where Route sent one user's message. turn: its place in the record, from 0.
 
-    reason: as in the contract, without its prefix. owner: whose the message truly was, the home
-    agent's where it was nobody's; "" where the record does not show it. is_home: the supervisor has
-    it, or a swarm's default agent, who hands it on.
+    reason: as in the contract, without its prefix. owner: the message's true owner, the home
+    agent if it has none; "" if the record does not show it. is_home: the supervisor has the
+    message, or a swarm's default agent, which hands it on.
     """
 
     turn: int
@@ -139,7 +139,7 @@ class _Player:
         self._locale = dialogue.language if is_locale else ""
         # Whose the message at hand is.
         self._owner = ""
-        # Who was active after the last answer, "" for nobody.
+        # The agent that was active after the last answer, "" for none.
         self._active = ""
 
     async def play(self) -> None:
@@ -192,8 +192,8 @@ class _Player:
             self.tally.stuck_turns += 1
         unsupervised = self.tally.supervisor_calls == calls_before
         self.tally.unsupervised_turns += unsupervised
-        # A lock is kept blindly: it saves the call whoever the answer turns out to be for. An agent
-        # that sticks saves it only for as long as the topic is its own.
+        # A lock saves the call even if the message turns out to be for another agent. An agent
+        # that sticks saves it only as long as the topic is its own.
         by_lock = self._stage.policy is ReplayPolicy.FOLLOW_UP
         self.tally.saved_turns += response.supervisor_bypassed and (by_lock or unsupervised)
         return held
@@ -256,7 +256,7 @@ class _Player:
         return self._take(number, answered.dispatch)
 
     async def _bring_to(self, number: int, held: Held, owner: str) -> Held:
-        """Let the message change hands until its owner has it, as the switch says."""
+        """Hand the message over until its owner gets it, as the switch mode says."""
         home = self._stage.home_agent_id
         if held.agent_id not in (owner, home):
             match self._stage.switch:
@@ -356,10 +356,10 @@ class _Player:
 
 
 def _came_true(trace: pb.TopicTrace, present: str, home: str, owner: str) -> Calibration:
-    """Hold a verdict against whose a message truly was.
+    """Compare a verdict with the message's true owner.
 
-    present: the active agent, or the home agent where nobody is active: then a message that is for
-    none of the candidates is its.
+    present: the active agent, or the home agent if no agent is active; it then owns a message that
+    is for none of the candidates.
     """
     likeliest = [(candidate.confidence, candidate.agent_id) for candidate in trace.candidates]
     said = sum(candidate.confidence for candidate in trace.candidates) + trace.stay

@@ -14,7 +14,7 @@ import msgspec
 from routing_service.core.identifiers import TEXT_BYTES_MAX
 
 TURNS_MAX: Final = 10_000
-"""More than this is no conversation; the longest public ones have under a hundred turns."""
+"""The longest public dialogues have under a hundred turns."""
 
 _DECODER_PLACE: Final = re.compile(r"^(?P<message>.*?) - at `(?P<place>[^`]*)`$", re.DOTALL)
 
@@ -25,7 +25,7 @@ class RecordedTurn(msgspec.Struct, frozen=True):
     speaker: Literal["user", "agent"]
     text: str
     agent: str | None = None
-    """Whose turn it truly is; None: nobody's yet, so the supervisor's."""
+    """The turn's true owner; None: no agent yet, so the supervisor."""
     requires_follow_up: bool = False
     """The agent asked something. Means nothing on a user's turn."""
     task_complete: bool = False
@@ -54,7 +54,7 @@ class RecordedDialogue(msgspec.Struct, frozen=True):
 
 
 class DialogueInvalid(ValueError):
-    """A line that is no dialogue: what is wrong in it, where, and what belongs there."""
+    """An invalid line: what is wrong in it, where, and what belongs there."""
 
 
 _decoder: Final = msgspec.json.Decoder(RecordedDialogue)

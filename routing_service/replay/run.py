@@ -65,7 +65,7 @@ class Run:
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def work(self) -> None:
-        """Play dialogues, one after the other, until there are no more."""
+        """Play dialogues one after the other until none is left."""
         while (taken := await self._next()) is not None:
             number, found = taken
             dispatches: tuple[list[FirstDispatch], ...] = tuple([] for _ in self.sides)
@@ -87,7 +87,7 @@ class Run:
     async def _next(self) -> tuple[int, FoundDialogue] | None:
         async with self._reading:
             while self.limit is None or self._taken < self.limit:
-                # In a thread: a pipe may keep the reader waiting, and nobody else.
+                # In a thread, so that a slow pipe blocks only the reader.
                 line = await asyncio.to_thread(next, self.lines, None)
                 if line is None:
                     return None

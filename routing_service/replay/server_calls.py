@@ -62,10 +62,10 @@ class Server(Protocol):
 
 
 def is_away(error: BaseException) -> bool:
-    """Tell whether nobody decided about a call: the same call may succeed later.
+    """Whether a call failed undecided, so that the same call may succeed later.
 
-    RevisionMismatch is one of these where no revision was expected: other writers came first, and
-    nothing was written.
+    RevisionMismatch counts if the call expected no revision: other writers came first, and nothing
+    was written.
     """
     return isinstance(error, Unavailable | DeadlineExceeded | Overloaded | RevisionMismatch)
 
@@ -111,7 +111,7 @@ class PatientServer:
         )
 
     async def list_agents(self) -> pb.ListAgentsResponse:
-        """Return the server's agents. Not repeated: a server that was never there is no outage."""
+        """Return the server's agents. Not retried: a server that never answered is misaddressed."""
         request = pb.ListAgentsRequest()
         return await self._call("ListAgents", self._stub.ListAgents, request, "", repeats=False)
 

@@ -1,8 +1,7 @@
-"""How gRPC is set up on the server's side: limits, keepalive, overload.
+"""The server's gRPC channel options: limits, keepalive and overload, each with its reason.
 
-Owns the names and values of gRPC's options, with the reason for each. It must not know what is
-served. Its rule: load is refused before Python sees it, and no limit is left to a default that
-nobody has looked at.
+Its rule: excess load is refused before it reaches Python, and no limit is left to an unchecked
+default.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Closes connections that keep other callers out: unused ones, too many, or floods of resets.
 
-gRPC accepts connections by itself, without a hook. So they are looked at a few times a second, and
-the kernel is asked to drop the SYNs of a host that floods again.
+gRPC has no hook for accepted connections. So they are checked a few times a second, and the kernel
+drops the SYNs of a host that floods again.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class ConnectionGuard:
             took_s = time.thread_time() - begun_s
 
     def close(self) -> None:
-        """Refuse nobody any more."""
+        """Lift all bans."""
         if self._refused:
             own_sockets.refuse(self._sockets.listeners.items(), ())
 
@@ -267,7 +267,7 @@ class ConnectionGuard:
             self._banned_until_s[each.subnet] = now_s + BAN_S
 
     def _close_silent(self) -> None:
-        """Close connections on which nobody signed in, nothing is under way and nothing comes."""
+        """Close idle connections without a signed-in caller and without calls in flight."""
         silent = [
             each
             for each in self._watched.values()

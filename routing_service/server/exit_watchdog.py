@@ -17,7 +17,7 @@ EXIT_BEYOND_DRAIN_S: Final = 5.0
 """Time after drain_s to close the store and send the last spans; then the exit is forced."""
 
 FLUSH_S: Final = 0.5
-"""Time to write the last log lines: whatever reads them may hang too."""
+"""Time to write the last log lines: the process that reads them may hang too."""
 
 _log = structlog.get_logger(__name__)
 

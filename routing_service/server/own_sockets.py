@@ -1,7 +1,7 @@
 """The TCP connections of this process, found through its own descriptors.
 
-gRPC accepts connections by itself and has no hook for it, so that its descriptors are listed, read
-and reset from outside. Linux only: elsewhere ``is_supported`` is false.
+gRPC has no hook for accepted connections, so their descriptors are listed, read and reset from
+outside. Linux only: elsewhere ``is_supported`` is false.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _disconnect(number: int) -> None:
 def _opened(number: int, inode: int) -> Iterator[socket.socket]:
     """Open a descriptor's socket through a duplicate. Raises OSError if it is another by now.
 
-    The duplicate stays the same socket whatever happens to the number meanwhile.
+    The duplicate stays the same socket even if the number is reused meanwhile.
     """
     duplicate = os.dup(number)
     sock = None
@@ -222,7 +222,7 @@ def refuse(listeners: Iterable[tuple[int, int]], subnets: Collection[str]) -> bo
     """Have the kernel drop what hosts send to listening sockets. Return whether it does.
 
     Open connections go on. listeners: descriptor numbers with their inodes. subnets: as
-    ``subnet_of`` gives them, the first BANS_MAX; empty = take everybody.
+    ``subnet_of`` gives them, the first BANS_MAX; empty = drop none.
     Source: a classic BPF filter on a listening socket sees each SYN; no privilege is needed.
     """
     try:
@@ -239,9 +239,9 @@ def refuse(listeners: Iterable[tuple[int, int]], subnets: Collection[str]) -> bo
 
 
 def deafen(descriptor: Descriptor) -> bool:
-    """Have the kernel drop all that comes on a connection. Return whether it does.
+    """Have the kernel drop all that arrives on a connection. Return whether it does.
 
-    The peer is not told: it waits, where after a reset it would connect again at once.
+    The peer gets no reset, after which it would connect again at once; so it waits.
     """
     try:
         with _opened(descriptor.number, descriptor.inode) as sock:

@@ -85,7 +85,7 @@ async def serve(
 
 
 def run(settings: Settings) -> int:
-    """Serve in this process until told to stop; print errors to stderr; return the exit code."""
+    """Serve in this process until a stop signal; print errors to stderr; return the exit code."""
     try:
         key = read_key(settings.log_ids_key_file)
     except LogKeyInvalid as error:
@@ -170,7 +170,7 @@ def _freeze_startup_heap() -> None:
 
 
 def _announce(address: str, web_url: str) -> None:
-    # A closed pipe is no reason to stop serving.
+    # A closed pipe does not stop the server.
     with suppress(OSError):
         print(f"serving on {address}", flush=True)  # noqa: T201 - what programs wait for
         if web_url:
@@ -178,7 +178,7 @@ def _announce(address: str, web_url: str) -> None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return uvloop's loop, about a fifth faster, if the platform has it."""
+    """Return uvloop's loop, about a fifth faster, if the platform supports it."""
     try:
         import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:

@@ -140,7 +140,7 @@ class _Parts:
         )
 
     def drain(self, listeners: Listeners) -> None:
-        """Send callers to other replicas, and end what would not end by itself."""
+        """Send callers to other replicas, and end the calls that have no end of their own."""
         self.draining.set()
         self.health.drain()
         listeners.drain()

@@ -1,9 +1,7 @@
-"""The server's certificate and key, taken over while it serves.
+"""The server's certificate and key, reloaded while it serves.
 
-Owns: the files, when they are read, and the credentials that gRPC gets. Must not know: who signs
-in, or where the server listens.
-Rule: certificate, key and authority are taken together or not at all: a pair that does not fit, or
-is half written, is logged, and connections go on with the one before.
+Rule: certificate, key and authority are taken together or not at all. A pair that does not match,
+or is half written, is logged, and connections keep using the previous one.
 """
 
 from __future__ import annotations

@@ -90,9 +90,9 @@ def parse_listen_address(text: str) -> ListenAddress:
 
 
 def check_is_free(address: ListenAddress) -> None:
-    """Raise ListenFailed if the address is taken, or cannot be had on this machine.
+    """Raise ListenFailed if the address is taken, or cannot be bound on this machine.
 
-    gRPC says of all this only that it failed, and takes a unix socket from whoever serves on it.
+    gRPC only reports that binding failed, and takes a unix socket away from a running server.
     A port that is taken between this check and the server's own binding fails there.
     """
     if address.unix_path:
@@ -117,7 +117,7 @@ def _check_port(address: ListenAddress) -> None:
                 # As gRPC binds: a port whose last connections are still closing is free.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
-                    # Where the host stands for both families, each is tried by itself.
+                    # If the host stands for both families, each is tried separately.
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 probe.bind(place)
         except OSError as error:

@@ -39,7 +39,7 @@ class WholeNumber:
     def read(self, value: object) -> int:
         """See Form.read."""
         try:
-            # A float or a boolean is not rounded into a number that nobody wrote.
+            # A float or a boolean is refused, not rounded to an integer.
             number = int(value) if isinstance(value, str) else value
         except ValueError:
             number = None

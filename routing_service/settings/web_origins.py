@@ -1,7 +1,7 @@
 """The origins of pages that may call the service from a browser.
 
-Owns how a list of them is written and compared. Must not know: HTTP. Rule: an origin is allowed by
-its whole name; there is no wildcard, since what a browser is kept from here is any other page.
+Owns the form of the list and how origins are compared. Rule: an origin is allowed by its whole
+name. Wildcards are refused, because the list must keep out every other page.
 """
 
 from __future__ import annotations

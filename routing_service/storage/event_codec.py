@@ -34,9 +34,9 @@ _ZLIB_LEVEL: Final = 1
 class StoredEvents(msgspec.Struct, frozen=True, omit_defaults=True):
     """One change's events as they are stored.
 
-    v: the form's version. active: the active agent's id after each event, "" for none. user_id: who
-    called; "" for an agent runtime, an operator without a name, or the service itself.
-    registry_version: of the registry that decided. actor: who signed in; "" = nobody did.
+    v: the form's version. active: the active agent's id after each event, "" for none. user_id: the
+    caller; "" for an agent runtime, an operator without a name, or the service itself.
+    registry_version: of the registry that decided. actor: the signed-in caller; "" = none.
     """
 
     v: int

@@ -74,7 +74,7 @@ class MemoryEngine:
 
     shared_writers = False
     write_figures: WriteFigures | None = None
-    """Not kept: there is no write to wait for."""
+    """Not kept, because writes need no waiting."""
     hints: ChangeHints | None = None
 
     def __init__(self) -> None:

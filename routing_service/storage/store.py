@@ -12,8 +12,8 @@ atomic append    SQLite: one transaction for a group of appends. PostgreSQL: the
 compare and set  The head's revision is compared inside that same transaction, script or condition,
                  never by a read before it.
 once             Unique by (tenant, session, method, request_id, actor). DynamoDB: an item of its
-                 own. An engine whose driver repeats a call by itself must compare the stored
-                 change with its own before it reports a conflict: it may be its own success.
+                 own. An engine whose driver retries calls must compare the stored change
+                 with its own before it reports a conflict: it may be its own success.
 task ids         Unique by (tenant, task_id). Where the session's slot cannot hold that index
                  (Redis), the id is claimed first, and a claim counts only if the session that
                  holds it really has the task: the claim of a failed append owns nothing.

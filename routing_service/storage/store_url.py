@@ -86,7 +86,7 @@ class SqliteOptions(_Options):
     """How long a write waits while another program, such as a backup, has the file locked; 0 = not
     at all."""
     group_writes_max: int = _number(GROUP_WRITES_MAX, 1, GROUP_WRITES_MAX)
-    """Writes in one transaction; 1 = every write syncs by itself."""
+    """Writes in one transaction; 1 = every write is synced separately."""
     file_bytes_max: int | None = _number(None, 1)
     """The file grows to this and no further (its log comes on top): appends then raise
     StoreUnavailable, as with a full disk. None = until the disk is full."""
@@ -106,7 +106,7 @@ class PostgresOptions(_Options):
     read_connections: int = _number(4, 1, CONNECTIONS_MAX)
     """Reads in flight at once."""
     group_writes_max: int = _number(GROUP_WRITES_MAX, 1, GROUP_WRITES_MAX)
-    """Writes in one transaction; 1 = every write syncs by itself."""
+    """Writes in one transaction; 1 = every write is synced separately."""
     connect_timeout_s: float = _seconds(3.0)
     """How long one attempt to connect may take, all hosts together."""
     call_timeout_s: float = _seconds(5.0)
@@ -137,7 +137,7 @@ class RedisOptions(_Options):
     read_connections: int = _number(2, 1, CONNECTIONS_MAX)
     """Connections for reading. Reads that wait for one are sent together."""
     group_writes_max: int = _number(GROUP_WRITES_MAX, 1, GROUP_WRITES_MAX)
-    """Writes in one round trip; 1 = every write syncs by itself."""
+    """Writes in one round trip; 1 = every write is synced separately."""
     connect_timeout_s: float = _seconds(3.0)
     """How long one attempt to connect may take."""
     call_timeout_s: float = _seconds(5.0)

@@ -1,7 +1,7 @@
-"""How far a copy has come, stored in the target so that a repeat goes on from there.
+"""A copy's progress, stored in the target so that a repeat continues from there.
 
-What the note says was done is in the target. More than that may be there, so a repeat compares
-before it writes.
+Everything the note lists is in the target. The target may hold more, so a repeat compares before it
+writes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Progress(msgspec.Struct):
     """How far the sessions have come.
 
     begun: log is good. log: the source's log up to where every session that is behind us has been
-    copied. tenant, place: how far the first pass is, as the source's list of that tenant has it.
+    copied. tenant, place: how far the first pass is, as a place in the source's list of that
+    tenant.
     passed: the first pass is over; the log tells what has changed since.
     """
 

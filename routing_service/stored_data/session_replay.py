@@ -71,8 +71,8 @@ class SessionReplay:
         try:
             state = self._folded(change, stored.events, stored.registry_version)
         except Exception as error:  # noqa: BLE001 - damaged events may raise anything in the fold
-            # Erasing goes from the first change on; a crash leaves it half done until it is
-            # repeated, and what is left cannot be told without what went before.
+            # Erasing starts at the first change. A crash leaves it half done until it is repeated,
+            # and the changes that are left cannot be folded without the erased ones.
             if not self._is_blanked:
                 self._is_readable = False
                 kind = type(error).__name__

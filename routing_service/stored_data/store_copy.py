@@ -1,12 +1,12 @@
 """Everything in one store copied to another: between engines, machines and releases.
 
-The source is only read. A copy that was interrupted goes on where it was, and one that is repeated
-copies what has changed since. What cannot be copied is named, and the rest is copied all the same.
+The source is only read. An interrupted copy continues where it stopped, and a repeated one copies
+what has changed since. Sessions that cannot be copied are named, and the rest are copied.
 
 The first pass goes through all sessions by tenant and session id. What changes behind it is found
 in the source's log, whose end was noted before the pass began. So the source may be in use: copy
-while it serves, stop it, copy again, which takes as long as there are changes, and go on with the
-target. What a purge deletes in the source between the two stays in the target.
+while it serves, stop it, copy again (only the changes), and switch to the target. Sessions that a
+purge deletes in the source between the two copies stay in the target.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ async def copy_store(
 ) -> Copied:
     """Copy everything from source to target. No other process may write to the target.
 
-    source_name: the source's URL as it may be shown. again: look at every session, even those that
-    an earlier copy has done. on_progress: called now and then with what was done so far.
-    Raises StoreUnavailable, StoreCorrupt, StoreClosed: a repeat goes on from there.
+    source_name: the source's URL as it may be shown. again: check every session, even those that
+    an earlier copy has done. on_progress: called now and then with the progress so far.
+    Raises StoreUnavailable, StoreCorrupt, StoreClosed: a repeat continues from there.
     """
     notes = ProgressNotes(target, source_name)
     copy = _StoreCopy(
@@ -145,7 +145,7 @@ class _StoreCopy:
             # The source was restored from a backup: its lists and its log are others now.
             await self._sessions_from(Progress())
         if self.copied.refused:
-            # Whoever repeats it has put right what was refused: it is looked at again.
+            # Refused sessions are tried again: the cause may be fixed by now.
             await self._notes.keep(Progress())
 
     async def _sessions_from(self, progress: Progress) -> None:

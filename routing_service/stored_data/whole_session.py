@@ -29,8 +29,8 @@ SESSIONS_PER_READ: Final = 500
 """Rows of a list of sessions, tenants or settings in one page; they are small."""
 
 SETTLE_ATTEMPTS_MAX: Final = 100
-"""Looks at a session that is being written. It moves between two looks only if somebody writes to
-it in those few milliseconds, so a hundred in a row mean that it never stands still."""
+"""Reads of a session that is being written. It changes between two reads only if a caller writes
+to it in those few milliseconds, so a hundred in a row mean that it never rests."""
 
 
 class SessionBusy(Exception):

@@ -171,8 +171,8 @@ def configure_logging(
     """Set up structlog, and bring the log lines of libraries there too.
 
     level, log_format: as in Settings. stream: default stderr, since stdout is for results. hashes:
-    of ids that name somebody; None = plain. error_words: whether errors are logged with what they
-    say, which may quote what somebody said.
+    for ids that name a person; None = plain. error_words: whether errors are logged with their
+    messages, which may quote users.
     """
     out = stream or sys.stderr
     writer = LineWriter(out)

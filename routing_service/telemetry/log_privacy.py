@@ -82,7 +82,7 @@ class IdHashes:
                 continue
             shown = _IN_WORDS.sub(lambda found: f'{found[1]} "{self.hide(found[2])}"', value)
             for plain, hashed in hidden.items():
-                # In quotation marks: an id such as "a" is part of many words.
+                # Only in quotation marks: an id such as "a" is part of many other words.
                 for quote in "\"'":
                     shown = shown.replace(f"{quote}{plain}{quote}", f"{quote}{hashed}{quote}")
             event[name] = shown
@@ -136,7 +136,7 @@ def words_of(error: BaseException, *, with_words: bool) -> str:
     """Return an error's message, or a note that it is not shown."""
     try:
         words = str(error)
-    except Exception:  # noqa: BLE001 - whatever its __str__ does, the line is written
+    except Exception:  # noqa: BLE001 - the line is written even if __str__ fails
         return NOT_LOGGED
     if not words or with_words or _may_be_shown(error):
         return words

@@ -24,7 +24,7 @@ REQUEST_S_MAX: Final = 5.0
 
 CONNECTIONS_MAX: Final = 16
 """At a time: a few scrapers or probes, and a person with a browser. One more closes the oldest, so
-that idle connections keep nobody out."""
+that idle connections do not block new ones."""
 
 _log = structlog.get_logger(__name__)
 

@@ -233,7 +233,7 @@ def _of_process() -> Iterator[str]:
 
 
 def _resident_bytes() -> int | None:
-    """Return the resident memory, or None if there is no /proc as on Linux."""
+    """Return the resident memory, or None on systems without Linux's /proc."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")

@@ -9,8 +9,9 @@ import re
 from typing import Final
 
 _UNSEEN: Final = re.compile(
-    # Controls but newline and tab, DEL and C1 among them; then what has no width, or turns the
-    # order of what stands beside it. U+200C and U+200D stay: they join words and emoji.
+    # Controls except newline and tab, including DEL and C1; then characters without width, and
+    # those that reverse the order of their neighbours. U+200C and U+200D stay: they join letters
+    # and emoji.
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"
     "\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"

@@ -127,7 +127,7 @@ class Tracing:
         self._now_ns = now_ns
         self._make = _SpanMaker(version)
         self._waiting: list[tuple[CallRecord, int]] = []
-        self._random = random.Random()  # noqa: S311 - a sample is no secret
+        self._random = random.Random()  # noqa: S311 - sampling needs no secrecy
         self.dropped = 0
 
     def begin(self, record: CallRecord, metadata: Iterable[tuple[str, str | bytes]]) -> None:

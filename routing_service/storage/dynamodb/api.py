@@ -27,8 +27,8 @@ from routing_service.storage.store import StoreUnavailable
 
 RETRY_ATTEMPTS_MAX: Final = 6
 RETRY_WAIT_MAX_S: Final = 0.2
-"""Transactions that meet in an item are refused, all but one, at once; they part again within a few
-times what one takes. The driver repeats no such call by itself."""
+"""If transactions conflict on an item, all but one are refused at once; the conflict is over after
+a few times the duration of one. The driver does not retry such a call."""
 
 BATCH_KEYS_MAX: Final = 100
 """What DynamoDB takes in one BatchGetItem."""
@@ -129,7 +129,7 @@ class Api:
         return await self.call(operation, TableName=self._place.table, **parameters)
 
     async def describe(self) -> dict[str, Any] | None:
-        """Read the table's description; None = there is no such table."""
+        """Read the table's description; None = the table does not exist."""
         try:
             answer = await self._attempt("describe_table", {"TableName": self._place.table})
         except ClientError as error:

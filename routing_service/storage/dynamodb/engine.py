@@ -7,7 +7,7 @@ touched by all sessions (see keys).
 Durable means that DynamoDB has answered: the write is then on disk in at least two of the region's
 zones. Only the index of due times may be behind, by about a second.
 
-An append that was sent goes on if its caller leaves: cancelling it would not stop the server.
+An append that was sent continues if its caller is cancelled: cancelling would not stop the server.
 """
 
 from __future__ import annotations

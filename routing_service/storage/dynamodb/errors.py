@@ -74,7 +74,7 @@ class Reason:
     """Why one action of a transaction failed."""
 
     code: str
-    """"None" = it did not fail by itself."""
+    """"None" = this action was not the one that failed."""
 
 
 class ConditionFailed(Exception):
@@ -114,7 +114,7 @@ def refusal(error: ClientError) -> Exception | None:
 
 
 def store_error(error: Exception, place: DynamodbPlace, operation: str) -> StoreError:
-    """Log a driver's error whole, and say it in the store's words."""
+    """Log a driver's error whole, and return the store's error for it."""
     code = ""
     fields: dict[str, object] = {"error": str(error) or type(error).__name__}
     if isinstance(error, ClientError):

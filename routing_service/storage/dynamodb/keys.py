@@ -42,7 +42,7 @@ as many read units as there are shards. Cursors have it: another number is a new
 
 DUE_SHARDS: Final = 8
 """Partitions of the index of due times. An append moves a session in it, which is two write units:
-4,000 appends a second in all. Whoever looks for what is due queries each."""
+4,000 appends a second in all. A search for due sessions queries each partition."""
 
 LIST_SHARDS: Final = 4
 """Partitions of a tenant's list of sessions, written when a session is new: two write units, so
@@ -62,7 +62,7 @@ TASK_PLACES_PREFIX: Final = "t/"
 AUDIT_PREFIX: Final = "a/"
 
 NEXT: Final = "\0"
-"""Behind a text: the first one that sorts after it. No stored name has it."""
+"""Behind a text: the first one that sorts after it. No stored name contains it."""
 
 LAST: Final = "~"
 """Sorts after every digit: the end of a range of numbers."""

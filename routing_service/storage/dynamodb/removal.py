@@ -155,7 +155,7 @@ class Removal:
                 ExpressionAttributeValues={":mark": text(mark)},
             )
         except (ConditionFailed, TransactionRefused):
-            return  # Somebody else has finished it.
+            return  # Another process has finished it.
 
     async def _delete(self, session: SessionKey, mark: str, found: Sequence[Item]) -> None:
         for start in range(0, len(found), TRANSACTION_DELETES):

@@ -43,7 +43,7 @@ SETTLE_STEP: Final = 256
 """Places that a sequence must have grown by before how far it is complete is stored again."""
 
 SETTLE_EVERY: Final = 1_024
-"""Places after which a writer sees to that, where nobody reads: finding the end then reads no more
+"""Places after which a writer does that if no reader has: finding the end then reads no more
 than a few thousand places, of some 150 bytes, from each sequence."""
 
 PAGE_PLACES: Final = 1_000

@@ -214,21 +214,21 @@ _UNSTORABLE: Final = (
 
 
 def error_fields(error: BaseException) -> dict[str, object]:
-    """Say an error whole for the log: the driver's by its own words, a bug by its traceback.
+    """Return an error's full text for the log: the driver's message, or a bug's traceback.
 
-    The driver's comes without one: it would show where it was raised, which is always the same,
-    and a log that prints variables too would print what users have written.
+    A driver's error comes without a traceback: it would always show the same place, and a log that
+    prints variables too would print users' texts.
     """
     if isinstance(error, psycopg.Error):
         return {"error": str(error), "code": error.sqlstate or ""}
     if isinstance(error, OSError):
-        # A time-out is one of these, and has no words of its own.
+        # A time-out is one of these, and has no message of its own.
         return {"error": str(error) or type(error).__name__, "code": ""}
     return {"exc_info": error}
 
 
 def store_error(error: psycopg.Error) -> StoreError:
-    """Say a driver's error in the store's words, which may be shown to callers."""
+    """Return the store's error for a driver's error; callers may see its message."""
     match error:
         case errors.DataCorrupted() | errors.IndexCorrupted():
             return StoreCorrupt("what the store's server has is damaged; restore it from a backup")

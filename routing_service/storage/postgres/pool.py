@@ -1,7 +1,7 @@
 """A few connections for many calls, each held for one round trip.
 
 Every wait is bounded, for a free connection as for the server's answer. A connection goes back only
-if it is idle and whole. A call whose caller is cancelled finishes by itself, because a connection
+if it is idle and whole. A call whose caller is cancelled still finishes, because a connection
 that is cut in mid-call has to be made again.
 
 The driver's own pool tries again in the background, at intervals that double: a server that was
@@ -31,7 +31,7 @@ from routing_service.storage.postgres.connection import (
 from routing_service.storage.store import StoreClosed, StoreUnavailable
 
 GRACE_S: Final = 1.0
-"""The server ends a call by itself when its time is up; a connection that says nothing for so long
+"""The server itself ends a call when its time is up; a connection that is silent for this long
 after that is given up."""
 
 WAITING_CALLS_MAX: Final = 4_096
@@ -77,8 +77,8 @@ class ConnectionPool:
         """Call work with a connection and return what it returns.
 
         timeout_s: for the answer; None = the pool's.
-        A caller that is cancelled leaves its call to finish by itself.
-        Raises StoreUnavailable, StoreClosed, and in the store's words what the driver raises.
+        If the caller is cancelled, its call still finishes.
+        Raises StoreUnavailable, StoreClosed, and the store's errors for those of the driver.
         """
         if self._closing:
             raise StoreClosed

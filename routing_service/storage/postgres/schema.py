@@ -27,8 +27,8 @@ MIGRATE_TIMEOUT_S: Final = 3600.0
 """How long migrations may take: an index over a large table takes its time."""
 
 LOCK_TIMEOUT_S: Final = 10.0
-"""How long a migration waits for a table that is in use. While it waits for one, everybody else
-who wants that table waits behind it."""
+"""How long a migration waits for a table that is in use. While it waits for one, all other
+users of that table wait behind it."""
 
 _FILE_NAME: Final = re.compile(r"(?P<number>\d{4})_[a-z0-9_]+\.sql")
 _COMPATIBLE_FROM: Final = re.compile(r"-- compatible-from: (?P<version>\d+)\n")
@@ -138,7 +138,7 @@ async def _migrate_once(connection: Connection, schema: str, where: str) -> int:
             "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"agent routing {schema}",)
         )
         await _set(connection, "lock_timeout", f"{LOCK_TIMEOUT_S * 1000:.0f}")
-        # Whatever the role's setting is: a migration that was reported done must be done.
+        # Overrides the role's setting: a migration that was reported done must be durable.
         await _set(connection, "synchronous_commit", "on")
         version = await schema_version(connection, schema, where)
         if version >= supported_version():
@@ -147,7 +147,7 @@ async def _migrate_once(connection: Connection, schema: str, where: str) -> int:
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}".encode())
             await connection.execute(_VERSIONS.replace("@", f"{schema}.").encode())
         migration = migrations()[version]
-        # pg_catalog comes first by itself.
+        # PostgreSQL itself puts pg_catalog first.
         await _set(connection, "search_path", schema)
         # Sent without values, so that it may be many statements.
         await connection.execute(migration.script.encode())

@@ -161,7 +161,7 @@ class GroupWriter:
             self._planned = None
         while self._waiting and len(self._groups) < self._groups_in_flight_max:
             if self._groups and self._loop.time() < self._sent_at_s + OVERLAP_AFTER_S:
-                # Whatever comes first, that group's end or its being late, calls this again.
+                # That group's end, or its time limit, whichever is first, calls this again.
                 at_s = self._sent_at_s + OVERLAP_AFTER_S
                 self._planned = self._loop.call_at(at_s, self._send)
                 return
@@ -243,7 +243,7 @@ class GroupWriter:
             else:
                 self._fail(group, error)
             return
-        except Exception as error:  # noqa: BLE001 - the writer goes on after any error
+        except Exception as error:  # noqa: BLE001 - the writer survives any error
             # A bug, or a value that the driver cannot send.
             if len(group) > 1:
                 for waiting in group:
@@ -345,7 +345,7 @@ def _is_one_writes_affair(error: StoreError) -> bool:
     """Whether one write alone may be what a group failed of."""
     if isinstance(error, AppendRefused | StoreCorrupt):
         return True
-    # Somebody else holds one of the sessions.
+    # Another transaction holds one of the sessions.
     return isinstance(error.__cause__, psycopg.errors.LockNotAvailable)
 
 

@@ -3,7 +3,7 @@
 Only a primary is used, so that reads there see the latest. The driver sends nothing a second time.
 A password is in no message and no log.
 
-The driver's connection is used and not its client: the client repeats calls by itself, and its
+The driver's connection is used and not its client: the client retries calls unasked, and its
 pipeline cannot tell what was sent from what was not.
 """
 
@@ -237,7 +237,7 @@ def error_text(error: ResponseError) -> str:
 
 
 def reply_error(error: ResponseError) -> StoreError:
-    """Say an error reply in the store's words, which may be shown to callers."""
+    """Return the store's error for an error reply; callers may see its message."""
     if isinstance(error, OutOfMemoryError):
         return StoreUnavailable("the store's server has no memory left; try again when it has")
     if isinstance(error, ReadOnlyError):

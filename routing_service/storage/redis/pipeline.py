@@ -47,8 +47,8 @@ CALL_BYTES: Final = 512
 """What a call holds besides its payload, for the limits; an estimate."""
 
 GRACE_S: Final = 1.0
-"""The server ends a wait for its disk by itself when its time is up; a connection that says nothing
-for so long after that is given up."""
+"""The server itself ends a wait for its disk when the time is up; a connection that is silent for
+this long after that is given up."""
 
 SCRIPT_LOADS_MAX: Final = 3
 """How often one group may find its scripts gone before it fails: another client must be flushing
@@ -149,8 +149,8 @@ class Pipeline:
         """Send commands, in order, within a group, and return their replies.
 
         A caller that is cancelled while its call waits takes it out of the queue; one that is
-        cancelled later has it done. Raises StoreUnavailable, StoreClosed, and the first of the
-        error replies in the store's words.
+        cancelled later does not stop it. Raises StoreUnavailable, StoreClosed, and the store's
+        error for the first error reply.
         """
         if self._closing:
             raise StoreClosed
@@ -224,7 +224,7 @@ class Pipeline:
                 self._waiting_bytes = 0
             self._fail(group, error)
             return
-        except Exception:  # noqa: BLE001 - the pipeline goes on after any error
+        except Exception:  # noqa: BLE001 - the pipeline survives any error
             # A bug of this service. The outcome of the calls is unknown.
             _log.exception("store_group_failed", calls=len(group))
             await self._drop()

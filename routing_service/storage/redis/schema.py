@@ -135,8 +135,8 @@ async def _mark(connection: Connection, place: RedisPlace, keys: Keys) -> tuple[
     version, _ = await _read_mark(connection, place, keys)
     if version == 0:
         store_id = os.urandom(STORE_ID_BYTES)
-        # Two that start together: the first one's stays. The version comes last, so that nobody
-        # finds a store that has one and no id.
+        # If two processes start together, the first one's id stays. The version is written last,
+        # so that a store with a version always has an id.
         commands: list[Command] = [
             ("HSETNX", keys.meta, "store_id", store_id),
             ("HSETNX", keys.meta, "schema", str(SCHEMA_VERSION)),

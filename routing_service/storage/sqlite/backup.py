@@ -4,8 +4,8 @@ A backup is one moment of the store, and holds all that was acknowledged before 
 its name only once it is checked and on disk. A file is put back only where no server uses it, and
 never next to the log of another one.
 
-The copy is made by VACUUM INTO on a connection that cannot write: one read of one moment, while the
-server's writer goes on. It leaves out the free pages, and with them the remains of erased content.
+The copy is made by VACUUM INTO on a connection that cannot write: one consistent read while the
+server keeps writing. It leaves out the free pages, and with them the remains of erased content.
 Copying the file itself would miss what is in its log.
 """
 
@@ -203,7 +203,7 @@ def _removed_unless_renamed(partial: Path) -> Iterator[None]:
 
 @contextmanager
 def _telling(what: str) -> Iterator[None]:
-    """Say drivers' and the system's errors in the store's words."""
+    """Raise the store's errors for those of the driver and the system."""
     try:
         yield
     except sqlite3.Error as error:

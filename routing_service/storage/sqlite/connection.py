@@ -30,8 +30,8 @@ READER_CACHE_KB: Final = 4 * 1024
 """Page cache of each reader."""
 
 WAL_PAGES_MAX: Final = 4_000
-"""The log size (16 MB) at which a commit checkpoints by itself. Checkpoints otherwise wait for an
-idle moment; this bounds the log, and so the start after a crash, under load that has none."""
+"""The log size (16 MB) at which a commit checkpoints at once. Checkpoints otherwise wait for an
+idle moment; under constant load this bounds the log, and so the start after a crash."""
 
 WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
 """A log that has grown beyond this while a reader held it is cut back by the next checkpoint."""
@@ -176,10 +176,10 @@ _CLOSED_TO_US: Final = frozenset(
 
 
 def error_fields(error: Exception) -> dict[str, object]:
-    """Say an error whole for the log: the driver's by its own words, a bug by its traceback.
+    """Return an error's full text for the log: the driver's message, or a bug's traceback.
 
-    The driver's comes without one: it would show where it was raised, which is always the same,
-    and a log that prints variables too would print what users have written.
+    A driver's error comes without a traceback: it would always show the same place, and a log that
+    prints variables too would print users' texts.
     """
     if isinstance(error, sqlite3.Error):
         return {"error": str(error), "code": getattr(error, "sqlite_errorname", "")}
@@ -187,9 +187,9 @@ def error_fields(error: Exception) -> dict[str, object]:
 
 
 def store_error(error: sqlite3.Error, where: str = "") -> StoreError:
-    """Say a driver's error in the store's words, which may be shown to callers.
+    """Return the store's error for a driver's error; callers may see its message.
 
-    where: what the words begin with, at opening, where they are shown to operators alone.
+    where: the message's beginning at opening, when only operators see it.
     """
     if isinstance(error, sqlite3.InterfaceError | sqlite3.ProgrammingError):
         # The driver's own, before SQLite saw anything: a value of a type that it cannot bind.

@@ -48,7 +48,7 @@ class FileLock:
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
-        """Let go of the lock: closing its descriptor does."""
+        """Release the lock by closing its descriptor."""
         os.close(self._descriptor)
 
 

@@ -3,8 +3,8 @@
 If few writes are in hand, a read does not wait for others. Each caller gets its own session or the
 error.
 
-Why: a read by itself costs two thread switches and a dozen turns at the interpreter lock, the
-session's own row next to nothing.
+Why: a read costs two thread switches and a dozen turns at the interpreter lock, and each session's
+row adds next to nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HeadReader:
         self._reading: asyncio.Task[None] | None = None
 
     async def load(self, key: SessionKey) -> Head | None:
-        """Return a session's head, None where there is no session. Raises sqlite3.Error."""
+        """Return a session's head, or None if it does not exist. Raises sqlite3.Error."""
         outcome: asyncio.Future[Head | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((key, outcome))
         if self._reading is None:

@@ -63,7 +63,7 @@ WriteOutcome = object | Exception
 """What a write returned, or the exception that its caller gets."""
 
 _REFUSALS: Final = (RequestSeen, RevisionConflict, TaskTaken, AppendRefused)
-"""A write's own refusal: it wrote nothing and the group goes on."""
+"""A write's own refusal: it wrote nothing and the group continues."""
 
 _log = structlog.get_logger(__name__)
 
@@ -229,7 +229,7 @@ class GroupWriter:
             for waiting in group:
                 _settle(waiting, StoreUnavailable("the service stopped while it was writing"))
             raise
-        except Exception as error:  # noqa: BLE001 - the writer goes on after any error
+        except Exception as error:  # noqa: BLE001 - the writer survives any error
             outcomes = [error] * len(group)
         self.figures.count(len(group), time.perf_counter() - begun_s)
         failures: dict[int, tuple[Exception, int]] = {}  # Each once, and how many it met.
@@ -298,10 +298,10 @@ class GroupWriter:
 def write_group(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[WriteOutcome]:
     """Run writes in one transaction and commit it; an outcome for each, in their order.
 
-    What fails them all, such as a full disk, is the outcome of all. Where one of them may have
-    failed half-way, the transaction is rolled back and each half of the group tried by itself,
-    until the one that fails is alone. (Savepoints would cost every write a third more, and after
-    a damaged page SQLite gives up the whole transaction all the same.)
+    An error that concerns all, such as a full disk, is the outcome of all. If one of them may have
+    failed half-way, the transaction is rolled back and each half of the group is tried separately,
+    until the failing write is alone. (Savepoints would cost every write a third more, and after a
+    damaged page SQLite gives up the whole transaction anyway.)
     """
     try:
         return _in_transaction(connection, writes)

@@ -1,6 +1,6 @@
 #!lua
 -- One append, whole or not at all: compare the head, then write the change, the state and all
--- that belongs to them. Whatever is refused is refused before the first write; reading every key
+-- that belongs to them. Every refusal comes before the first write; reading every key
 -- first also finds one of a wrong type while nothing is written yet.
 --
 -- KEYS  head, changes, requests, counter, log, sessions, due, tenants
