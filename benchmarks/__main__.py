@@ -1,7 +1,7 @@
 """`make bench`: every figure against its reference in the same run.
 
-Rounds of ours and of the reference take turns, so that whatever else the machine does falls on
-both; a figure is made of medians. Written to build/bench.json as {"figures": {key: value}, …},
+Rounds of ours and of the reference alternate, so that other load on the machine affects both; a
+figure is made of medians. Written to build/bench.json as {"figures": {key: value}, …},
 printed as a table, and drawn into build/bench/.
 """
 
@@ -61,7 +61,7 @@ KEYS: Final = (
     "topic_p99_ms_200",
     "topic_route_share",
 )
-"""What "figures" of the report has. What else is measured on the way is under "more"."""
+"""The keys in "figures" of the report. Other measurements are under "more"."""
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     "route": route_speed.measure,
@@ -71,7 +71,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "growth": growth.measure,
     "peers": peer_turns.measure,
 }
-"""What a run measures, unless some of it is named."""
+"""The benchmarks of a run that names none."""
 
 
 def _of_rates(
@@ -90,11 +90,11 @@ MORE: Final[dict[str, Benchmark]] = {
         for key, measure in (*engine_turns.FIGURES.items(), *postgres_appends.FIGURES.items())
     },
 }
-"""What is measured only where it is named."""
+"""Benchmarks that run only if they are named."""
 
 
 def main() -> int:
-    """Measure what is asked for, print it, draw it and write the report."""
+    """Run the named benchmarks; print, draw and write the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     known = {**BENCHMARKS, **MORE}
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
@@ -181,7 +181,7 @@ def _table(figures: Sequence[Figure], scale: Scale, seconds: float) -> Table:
 
 
 def _rounded(value: float) -> float:
-    """Return a number with three digits after the point, and no fewer of its own."""
+    """Round a number to three digits after the point."""
     return round(value, 3)
 
 

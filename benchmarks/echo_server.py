@@ -1,9 +1,9 @@
-"""The reference: a bare grpc.aio server that answers Route at once, with what it was sent.
+"""The reference: a bare grpc.aio server that echoes each Route at once.
 
-Owns: the least that a service in Python over gRPC can cost. It parses the same request and sends an
-answer of the same fields, on uvloop where there is one, and does nothing else: no check, no
-sign-in, no log, no count, no store. Run as a process of its own: `python -m benchmarks.echo_server`
-prints its address, as the service does.
+It shows the minimum cost of a Python service over gRPC. It parses the same request and sends an
+answer of the same fields, on uvloop if there is one, and does nothing else: no check, no sign-in,
+no log, no count, no store. Run as a process of its own: `python -m benchmarks.echo_server` prints
+its address, as the service does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Echo(rpc.RoutingServiceServicer):
     async def Route(  # noqa: N802 - gRPC's name
         self, request: pb.RouteRequest, _context: object
     ) -> pb.RouteResponse:
-        """Answer with the request's own words."""
+        """Answer with the request's own text."""
         return _answer(request)
 
     async def RouteStream(  # noqa: N802 - gRPC's name
@@ -45,7 +45,7 @@ def _answer(request: pb.RouteRequest) -> pb.RouteResponse:
 
 
 async def serve() -> None:
-    """Serve until the process is told to stop."""
+    """Serve until a stop signal."""
     server = grpc.aio.server()
     rpc.add_RoutingServiceServicer_to_server(Echo(), server)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -1,9 +1,8 @@
 """What a session and a turn cost by engine: bytes stored, and time of the processor.
 
 `python -m benchmarks.engine_costs` plays the story of story.py over gRPC into each engine, first
-short sessions, then long ones, so that a session's own cost and a turn's can be told apart. The
-numbers of docs/scaling.md come from it. It is no figure of `make bench`: there is nothing to set it
-against.
+short sessions, then long ones, to separate a session's own cost from a turn's. The numbers of
+docs/scaling.md come from it. It is not part of `make bench`, because it has no reference.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ SESSIONS: Final = 300
 TURNS_SHORT: Final = 2
 TURNS_LONG: Final = 12
 TURNS_TYPICAL: Final = 10
-"""Of a session, for the sessions in a gigabyte."""
+"""Turns of a session, for the number of sessions in a gigabyte."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What was measured of one engine. A turn has two changes, a session's first has three."""
+    """The measurements of one engine. A turn has two changes, a session's first has three."""
 
     engine: str
     session_bytes: float

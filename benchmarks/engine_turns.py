@@ -1,9 +1,9 @@
-"""Durable turns a second by engine, beside what the engine itself can commit on this machine.
+"""Durable turns a second by engine, against what the engine itself can commit on this machine.
 
 A turn is a Route and, for each agent it reaches, a CompleteTurn, over gRPC: two commits, or three
-where the supervisor hands over. The reference is the plainest durable write that the engine has,
-of the same bytes, with as many callers, to the same disk, in the same run. So the figure says what
-is left of an engine's own speed, and it can be read on any machine.
+if the supervisor hands over. The reference is the engine's simplest durable write, of the same
+bytes, with as many callers, to the same disk, in the same run. So the figure is the share of the
+engine's own speed that is left, and it is comparable between machines.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _redis() -> Iterator[Engine]:
 async def _redis_commits(server: redis_server.RedisServer, callers: int) -> float:
     """Write with so many connections: each a SET and a WAITAOF in one round trip.
 
-    In Python, as there is no redis-benchmark in the wheel, so Redis itself could do more.
+    Written in Python because the wheel lacks redis-benchmark, so Redis itself could do more.
     """
     counts = [0] * callers
     begun_s = time.perf_counter()
@@ -147,7 +147,7 @@ def _redis_info(server: redis_server.RedisServer, section: str, name: str) -> in
 
 
 def _sqlite_bytes(path: str) -> int:
-    """Return the size of a file with what is still in its log."""
+    """Return the size of a file and its log."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (free,) = connection.execute("PRAGMA freelist_count").fetchone()

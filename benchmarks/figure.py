@@ -1,4 +1,4 @@
-"""What a benchmark says: a number under a fixed key, and what it was made of."""
+"""The result of a benchmark: a number under a fixed key, and the measurements behind it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured. sessions_many: what "1m" in a key stands for, a million but in a hurry.
+    """How much is measured. sessions_many: the meaning of "1m" in a key, less in a quick run.
 
-    So that nobody takes one for the other, the report has it beside the figures.
+    The report has it next to the figures, so that quick runs are not mistaken for full ones.
     """
 
     is_quick: bool
@@ -66,9 +66,9 @@ QUICK = Scale(
 class Figure:
     """One number.
 
-    bound: what it is to reach, None = it is only told. is_most: the bound is the most, not the
-    least. rounds: what was measured, by what it is of, a number for each round. beside: what else
-    was seen in the same run.
+    bound: the target, None = the figure is only reported. is_most: the bound is a maximum, not a
+    minimum. rounds: the measurements by subject, a number for each round. beside: other
+    measurements of the same run.
     """
 
     key: str
@@ -88,7 +88,7 @@ class Figure:
 
     @property
     def spread(self) -> str:
-        """Say how far the rounds are apart, by what they are of."""
+        """Return the spread of the rounds, by subject."""
         return "; ".join(
             f"{name} {_short(min(values))}-{_short(max(values))}"
             for name, values in self.rounds.items()
@@ -105,7 +105,7 @@ def ratio(rounds: Mapping[str, Sequence[float]], ours: str, reference: str) -> f
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value below which a share of them lies."""
+    """Return the value below which this share of the values lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
 

@@ -1,8 +1,8 @@
-"""What it costs that there are many sessions, that one is long, and that many watch.
+"""The cost of many sessions, of a long session and of many watchers.
 
-The large store is made of one session that the server wrote itself: its rows are copied under other
-names, a million times, straight into the file. The server's cache is small in both runs that are
-compared, and sessions are chosen anywhere in the store: nearly each message has to read its own.
+The large store is made of one session that the server wrote: its rows are copied under other names,
+a million times, straight into the file. The server's cache is small in both runs, and sessions are
+chosen from the whole store, so nearly every message has to read its session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from routing_service.storage.open_store import open_store
 
 SESSIONS_FEW: Final = 1_000
 CACHE_SESSIONS: Final = 16
-"""Of the servers that are compared: what is chosen at random among a thousand is not in it."""
+"""Cache of the compared servers: too small for a session chosen among a thousand to be in it."""
 
 TURNS_TEMPLATE: Final = 3
 TURNS_SHORT: Final = 10
@@ -52,7 +52,7 @@ COPIED: Final = {
         "task_id": "printf('%08x', n) || substr(task_id, 9)",
     },
 }
-"""What has to differ between a session and its copy; all the rest is as the server wrote it."""
+"""The columns that differ between a session and its copy; the rest is as the server wrote it."""
 
 THROUGHPUT_LEAST: Final = 0.6
 P99_MOST: Final = 2.0
@@ -104,7 +104,7 @@ def _copy_sessions(template: Path, path: Path, count: int) -> None:
             )
             columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
             values = ", ".join(changed.get(column, column) for column in columns)
-            # The copies in the outer loop: rows of one session stay beside each other.
+            # The copies are the outer loop, so that a session's rows stay next to each other.
             connection.execute(
                 f"WITH RECURSIVE numbers (n) AS "
                 f"(SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count}) "
@@ -117,7 +117,7 @@ def _copy_sessions(template: Path, path: Path, count: int) -> None:
 
 
 async def _pass_over(path: Path) -> None:
-    """Let the figures count as kept up: a store that has grown by itself has no such backlog."""
+    """Mark the figures as up to date: a store that grew in use has no such backlog."""
     store = await open_store(f"sqlite:///{path}")
     head = decode(Head, await store.get_setting(ALL_TENANTS, HEAD), HEAD)
     head = msgspec.structs.replace(head, cursor=await store.log_end())

@@ -1,8 +1,8 @@
-"""Full durable turns beside those of agent frameworks, which keep their sessions by themselves.
+"""Full durable turns, compared with agent frameworks that keep their own sessions.
 
 Ours goes over gRPC to a process of its own and back, twice a turn; a peer runs in its own process
-and calls no network. The same turns in as many sessions, as many of them at once, in turn with
-ours. What a peer does with one session after another is told beside the figure.
+and calls no network. Both play the same turns in as many sessions, as many at once, alternating.
+A peer's rate with one session after another is reported next to the figure.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def measure(scale: Scale) -> list[Figure]:
 
 
 def measure_redis(scale: Scale) -> list[Figure]:
-    """Return the figures beside a map in Redis, as it is set up by itself and syncing each write.
+    """Return the figures against a map in Redis, with its default set-up and syncing each write.
 
-    They are told: the map has no order, rules, repeats or history of its own to compare with.
+    They have no bound: the map lacks order, rules, repeats and history, so it does less.
     """
     load = Load(scale.sessions, scale.turns_per_session, scale.at_once)
     rounds = 1 if scale.is_quick else 3

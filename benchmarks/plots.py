@@ -14,7 +14,7 @@ NAME_WIDTH: Final = 200
 BAR_HEIGHT: Final = 22
 TOP: Final = 56
 POINTS_MAX: Final = 60
-"""Of one row: more would only be a line."""
+"""Dots of one row: more would only be a line."""
 
 _COLOURS: Final = ("#1b6ca8", "#8a8d91", "#138a5e", "#b3541e", "#6b4fa0", "#a3324b")
 

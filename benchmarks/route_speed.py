@@ -1,10 +1,10 @@
-"""A durable Route beside a bare echo of the same messages: how much of gRPC's own speed is left.
+"""A durable Route against a bare echo of the same messages: how much of gRPC's own speed is left.
 
-Both servers run all the while and are loaded in turn, by the same client with the same bytes. The
-client is that of wire.py; h2load (Debian: nghttp2-client) loads both as well where it is there, and
-the figure is then the lower of the two ratios. h2load counts whatever came with HTTP 200, so what
-it sent is counted once more in the store; and as it sends the same bytes each time, each of its
-messages begins a session.
+Both servers keep running and are loaded in turn, by the same client with the same bytes. The client
+is that of wire.py; if h2load (Debian: nghttp2-client) is installed it loads both too, and the
+figure is the lower of the two ratios. h2load counts every answer with HTTP 200, so its messages are
+counted again in the store. It sends the same bytes each time, so each of its messages begins a
+session.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.story import USER_TEXT
 
 CONNECTIONS: Final = 8
 MESSAGES_PER_SESSION: Final = 4
-"""Of a round, unanswered: the state of a session that is talked to faster than agents answer."""
+"""Unanswered messages of a session in a round: users write faster than agents answer."""
 
 RATIO_LEAST: Final = 0.45
 LONE_MS_MOST: Final = 0.4
@@ -161,13 +161,13 @@ def _changes(store: Path) -> int:
 
 
 def _lone(scale: Scale, echo: str, ours: str, folder: Path) -> list[Figure]:
-    """One call at a time: what a user waits for when nothing else is going on."""
+    """Measure one call at a time: a user's wait on an idle server."""
     rounds: dict[str, list[float]] = {"ours p50 ms": [], "echo p50 ms": [], "fsync ms": []}
     [session] = talk.names(1)
     for number in range(scale.rounds + 1):
         fsync_ms = sync_ms(folder, scale.lone_calls // 2)
         echo_ms = _p50_ms(wire.play(echo, _messages(scale), connections=1, at_once=1).call_seconds)
-        # Routes alone: what their answers cost is not in it.
+        # Routes alone, without the cost of their answers.
         seconds: list[float] = []
         heard: list[str] = []
         played = wire.play(
@@ -218,7 +218,7 @@ def sync_ms(folder: Path, count: int) -> float:
 
 
 def _stream(scale: Scale, ours: str) -> Figure:
-    """Use the Python client's stream as its ordinary calls, and beside them."""
+    """Compare the Python client's stream with its ordinary calls."""
     rounds: dict[str, list[float]] = {"stream /s": [], "unary /s": []}
     for number in range(scale.rounds + 1):
         for kind in ("unary", "stream"):

@@ -22,7 +22,7 @@ SERVING_S_MAX: Final = 60.0
 NOTHING: Final = "pass"
 GRPC: Final = "import grpc"
 CLIENT: Final = "import agent_routing; agent_routing.Client; agent_routing.AsyncClient"
-"""A name of the client is imported when it is first asked for: so both are."""
+"""The client imports a name at its first use, so both names are used."""
 
 
 def measure(scale: Scale) -> list[Figure]:

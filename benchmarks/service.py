@@ -93,7 +93,7 @@ def rss_mb(pid: int) -> float:
 def play(address: str, load: Load) -> Result:
     """Play the load: every turn a Route and, for each agent it reaches, a CompleteTurn.
 
-    On uvloop where there is one, so that the client takes as little as it can of the machine.
+    Runs on uvloop if there is one, so that the client uses little of the machine.
     """
     try:
         from uvloop import run  # noqa: PLC0415 - not on every platform

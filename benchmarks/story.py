@@ -1,7 +1,6 @@
-"""The conversation that every contender plays: the same sessions, turns, words and handoffs.
+"""The conversation that every contender plays: the same sessions, turns, texts and handoffs.
 
-Owns: the load's shape. It is imported by peers in their own environments, so it knows nothing but
-the standard library.
+Peers import it in their own environments, so it uses the standard library alone.
 """
 
 from __future__ import annotations

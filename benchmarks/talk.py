@@ -16,7 +16,7 @@ LIST_TURNS = wire.headers("/agent_routing.v1.RoutingService/ListTurns")
 
 
 def names(count: int) -> list[str]:
-    """Return the names of sessions that nobody has talked in."""
+    """Return names of unused sessions."""
     run = new_uuid7()
     return [f"{run}-{number}" for number in range(count)]
 
@@ -29,10 +29,10 @@ def route(session_id: str) -> bytes:
 
 
 def messages(session_ids: Sequence[str], count: int) -> list[wire.Next]:
-    """Return conversations in which nobody answers: so many messages for each session."""
+    """Return conversations without answers, with this many messages for each session."""
 
     def prepared(session_id: str) -> wire.Next:
-        # Made beforehand: the client has the less to do while it is measured.
+        # Made beforehand, so that the client does less while it is measured.
         calls = iter([(ROUTE, route(session_id)) for _ in range(count)])
         return lambda _answer: next(calls, None)
 
@@ -44,7 +44,7 @@ def turns(
 ) -> wire.Next:
     """Return a conversation of whole turns: each a message, and an answer of each agent it meets.
 
-    heard: is told what was answered, "route" or "complete".
+    heard: called with the kind of each answer, "route" or "complete".
     """
     left = count
     routing = False

@@ -1,14 +1,14 @@
-"""What topics cost: a verdict's time, its memory, and what they take from Route/s.
+"""The cost of topics: a verdict's time, its memory, and the loss of Route/s.
 
     .venv/bin/python -m benchmarks.topic_cost [--quick]
 
 Verdicts are of messages in the middle of conversations with eight turns behind them, among 20 and
-200 agents with 20 examples each. A server keeps what was read of earlier turns, so the last one
-alone is new; after a restart all are. The figure is processor time of the judging thread, which is
-what the event loop loses; on a machine that does nothing else, time by the clock is the same.
+200 agents with 20 examples each. A server keeps the reading of earlier turns, so only the last one
+is new; after a restart all are. The figure is processor time of the judging thread, which is what
+the event loop loses; on an otherwise idle machine, wall time is the same.
 
-What they take from Route/s: three servers as they come, on SQLite, whose registries of 20 agents
-differ in topics alone (off, suggest, auto), loaded in turns.
+The loss of Route/s is measured on three servers with default settings, on SQLite, whose registries
+of 20 agents differ only in topics (off, suggest, auto), loaded in turns.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _with_turns(question: TopicQuestion, recent: tuple[RecentTurn, ...]) -> Topi
 
 
 def _forgotten(question: TopicQuestion) -> TopicQuestion:
-    """Return a question whose turns nobody has read."""
+    """Return a question whose turns were not read before."""
     turns = question.recent
     return _with_turns(
         question,
@@ -185,7 +185,7 @@ def _judged_ms(detector: TopicDetector, question: TopicQuestion) -> tuple[float,
 
 
 def _registry_file(mode: str) -> str:
-    """Return the benchmarks' registry with more agents, which nobody is handed to."""
+    """Return the benchmarks' registry with more agents, which get no handoffs."""
     chance = random.Random(7)
     topics = f"topics: {{mode: {mode}, threshold: 0.8, lock_threshold: 0.8}}\n"
     head, _, agents = service.REGISTRY.partition("agents:\n")

@@ -1,9 +1,9 @@
 """What users gain: how long a follow-up message takes to reach the agent that it is for.
 
-A supervisor is simulated that takes SUPERVISOR_S to decide. Threads of three and more messages are
-played twice against the service: as it is, and with stickiness off, where every message is the
-supervisor's, as in a chat without this service. Only messages after the first of a thread count:
-the first one is the supervisor's either way.
+The simulated supervisor takes SUPERVISOR_S to decide. Threads of three and more messages are played
+twice against the service: as it is, and with stickiness off, where every message goes to the
+supervisor, as in a chat without this service. Only messages after the first of a thread count: the
+first one goes to the supervisor either way.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def measure(scale: Scale) -> list[Figure]:
         service.server() as with_it,
         service.server_process("", "--stickiness", "disabled") as (without, _),
     ):
-        # In turn, so that what else the machine does falls on both.
+        # Alternating, so that other load on the machine affects both.
         for number in range(scale.threads // AT_ONCE + 1):
             asyncio.run(_threads(with_it, number, sticky))
             asyncio.run(_threads(without, number, asked))

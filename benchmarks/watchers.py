@@ -1,8 +1,8 @@
 """Many watchers of one session, in a process of their own: `python -m benchmarks.watchers`.
 
-Owns the watches of an ADDRESS, COUNT of them: prints "ready" once each has heard from the server,
-then waits for lines. Each line sends a message to the session, and the milliseconds until all have
-been told are printed. It ends with its input.
+It opens COUNT watches on ADDRESS, prints "ready" once each has heard from the server, and waits for
+lines. Each line sends a message to the session and prints the milliseconds until all watchers have
+seen it. It ends with its input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agent_routing.v1 import routing_service_pb2_grpc as rpc
 from benchmarks import talk
 
 STREAMS_PER_CONNECTION: Final = 90
-"""A connection has a hundred."""
+"""A connection carries at most a hundred calls."""
 
 AT_ONCE: Final = 25
 
@@ -37,7 +37,7 @@ async def watch(address: str, count: int) -> None:
     request = pb.WatchSessionRequest(session_id=session, user_id="user")
     watches: list[grpc.aio.UnaryStreamCall[pb.WatchSessionRequest, pb.WatchSessionResponse]] = []
     while len(watches) < count:
-        # A thousand calls that come at once the server refuses, and rightly.
+        # The server rightly refuses a thousand calls at once.
         places = range(len(watches), min(count, len(watches) + AT_ONCE))
         opened = [stubs[place % len(stubs)].WatchSession(request) for place in places]
         await asyncio.gather(*(each.read() for each in opened))

@@ -1,11 +1,11 @@
 """A client that costs next to nothing: gRPC calls as prepared HTTP/2 frames on plain sockets.
 
-Owns: enough of HTTP/2 to make unary calls, and no more. Must not know: what the calls are about.
-Rule: every answer's grpc-status is read, and one that is not 0 ends the load.
+It implements only as much of HTTP/2 as unary calls need. Rule: every answer's grpc-status is read,
+and one other than 0 ends the load.
 
-grpc.aio's own client takes more of a processor than an echo server does: on a machine of two cores
-it would be the client that is measured. h2load takes less still, but sends the same bytes each
-time, so that it cannot go on with a conversation.
+grpc.aio's own client uses more processor time than an echo server: on a machine of two cores the
+client would be measured. h2load uses even less, but sends the same bytes each time, so it cannot
+continue a conversation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WINDOW_DEFAULT: Final = 2**16 - 1
 _FRAME_HEAD_BYTES: Final = 9
 _MESSAGE_HEAD_BYTES: Final = 5
 _STATUS_OK: Final = b"\x0bgrpc-status\x010"
-"""As a server sends it that may keep no table of headers: written out."""
+"""The header as a server sends it without a header table: written out."""
 
 Next = Callable[[bytes], tuple[bytes, bytes] | None]
 """A conversation: takes the last answer's message, b"" at first, and returns the next call: its

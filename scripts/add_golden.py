@@ -3,8 +3,8 @@
     .venv/bin/python scripts/add_golden.py 0.2.0     add a set under this name
     .venv/bin/python scripts/add_golden.py --check   say what no set has yet
 
-A set that is there is never changed, as data of that release is in stores out there. Add one where
-a release stores something new: a kind of event, a field, a schema version.
+An existing set is never changed, because users' stores hold data of that release. Add a set when a
+release stores something new: a kind of event, a field, a schema version.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Build both distributions into dist/, and prove them where the source tree is not.
+"""Build both distributions into dist/, and test them away from the source tree.
 
     scripts/dist.py            wheels and sdists, each tried in environments of its own
     scripts/dist.py --build    only build
 
-Each of these environments gets what a user would get, and speaks to a server over the wire:
+Each of these environments gets what a user would get, and calls a server:
 
     client, oldest     the lowest versions that the client's bounds allow
     client, newest     the newest ones there are
-    client, sdist      built anew from its source distribution
+    client, sdist      built from its source distribution
     service, oldest    the lowest versions of what the service names, with the wheel
-    service, newest    the newest ones, all extras among them
-    service, sdist     built anew from its source distribution, at the versions of the tests
+    service, newest    the newest ones, with all extras
+    service, sdist     built from its source distribution, at the versions of the tests
 
 An environment costs some tens of seconds, most of it downloads.
 """
@@ -79,7 +79,7 @@ class Installation:
 
 
 def main() -> int:
-    """Build, and unless told otherwise try what was built."""
+    """Build the distributions and, without --build, test them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -279,7 +279,7 @@ def run(words: list[str], cwd: Path | None = None) -> str:
 
 
 def environment_of() -> dict[str, str]:
-    """Return the environment without what would let the tree be found."""
+    """Return the environment without the variables by which Python would find the source tree."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Run what the documentation shows, and compare or rewrite what was seen.
+"""Run the commands in the documentation, and compare or rewrite their output.
 
     scripts/doc_sessions.py --check README.md docs/*.md    differences end with exit code 1
-    scripts/doc_sessions.py --write README.md              the page gets what is seen now
+    scripts/doc_sessions.py --write README.md              write the present output into the page
     scripts/doc_sessions.py --list README.md docs/*.md     each block, and what is done with it
 
 A page's blocks run in order, in one shell and one Python, in a folder that looks like this one
@@ -16,14 +16,14 @@ A page's blocks run in order, in one shell and one Python, in a folder that look
     yaml toml json   without a title: must be well formed; a registry file must pass the check
     text             is shown only
 
-A comment before a block or by itself says what differs:
+A comment, before a block or alone, changes that:
 
     <!-- test: skip WHY -->          the block is not run; the reason is part of --list
     <!-- test: server EXAMPLE -->    the page speaks of that example; tax, where none is named
-    <!-- test: alone -->             the block's script knows of no server, as a newcomer's
+    <!-- test: alone -->             the block's script gets no server, as for a newcomer
     <!-- test: elsewhere FILE -->    the whole page is run by that test
-    <!-- test: background -->        the block's last command goes on, once it serves
-    <!-- test: stop -->              Ctrl-C to what goes on
+    <!-- test: background -->        the block's last command keeps running, once it serves
+    <!-- test: stop -->              Ctrl-C to the running command
 
 127.0.0.1:50051 is a server of the example on a new store, or what the page itself starts there. Ids
 and times that differ from run to run are compared by their form.
@@ -236,7 +236,7 @@ def read_page(path: Path) -> Page:
 
 
 def require_known(block: Block) -> None:
-    """Refuse a block that nothing would be done with."""
+    """Refuse a block that would be neither run nor compared."""
     if block.skipped or block.title or block.language in RUN | SHOWN_ONLY | CHECKED:
         return
     message = (
@@ -334,7 +334,7 @@ class Player:
 
     def _console(self, block: Block, text: str) -> str:
         if block.in_background:
-            # What a server logs is its own affair: the page shows what it likes of it.
+            # A server's log lines are not compared: the page shows a choice of them.
             self._shell.run_in_background(commands(text)[-1])
             return block.text
         shown = ""
@@ -348,7 +348,7 @@ class Player:
         if block.in_background:
             self._shell.run_in_background(text.rstrip("\n"))
             return
-        # In a shell of its own: what fails must not end the page's.
+        # In a shell of its own, so that a failure does not end the page's shell.
         script = self._shell.folder() / "var" / "script-of-the-page.sh"
         script.parent.mkdir(exist_ok=True)
         script.write_text(text, encoding="utf-8")
@@ -431,7 +431,7 @@ class Shell:
         )
 
     def run_in_background(self, command: str) -> None:
-        """Start a server and wait until it answers; it goes on.
+        """Start a server, wait until it answers, and leave it running.
 
         Raises:
             PageError: It ended, or does not answer.
@@ -531,7 +531,7 @@ class Interpreter:
 
 
 def commands(body: str) -> list[str]:
-    """Return the commands of a console block: a $ begins one; a quote or a backslash goes on."""
+    """Return a console block's commands. $ begins one; an open quote or backslash extends it."""
     found: list[str] = []
     for line in body.splitlines():
         if line.startswith("$ "):
@@ -566,14 +566,14 @@ def environment(address: str) -> dict[str, str]:
 
 
 def free_address() -> str:
-    """Return an address of the loopback that nobody listens on."""
+    """Return an unused address of the loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def steady(text: str) -> str:
-    """Return a text with all that differs from run to run replaced by its form."""
+    """Return a text with ids, times and the like replaced by their form."""
     for pattern, form in _VARYING:
         text = pattern.sub(form, text)
     return text

@@ -1,9 +1,9 @@
-"""What the documentation's site has beside the pages of docs/: mkdocs calls these hooks.
+"""The pages of the documentation's site that are not in docs/: mkdocs calls these hooks.
 
-Owns: the reference, made from the contract, the registry's schema, the settings and the command's
-own help, so that it cannot fall behind; the pages that live elsewhere in the tree (a README belongs
-beside what it is of); and links out of docs/, which lead to a page with the file's text. A link to
-nothing is a warning, and the build is strict.
+Owns the reference, made from the contract, the registry's schema, the settings and the command's
+own help, so that it cannot fall behind; the pages that live elsewhere in the tree, such as READMEs;
+and links out of docs/, which lead to a page with the file's text. A broken link is a warning, and
+the build is strict.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def outside_fences(markdown: str, change: object) -> str:
-    """Return the page with a change of all that is no block of code."""
+    """Return the page with a change applied outside its blocks of code."""
     assert callable(change)
     parts: list[str] = []
     last = 0
@@ -134,7 +134,7 @@ def tree_path(uri: str) -> str:
 
 
 def linked_files(files: Files) -> set[str]:
-    """Return the files of the tree that pages link to and that are no pages themselves."""
+    """Return the files of the tree that pages link to, other than pages."""
     found: set[str] = set()
     for file in files.documentation_pages():
         uri = file.src_uri
@@ -209,7 +209,7 @@ def cell(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return words of a comment that are meant as they stand."""
+    """Return a comment's text escaped for Markdown."""
     return re.sub(r"<(?!br>)", "&lt;", text.replace("[", "\\["))
 
 
@@ -336,7 +336,7 @@ def messages_page() -> str:
 
 
 def reason_options(value: descriptor_pb2.EnumValueDescriptorProto) -> str:
-    """Return what the options of an error reason say; empty for the value that has none."""
+    """Return the options of an error reason; empty for a value without options."""
     options = value.options.Extensions[error_reason]
     if not options.remedy:
         return ""

@@ -66,7 +66,7 @@ make_venv() {
     PYTHONPATH=$bootstrap "$python" -m virtualenv --quiet --clear "$venv"
 }
 
-# An environment whose interpreter has gone, or that has no pip, is made anew.
+# An environment without its interpreter, or without pip, is made again.
 if ! { is_new_enough "$venv/bin/python" && has_pip "$venv/bin/python"; }; then
     say "making $venv with $("$python" --version)"
     make_venv

@@ -14,7 +14,7 @@ shift
 pinned=requirements/integrations
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
-# Beside the framework: what runs the tests, and what an adapter's example asks for.
+# Installed with the framework: what runs the tests, and what an adapter's example needs.
 beside() {
     case $1 in
     langgraph) echo pytest pytest-asyncio pytest-timeout langgraph-swarm ;;

@@ -59,7 +59,7 @@ def generators() -> Path:
     if not stamp.is_file() or stamp.read_text() != wanted:
         make_venv(VENV)
         run([str(programs / "python"), "-m", "pip", "install", "-q", "-r", str(REQUIREMENTS)])
-        # Written last: an installation that was interrupted is begun anew.
+        # Written last, so that an interrupted installation starts again.
         stamp.write_text(wanted)
     return programs
 

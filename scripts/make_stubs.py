@@ -3,9 +3,9 @@
     .venv/bin/python scripts/make_stubs.py [--check] [go] [java] [...]
 
 Owns the plugins and their versions, which it puts into build/plugins: Go's by `go install`, Java's
-by Maven, so that both come from where their toolchain gets everything else. What is generated, and
-where to, says buf.gen.yaml. The rule: a folder of generated code holds nothing else, so that it can
-be compared file by file.
+by Maven, so that both come from their toolchain's usual source. buf.gen.yaml says what is generated
+and where. Its rule: a folder of generated code holds nothing else, so that it can be compared file
+by file.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def run(command: list[str], **environment: str) -> None:
 
 
 def once(name: str, bring: Callable[[], None]) -> None:
-    """Bring a plugin that is not there in this version. name: with its version."""
+    """Install a plugin if this version is missing. name: with its version."""
     stamp = PLUGINS / f"{name.replace('/', '_')}.stamp"
     if not stamp.exists():
         bring()
@@ -157,7 +157,7 @@ def generate_or_check() -> int:
                 behind += len(differing)
                 print(f"{shown}: {len(names) - len(differing)} files are current")
             elif fresh != present:
-                # What is the same keeps its time, and compilers need not look at it again.
+                # Unchanged files keep their time, so that compilers skip them.
                 shutil.rmtree(language.folder, ignore_errors=True)
                 shutil.copytree(made, language.folder)
                 print(f"{shown}: {len(fresh)} files generated")

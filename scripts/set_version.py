@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Write the version everywhere that it stands, or check that it is the same everywhere.
+"""Write the version in every file that has it, or check that it is the same everywhere.
 
     scripts/set_version.py 0.2.0      write it
-    scripts/set_version.py --check    hold every place against routing_service/__init__.py
+    scripts/set_version.py --check    compare every place with routing_service/__init__.py
 
-routing_service/__init__.py is where it is decided. The others are there because each ecosystem's
-tools read a file of their own: npm, Maven, pip, images. A place that is missing or says it in
-another way is an error, so that a new one is not forgotten.
+routing_service/__init__.py decides. The other places exist because each ecosystem's tools read a
+file of their own: npm, Maven, pip, images. A place that is missing or has another form is an error,
+so that a new one is not forgotten.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ install_packages() {
 }
 
 # A toolchain is a module like any other, golang.org/toolchain, which an older Go can download too
-# (from 1.21 on it would do so by itself). A module's files are neither writable nor executable.
+# (from 1.21 on Go would do so itself). A module's files are neither writable nor executable.
 install_go() {
     command -v go >/dev/null || install_packages golang-go ca-certificates
     found go >/dev/null && return

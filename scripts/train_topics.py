@@ -1,8 +1,8 @@
 """Run topics_training in an environment of its own: scripts/train_topics.py --help.
 
 Owns the pinned environment (topics-requirements.txt) under build/, so that neither the service nor
-its development needs scikit-learn. Must not know how a model is trained. The rule: one thread, so
-that sums are made in one order and the parameters come out the same, byte for byte.
+its development needs scikit-learn. Its rule: training uses one thread, so that sums have one order
+and the parameters are the same, byte for byte.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ def python() -> Path:
     if not stamp.is_file() or stamp.read_text() != wanted:
         make_venv(VENV)
         run([str(found), "-m", "pip", "install", "-q", "-r", str(REQUIREMENTS)])
-        # Written last: an installation that was interrupted is begun anew.
+        # Written last, so that an interrupted installation starts again.
         stamp.write_text(wanted)
     return found
 

@@ -4,9 +4,9 @@
     python scripts/typescript_client.py compile          (the client, its tests and examples)
     python scripts/typescript_client.py page             (examples/browser-chat, to be published)
 
-Owns: when `npm ci` and the compiler have to run: once for each state of what they read, also where
-several processes ask at the same time, as the tests do. Must not know: what the scripts do
-(package.json). Needs Node with npm, and nothing of the project's own environment.
+Owns when `npm ci` and the compiler run: once for each state of their inputs, also if several
+processes ask at the same time, as the tests do. Needs Node with npm, and nothing of the project's
+own environment.
 """
 
 import hashlib
@@ -74,7 +74,7 @@ def once(stamp: Path, inputs: list[Path], *commands: list[str]) -> None:
             return
         for command in commands:
             npm(*command)
-        # Written last: what was interrupted is begun anew.
+        # Written last, so that an interrupted run starts again.
         stamp.write_text(digest.hexdigest())
 
 

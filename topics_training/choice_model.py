@@ -1,6 +1,6 @@
 """A conditional logit: one of several options is chosen by a weighted sum of its features.
 
-Owns the fit. Must not know what the features mean. Rule: the same rows give the same weights.
+Owns the fit. Rule: the same rows give the same weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 def fit(
     groups: Sequence[tuple[Sequence[Sequence[float]], int]], penalty: float = 1.0
 ) -> NDArray[np.float64]:
-    """Return the weight of each feature. groups: the options' features, and which was chosen."""
+    """Return the weight of each feature. groups: the options' features, and the chosen option."""
     table = np.array([row for rows, _ in groups for row in rows], dtype=np.float64)
     sizes = np.array([len(rows) for rows, _ in groups])
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))

@@ -1,8 +1,7 @@
-"""Conversations that never were, put together from single messages.
+"""Made-up conversations, put together from single messages.
 
-Owns how they are put together and the words between. Must not know models. Rule: what an agent
-answers here says nothing of what it is for, so that a change of topic is learned from the user's
-words.
+Owns how they are put together and the texts in between. Rule: an agent's answer here says nothing
+about its subject, so that a change of topic is learned from the user's messages.
 """
 
 from __future__ import annotations

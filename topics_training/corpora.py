@@ -1,7 +1,7 @@
-"""The corpora, as they are read from files.
+"""The corpora, read from their files.
 
-Owns paths, forms and licences. Must not know models. Rule: what is share-alike is marked, and goes
-only into what ships apart.
+Owns paths, forms and licences. Rule: share-alike corpora are marked, and are used only for the
+parameters that ship separately.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _FILES: Final = {
 }
 
 PERMISSIVE: Final = ("star", "massive", "clinc150")
-"""MIT, CC BY 4.0 and CC BY 3.0: what is made of them ships under the service's own licence."""
+"""MIT, CC BY 4.0 and CC BY 3.0: parameters made of them ship under the service's own licence."""
 
 SHARE_ALIKE: Final = ("sgd",)
-"""CC BY-SA 4.0: what is made of it, too, stands apart under that licence, and the service does
-without it where it is not there."""
+"""CC BY-SA 4.0: parameters made of it too ship separately under that licence; the service works
+without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn of a record. agent: its owner, None for nobody's. acts: its intent, among others."""
+    """One turn of a record. agent: its owner, or None. acts: its intent, among others."""
 
     speaker: str
     text: str
@@ -76,7 +76,7 @@ class Corpus:
 
     @property
     def has_intents(self) -> bool:
-        """Tell whether it is of single messages, each with its intent."""
+        """Whether it consists of single messages, each with its intent."""
         return self.name in ("massive", "clinc150")
 
 
@@ -86,7 +86,7 @@ def dialogues_folder() -> Path:
 
 
 def load(name: str, folder: Path | None = None) -> Corpus:
-    """Read a corpus. Raises OSError where it is not there."""
+    """Read a corpus. Raises OSError if its file is missing."""
     folder = folder or dialogues_folder()
     agents, services = _agents(json.loads((folder / "agents.json").read_text("utf-8"))[name])
     with gzip.open(folder / _FILES[name], "rt", encoding="utf-8") as lines:
@@ -121,7 +121,7 @@ def _agents(
 
 
 def _description(record: dict[str, Any], services: tuple[Service, ...]) -> str:
-    """Return the corpus's own words, or those of its intents, as a replay's registry has them."""
+    """Return the corpus's own description, or that of its intents, as a replay's registry does."""
     intents = [text or name.replace("_", " ") for part in services for name, text in part.intents]
     return (
         record.get("description")

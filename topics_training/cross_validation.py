@@ -1,7 +1,7 @@
-"""What the recipe is worth where it has not been: on agents, dialogues and corpora held out.
+"""Cross-validation of the recipe on agents, dialogues and corpora that are held out.
 
-Owns the folds and the table. Must not know how a model is trained. Rule: what is scored was in no
-part of the training: not in the word statistics, not among the other agents of a registry.
+Owns the folds and the table. Rule: scored data was in no part of the training: not in the word
+statistics, not among the other agents of a registry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from topics_training.train import train
 
 _AGENT_FOLDS: Final = 3
 _DIALOGUES_EACH: Final = 4
-"""One dialogue in so many is held out."""
+"""One dialogue in this many is held out."""
 _DRAWS: Final = 1000
 _BINS: Final = 10
 
@@ -67,7 +67,7 @@ class Row:
         )
 
     def _interval(self) -> tuple[float, float]:
-        """Return the 95 % interval of right turns, from dialogues drawn again and again."""
+        """Return the 95 % interval of right turns, by resampling the dialogues."""
         chance = random.Random(0)
         counts = [
             (sum(one.is_right for one in each if one.is_scored), sum(one.is_scored for one in each))
@@ -86,7 +86,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def _calibration_error(judged: Sequence[Judged]) -> float:
-    """Return how far the probability of the likeliest is from how often it was right."""
+    """Return the calibration error: the top probability against how often the top was right."""
     bins: list[list[tuple[float, bool]]] = [[] for _ in range(_BINS)]
     for one in judged:
         said = [*one.verdict.ranked, (one.question.active_agent_id, one.verdict.stay)]
@@ -109,7 +109,7 @@ def measure(
     agents: Sequence[AgentText],
     kept: Kept = lambda _: True,
 ) -> Row:
-    """Play a corpus's dialogues and add what is kept of them to a row."""
+    """Play a corpus's dialogues and add their results to a row."""
     detector = model.for_agents(agents)
     ids = frozenset(agent.agent_id for agent in agents)
     for dialogue in corpus.dialogues:
@@ -127,8 +127,8 @@ def tables(
 ) -> Iterator[str]:
     """Yield the lines of the table, each as soon as it is known.
 
-    ours: what may be trained on. others: what only judges. shipped: what was trained on all of
-    ours. played_each: one dialogue in so many is played; all are trained on.
+    ours: the corpora to train on. others: corpora for evaluation only. shipped: the parameters
+    trained on all of ours. played_each: one dialogue in this many is played; all are trained on.
     """
     yield HEADINGS
     others = [replace(corpus, dialogues=corpus.dialogues[::played_each]) for corpus in others]
@@ -173,7 +173,7 @@ def _part(corpus: Corpus, is_kept: Callable[[int], bool]) -> Corpus:
 
 
 def _agents_held_out(ours: Sequence[Corpus], judges: Sequence[Corpus]) -> Iterator[str]:
-    """Yield what becomes of messages that are for, or come from, agents held out."""
+    """Yield the outcomes of messages for, or from, agents that are held out."""
     rows: dict[str, Row] = {}
     for fold in range(_AGENT_FOLDS):
         held = {

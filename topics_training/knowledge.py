@@ -1,7 +1,7 @@
-"""Learning what words tell and what they are about.
+"""Learning the weight and meaning of each term.
 
-Owns the weights and vectors of words. Must not know registries or dialogues. Rule: what is learned
-of a text is learned from its intent, never from the name of an agent.
+Owns the weights and vectors of terms. Rule: a text is learned from its intent, never from the name
+of an agent.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from routing_service.topics.model.word_knowledge import (
 
 _PAIRS_HELD_BY_MIN: Final = 8
 _NOTHING_TOLD: Final = 5
-"""A word that one text in so many has tells nothing."""
+"""A term that occurs in one text of this many carries no information."""
 _TEXTS_TO_BE_SURE: Final = 6.0
 _UNKNOWN: Final = 0.8
 _NAMES: Final = 3
-"""Texts that the name of an intent counts as: agents' descriptions are written like it."""
+"""The name of an intent counts as this many texts: agents' descriptions are written like it."""
 _LEANING_MIN: Final = 3
-"""Steps; smaller ones are most of all and change hardly a verdict."""
+"""Steps. Smaller values are the majority and hardly change a verdict."""
 _LEANING_MAX: Final = 127
 _PAIR_HELD_BY_MIN: Final = 2
 _LOOSENESS: Final = 50.0
-"""How far the texts are trusted against leanings of nothing."""
+"""How far the texts are trusted, against leanings of zero."""
 _STEPS: Final = 60
-"""Of the fit: it need not converge, the last steps change no verdict."""
+"""Of the fit. It need not converge: the last steps change no verdict."""
 _PAIR_WORTH: Final = 0.7
 _CONCEPT_WORTH: Final = 1.5
-"""Words that a concept is worth: it is right for words that no text had."""
+"""A concept counts as this many terms: it also covers terms that no text had."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text and what it is about; language: whose common words it is counted among."""
+    """A text and its intent. language: of the common terms that it counts towards."""
 
     text: str
     intent: str
@@ -59,7 +59,7 @@ def learn(
 ) -> WordKnowledge:
     """Learn from texts with intents.
 
-    commons: texts that only say which words are common. names: what intents are called.
+    commons: texts that only show which terms are common. names: the intents' names.
     """
     concepts = load_concepts()
     bare = WordKnowledge({}, (), concepts)
@@ -83,10 +83,10 @@ def learn(
 def _weights(
     words_of: Iterable[tuple[Text, list[str]]], topical: Mapping[str, float], held_by_min: int = 1
 ) -> dict[str, float]:
-    """Return weights: less, the more texts have a word, in the language that uses it most.
+    """Return weights: lower, the more texts have a term, in the language that uses it most.
 
-    topical: by word, how much it tells of what a text is about. held_by_min: words that fewer texts
-    have are left at the weight of one that was never seen.
+    topical: by term, how much it says about a text's intent. held_by_min: terms in fewer texts keep
+    the weight of an unseen term.
     """
     held: dict[str, Counter[str]] = {}
     sizes: Counter[str] = Counter()
@@ -107,9 +107,9 @@ def _weights(
 
 
 def _topical(words_of: Sequence[list[str]], intents: Sequence[str]) -> dict[str, float]:
-    """Return for each word how few intents it belongs to: 0 where it is the same in all, to 1.
+    """Return for each term how few intents it belongs to: from 0, equally frequent in all, to 1.
 
-    A word that few texts have is not known well enough: it is taken to be worth _UNKNOWN.
+    A term that few texts have is not known well enough: it counts as _UNKNOWN.
     """
     sizes = Counter(intents)
     counts = Counter(word for words in words_of for word in words)
@@ -157,7 +157,7 @@ def _group(name: str, tokens_of: list[list[str]], intents: list[str]) -> SenseGr
         np.array([senses[intent] for intent in intents]),
     )
     leanings *= worth[:, np.newaxis]
-    # What speaks for all alike makes no difference; without it, most of the rest is nothing.
+    # A leaning towards all alike makes no difference; without it, most others are zero.
     leanings -= np.median(leanings, axis=1, keepdims=True)
     steps = np.clip(np.rint(leanings * LEANING_STEPS), -_LEANING_MAX, _LEANING_MAX).astype(int)
     return SenseGroup(

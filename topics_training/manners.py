@@ -1,7 +1,7 @@
-"""Learning how a change of topic is worded, whatever it is about.
+"""Learning how a change of topic is worded, independent of its subject.
 
-Owns what phrases are worth. Must not know agents or registries. Rule: what a phrase is worth to a
-turn that trains is learned from other dialogues; else it would be trusted more than it deserves.
+Owns the weights of phrases. Rule: the weight of a phrase in a training turn is learned from other
+dialogues; otherwise it would be trusted too much.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from routing_service.topics.model.word_knowledge import WordKnowledge
 
 _HELD_BY_MIN: Final = 15
 _STRENGTH: Final = 0.05
-"""The inverse of the penalty: there are thousands of phrases, and most tell nothing."""
+"""The inverse of the penalty: there are thousands of phrases, and most carry no information."""
 _WORTH_MIN: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """A message's folded words and the answer before it. dialogue: "" if nobody said it so."""
+    """A message's folded terms and the answer before it. dialogue: "" if it was made up."""
 
     words: tuple[str, ...]
     answer: str
@@ -39,10 +39,9 @@ class Wording:
 def learn_manner(
     wordings: Sequence[Wording], knowledge: WordKnowledge
 ) -> tuple[Manner, list[tuple[float, float]]]:
-    """Return what phrases are worth, and for each wording what its own are to those who saw others.
+    """Return the weights of phrases, and each wording's scores by weights of other dialogues.
 
-    Only what was really said counts: sentences that were made up for training would be known by
-    heart.
+    Only real messages count: sentences that were made up for training would be memorised.
     """
     said, said_each = _learn(wordings, lambda one: phrases_of(one.words, knowledge))
     asked, asked_each = _learn(
@@ -55,7 +54,7 @@ def learn_manner(
 def nothing_learned(
     wordings: Sequence[Wording], knowledge: WordKnowledge
 ) -> tuple[Manner, list[tuple[float, float]]]:
-    """Return the same where phrases are not to be looked at."""
+    """Return the same with phrases ignored."""
     return Manner({}, {}, knowledge), [(0.0, 0.0)] * len(wordings)
 
 

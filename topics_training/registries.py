@@ -1,7 +1,7 @@
-"""Registries that never were, to learn from: agents made of intents, and agents of several corpora.
+"""Made-up registries for training: agents made of intents, and agents of several corpora.
 
-Owns how agents are made up. Must not know models. Rule: an agent of one registry is hardly ever an
-agent of another, so that nothing can be learned of an agent, only of agents.
+Rule: an agent of one registry is hardly ever an agent of another, so that a model learns about
+agents in general and not about one of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def requests(corpus: Corpus) -> tuple[Request, ...]:
 def of_intents(
     chance: random.Random, by_intent: dict[str, list[str]], messages_each: int
 ) -> Episode:
-    """Return agents made of intents of one corpus, and messages for them that are no examples."""
+    """Return agents made of intents of one corpus, and messages for them beyond their examples."""
     count = chance.randint(2, 16)
     intents = chance.sample(sorted(by_intent), min(len(by_intent), 4 * count))
     has_examples = chance.random() < 0.7
@@ -105,9 +105,9 @@ def thinned(chance: random.Random, agents: Sequence[AgentText]) -> tuple[AgentTe
 def mixed(
     chance: random.Random, own: Sequence[AgentText], others: Sequence[AgentText], wanted: set[str]
 ) -> tuple[AgentText, ...]:
-    """Return some of a corpus's agents, the wanted ones among them, and some of other corpora.
+    """Return some of a corpus's agents, including the wanted ones, and some of other corpora.
 
-    The others' ids are not theirs: an id may stand in two corpora.
+    The others get new ids, because an id may occur in two corpora.
     """
     rest = [agent for agent in own if agent.agent_id not in wanted]
     chance.shuffle(rest)

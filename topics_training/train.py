@@ -1,8 +1,8 @@
 """Training: corpora in, parameters out.
 
-Owns the recipe. Must not know files. Rule: what a model learns to trust, it has learned on agents
-that its word statistics had never seen, on messages that they had not seen, and on registries with
-few examples or none; otherwise it would trust them more than a new registry deserves.
+Owns the recipe. Rule: the models are trained on agents and messages that their word statistics have
+not seen, and on registries with few examples or none. Otherwise they would trust the statistics
+more than a new registry deserves.
 """
 
 from __future__ import annotations
@@ -46,12 +46,11 @@ _MESSAGE_FOLDS_USED: Final = 3
 _EPISODES: Final = 60
 _VARIANTS: Final = 12
 _VARIANTS_EACH_BARE: Final = 4
-"""Registries that dialogues are asked with. Of those one in so many has no examples; others have
-few or none by chance."""
+"""Registries per dialogue. One in this many has no examples; others have few or none by chance."""
 _CONVERSATIONS: Final = 120
 _PLAYED: Final = 40
 _PLAYED_SHARE: Final = 0.09
-"""Dialogues of a corpus that one registry is asked with: so many, or this share if that is less."""
+"""Dialogues of a corpus per registry: this many, or this share of the corpus if that is less."""
 _MISLED: Final = 0.2
 _WHOLE: Final = 0.75
 _OPENING_EPISODES: Final = 25
@@ -59,19 +58,19 @@ _OPENING_REGISTRIES: Final = 25
 _OPENINGS_EACH: Final = 40
 _OPENING_TREES: Final = 60
 _NOBODYS_WEIGHT: Final = 0.3
-"""Registries without the agent that is asked for are more here than anywhere else."""
+"""Weight of openings whose agent the registry lacks: they are more frequent here than in use."""
 _LEAVES_WEIGHT: Final = 0.4
 _LEAVES_WEIGHT_OF_SEVERAL: Final = 0.8
-"""Made-up conversations and misled agents leave more often than people do, about one in eight; so
-do the dialogues of STAR. With those of another corpus beside them it takes less of a weight."""
+"""Made-up conversations and misled agents change topic more often than people do, about one turn in
+eight; so do the dialogues of STAR. With those of another corpus a smaller weight is enough."""
 
 _RISING: Final = ("fit_gap", "target_gap", "fit_present", "share_present", "present_", "manner")
 _FALLING: Final = ("fit_other", "share_other", "other_")
-"""Whatever the corpus: the better the present agent fits, the likelier is staying; the better
-another fits, the less."""
+"""In every corpus: the better the present agent fits, the likelier is staying; the better another
+fits, the less likely."""
 
 _UNWEIGHTED: Final = (0.0,) * len(TARGET_FEATURES)
-"""Questions are read before it is known what their features are worth."""
+"""Weights that only serve to read questions, before the real ones are learned."""
 
 _DIGITS: Final = 4
 
@@ -81,18 +80,18 @@ Excluded = Collection[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Word statistics, and the texts that may be used with them: those they have not seen."""
+    """Word statistics, and the texts that may be used with them: those not in the statistics."""
 
     knowledge: WordKnowledge
     texts: frozenset[tuple[str, str]]
 
     def may_use(self, corpus: str, text: str) -> bool:
-        """Tell whether the statistics have not seen a text."""
+        """Whether a text is not in the statistics."""
         return (corpus, text) in self.texts
 
 
 def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
-    """Return what is learned from corpora, without the agents that are excluded."""
+    """Return the parameters learned from corpora, without the excluded agents."""
     texts = labelled_texts(corpora, excluded)
     parts = _parts(texts, _names(corpora, texts))
     fit = choice_model.fit(list(_fit_groups(corpora, excluded, texts, parts)))
@@ -105,7 +104,7 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
     target = choice_model.fit([group for one in asked if (group := one.target_group())])
     knowledge = learn(texts, names=_names(corpora, texts))
     dialogues = sum(not corpus.has_intents for corpus in corpora)
-    # From one corpus alone it would be that corpus's manner: it misleads on every other.
+    # Learned from one corpus alone, the manner would be that corpus's and mislead on every other.
     learn_it = learn_manner if dialogues > 1 else nothing_learned
     manner, worths = learn_it([one.wording() for one in asked], knowledge)
     stay = [
@@ -142,7 +141,7 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
         words=dict(sorted(knowledge.weights.items())),
         groups=tuple(knowledge.groups),
     )
-    # Of what the file will be read as: a whole number in it is read as a fraction.
+    # The digest is of the parameters as read from the file, where whole numbers become floats.
     as_read = msgspec.json.decode(msgspec.json.encode(parameters), type=Parameters)
     digest = hashlib.sha256(msgspec.json.encode(as_read)).hexdigest()
     shared = [corpus.name for corpus in corpora if corpus.name in SHARE_ALIKE]
@@ -151,7 +150,7 @@ def train(corpora: Sequence[Corpus], excluded: Excluded = ()) -> Parameters:
 
 
 def labelled_texts(corpora: Sequence[Corpus], excluded: Excluded = ()) -> list[Text]:
-    """Return what users say with what it is about: an intent, or else an agent's own turns."""
+    """Return users' messages with their subject: an intent, or else the agent of the turn."""
     return [
         Text(turn.text, f"{corpus.name}:{_about(corpus, turn)}", dialogue.language)
         for corpus in corpora
@@ -164,7 +163,7 @@ def labelled_texts(corpora: Sequence[Corpus], excluded: Excluded = ()) -> list[T
 
 
 def _names(corpora: Sequence[Corpus], texts: Sequence[Text]) -> list[Text]:
-    """Return what the intents of texts are called, as a description would say it."""
+    """Return the names of the texts' intents, in the form of a description."""
     known = {text.intent for text in texts}
     found: list[Text] = []
     for corpus in corpora:
@@ -188,9 +187,10 @@ def _about(corpus: Corpus, turn: Turn) -> str:
 
 
 def _parts(texts: Sequence[Text], names: Sequence[Text]) -> list[Part]:
-    """Return statistics that lack a half of the intents, each half once, or some of the messages.
+    """Return statistics without one half of the intents (each half once) or without some messages.
 
-    The latter lack a fifth: what ships has seen all of them, and is relied on more than half would.
+    The latter lack only a fifth of the messages. The shipped statistics contain all messages and
+    deserve more trust than statistics without a half would teach.
     """
     intents = sorted({text.intent for text in texts})
     random.Random(1).shuffle(intents)
@@ -217,7 +217,7 @@ def _part(texts: Sequence[Text], names: Sequence[Text], is_held: Sequence[bool])
 def _fit_groups(
     corpora: Sequence[Corpus], excluded: Excluded, texts: Sequence[Text], parts: Sequence[Part]
 ) -> Iterator[tuple[list[list[float]], int]]:
-    """Yield messages with how they fit each agent of a registry, and which of them it was for."""
+    """Yield messages with their fit to each agent of a registry, and the agent they were for."""
     requests = {corpus.name: _requests(corpus, excluded) for corpus in corpora}
     for number, part in enumerate(parts):
         chance = random.Random(number)
@@ -240,7 +240,7 @@ def _fit_groups(
 
 
 def _fit_rows(index: AgentIndex, text: str) -> list[list[float]]:
-    """Return the features of each agent, as they are and as far as this registry trusts them."""
+    """Return the features of each agent, plain and scaled by the trust in this registry."""
     message = index.message(text)
     rows = _rows(index.fits(message).columns)
     return [[*row, *(message.trust * value for value in row)] for row in rows]
@@ -249,7 +249,7 @@ def _fit_rows(index: AgentIndex, text: str) -> list[list[float]]:
 def _pools(
     corpora: Sequence[Corpus], texts: Sequence[Text], part: Part
 ) -> list[tuple[Corpus, dict[str, list[str]]]]:
-    """Return by corpus and intent the single messages that may be used, but out-of-scope ones."""
+    """Return the usable single messages by corpus and intent, without out-of-scope ones."""
     pools: list[tuple[Corpus, dict[str, list[str]]]] = []
     for corpus in corpora:
         by_intent: dict[str, list[str]] = defaultdict(list)
@@ -269,7 +269,7 @@ def _made_up(
     part: Part,
     fit: Sequence[float],
 ) -> Iterator[Asked]:
-    """Yield conversations with agents that never were."""
+    """Yield conversations with made-up agents."""
     for _ in range(_CONVERSATIONS if pools else 0):
         corpus, by_intent = chance.choice(pools)
         episode = of_intents(chance, by_intent, messages_each=6)
@@ -287,9 +287,9 @@ def _openings(
     parts: Sequence[Part],
     fit: Sequence[float],
 ) -> Iterator[Asked]:
-    """Yield messages that find nobody active, and whose they are; -1: nobody's.
+    """Yield messages that arrive without an active agent, and their owners; -1: none.
 
-    To registries of agents that never were, and of real ones, of which some may be missing.
+    The registries have made-up agents, or real ones of which some may be missing.
     """
     for number, part in enumerate(parts):
         chance = random.Random(200 + number)
@@ -326,7 +326,7 @@ def _openings(
 
 
 def _first_messages(corpus: Corpus, excluded: Excluded) -> list[tuple[str, str]]:
-    """Return what opens a topic, and greetings and the like, which are nobody's."""
+    """Return messages that open a topic, and greetings and the like, which have no owner."""
     nobodys = [
         (dialogue.turns[0].text, "")
         for dialogue in corpus.dialogues
@@ -358,7 +358,7 @@ def _registry(
 
 
 def _requests(corpus: Corpus, excluded: Excluded) -> list[tuple[str, str]]:
-    """Return the messages that open a topic, and whose they are."""
+    """Return the messages that open a topic, and their owners."""
     found: list[tuple[str, str]] = []
     for dialogue in corpus.dialogues:
         active = ""
@@ -373,9 +373,9 @@ def _requests(corpus: Corpus, excluded: Excluded) -> list[tuple[str, str]]:
 
 @dataclass(slots=True)
 class Asked:
-    """A question, read, with the place of its owner; -1: it is nobody's.
+    """A question, read, with the place of its owner; -1: it has no owner.
 
-    dialogue: of the corpora, that it stands in; "" if it was made up.
+    dialogue: its dialogue in the corpora; "" if it was made up.
     """
 
     reading: Reading
@@ -383,7 +383,7 @@ class Asked:
     dialogue: str = ""
 
     def target_group(self) -> tuple[list[list[float]], int] | None:
-        """Return the agents that it could go to, where it does leave the present one."""
+        """Return the agents that the message could go to if it leaves the present one."""
         present = self.reading.present
         if present < 0 or self.owner in (-1, present):
             return None
@@ -399,7 +399,7 @@ class Asked:
         return stay_features(reading, best_other(reading), manner, manner_asked)
 
     def wording(self) -> Wording:
-        """Return how it is worded."""
+        """Return the features of the wording."""
         recent = self.reading.question.recent
         answer = recent[-1].agent_text if recent else ""
         stays = self.owner == self.reading.present
@@ -451,8 +451,8 @@ def _asked(
 ) -> Iterator[tuple[TopicQuestion, str]]:
     """Yield the user's messages with their owners.
 
-    Whoever owned the last one is active; in some dialogues, a change of topic is missed for a
-    while, and an agent that has nothing to say is active.
+    The owner of the last message is active. In some dialogues a change of topic is missed for a
+    while, and the wrong agent is active.
     """
     is_misled = chance.random() < _MISLED
     said = ""
@@ -476,13 +476,13 @@ def _asked(
 
 
 def _leaves_weight(corpora: Sequence[Corpus]) -> float:
-    """Return what a message that leaves weighs in the training, against one that stays."""
+    """Return the training weight of a message that leaves, relative to one that stays."""
     dialogues = sum(not corpus.has_intents for corpus in corpora)
     return _LEAVES_WEIGHT_OF_SEVERAL if dialogues > 1 else _LEAVES_WEIGHT
 
 
 def _rows(columns: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return a list an agent of what is a list a feature."""
+    """Turn a list for each feature into a list for each agent."""
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -491,7 +491,7 @@ def _named(names: Sequence[str], weights: Any) -> dict[str, float]:
 
 
 def _short(value: float) -> float:
-    """Return a number with as many digits as are kept: later ones are the machine's, not ours."""
+    """Round a number to the digits that are kept: later ones differ between machines."""
     return float(f"{value:.{_DIGITS}g}")
 
 
@@ -501,8 +501,8 @@ def _forest(
     trees: int,
     weights: Sequence[float],
 ) -> Forest:
-    """Return trees that tell whether a row is so. weights: of the rows."""
-    # Bounds between shortened values are short themselves, and the same on every machine.
+    """Return trees that classify rows. weights: of the rows."""
+    # Bounds between rounded values are short too, and the same on every machine.
     table = np.array([[_short(value) for value in row] for row, _ in rows], dtype=np.float64)
     model = HistGradientBoostingClassifier(
         max_iter=trees,

@@ -1,8 +1,8 @@
 """A peer: Google's Agent Development Kit with its database sessions, agents without a model.
 
-Runs in an environment of its own (requirements beside it). Every turn is one run of the Runner over
-a DatabaseSessionService on SQLite, as its documentation shows; it finds by itself the agent that
-answered last.
+Runs in an environment of its own (requirements next to it). Every turn is one run of the Runner
+over a DatabaseSessionService on SQLite, as its documentation shows; the Runner itself finds the
+agent that answered last.
 """
 
 from __future__ import annotations

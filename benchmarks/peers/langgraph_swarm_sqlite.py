@@ -1,9 +1,9 @@
 """A peer: LangGraph swarm with its SQLite checkpointer, agents without a model.
 
-Runs in an environment of its own (requirements beside it). Every turn is one invocation of the
+Runs in an environment of its own (requirements next to it). Every turn is one invocation of the
 compiled swarm with the conversation's thread id, as its documentation shows: with the asynchronous
-checkpointer where the load has many sessions at once, with the other in one thread where it has one
-after another.
+checkpointer if the load has many sessions at once, with the blocking one in one thread if it has
+one after another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A peer: the OpenAI Agents SDK with its SQLiteSession, agents without a model.
 
-Runs in an environment of its own (requirements beside it). Every turn is one Runner.run with the
-conversation's session, as its documentation shows; the agent that answered last is where the next
-turn begins, which the SDK leaves to its user: here it is kept in memory.
+Runs in an environment of its own (requirements next to it). Every turn is one Runner.run with the
+conversation's session, as its documentation shows. The next turn begins with the agent that
+answered last; the SDK leaves remembering it to the program, which here keeps it in memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from story import (
 
 
 def said(text: str) -> ResponseOutputMessage:
-    """Return an agent's words as a model gives them."""
+    """Return an agent's text as a model returns it."""
     words = ResponseOutputText(text=text, type="output_text", annotations=[], logprobs=[])
     return ResponseOutputMessage(
         id="message", type="message", role="assistant", content=[words], status="completed"

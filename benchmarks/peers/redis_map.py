@@ -1,9 +1,9 @@
-"""A peer: a map from thread to agent in Redis, as somebody would write it for themselves.
+"""A peer: a hand-written map from thread to agent in Redis.
 
-Runs in an environment of its own (requirements beside it), against the Redis server whose URL the
-environment variable REDIS_URL has. Who has the conversation is one key; the turn is appended to a
-list. No order between messages that come at once, no rules, no repeats, and as durable as the
-server is set up to be.
+Runs in an environment of its own (requirements next to it), against the Redis server at the URL in
+the environment variable REDIS_URL. The active agent is one key; the turn is appended to a list. It
+has no order between concurrent messages, no rules and no repeats, and is as durable as the server
+is set up to be.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from story import (
 
 
 async def turn(client: redis.asyncio.Redis, thread: str) -> str:
-    """Route one message, and keep what was said; return who answered."""
+    """Route one message and store the turn; return the agent that answered."""
     agent = await client.get(f"agent:{thread}") or SUPERVISOR
     if agent == SUPERVISOR:
         agent = SPECIALIST  # The supervisor hands over.

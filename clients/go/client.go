@@ -89,7 +89,7 @@ func (c *Client) Conn() *grpc.ClientConn { return c.conn }
 type Turn struct {
 	// RouteResponse is the whole answer of the contract.
 	*v1.RouteResponse
-	// Degraded tells whether the client decided by itself because the service could not be reached:
+	// Degraded says whether the client decided alone because the service could not be reached:
 	// nothing is stored, and the service does not know this message until it is routed again, with the
 	// same session_id, request_id and content. Commands in the text were not executed.
 	Degraded bool
@@ -110,7 +110,7 @@ func (t *Turn) Reason() string {
 // Route routes a user's message: it returns the agent that gets it, or a reply to show. It opens a
 // turn, which CompleteTurn ends.
 //
-// A missing session_id or request_id is generated; a task_id finds its session by itself. If the
+// A missing session_id or request_id is generated; a task_id identifies its session. If the
 // service cannot be reached, the turn is the last known agent of the session, or else the
 // supervisor, with Degraded set and err nil.
 func (c *Client) Route(ctx context.Context, request *v1.RouteRequest, options ...CallOption) (*Turn, error) {

@@ -18,7 +18,7 @@ const (
 	agentTextsMax = 1_000
 )
 
-// Fallback says what a client may decide by itself while the service cannot be reached.
+// Fallback says what a client may decide alone while the service cannot be reached.
 type Fallback struct {
 	// SupervisorID is the agent for sessions without a known agent. Empty: the home agent, once an
 	// answer has named it; until then Route fails.

@@ -96,7 +96,7 @@ func WithTokens(source TokenSource) Option {
 	return withTokens(tokens{source: source, tlsOnly: true})
 }
 
-// WithInsecureTokens signs in over plain text too: for a mesh that encrypts by itself, and for
+// WithInsecureTokens signs in over plain text too: for a mesh that encrypts the traffic, and for
 // tests. Others on the way can read the token.
 func WithInsecureTokens(source TokenSource) Option {
 	return withTokens(tokens{source: source})

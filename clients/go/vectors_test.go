@@ -573,7 +573,7 @@ func (p *playing) variable(name string) (string, error) {
 
 var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
-// compare holds a result against what is expected; the error says where it differs.
+// compare compares a result with the expected one; the error says where it differs.
 func compare(expected, actual any, at string) error {
 	ok := false
 	switch expected := expected.(type) {

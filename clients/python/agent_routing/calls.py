@@ -24,7 +24,7 @@ from agent_routing.tokens import AsyncToken, TokenSource, token_source
 from agent_routing.v1.routing_service_pb2 import RouteRequest
 
 DEADLINE_S_DEFAULT: Final = 5.0
-"""How long a user waits for the routing decision, before the client decides by itself."""
+"""How long a user waits for the routing decision, before the client decides alone."""
 
 REPLAYED_KEY: Final = "agent-routing-replayed"
 TENANT_KEY: Final = "agent-routing-tenant"

@@ -54,7 +54,7 @@ _LEAVING_COMMANDS: Final = frozenset({"/supervisor", "/reset", "/agent"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """What the client may decide by itself while the service cannot be reached.
+    """What the client may decide alone while the service cannot be reached.
 
     supervisor_id: the agent for sessions without a known agent; empty: the home agent, once an
     answer has named it; until then route() raises. sessions_max: how many sessions are remembered,

@@ -22,7 +22,7 @@ class RouteResult:
     Show reply_text if there is one; then, if agent_id is set, send text to that agent and report
     its answer with complete_turn().
 
-    response: the generated message, with everything. degraded: whether the client decided by itself
+    response: the generated message, with everything. degraded: whether the client decided alone
     because the service could not be reached: nothing is stored, and the service does not know this
     message until it is routed again, with the same session_id, request_id and content; commands in
     the text were not executed. replayed: whether this is the stored answer to an earlier call with

@@ -99,7 +99,7 @@ class AsyncRouteCall(ABC):
         Unavailable, DeadlineExceeded and Overloaded only without a fallback.
         """
         request = pb.RouteRequest(
-            # A task finds its session by itself.
+            # A task_id identifies its session.
             session_id=session_id or ("" if task_id else new_uuid7()),
             user_id=user_id,
             text=text,

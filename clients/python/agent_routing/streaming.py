@@ -1,8 +1,8 @@
 """The messages of one stream that wait for answers, over any number of connections.
 
 Owns their order and what happens to them when a connection breaks. A message is the same request on
-every connection, and is answered once. Both clients use it; the blocking one holds a lock, since it
-is not safe in threads by itself.
+every connection, and is answered once. Both clients use it. It is not safe in threads, so the
+blocking client holds a lock.
 """
 
 from __future__ import annotations

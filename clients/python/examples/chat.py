@@ -30,7 +30,7 @@ NUMBER = re.compile(r"\d[\d.,]*")
 DUE = re.compile(r"\b(when|due|deadline)\b", re.IGNORECASE)
 VAT = re.compile(r"\bvat\b", re.IGNORECASE)
 
-# The agent for a message, by its words; the first match counts.
+# The agent for a message, by terms in its text; the first match counts.
 SPECIALISTS = {
     "filing": re.compile(r"\b(file it|file my|submit)\b", re.IGNORECASE),
     "payroll": re.compile(r"\b(payroll|wages|employees?)\b", re.IGNORECASE),

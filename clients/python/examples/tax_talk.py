@@ -1,7 +1,7 @@
 """The agents of the examples: rules instead of models, so that no network is needed.
 
-Owns: a reply to the last message, for each agent. Must not know: any framework. Rule: the agents
-are those of the service's tax example, by the names or aliases that its registry gives them.
+Owns a reply to the last message, for each agent, for any framework. Rule: the agents are those of
+the service's tax example, under the names or aliases of its registry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Say:
-    """Words for the user."""
+    """Text for the user."""
 
     text: str
 
@@ -43,7 +43,7 @@ def coordinator(user_text: str, tool_output: str) -> Say | CallTool:
 
 
 def invoices(user_text: str, _tool_output: str) -> Say | CallTool:
-    """Hand over what is about VAT, or answer."""
+    """Hand over questions about VAT, or answer."""
     if "vat" in user_text.lower():
         return _transfer("vat", "VAT on an invoice", context="invoice F-1023, not yet paid")
     return Say("Invoice F-1023 was paid on Monday.")

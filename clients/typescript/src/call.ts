@@ -12,7 +12,7 @@ import type { Replicas, Stub } from "./replicas.js";
 import { type RetryPolicy, type RetryThrottle, waitMs, wasUnanswered } from "./retry.js";
 import { positiveMs, sleep } from "./waiting.js";
 
-/** How long a user waits for the routing decision, before the client decides by itself. */
+/** How long a user waits for the routing decision, before the client decides alone. */
 export const TIMEOUT_MS_DEFAULT = 5_000;
 
 export const REPLAYED_KEY = "agent-routing-replayed";

@@ -62,7 +62,7 @@ export interface ClientSettings {
   retry?: Partial<RetryPolicy>;
   /** What route() may decide while the service cannot be reached; false: nothing, it throws. */
   fallback?: Fallback | false;
-  /** Gets warnings: a message that the client routed by itself. */
+  /** Gets warnings: a message that the client routed alone. */
   onDegraded?: (result: RouteResult) => void;
 }
 

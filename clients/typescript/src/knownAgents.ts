@@ -29,7 +29,7 @@ import {
   type StatusResponse,
 } from "./gen/agent_routing/v1/routing_service_pb.js";
 
-/** What the client may decide by itself while the service cannot be reached. */
+/** What the client may decide alone while the service cannot be reached. */
 export interface Fallback {
   /**
    * The agent for sessions without a known agent. Default: the home agent, once an answer has named

@@ -19,14 +19,14 @@ export class RouteResult {
     /** Whether this is the stored answer to an earlier call with this requestId. */
     readonly replayed: boolean,
     /**
-     * Why the client decided by itself, because the service could not be reached, or undefined.
+     * Why the client decided alone, because the service could not be reached, or undefined.
      * Nothing is stored then, and the service does not know this message until it is routed again,
      * with the same sessionId, requestId and content; commands in the text were not executed.
      */
     readonly error?: RoutingError,
   ) {}
 
-  /** Whether the client decided by itself; see error. */
+  /** Whether the client decided alone; see error. */
   get degraded(): boolean {
     return this.error !== undefined;
   }

@@ -22,7 +22,7 @@ const [target = "", sessionId = "", ...texts] = process.argv.slice(2);
 const called: string[] = [];
 const told: string[] = [];
 
-/** Says what a script says of what it has read. */
+/** Returns a script's answer to the text that it has read. */
 class ScriptedModel extends BaseChatModel {
   constructor(
     readonly agent: string,
@@ -88,7 +88,7 @@ for (const [name, script] of Object.entries(SCRIPTS)) {
     tools: new RoutedToolNode([transferToAgent(), askUser(), completeTask()]),
   });
   const options = { ends: names, subgraphs: [agent] };
-  // biome-ignore lint/suspicious/noExplicitAny: nodes are added in a loop, so their names are no type
+  // biome-ignore lint/suspicious/noExplicitAny: nodes added in a loop have no literal name types
   building = (building as any).addNode(name, agent, options);
 }
 // biome-ignore lint/suspicious/noExplicitAny: as above

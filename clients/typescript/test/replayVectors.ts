@@ -187,7 +187,7 @@ class VectorServer implements Place {
     return new Client(this.address, settings);
   }
 
-  /** Has it do something to the connections, and waits until that holds. */
+  /** Makes the server change its connections, and waits until that has happened. */
   async obey(word: string): Promise<void> {
     this.#process.stdin?.write(`${word}\n`);
     const said = await this.#line();

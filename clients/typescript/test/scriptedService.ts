@@ -57,7 +57,7 @@ export class ScriptedService {
     this.#server = server;
   }
 
-  /** Breaks every connection, as a crash does, and goes on listening. */
+  /** Breaks every connection, as a crash does, and keeps listening. */
   breakConnections(): void {
     for (const session of this.#sessions) session.destroy();
   }

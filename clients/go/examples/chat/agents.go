@@ -25,7 +25,7 @@ var (
 	number = regexp.MustCompile(`\d[\d.,]*`)
 	due    = regexp.MustCompile(`(?i)\b(when|due|deadline)\b`)
 	vat    = regexp.MustCompile(`(?i)\bvat\b`)
-	// The agent for a message, by its words; the first match counts.
+	// The agent for a message, by terms in its text; the first match counts.
 	specialists = []struct {
 		agentID string
 		words   *regexp.Regexp

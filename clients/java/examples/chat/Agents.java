@@ -26,7 +26,7 @@ final class Agents {
 
   private record Specialist(String agentId, Pattern words) {}
 
-  /** The agent for a message, by its words; the first match counts. */
+  /** The agent for a message, by terms in its text; the first match counts. */
   private static final List<Specialist> SPECIALISTS =
       List.of(
           new Specialist("filing", words("file it|file my|submit")),

@@ -14,7 +14,7 @@ export interface Answer {
 const VAT_RATE = 0.21;
 const NUMBER = /\d[\d.,]*/;
 
-/** The agent for a message, by its words; the first match counts. */
+/** The agent for a message, by terms in its text; the first match counts. */
 const SPECIALISTS: readonly [agentId: string, words: RegExp][] = [
   ["filing", /\b(file it|file my|submit)\b/i],
   ["payroll", /\b(payroll|wages|employees?)\b/i],

@@ -1,4 +1,4 @@
-// One conversation: a user's message goes from agent to agent until there is no next one.
+// One conversation: a user's message goes from agent to agent until the last one has answered.
 //
 // Every frontend does this: route the message, show a command's reply, and run agents while
 // completeTurn() names a next one.

@@ -1,7 +1,7 @@
 package agentrouting;
 
 /**
- * What a client may decide by itself while the service cannot be reached.
+ * What a client may decide alone while the service cannot be reached.
  *
  * @param supervisorId the agent for sessions without a known agent; empty: the home agent, once an
  * answer has named it; until then route() throws

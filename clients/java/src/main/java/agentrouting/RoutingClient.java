@@ -68,7 +68,7 @@ public final class RoutingClient implements AutoCloseable {
   /** The version of this client, sent as part of the user agent. Equal to the service's version. */
   public static final String VERSION = "0.1.0";
 
-  /** How long a user waits for the routing decision, before the client decides by itself. */
+  /** How long a user waits for the routing decision, before the client decides alone. */
   public static final Duration TIMEOUT_DEFAULT = Duration.ofSeconds(5);
 
   /** Error details are at most 4 KB, and the message next to them is percent-encoded. */
@@ -231,8 +231,8 @@ public final class RoutingClient implements AutoCloseable {
     }
 
     /**
-     * Signs in over plain text too: for a mesh that encrypts by itself, and for tests. Others on
-     * the way can read the token.
+     * Signs in over plain text too: for a mesh that encrypts the traffic, and for tests. Others
+     * on the way can read the token.
      */
     public Builder insecureTokens(Supplier<String> source) {
       tokens = new Tokens(source, false);

@@ -11,7 +11,7 @@ import java.util.Optional;
  * text to its agent and report the answer with {@link RoutingClient#completeTurn}.
  *
  * @param response the whole answer of the contract
- * @param degraded whether the client decided by itself because the service could not be reached:
+ * @param degraded whether the client decided alone because the service could not be reached:
  * nothing is stored, and the service does not know this message until it is routed again, with the
  * same session_id, request_id and content. Commands in the text were not executed.
  * @param replayed whether this is the stored answer to an earlier call with this request_id

@@ -52,7 +52,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The client against a service that does as it is told. */
+/** The client against a scripted service. */
 @Timeout(60)
 class RoutingClientTest {
   private static final RetryPolicy QUICK =

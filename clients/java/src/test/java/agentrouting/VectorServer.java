@@ -42,7 +42,7 @@ final class VectorServer implements AutoCloseable {
     return address;
   }
 
-  /** Has it do something to the connections, and waits until that holds. */
+  /** Makes the server change its connections, and waits until that has happened. */
   void obey(String word) throws IOException {
     input.write(word + "\n");
     input.flush();

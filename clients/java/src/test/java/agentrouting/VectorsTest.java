@@ -399,7 +399,7 @@ class VectorsTest {
     return value.getAsString();
   }
 
-  /** Holds a result against what is expected; the error says where it differs. */
+  /** Compares a result with the expected one; the error says where it differs. */
   static void compare(JsonElement expected, JsonElement actual, String at) {
     boolean isLike;
     JsonElement found = actual == null ? JsonNull.INSTANCE : actual;
