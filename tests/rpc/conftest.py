@@ -1,6 +1,6 @@
-"""What tests of the server share: servers in this process, servers in one of their own, and tools.
+"""Fixtures that the server tests share: servers in this process, server processes, and tools.
 
-Servers in this process come from live_service.py, which also has the words for conversations.
+The servers in this process come from live_service.py, which also has the conversation helpers.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ END_TIMEOUT_S = 20
 async def start_server(tmp_path):
     """Start servers in this process, as many as a test needs.
 
-    Called with serving()'s own arguments but the folder. All servers use one SQLite file unless
-    told otherwise; they are stopped when the test ends.
+    Takes serving()'s own arguments, without the folder. By default all servers use one SQLite file.
+    They are stopped when the test ends.
     """
     async with AsyncExitStack() as running:
 
@@ -92,14 +92,14 @@ class ServerProcess:
         self.process.send_signal(signal_number)
 
     async def end(self):
-        """Wait for it to end by itself; return its exit code and the rest of its stdout."""
+        """Wait until it ends; return its exit code and the rest of its stdout."""
         out = await asyncio.wait_for(self.process.stdout.read(), END_TIMEOUT_S)
         return await asyncio.wait_for(self.process.wait(), END_TIMEOUT_S), out.decode()
 
     async def logged(self, event):
         """Wait until it has logged an event."""
         async with asyncio.timeout(END_TIMEOUT_S):
-            # Another process writes it, so there is nothing here to wait for.
+            # Another process writes the log, so the test can only poll.
             while f'"event":"{event}"' not in self.text:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 

@@ -41,7 +41,7 @@ def ec_key(name: str, curve: type[ec.EllipticCurve] = ec.SECP256R1) -> ec.Ellipt
 
 
 def b64(data: bytes) -> str:
-    """Encode as tokens are."""
+    """Encode a part of a token as base64url."""
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
@@ -50,7 +50,7 @@ def _number(value: int) -> str:
 
 
 def jwk(key: Any, key_id: str, **fields: Any) -> dict[str, Any]:
-    """Return the public part of a key as a set has it."""
+    """Return the public part of a key as a key set holds it."""
     numbers = key.public_key().public_numbers()
     if isinstance(key, rsa.RSAPrivateKey):
         made = {"kty": "RSA", "n": _number(numbers.n), "e": _number(numbers.e)}
@@ -66,7 +66,7 @@ def jwk(key: Any, key_id: str, **fields: Any) -> dict[str, Any]:
 
 
 def key_set(*keys: dict[str, Any]) -> bytes:
-    """Return a set."""
+    """Return a key set."""
     return json.dumps({"keys": keys}).encode()
 
 
@@ -101,7 +101,7 @@ def signature(alg: str, key: Any, signed: bytes) -> bytes:
 
 
 def claims(**changed: Any) -> dict[str, Any]:
-    """Return the claims of a valid token; a claim changed to ... is left out."""
+    """Return the claims of a valid token; a claim set to ... is left out."""
     now = int(time.time())
     said = {
         "iss": ISSUER,
@@ -144,7 +144,7 @@ def sign(
     header: dict[str, Any] | bytes | None = None,
     **more: Any,
 ) -> str:
-    """Return a token. header: all of it; None: alg, kid and more."""
+    """Return a token. header: the whole header; None: alg, kid and typ are filled in."""
     if key is None:
         key = rsa_key("good") if alg[0] in "RP" else ec_key("good")
     if header is None:

@@ -1,8 +1,7 @@
 """A real server on a free port, and conversations with it over gRPC.
 
-Owns: how a test starts a server, says things to it and reads what came of them: answers, errors
-with all their details, and what is stored. Must not know: what any of it should be.
-Rule: whatever a test does, the server has no failure of its own; one is reported at the end.
+Owns how a test starts a server, calls it and reads the results: answers, errors with all their
+details, and what is stored. A test fails at its end if the server itself failed during it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ REPLAYED_KEY = "agent-routing-replayed"
 TENANT_KEY = "agent-routing-tenant"
 DEFAULT_TENANT = "default"
 
-# Any time will do as long as it stands still: tests move it by hand.
+# Any time works as long as it stands still: tests move it by hand.
 START_US = 1_750_000_000_000_000
 SECOND_US = 1_000_000
 
@@ -58,7 +57,7 @@ _session_numbers = itertools.count(1)
 
 
 class Clock:
-    """What the server takes for the time. It moves when a test says so."""
+    """The server's clock. It moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.now_us = START_US
@@ -67,7 +66,7 @@ class Clock:
         return self.now_us
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move the clock forward."""
         self.now_us += int(seconds * SECOND_US)
 
 
@@ -99,7 +98,7 @@ class Observer:
 
 @dataclass
 class LiveService:
-    """A running server, a channel to it, and what lies behind it."""
+    """A running server, a channel to it, and its store and observer."""
 
     server: RoutingServer
     channel: grpc.aio.Channel
@@ -113,24 +112,24 @@ class LiveService:
         return Chat(self, session_id or f"chat-{next(_session_numbers)}", user_id, tenant)
 
     def call(self, rpc: str, request: object, tenant: str = "") -> grpc.aio.UnaryUnaryCall:
-        """Call an RPC as it is, for what a conversation has no word for."""
+        """Call an RPC directly, for calls that Chat has no method for."""
         metadata = ((TENANT_KEY, tenant),) if tenant else ()
         return getattr(self.stub, rpc)(request, metadata=metadata, timeout=20)
 
     def raw(self, rpc: str, data: bytes, service: str = "RoutingService") -> Awaitable[bytes]:
-        """Send bytes that no message class would make."""
+        """Send raw bytes that no message class would produce."""
         return self.channel.unary_unary(f"/agent_routing.v1.{service}/{rpc}")(data, timeout=20)
 
 
 @dataclass
 class Chat:
-    """One session as frontend and agent runtime see it."""
+    """One session as the frontend and the agent runtime see it."""
 
     service: LiveService
     session_id: str
     user_id: str = "ana"
     tenant: str = ""
-    # Sent along with every message.
+    # Sent with every message.
     profile: dict[str, Any] = field(default_factory=dict)
 
     def say(self, text: str = "hello", **fields: Any) -> grpc.aio.UnaryUnaryCall:
@@ -142,7 +141,7 @@ class Chat:
     def answer(
         self, dispatch: dispatch_pb2.Dispatch, text: str = "", /, **fields: Any
     ) -> grpc.aio.UnaryUnaryCall:
-        """Complete a dispatched request, as its agent; an outcome of "proceed" if none is given."""
+        """Complete a dispatched request as its agent; the default outcome is "proceed"."""
         given = {
             "session_id": self.session_id,
             "user_id": self.user_id,
@@ -168,7 +167,7 @@ class Chat:
         return self.service.call("ClearActiveAgent", request, self.tenant)
 
     def status(self, **fields: Any) -> grpc.aio.UnaryUnaryCall:
-        """Ask how the session stands."""
+        """Read the session's status."""
         given = {"session_id": self.session_id, "user_id": self.user_id}
         request = routing_service_pb2.StatusRequest(**(given | fields))
         return self.service.call("Status", request, self.tenant)
@@ -195,7 +194,7 @@ class Chat:
         return [agent.agent_id for agent in response.agents]
 
     async def with_agent(self, agent_id: str, **outcome: Any) -> Chat:
-        """Bring an agent in by the supervisor; it answers, and stays as its outcome says."""
+        """Let the supervisor hand over to an agent; the agent answers with the given outcome."""
         routed = await self.say(f"I need {agent_id}")
         handed = await self.answer(routed.dispatch, **hand_to(agent_id))
         await self.answer(handed.next, f"{agent_id} here", **outcome)
@@ -225,17 +224,17 @@ class Chat:
         ]
 
     async def kinds(self, revision: int = 0) -> list[str]:
-        """Name the stored events."""
+        """Return the kinds of the stored events."""
         return [type(event).__name__ for event in await self.events(revision)]
 
     async def audit(self) -> list[AuditEntry]:
-        """Read what was refused."""
+        """Read the refused calls."""
         store, key = self.service.store, self.key
         entries, _ = await store.read_audit(key.tenant, key.session_id, b"", PAGE_ROWS_MAX)
         return entries
 
     async def snapshot(self) -> tuple[bytes, int]:
-        """Return all that a caller could see change, and how many changes there are."""
+        """Return everything that a caller could see change, and the number of changes."""
         if not await self.changes():
             return b"", 0
         status = await self.status()
@@ -245,7 +244,7 @@ class Chat:
 
     @asynccontextmanager
     async def unchanged(self) -> AsyncIterator[None]:
-        """Hold that nothing in the session changes."""
+        """Assert that nothing in the session changes."""
         before = await self.snapshot()
         yield
         assert await self.snapshot() == before
@@ -257,12 +256,12 @@ OUTCOMES = {"proceed", "follow_up", "complete", "handoff", "approval_needed", "f
 
 
 def proceed() -> dict[str, Any]:
-    """The answer stands by itself."""
+    """A complete answer."""
     return {"proceed": routing_service_pb2.ProceedOutcome()}
 
 
 def ask(timeout_s: int | None = None) -> dict[str, Any]:
-    """The agent asked something."""
+    """The agent asks a question."""
     timeout = None if timeout_s is None else duration_pb2.Duration(seconds=timeout_s)
     return {"follow_up": routing_service_pb2.FollowUpOutcome(timeout=timeout)}
 
@@ -273,7 +272,7 @@ def finish(summary: str = "", message: str = "") -> dict[str, Any]:
 
 
 def hand_to(agent_id: str, *, context: Mapping[str, Any] | None = None, **fields: Any) -> dict:
-    """The agent hands over."""
+    """The agent hands over to another agent."""
     given = None if context is None else struct(context)
     return {
         "handoff": routing_service_pb2.HandoffOutcome(agent_id=agent_id, context=given, **fields)
@@ -281,7 +280,7 @@ def hand_to(agent_id: str, *, context: Mapping[str, Any] | None = None, **fields
 
 
 def fail(message: str = "") -> dict[str, Any]:
-    """The agent could not do it."""
+    """The agent failed."""
     return {"failure": routing_service_pb2.FailureOutcome(message=message)}
 
 
@@ -296,66 +295,66 @@ INTERLUDE = handoff_pb2.HANDOFF_MODE_INTERLUDE
 TRANSFER = handoff_pb2.HANDOFF_MODE_TRANSFER
 
 
-# --- what came of a call, in words ---
+# --- results as short texts ---
 
 
 def reason(dispatch: dispatch_pb2.Dispatch) -> str:
-    """Name the reason of a dispatch."""
+    """Return the reason of a dispatch."""
     name = route_reason_pb2.RouteReason.Name(dispatch.reason)
     return name.removeprefix("ROUTE_REASON_")
 
 
 def went(dispatch: dispatch_pb2.Dispatch) -> tuple[str, str]:
-    """Say whom a message went to and why."""
+    """Return the agent that a message went to, and why."""
     return dispatch.agent.agent_id, reason(dispatch)
 
 
 def outcome_status(response: routing_service_pb2.CompleteTurnResponse) -> str:
-    """Name what became of an answer."""
+    """Return what happened to an answer."""
     name = turn_pb2.OutcomeStatus.Name(response.outcome_status)
     return name.removeprefix("OUTCOME_STATUS_")
 
 
 def outcome(turn: turn_pb2.Turn) -> tuple[str, str]:
-    """Name how a turn ended, and what that did."""
+    """Return how a turn ended, and what that changed."""
     ended = turn_pb2.TurnOutcome.Name(turn.outcome).removeprefix("TURN_OUTCOME_")
     did = turn_pb2.OutcomeStatus.Name(turn.outcome_status).removeprefix("OUTCOME_STATUS_")
     return ended, did
 
 
 def task_status(value: int) -> str:
-    """Name a task's status."""
+    """Return a task's status."""
     return task_pb2.TaskStatus.Name(value).removeprefix("TASK_STATUS_")
 
 
 def initiator(handoff: handoff_pb2.Handoff) -> str:
-    """Name who asked for a handoff."""
+    """Return who asked for a handoff."""
     return handoff_pb2.Initiator.Name(handoff.initiator).removeprefix("INITIATOR_")
 
 
 def mode(handoff: handoff_pb2.Handoff) -> str:
-    """Name what a handoff did to the agent before."""
+    """Return what a handoff did to the agent before."""
     return handoff_pb2.HandoffMode.Name(handoff.mode).removeprefix("HANDOFF_MODE_")
 
 
 def handed_from(handoff: handoff_pb2.Handoff) -> str:
-    """Return who handed over; the field's name is one of Python's words."""
+    """Return who handed over; the field's name is a Python keyword."""
     return getattr(handoff, "from").agent_id
 
 
 def stack(status: routing_service_pb2.StatusResponse) -> list[str]:
-    """Return the agents that wait for the conversation, the next one last."""
+    """Return the interrupted agents, the next one to return last."""
     return [frame.agent.agent_id for frame in status.return_stack]
 
 
 async def is_replayed(call: grpc.aio.UnaryUnaryCall) -> bool:
-    """Say whether an answer is an earlier one again."""
+    """Say whether an answer is a repeat of an earlier one."""
     return dict(await call.trailing_metadata()).get(REPLAYED_KEY) == "true"
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error with everything that came along."""
+    """An error with all its details."""
 
     code: str
     reason: str
@@ -371,12 +370,12 @@ class Refusal:
 
     @property
     def rules(self) -> list[str]:
-        """Name the rules that refused, or the fields that are bad, in order."""
+        """Return the rules that refused, or the bad fields, in order."""
         return list(self.violations)
 
 
 async def refusal(call: Awaitable[object]) -> Refusal:
-    """Await an error, and hold it to the form that every error of the service has."""
+    """Await an error and check the form that every error of the service has."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     return read_refusal(caught.value)
@@ -393,7 +392,7 @@ def read_refusal(error: grpc.aio.AioRpcError) -> Refusal:
 
 
 def read_status(status: status_pb2.Status, details_bytes: int = 0) -> Refusal:
-    """Read an error as a stream of messages has it, too."""
+    """Read an error that came inside a message of a stream."""
     codes = {code.value[0]: code.name for code in grpc.StatusCode}
     info = error_details_pb2.ErrorInfo()
     violations: dict[str, str] = {}
@@ -448,8 +447,8 @@ async def serving(
 
     registry: an example's name, or a registry file's text. store: "" = SQLite in the folder, the
     same file each time. shared: an open store, which stays open. model: detects topics; None = the
-    one that comes with the service. counts: what the metrics page shows of calls. tracing: of
-    calls. bounds: those that no setting changes.
+    built-in model. counts: the call metrics of the metrics page. tracing: traces calls. bounds:
+    limits that have no setting.
     """
     if registry in EXAMPLES:
         path = EXAMPLES[registry].registry_path
@@ -458,7 +457,7 @@ async def serving(
         await asyncio.to_thread(path.write_text, registry, encoding="utf-8")
     clock = clock or Clock()
     observer = Observer(counts)
-    # Where a test lets time pass, what it then does is in the test's hand.
+    # With a test clock, the test decides when time-driven work runs.
     settings = {"expiry_sweep": False} | settings
     opened: list[Store] = []
 

@@ -1,7 +1,6 @@
-"""A conversation at random with a real server, for what must hold of any of them.
+"""A random conversation with a real server, for properties that hold for any conversation.
 
-Owns: what is said and done, by a seed. Must not know: what should come of it.
-Rule: the same seed does the same things in the same order.
+Owns the calls that are made. The same seed makes the same calls in the same order.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tests.rpc.live_service import (
 
 
 class RandomTalk:
-    """A conversation at random, of which every call that changed something is kept."""
+    """A random conversation that keeps every call that changed something."""
 
     def __init__(self, service: LiveService, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -34,7 +33,7 @@ class RandomTalk:
         self.refused = set()
 
     async def call(self, rpc, request):
-        """Make a call; keep it, if it made a change, with its answer's bytes."""
+        """Make a call; if it changed something, keep it with its answer's bytes."""
         before = len(await self.chat.changes())
         data = request.SerializeToString()
         try:
@@ -46,7 +45,7 @@ class RandomTalk:
             self.kept.append((rpc, data, answer))
 
     async def step(self):
-        """Do something that a user, an agent or an operator may do."""
+        """Make one call that a user, an agent or an operator may make."""
         rng, who = self.rng, {"session_id": self.chat.session_id, "user_id": "ana"}
         agent_id = rng.choice(["sales", "support", "asks_only", "interrupts", "front"])
         kind = rng.random()

@@ -1,7 +1,7 @@
 """Small registries for tests, each as the text of its file.
 
-Owns: agents that differ in one thing each, so that a test can name the one it is about. Must not
-know: any test. Rule: an agent's id says what is special about it.
+Owns agents that differ in one thing each, so that a test can name the one it needs. An agent's id
+says what is special about it.
 """
 
 # A help desk. front routes; sales and support are plain specialists that stick.
@@ -57,7 +57,7 @@ agents:
   - {id: owns_and_idles, name: Owns and idles, owns_session: true, idle_timeout: 20m}
 """
 
-# A swarm: no supervisor, greeter takes what is nobody's.
+# A swarm: there is no supervisor; greeter is the default agent.
 SWARM = """
 api_version: agent_routing/v1
 version: swarm-1

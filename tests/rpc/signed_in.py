@@ -1,4 +1,4 @@
-"""Callers with credentials: the key that a test's server trusts, its tokens, and calls with one."""
+"""Callers with credentials: the key that a test's server trusts, tokens, and calls with them."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class Signed:
 
 
 def signed(service: LiveService, *scopes: str, **claims: Any) -> Signed:
-    """Return calls with a token of these scopes and claims."""
+    """Return calls with a token that has these scopes and claims."""
     return Signed(service, *bearer(token(*scopes, **claims)))
 
 
 async def outcome_of(call: Any) -> grpc.aio.AioRpcError | None:
-    """Await an answer, or the first message of a stream; return the error, None for success."""
+    """Await an answer, or the first message of a stream; return the error, or None for success."""
     try:
         if hasattr(call, "read"):
             await call.read()

@@ -1,4 +1,4 @@
-"""What operators look into and switch, through a real server."""
+"""The operators' RPCs on a real server: lists, audit, switches, reloads, watches and exports."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ def admin(service):
 
 
 async def sessions(service, **filters):
-    """List the ids of all sessions that pass filters, over pages of two."""
+    """Return the ids of all sessions that pass the filters, in pages of two."""
     found, token = [], ""
     while True:
         request = pb.ListSessionsRequest(page_size=2, page_token=token, **filters)
@@ -40,7 +40,7 @@ async def sessions(service, **filters):
 
 
 async def test_sessions_are_listed_in_pages_and_by_what_they_are(service):
-    """Filters that are given must all hold."""
+    """A session is listed only if it passes every given filter."""
     for place in range(3):
         await service.chat(f"list-{place}").with_agent("support")
     await service.chat("list-locked").with_agent("sales", **ask())
@@ -59,7 +59,7 @@ async def test_sessions_are_listed_in_pages_and_by_what_they_are(service):
 
 
 async def test_session_summary_says_how_it_stands(service):
-    """In short; Status has it in full."""
+    """The summary is short; GetStatus returns the full status."""
     chat = await service.chat().with_agent("sales", **ask())
     page = await admin(service).ListSessions(pb.ListSessionsRequest())
     (found,) = page.sessions
@@ -70,7 +70,7 @@ async def test_session_summary_says_how_it_stands(service):
 
 
 async def test_another_tenants_sessions_are_apart(service):
-    """Unless the tenant is named."""
+    """Another tenant's sessions are listed only if that tenant is named."""
     await service.chat("of-acme", tenant="acme").say("hello")
     assert await sessions(service) == []
     assert await sessions(service, tenant="acme") == ["of-acme"]
@@ -84,12 +84,12 @@ async def events(service, chat, **filters):
 
 
 def kinds(records):
-    """Name what happened."""
+    """Return the kinds of the audit records."""
     return [record.event.WhichOneof("kind") for record in records]
 
 
 async def test_audit_has_every_event_and_every_refusal(service):
-    """A refusal takes no revision: it stands at the one that the session had."""
+    """A refusal takes no revision: its record has the session's current revision."""
     chat = service.chat()
     routed = await chat.say("hello")
     await refusal(chat.answer(routed.dispatch, **hand_to("premium")))
@@ -116,7 +116,7 @@ async def test_audit_has_every_event_and_every_refusal(service):
 
 
 async def test_audit_is_filtered_and_paged(service):
-    """By kind, agent, request; a page is a whole number of revisions."""
+    """Filters by kind, agent and request; a page holds whole revisions only."""
     chat = await service.chat().with_agent("sales")
     for _ in range(5):
         await chat.say("/help")
@@ -143,7 +143,7 @@ async def test_audit_is_filtered_and_paged(service):
 
 
 async def test_stickiness_is_switched_for_a_tenant_and_back(service):
-    """Off, every message goes to the supervisor; no session loses its state."""
+    """With stickiness off every message goes to the supervisor; no session loses its state."""
     chat = await service.chat().with_agent("sales", **ask())
     off = await admin(service).SetStickiness(pb.SetStickinessRequest(enabled=False, reason="test"))
     assert (off.enabled, off.previously_enabled) == (False, True)
@@ -158,7 +158,7 @@ async def test_stickiness_is_switched_for_a_tenant_and_back(service):
 
 
 async def test_switch_survives_a_restart_and_reaches_other_replicas(tmp_path):
-    """It is kept in the store, not in a process."""
+    """The switch is kept in the store, not in a process."""
     async with serving(tmp_path, DESK) as service:
         await admin(service).SetStickiness(pb.SetStickinessRequest(enabled=False))
         chat = await service.chat().with_agent("sales")
@@ -203,7 +203,7 @@ async def test_registry_is_reloaded_and_a_bad_file_changes_nothing(tmp_path):
 
 
 async def test_all_sessions_are_watched_with_a_cursor(service):
-    """At least once, in order within a session, from where the last watch came to."""
+    """Each change arrives at least once, in order within a session, starting at the cursor."""
     chats = [service.chat(f"log-{place}") for place in range(3)]
     call = admin(service).WatchEvents(pb.WatchEventsRequest(from_beginning=True))
     first = await call.read()
@@ -232,7 +232,7 @@ async def test_all_sessions_are_watched_with_a_cursor(service):
 
 
 async def test_log_watch_is_narrowed_by_kind_and_tenant(service):
-    """A change that has one of the kinds comes whole."""
+    """A change with one of the wanted kinds is sent whole."""
     call = admin(service).WatchEvents(
         pb.WatchEventsRequest(from_beginning=True, kinds=["agent_handoff"])
     )
@@ -251,7 +251,7 @@ async def test_log_watch_is_narrowed_by_kind_and_tenant(service):
 
 
 async def test_export_has_everything_of_one_user(service):
-    """Sessions with their tasks, turns and audit; nobody else's."""
+    """The export has the user's sessions with tasks, turns and audit, and no other user's."""
     chat = await service.chat("export-ana").with_agent("sales")
     await service.chat("export-ben", user_id="ben").say("not ana's")
     parts = [part async for part in admin(service).ExportUser(pb.ExportUserRequest(user_id="ana"))]
@@ -280,7 +280,7 @@ async def test_export_has_everything_of_one_user(service):
     ],
 )
 async def test_bad_fields_are_named(service, rpc, request_, field):
-    """As everywhere."""
+    """Every bad field is named, as in every RPC."""
     refused = await refusal(getattr(admin(service), rpc)(request_))
     assert (refused.code, refused.reason) == ("INVALID_ARGUMENT", "INVALID_FIELD")
     assert refused.metadata["field"] == field

@@ -1,4 +1,4 @@
-"""A person in the loop: a request pauses its task, one decision resumes it, nothing is lost."""
+"""Human approval: a request pauses its task, one decision resumes it, and nothing is lost."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ async def service(tmp_path):
 
 
 def needs_approval(prompt="Refund 40 euros?"):
-    """The agent must not go on before a person has approved."""
+    """The agent needs a person's approval before it continues."""
     return {"approval_needed": pb.ApprovalNeededOutcome(prompt=prompt)}
 
 
@@ -59,7 +59,7 @@ async def pause(service, agent_id="support", **answer):
 
 
 async def test_approval_pauses_the_task_and_its_decision_goes_to_the_agent(service):
-    """The agent that asked goes on, with the decision, the comment and the user's message."""
+    """The agent that asked gets the decision, the comment and the user's message."""
     chat, paused = await pause(service)
     status = await chat.status()
     assert task_status(status.task.status) == "PAUSED"
@@ -78,7 +78,7 @@ async def test_approval_pauses_the_task_and_its_decision_goes_to_the_agent(servi
 
 
 async def test_rejection_resumes_too(service):
-    """Either decision sets the task running; the agent is told which."""
+    """Either decision resumes the task; the agent learns which one it was."""
     chat, paused = await pause(service)
     resumed = await decide(chat, paused, REJECT, comment="no")
     assert resumed.dispatch.resume.decision == REJECT
@@ -86,7 +86,7 @@ async def test_rejection_resumes_too(service):
 
 
 async def test_messages_while_paused_go_to_the_waiting_agent_and_move_nothing(service):
-    """Every turn may only proceed or fail; the lock, the stack and the task stay."""
+    """A turn may only proceed or fail; the lock, the stack and the task stay."""
     chat, paused = await pause(service, **ask())
     before = await chat.status()
     for given, expected in (
@@ -111,7 +111,7 @@ async def test_messages_while_paused_go_to_the_waiting_agent_and_move_nothing(se
 
 
 async def test_handoffs_from_outside_are_refused_while_paused_but_an_operator_may(service):
-    """The operator drops the approval; the task goes on."""
+    """The operator's handoff cancels the approval; the task stays open."""
     chat, paused = await pause(service)
     refused = await refusal(chat.set_active("sales"))
     assert "approval_pending" in refused.violations
@@ -127,7 +127,7 @@ async def test_handoffs_from_outside_are_refused_while_paused_but_an_operator_ma
 
 @pytest.mark.parametrize(("text", "ends"), [("/supervisor", "RUNNING"), ("/reset", "CANCELLED")])
 async def test_commands_cancel_the_approval(service, text, ends):
-    """/supervisor leaves the task running, /reset cancels it."""
+    """/supervisor leaves the task running; /reset cancels it."""
     chat, paused = await pause(service)
     await chat.say(text)
     status = await chat.status()
@@ -137,7 +137,7 @@ async def test_commands_cancel_the_approval(service, text, ends):
 
 
 async def test_clear_cancels_the_approval(service):
-    """Clear is no no-op while somebody is asked for something."""
+    """Clear changes the session while an approval is pending."""
     chat, paused = await pause(service)
     revision = (await chat.status()).revision
     assert (await chat.clear()).revision == revision + 1
@@ -145,7 +145,7 @@ async def test_clear_cancels_the_approval(service):
 
 
 async def test_same_decision_again_gets_the_same_answer_and_another_is_refused(service):
-    """A crashed approver may ask again; a second opinion comes too late."""
+    """An approver that crashed may repeat its decision; a different decision is refused."""
     chat, paused = await pause(service)
     first = await decide(chat, paused, comment="ok")
     again = await decide(chat, paused, comment="ok")
@@ -155,7 +155,7 @@ async def test_same_decision_again_gets_the_same_answer_and_another_is_refused(s
 
 
 async def test_exactly_one_of_racing_approvers_wins(service):
-    """Sixteen callers, half of each opinion: one effect."""
+    """Sixteen callers, half of them approving and half rejecting: one decision takes effect."""
     for _ in range(10):
         chat, paused = await pause(service)
         revision = (await chat.status()).revision
@@ -187,14 +187,14 @@ async def test_crashed_approver_and_agent_lose_nothing(tmp_path):
 
 
 async def test_task_id_alone_finds_the_session_to_resume(service):
-    """An approval tool knows the task and the request, no more."""
+    """An approval tool knows only the task and the request."""
     chat, paused = await pause(service)
     resumed = await decide(chat, paused, session_id="")
     assert resumed.session_id == chat.session_id
 
 
 async def test_resume_of_the_wrong_thing_is_refused(service):
-    """Each with its own reason."""
+    """Each wrong call is refused with its own reason."""
     chat, paused = await pause(service)
     for fields, code, reason in (
         ({"request_id": new_uuid7()}, "FAILED_PRECONDITION", "REQUEST_NOT_OPEN"),
@@ -210,7 +210,7 @@ async def test_resume_of_the_wrong_thing_is_refused(service):
 
 
 async def test_resume_of_an_earlier_or_a_foreign_task_is_refused(service):
-    """A task that is over says what became of it; another session's is told to its user alone."""
+    """The error names a finished task's status; only a session's own user learns of its task."""
     chat, paused = await pause(service)
     await chat.say("/reset and now something else")
     refused = await refusal(decide(chat, paused))
@@ -226,7 +226,7 @@ async def test_resume_of_an_earlier_or_a_foreign_task_is_refused(service):
 
 
 async def test_history_shows_the_pause_and_what_followed(service):
-    """Two entries of one message: asked, and resumed."""
+    """One message has two entries: the request that asked, and the resumed one."""
     chat, paused = await pause(service)
     resumed = await decide(chat, paused)
     await chat.answer(resumed.dispatch, "Done.")

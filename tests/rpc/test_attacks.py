@@ -1,4 +1,4 @@
-"""Legal calls that nobody planned for: each was once answered wrongly, and is named for how."""
+"""Unusual but legal calls that an earlier version answered wrongly; each test names the fault."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from tests.rpc.live_service import (
 from tests.rpc.registries import DESK
 
 CLIENT_BYTES_MAX = 4 * 1024 * 1024
-"""What a gRPC client takes in one message unless it is told otherwise."""
+"""The default limit of a gRPC client for one message, in bytes."""
 
 METADATA_FULL = {f"key{place:02}": "v" * 122 for place in range(32)}
 TASKS = 1_000
@@ -42,7 +42,10 @@ async def desk(start_server):
 
 
 async def test_message_under_the_id_of_an_open_request_is_refused(desk):
-    """Frontends see the ids of requests that the service makes; one answer must not close two."""
+    """Frontends see the request ids that the service makes.
+
+    One answer must not close two requests.
+    """
     chat = desk.chat()
     routed = await chat.say("one")
     handed = await chat.answer(routed.dispatch, **hand_to("sales"))
@@ -55,7 +58,7 @@ async def test_message_under_the_id_of_an_open_request_is_refused(desk):
 
 
 async def test_message_under_the_id_of_an_answered_request_is_refused(desk):
-    """Its agent has answered that id already, so that the message could never be answered."""
+    """The agent has already answered that id, so the new message could never be answered."""
     chat = desk.chat()
     routed = await chat.say("one")
     handed = await chat.answer(routed.dispatch, **hand_to("sales"))
@@ -66,7 +69,7 @@ async def test_message_under_the_id_of_an_answered_request_is_refused(desk):
 
 
 async def test_message_under_the_id_of_a_request_that_waits_for_approval_is_refused(desk):
-    """The decision is once by that id, and so is the answer that asked for it."""
+    """A decision is made once per request id, and so is the answer that asked for it."""
     chat = desk.chat()
     routed = await chat.say("one")
     handed = await chat.answer(routed.dispatch, **hand_to("sales"))
@@ -78,7 +81,7 @@ async def test_message_under_the_id_of_a_request_that_waits_for_approval_is_refu
 
 
 async def test_repeat_gets_its_first_answer_though_its_metadata_would_fit_no_more(desk):
-    """Metadata is merged; what came since may leave no room for what the repeat brings again."""
+    """Metadata is merged; later metadata may leave no room for that of the repeat."""
     chat = desk.chat()
     request_id = fresh_id()
     first = await chat.say("one", request_id=request_id, metadata={"key": "v" * 4000})
@@ -89,7 +92,7 @@ async def test_repeat_gets_its_first_answer_though_its_metadata_would_fit_no_mor
 
 
 async def test_repeat_may_write_the_same_otherwise(desk):
-    """Entitlements are a set, and a UUID is the same in capitals."""
+    """Entitlements are a set, and a UUID in upper case is the same UUID."""
     chat = desk.chat()
     request_id, task_id = fresh_id(), fresh_id()
     first = await chat.say(request_id=request_id, task_id=task_id, entitlements=["a", "b"])
@@ -103,7 +106,7 @@ async def test_repeat_may_write_the_same_otherwise(desk):
 
 
 async def test_race_for_a_task_tells_the_loser_nothing_of_the_winner(desk):
-    """Another user learns that the task is taken, not in which session."""
+    """Another user learns that the task is taken, but not in which session."""
     for _ in range(10):
         task_id = fresh_id()
         chats = [desk.chat(user_id=user) for user in ("ana", "ben", "eve")]
@@ -123,7 +126,7 @@ def _failed(outcome):
 
 
 async def test_one_user_is_told_in_which_session_a_task_is(desk):
-    """Who may know it finds the way back."""
+    """The task's own user learns which session has it."""
     first, second = desk.chat(), desk.chat()
     task_id = fresh_id()
     await first.say("hello", task_id=task_id)
@@ -133,7 +136,7 @@ async def test_one_user_is_told_in_which_session_a_task_is(desk):
 
 
 async def test_watchers_hear_of_a_change_whose_caller_left_while_it_was_written(desk):
-    """Nobody waited for the answer; the change is there all the same, and soon told."""
+    """The caller was gone before the answer; the change is stored and watchers soon get it."""
     told_late, committed = 0, 0
     for attempt in range(60):
         chat = desk.chat()
@@ -142,7 +145,7 @@ async def test_watchers_hear_of_a_change_whose_caller_left_while_it_was_written(
             session_id=chat.session_id, user_id=chat.user_id
         )
         watch = desk.stub.WatchSession(request, timeout=20)
-        await watch.read()  # The heartbeat with which it begins.
+        await watch.read()  # The heartbeat that opens the stream.
         call = chat.say("anybody?")
         await asyncio.sleep(attempt % 12 * 0.0003)
         if not call.cancel():
@@ -171,7 +174,7 @@ async def test_watchers_hear_of_a_change_whose_caller_left_while_it_was_written(
     ids=["uris", "characters of four bytes"],
 )
 async def test_history_weighs_what_it_weighs_on_the_wire(desk, item):
-    """A hundred turns of large items are cut to what every client takes, the oldest first."""
+    """A hundred turns of large items are cut to a size every client accepts, oldest first."""
     chat = desk.chat()
     items = [item] * 15
     for number in range(100):
@@ -184,7 +187,7 @@ async def test_history_weighs_what_it_weighs_on_the_wire(desk, item):
 
 
 async def test_full_page_of_tasks_fits_into_one_message(desk):
-    """A thousand tasks with all the metadata they may have come in pages, each task once."""
+    """A thousand tasks with the maximum metadata come in pages, each task once."""
     chat = desk.chat()
     made = [(await chat.say("/reset next", metadata=METADATA_FULL)).task_id for _ in range(TASKS)]
     found, token = [], ""
@@ -203,7 +206,7 @@ async def test_full_page_of_tasks_fits_into_one_message(desk):
 
 @pytest.mark.parametrize("order", ["NEWEST_FIRST", "OLDEST_FIRST"])
 async def test_full_page_of_events_fits_into_one_message(desk, order):
-    """Handoffs with all the context they may have come in several pages, each event once."""
+    """Handoffs with the maximum context come in several pages, each event once."""
     chat = desk.chat()
     context = struct({f"key{place}": "v" * 100 for place in range(140)})
     for number in range(250):
@@ -232,7 +235,7 @@ async def test_full_page_of_events_fits_into_one_message(desk, order):
 
 
 async def test_damage_of_one_session_leaves_lists_and_streams_of_all_others(tmp_path):
-    """One unreadable row says DATA_LOSS where it is asked for, and stops nothing else."""
+    """Reading the damaged row fails with DATA_LOSS; every other call works."""
     store = f"sqlite:///{tmp_path / 'routing.db'}"
     async with serving(tmp_path, DESK, store=store) as desk:
         for session_id in ("a", "damaged-change", "damaged-state", "other-revision", "z"):
@@ -273,11 +276,11 @@ async def test_damage_of_one_session_leaves_lists_and_streams_of_all_others(tmp_
         assert "damaged-change" not in found
         assert (await desk.chat("z").say("again")).revision == 2
         assert {type(failure) for failure in desk.observer.failures} == {StoreCorrupt}
-        desk.observer.failures.clear()  # They are what this is about.
+        desk.observer.failures.clear()  # This test causes those failures.
 
 
 async def test_the_largest_legal_calls_are_kept(desk):
-    """Every field at its limit, and the characters that JSON writes longest."""
+    """Every field at its limit, with the characters that JSON escapes longest."""
     chat = desk.chat()
     items = [
         item_pb2.Item(content_type="a/b", data=bytes([place % 32]) * 3900) for place in range(16)

@@ -1,4 +1,4 @@
-"""The table of behaviours in the documents says what the tests are."""
+"""The table of behaviours in the documents names existing tests."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ NAME = re.compile(r"`(\w+)`")
 
 
 def rows():
-    """Return each line of the tables: what it says, the module's path, and the tests' names."""
+    """Return each row of the tables: the behaviour, the module's path, and the tests' names."""
     lines = TABLE.read_text(encoding="utf-8").splitlines()
     found = [ROW.fullmatch(line) for line in lines if line.startswith("| ") and "`" in line]
     assert all(found), "a row that is not | behaviour | [module](path): `tests` |"
@@ -23,7 +23,7 @@ def rows():
 
 @pytest.mark.parametrize(("what", "path", "names"), rows(), ids=lambda value: str(value)[:40])
 def test_every_test_that_the_table_names_is_there(what, path, names):
-    """A renamed test would leave a behaviour without its proof."""
+    """Renaming a test must not leave a behaviour without its proof."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     tests = {
         node.name.removeprefix("test_")

@@ -1,4 +1,4 @@
-"""Many callers of one session at once: every call is applied or refused, and nothing in between."""
+"""Concurrent callers of one session: every call is either applied or refused."""
 
 import asyncio
 import random
@@ -20,19 +20,19 @@ from tests.rpc.registries import DESK
 
 CALLERS = 32
 
-# As many turns as may be open at once; whoever opens more finds the oldest taken back.
+# The limit of open turns; opening one more abandons the oldest.
 ROOMY = DESK.replace("open_turns: 4", "open_turns: 16")
 
 
 @pytest.fixture
 async def service(tmp_path):
-    """A help desk in which as many turns as possible may be open."""
+    """A help desk with the maximum number of open turns."""
     async with serving(tmp_path, ROOMY) as running:
         yield running
 
 
 async def test_callers_of_one_session_are_all_applied(service):
-    """32 at once: each gets a revision of its own, from 1 without gaps, as the log has it."""
+    """32 concurrent calls: each gets its own revision, from 1 without gaps, as in the log."""
     chat = service.chat()
     routed = await asyncio.gather(*(chat.say(f"message {n}") for n in range(CALLERS)))
     revisions = sorted(response.revision for response in routed)
@@ -45,7 +45,7 @@ async def test_callers_of_one_session_are_all_applied(service):
 
 
 async def test_mixed_callers_are_applied_or_told_why_not(service):
-    """Messages, handoffs, answers and clears together; what is refused leaves no revision."""
+    """Messages, handoffs, answers and clears together; a refused call takes no revision."""
     chat = await service.chat().with_agent("sales")
     rng = random.Random(20_250)
     start = (await chat.status()).revision
@@ -71,17 +71,17 @@ async def test_mixed_callers_are_applied_or_told_why_not(service):
     revisions = [change.revision for change in await chat.changes()]
     assert revisions == list(range(1, len(revisions) + 1))
     assert len(await chat.audit()) == len(refused)
-    # The log, replayed by a server that has not seen any of it, is what this one believes.
+    # A server that has not seen the session replays the log to the same state.
     assert (await chat.status()).revision == revisions[-1] > start
 
 
 def is_rpc_error(answer):
-    """Say whether a call ended with a status of the service's own."""
+    """Say whether a call ended with a status that the service set."""
     return isinstance(answer, grpc.aio.AioRpcError)
 
 
 async def test_one_request_sent_many_times_at_once_happens_once(service):
-    """One caller is first; all the others get its answer."""
+    """One caller is first; all the others get the same answer."""
     chat, request_id = service.chat(), fresh_id()
     calls = [chat.say("hello", request_id=request_id) for _ in range(CALLERS)]
     answers = await asyncio.gather(*calls)
@@ -92,7 +92,7 @@ async def test_one_request_sent_many_times_at_once_happens_once(service):
 
 
 async def test_first_message_sent_many_times_at_once_begins_one_session(service):
-    """None of the callers names a session; the request tells that it is the same."""
+    """No caller names a session; the request id identifies it."""
     request_id = fresh_id()
     calls = [service.chat().say("hello", session_id="", request_id=request_id) for _ in range(8)]
     answers = await asyncio.gather(*calls)
@@ -101,7 +101,7 @@ async def test_first_message_sent_many_times_at_once_begins_one_session(service)
 
 
 async def test_callers_who_name_one_task_alone_are_all_applied(service):
-    """32 at once on a task: they meet in its session, and each message is in it once."""
+    """32 concurrent calls name one task: all reach its session, and each message is stored once."""
     task_id = (await service.chat().say("begin")).task_id
     routed = await asyncio.gather(
         *(
@@ -118,7 +118,7 @@ async def test_callers_who_name_one_task_alone_are_all_applied(service):
 
 
 async def test_one_turn_completed_many_times_at_once_is_completed_once(service):
-    """Also where its answer opens a request for the next agent: there is one, under one id."""
+    """If the answer opens a request for the next agent, there is one such request with one id."""
     chat = service.chat()
     routed = await chat.say()
     calls = [chat.answer(routed.dispatch, "over", **hand_to("sales")) for _ in range(CALLERS)]
@@ -129,7 +129,7 @@ async def test_one_turn_completed_many_times_at_once_is_completed_once(service):
 
 
 async def test_turn_is_completed_by_one_of_many_answers(service):
-    """Different answers to one request at once: the first stands, the others are told so."""
+    """Different answers to one request at once: the first is applied, the others are refused."""
     chat = service.chat()
     routed = await chat.say()
     answers = await asyncio.gather(
@@ -144,7 +144,7 @@ async def test_turn_is_completed_by_one_of_many_answers(service):
 
 
 async def test_one_of_many_handoffs_with_an_expected_revision_wins(service):
-    """Whoever decided on an older session is told both revisions, and nothing of theirs happens."""
+    """A caller with an outdated revision gets both revisions, and its handoff is not applied."""
     chat = await service.chat().with_agent("sales")
     answers = await asyncio.gather(
         *(chat.set_active("support", expected_revision=3) for _ in range(CALLERS)),
@@ -163,7 +163,7 @@ async def test_one_of_many_handoffs_with_an_expected_revision_wins(service):
 
 
 async def test_sessions_do_not_wait_for_each_other(service):
-    """Many sessions at once: each has its own revisions, and its own agents."""
+    """Many concurrent sessions: each has its own revisions and agents."""
     chats = [service.chat() for _ in range(CALLERS)]
 
     async def talk(chat, agent_id):
@@ -177,7 +177,7 @@ async def test_sessions_do_not_wait_for_each_other(service):
 
 
 async def test_caller_who_gives_up_leaves_nothing_half_done(service):
-    """A call that is cancelled happened whole or not at all, and a repeat says which."""
+    """A cancelled call happened completely or not at all, and a repeat says which."""
     chat = await service.chat().with_agent("sales")
     ids = [fresh_id() for _ in range(CALLERS)]
     calls = [chat.say(f"message {n}", request_id=ids[n]) for n in range(CALLERS)]

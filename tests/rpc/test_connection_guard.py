@@ -1,6 +1,6 @@
-"""Connections that keep others out, on a real server: what closes them, and what does not.
+"""The connection guard on a real server: which connections it closes, and which it keeps.
 
-The others come from 127.0.0.1, who keeps them out from 127.0.0.2: two machines to the server.
+The attacker connects from 127.0.0.2 and the others from 127.0.0.1, so the server sees two hosts.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ WITHIN_S = 20
 
 @asynccontextmanager
 async def idle_connections(address, count):
-    """Open connections that say no more than that they speak HTTP/2; give their readers."""
+    """Open connections that only start HTTP/2; yield their readers."""
     host, _, port = address.rpartition(":")
     opened = []
     try:
@@ -44,7 +44,7 @@ async def idle_connections(address, count):
 
 
 async def is_closed(reader):
-    """Say whether a connection ends within half a second."""
+    """Say whether a connection is closed within half a second."""
     try:
         async with asyncio.timeout(0.5):
             while await reader.read(4_096):
@@ -57,12 +57,12 @@ async def is_closed(reader):
 
 
 async def closed_count(readers):
-    """Count the connections that have ended."""
+    """Count the closed connections."""
     return sum(await asyncio.gather(*(is_closed(reader) for reader in readers)))
 
 
 async def until(asked, wanted):
-    """Ask until the answer is the wanted one, or time is up; return the last answer."""
+    """Poll until the answer is the wanted one or time is up; return the last answer."""
     async with asyncio.timeout(WITHIN_S):
         while (answer := await asked()) != wanted:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.05)
@@ -71,7 +71,7 @@ async def until(asked, wanted):
 
 @asynccontextmanager
 async def new_channel(server):
-    """Connect as somebody who comes just now."""
+    """Open a new connection."""
     options = [
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", 100),
@@ -82,7 +82,7 @@ async def new_channel(server):
 
 
 async def health_of(server, service=READINESS):
-    """Ask for health on a new connection, again until it is let in."""
+    """Check health on a new connection; retry until it is accepted."""
     async with new_channel(server) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         request = health_pb2.HealthCheckRequest(service=service)
@@ -91,20 +91,20 @@ async def health_of(server, service=READINESS):
 
 
 async def test_idle_connections_from_one_address_do_not_keep_others_out(start_server):
-    """More than the server takes, without a credential: others are let in all the same."""
+    """The attacker opens more connections than the server takes; others can still connect."""
     server = await start_server(connections_max=40, unsigned_silence_max_s=0)
     await server.stub.ListAgents(ASK, timeout=WITHIN_S)
     with structlog.testing.capture_logs() as logs:
         async with idle_connections(server.server.address, 60):
             assert await health_of(server) == "SERVING"
-            # Who was there, and has called, stays.
+            # A connection that has made a call stays open.
             assert (await server.stub.ListAgents(ASK, timeout=WITHIN_S)).agents
     closed = [line for line in logs if line["event"] == "connections_closed"]
     assert {(line["peer"], line["reason"]) for line in closed} == {("127.0.0.2", "slots_short")}
 
 
 async def test_one_address_has_a_share_and_loses_the_unsigned_first(tmp_path):
-    """Beyond the share the oldest silent one goes, and none with a signed-in caller."""
+    """Above its share the host's oldest silent connection is closed, never a signed-in one."""
     async with serving_signed_in(
         tmp_path, DESK, connections_per_address_max=6, unsigned_silence_max_s=0
     ) as service:
@@ -120,7 +120,7 @@ async def test_one_address_has_a_share_and_loses_the_unsigned_first(tmp_path):
 
 
 async def test_silent_connections_without_a_signed_in_call_are_closed(tmp_path):
-    """After a while; a connection with a signed-in caller may be silent, or watch health."""
+    """They are closed after a while; a signed-in connection may be silent or watch health."""
     async with serving_signed_in(tmp_path, DESK, unsigned_silence_max_s=1) as service:
         call = signed(service, "route", user="ana")
         await call("ListAgents", ASK)
@@ -142,7 +142,7 @@ async def test_silent_connections_without_a_signed_in_call_are_closed(tmp_path):
 
 
 async def test_silent_connections_to_the_web_listener_are_closed(start_server):
-    """Keep-alive without a call holds no place there either."""
+    """Keep-alive without a call does not hold a place there either."""
     server = await start_server(web_listen="127.0.0.1:0", unsigned_silence_max_s=1)
     url = server.server.web_url
     port = int(url.rpartition(":")[2])
@@ -173,7 +173,7 @@ MESSAGE = message_of(ASK.SerializeToString())
 
 @asynccontextmanager
 async def flooding(server, tally):
-    """Take calls back on one connection from the other address until the block ends."""
+    """Reset calls on one connection from the other address until the block ends."""
     host, _, port = server.server.address.rpartition(":")
     connection = await connect(host, int(port), tally, local_addr=ATTACKER)
 
@@ -192,7 +192,7 @@ async def flooding(server, tally):
 
 
 async def test_a_connection_that_resets_more_than_it_lets_finish_is_not_read(start_server):
-    """At 5,000 a second; later it is reset, and others do not notice."""
+    """At 5,000 resets a second it is no longer read, later it is reset; others notice nothing."""
     server = await start_server(bounds=Bounds(deaf_s=1))
     with structlog.testing.capture_logs() as logs:
         async with flooding(server, Tally()) as connection, asyncio.timeout(WITHIN_S):
@@ -205,7 +205,7 @@ async def test_a_connection_that_resets_more_than_it_lets_finish_is_not_read(sta
 
 
 async def test_a_host_that_floods_again_and_again_is_refused_for_a_while(start_server):
-    """The kernel drops its SYNs; other hosts connect, and later it may again."""
+    """The kernel drops its SYNs; other hosts can connect, and it can again later."""
     server = await start_server(bounds=Bounds(strikes_max=0))
     host, _, port = server.server.address.rpartition(":")
 
@@ -225,7 +225,7 @@ async def test_a_host_that_floods_again_and_again_is_refused_for_a_while(start_s
 
 
 async def test_calls_that_are_cancelled_now_and_then_close_nothing(start_server):
-    """A page that is left takes its calls back, all hundred of a connection at once."""
+    """A page that is closed cancels all of a connection's hundred calls at once."""
     server = await start_server(resets_per_s_max=200)
     host, _, port = server.server.address.rpartition(":")
     tally = Tally()
@@ -245,7 +245,7 @@ async def test_calls_that_are_cancelled_now_and_then_close_nothing(start_server)
 
 
 async def test_probes_are_answered_where_every_place_is_taken(tmp_path):
-    """Liveness and readiness have a listener of their own, with a bound of its own."""
+    """Liveness and readiness have their own listener with its own limit."""
     async with serving(
         tmp_path,
         "tax",
@@ -260,7 +260,7 @@ async def test_probes_are_answered_where_every_place_is_taken(tmp_path):
             for path in ("/livez", "/readyz"):
                 assert await fetch(address, path) == (200, "ok\n")
             assert (await fetch(address, "/metrics"))[0] == 404
-            # As the store's probe says when writes fail.
+            # The store probe does this when writes fail.
             server.server._parts.health.set_ready(is_ready=False)
             assert await fetch(address, "/livez") == (200, "ok\n")
             assert await fetch(address, "/readyz") == (503, "not ready\n")

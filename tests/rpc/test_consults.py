@@ -1,4 +1,4 @@
-"""Agents ask each other without giving the user away."""
+"""Consults: an agent asks another one a question and keeps the user."""
 
 import pytest
 
@@ -39,7 +39,7 @@ async def asked(service, **answer):
 
 
 async def test_consulted_agent_gets_the_question_and_the_asker_gets_the_answer(service):
-    """Both dispatched as CONSULTED; the user never leaves the asker, whose lock stays."""
+    """Both dispatches have the reason CONSULTED; the asker keeps the user and its lock."""
     chat, _, question = await asked(service, **ask())
     assert went(question) == ("sales", "CONSULTED")
     assert question.consult.asker.agent_id == "support"
@@ -51,7 +51,7 @@ async def test_consulted_agent_gets_the_question_and_the_asker_gets_the_answer(s
     assert (status.active_agent.agent_id, status.locked) == ("support", True)
     answered = await chat.answer(question, "It is.")
     assert outcome_status(answered) == "APPLIED"
-    assert answered.text == ""  # The words are the asker's, not the user's.
+    assert answered.text == ""  # The text is for the asker, not for the user.
     assert went(answered.next) == ("support", "CONSULTED")
     assert answered.next.consult.question == "What do you think?"
     assert answered.next.consult.answer == "It is."
@@ -61,7 +61,7 @@ async def test_consulted_agent_gets_the_question_and_the_asker_gets_the_answer(s
 
 
 async def test_consult_pushes_no_frame_and_its_answer_is_no_hop(service):
-    """The limits per message count the question alone."""
+    """Only the question counts against the limits per message."""
     chat, _, question = await asked(service)
     assert stack(await chat.status()) == []
     back = (await chat.answer(question, "Yes.")).next
@@ -104,7 +104,7 @@ async def test_same_agent_is_asked_twice_within_a_message(service):
 
 
 async def test_consulted_agent_can_only_answer(service):
-    """Its other outcomes are an answer; its handoffs are refused, also home and from outside."""
+    """Any other outcome is treated as an answer; its handoffs are refused."""
     for given in (ask(), finish()):
         chat, _, question = await asked(service)
         answered = await chat.answer(question, "Yes.", **given)
@@ -120,7 +120,7 @@ async def test_consulted_agent_can_only_answer(service):
 
 
 async def test_failed_consult_is_an_empty_answer(service):
-    """The asker goes on without it; the task has not failed."""
+    """The asker continues without the answer; the task has not failed."""
     chat, _, question = await asked(service)
     answered = await chat.answer(question, "Sorry.", **fail("no idea"))
     assert outcome_status(answered) == "APPLIED"
@@ -130,7 +130,7 @@ async def test_failed_consult_is_an_empty_answer(service):
 
 
 async def test_users_message_overtakes_a_consult(service):
-    """The user is with the asker all the time; the late answer is only kept."""
+    """The user stays with the asker; the late answer is only stored."""
     chat, _, question = await asked(service)
     routed = await chat.say("never mind")
     assert went(routed.dispatch) == ("support", "STICKY")
@@ -140,7 +140,7 @@ async def test_users_message_overtakes_a_consult(service):
 
 
 async def test_supervisor_may_consult_and_nobody_becomes_active(service):
-    """It answers by itself with what it was told."""
+    """The supervisor answers the user with what the consulted agent said."""
     chat = service.chat()
     routed = await chat.say("hello")
     question = (await chat.answer(routed.dispatch, **consult("sales"))).next
@@ -151,7 +151,7 @@ async def test_supervisor_may_consult_and_nobody_becomes_active(service):
 
 
 async def test_consult_is_bound_by_the_rules(service):
-    """A disabled agent, one that the user may not have, oneself."""
+    """Refused: a disabled agent, an agent that the user may not have, and the asker itself."""
     chat = await service.chat().with_agent("support")
     routed = await chat.say("hm")
     for target, rule in (
@@ -165,7 +165,7 @@ async def test_consult_is_bound_by_the_rules(service):
 
 
 async def test_consult_survives_a_restart(tmp_path):
-    """Status shows the question, and then the answer, as whole dispatches."""
+    """GetStatus shows the question, and then the answer, as complete dispatches."""
     async with serving(tmp_path, DESK) as service:
         chat, _, question = await asked(service)
     async with serving(tmp_path, DESK) as service:
@@ -180,7 +180,7 @@ async def test_consult_survives_a_restart(tmp_path):
 
 
 async def test_consulted_agent_sees_its_turn_in_its_history(service):
-    """And no other agent's words."""
+    """The history has the consulted agent's own turn and no text of other agents."""
     chat, _, question = await asked(service)
     await chat.answer(question, "It is.")
     turns = await chat.turns(agent_id="sales")

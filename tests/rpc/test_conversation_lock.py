@@ -1,4 +1,4 @@
-"""An agent that asks gets the answer: locks, for how long they hold, and what ends them."""
+"""Locks: an agent that asks gets the answer. How long a lock holds, and what ends it."""
 
 import pytest
 
@@ -28,7 +28,7 @@ async def service(tmp_path):
 
 
 async def test_agent_that_asks_gets_the_next_message_whatever_it_says(service):
-    """And the orchestrator is not called for it."""
+    """The orchestrator is not called for that message."""
     chat = await service.chat().with_agent("asks_only", **ask())
     calls = service.observer.dispatches(chat.session_id)["front"]
     routed = await chat.say("what about my invoice, my order and the weather?")
@@ -39,7 +39,7 @@ async def test_agent_that_asks_gets_the_next_message_whatever_it_says(service):
 
 
 async def test_lock_holds_over_several_questions(service):
-    """Each answer that is a question keeps it; nothing else is needed."""
+    """Each answer that is a question renews the lock."""
     chat = await service.chat().with_agent("asks_only", **ask())
     for question in ("which one?", "what colour?", "how many?"):
         routed = await chat.say("hm")
@@ -50,7 +50,7 @@ async def test_lock_holds_over_several_questions(service):
 
 
 async def test_answer_without_a_question_releases_the_lock(service):
-    """The orchestrator routes again, and the task is still the same one."""
+    """The orchestrator routes again; the task stays the same."""
     chat = await service.chat().with_agent("asks_only", **ask())
     routed = await chat.say("the red one")
     answered = await chat.answer(routed.dispatch, "noted")
@@ -63,7 +63,7 @@ async def test_answer_without_a_question_releases_the_lock(service):
 
 
 async def test_sticking_agent_is_unlocked_by_its_answer_and_stays(service):
-    """The lock is about the one question, stickiness about the conversation."""
+    """A lock is for one question; stickiness is for the conversation."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("the red one")
     answered = await chat.answer(routed.dispatch, "noted")
@@ -73,7 +73,7 @@ async def test_sticking_agent_is_unlocked_by_its_answer_and_stays(service):
 
 @pytest.mark.parametrize("ending", [finish("done"), fail("no"), hand_to("support")])
 async def test_whatever_ends_the_turn_ends_the_lock(service, ending):
-    """No agent waits for an answer that it has had."""
+    """An agent that has had its answer no longer waits for one."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("the red one")
     answered = await chat.answer(routed.dispatch, "so", **ending)
@@ -83,7 +83,7 @@ async def test_whatever_ends_the_turn_ends_the_lock(service, ending):
 
 
 async def test_lock_ends_at_its_timeout(service):
-    """A sticking agent stays, one that only keeps its questions leaves."""
+    """A sticky agent stays; an agent with sticks: follow_up leaves."""
     sticking = await service.chat().with_agent("sales", **ask(timeout_s=90))
     leaving = await service.chat().with_agent("asks_only", **ask(timeout_s=90))
     service.clock.advance(89)
@@ -91,7 +91,7 @@ async def test_lock_ends_at_its_timeout(service):
     service.clock.advance(1)
     for chat, active in ((sticking, "sales"), (leaving, "")):
         status = await chat.status()
-        # Status tells what the next message would meet, and writes nothing.
+        # GetStatus shows what the next message would meet, and writes nothing.
         assert not status.locked
         assert status.active_agent.agent_id == active
         assert status.revision == 3
@@ -102,14 +102,14 @@ async def test_lock_ends_at_its_timeout(service):
 
 
 async def test_lock_without_a_timeout_waits_for_as_long_as_it_takes(service):
-    """A user who comes back after a month is answering the question."""
+    """A message that comes a month later still answers the question."""
     chat = await service.chat().with_agent("asks_only", **ask())
     service.clock.advance(30 * 24 * 60 * MINUTE_S)
     assert went((await chat.say("the red one")).dispatch) == ("asks_only", "FOLLOW_UP_LOCK")
 
 
 async def test_interlude_whose_question_timed_out_gives_the_conversation_back(service):
-    """To an agent whose own question has not timed out, which then waits on."""
+    """It returns to the interrupted agent, whose own question has not timed out."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("wait")
     handed = await chat.answer(routed.dispatch, **hand_to("interrupts_and_asks"))
@@ -123,7 +123,7 @@ async def test_interlude_whose_question_timed_out_gives_the_conversation_back(se
 
 
 async def test_timed_out_lock_counts_before_a_handoff_too(service):
-    """SetActiveAgent and /agent meet the session as the next message would."""
+    """SetActiveAgent and /agent apply timeouts first, as the next message would."""
     chat = await service.chat().with_agent("asks_only", **ask(timeout_s=60))
     service.clock.advance(61)
     moved = await chat.set_active("asks_only")
@@ -131,7 +131,10 @@ async def test_timed_out_lock_counts_before_a_handoff_too(service):
 
 
 async def test_idle_agent_loses_the_conversation(service):
-    """After its idle timeout the supervisor is asked again, EXPIRED; Status knows before."""
+    """After its idle timeout the supervisor is asked again (EXPIRED).
+
+    GetStatus shows it earlier.
+    """
     chat = await service.chat().with_agent("idles")
     service.clock.advance(20 * MINUTE_S - 1)
     assert (await chat.status()).next_agent.agent_id == "idles"
@@ -146,7 +149,7 @@ async def test_idle_agent_loses_the_conversation(service):
 
 
 async def test_every_message_starts_the_idle_time_again(service):
-    """Idle is the time since the session last changed."""
+    """Idle time is counted from the session's last change."""
     chat = await service.chat().with_agent("idles")
     for _ in range(3):
         service.clock.advance(19 * MINUTE_S)
@@ -156,7 +159,7 @@ async def test_every_message_starts_the_idle_time_again(service):
 
 
 async def test_agent_at_work_is_not_idle(tmp_path):
-    """While a turn is open the time does not count against the agent."""
+    """Idle time does not count while a turn is open."""
     patient = DESK.replace("turn_timeout: 10m", "turn_timeout: 60m")
     async with serving(tmp_path, patient) as service:
         chat = await service.chat().with_agent("idles")
@@ -168,7 +171,7 @@ async def test_agent_at_work_is_not_idle(tmp_path):
 
 
 async def test_owner_of_a_session_does_not_idle_in_the_middle_of_its_task(service):
-    """A lesson can be gone on with tomorrow; once its task is closed the time counts."""
+    """The user can continue a lesson tomorrow; idle time counts once its task is closed."""
     chat = await service.chat().with_agent("owns_and_idles")
     service.clock.advance(24 * 60 * MINUTE_S)
     routed = await chat.say("good morning")
@@ -179,7 +182,10 @@ async def test_owner_of_a_session_does_not_idle_in_the_middle_of_its_task(servic
 
 
 async def test_turn_that_nobody_answers_is_closed_after_its_timeout(service):
-    """Its late answer is kept and moves nothing; Status no longer lists it once it is written."""
+    """A late answer is stored and changes nothing.
+
+    After that GetStatus no longer lists the turn.
+    """
     chat = await service.chat().with_agent("sales")
     asked = await chat.say("still there?")
     service.clock.advance(10 * MINUTE_S)
@@ -194,7 +200,7 @@ async def test_turn_that_nobody_answers_is_closed_after_its_timeout(service):
 
 
 async def test_answer_that_comes_after_the_timeout_itself_closes_the_turn(service):
-    """It is too late even if nobody came in between."""
+    """The answer is too late even if no other call came in between."""
     chat = await service.chat().with_agent("sales")
     asked = await chat.say("still there?")
     service.clock.advance(10 * MINUTE_S + 1)
@@ -205,7 +211,7 @@ async def test_answer_that_comes_after_the_timeout_itself_closes_the_turn(servic
 
 
 async def test_oldest_turn_makes_room_for_a_new_one(service):
-    """At most four are open here; what a runtime forgot does not grow the session."""
+    """The limit here is four open turns, so a runtime's forgotten turns do not grow the session."""
     chat = await service.chat().with_agent("sales")
     routed = [await chat.say(f"message {number}") for number in range(6)]
     status = await chat.status()
@@ -219,7 +225,7 @@ async def test_oldest_turn_makes_room_for_a_new_one(service):
 
 
 async def test_second_message_may_be_refused_while_a_turn_is_open(tmp_path):
-    """double_text: reject is for frontends that take one message at a time; commands are exempt."""
+    """double_text: reject is for frontends that send one message at a time; commands are exempt."""
     strict = DESK.replace("agents:\n", "double_text: reject\nagents:\n", 1)
     async with serving(tmp_path, strict) as service:
         chat = await service.chat().with_agent("sales")
@@ -239,7 +245,7 @@ async def test_second_message_may_be_refused_while_a_turn_is_open(tmp_path):
 
 
 async def test_lock_of_the_interrupted_agent_is_shown_with_its_time(service):
-    """Status lists the stack with locks and times, the next to return at the end."""
+    """GetStatus lists the stack with locks and times, the next to return last."""
     chat = await service.chat().with_agent("sales", **ask(timeout_s=3600))
     routed = await chat.say("wait")
     handed = await chat.answer(routed.dispatch, **hand_to("support", mode=INTERLUDE))
@@ -251,7 +257,10 @@ async def test_lock_of_the_interrupted_agent_is_shown_with_its_time(service):
 
 
 async def test_task_is_cancelled_when_its_time_is_over(service):
-    """At the next touch; Status shows it before that. The agent keeps the conversation."""
+    """The task is cancelled at the next call; GetStatus shows it earlier.
+
+    The agent stays active.
+    """
     chat = service.chat()
     expires = service.clock.now_us + 60 * 1_000_000
     routed = await chat.say("quickly", task_expire_time={"seconds": expires // 1_000_000})

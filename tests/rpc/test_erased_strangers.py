@@ -1,4 +1,4 @@
-"""An erased session: its owner learns that it was erased, strangers no more than of any other."""
+"""Errors for an erased session: its owner learns of the erasure, strangers learn nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = ("NOT_FOUND", "UNKNOWN_SESSION")
 
 
 def calls(request_id):
-    """Return calls of a user that name the session, a repeat of its first message among them."""
+    """Return calls of a user that name the session, including a repeat of its first message."""
     return {
         "Route": pb.RouteRequest(session_id="s", text="hello", request_id=request_id),
         "Status": pb.StatusRequest(session_id="s"),
@@ -31,7 +31,7 @@ def calls(request_id):
 
 
 async def told(caller, requests):
-    """Return what each call is refused with."""
+    """Return the error of each call."""
     found = set()
     for rpc, request in requests.items():
         call = caller(rpc, request)
@@ -40,7 +40,7 @@ async def told(caller, requests):
 
 
 async def test_strangers_are_told_nothing_of_an_erased_session(tmp_path):
-    """Only its owner, operators and runtimes learn of it; after a purge nobody does."""
+    """Only its owner, operators and runtimes learn of it; after a purge no caller does."""
     async with serving_signed_in(tmp_path, DESK) as service:
         ana = signed(service, "route", "read", user="ana")
         bob = signed(service, "route", "read", user="bob")
@@ -57,7 +57,7 @@ async def test_strangers_are_told_nothing_of_an_erased_session(tmp_path):
         kept = decode_state(stored.state).owner_hash
         assert is_owner(kept, "s", "ana")
         assert b"ana" not in stored.state
-        # Hashed with a salt of its own: another session of the same user is not linked to it.
+        # Each session's hash has its own salt, so two sessions of one user cannot be linked.
         salt = bytes(SALT_BYTES - 1) + b"x"
         assert owner_hash(salt, "s", "ana") != kept
         assert not is_owner(kept, "s", "bob")
@@ -74,7 +74,7 @@ async def test_strangers_are_told_nothing_of_an_erased_session(tmp_path):
 
 
 async def test_session_that_an_earlier_release_erased_has_no_known_owner():
-    """Users are refused as strangers are; operators and runtimes learn that it was erased."""
+    """Users get the same error as strangers; operators and runtimes learn of the erasure."""
     state = SessionState("s", 1, 0, 0, erased=True)
     reasons = {
         access: refused_erased(access, state).reason.value

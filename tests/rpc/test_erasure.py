@@ -1,7 +1,7 @@
-"""EraseUser: afterwards nothing of a user can be read, here or elsewhere, nor found in the store.
+"""EraseUser: afterwards no RPC returns the user's data, and the store no longer contains it.
 
-A canary stands in every slot that takes a text, the user's id among them. What could say it before
-must not say it afterwards: every reading RPC, watches, repeats, the store's own bytes.
+A canary text is placed in every field that takes text, including the user's id. What returned it
+before must not return it afterwards: every reading RPC, watches, repeats, the store's bytes.
 """
 
 import asyncio
@@ -54,19 +54,19 @@ async def service(tmp_path):
 
 
 def new_canary():
-    """Return a word that is nowhere else; none of its forms may be found afterwards."""
+    """Return a unique canary; none of its encodings may be found afterwards."""
     return f"canary{secrets.token_hex(12)}"
 
 
 def has(data, canary):
-    """Say whether bytes have the canary, plain, as base64 or as a bytea's digits."""
+    """Say whether bytes contain the canary: plain, as base64 or as hex digits of a bytea."""
     plain = canary.encode()
     forms = (plain, base64.b64encode(plain)[:-4], plain.hex().encode())
     return any(form in data for form in forms)
 
 
 class Talk:
-    """A conversation with the canary in every slot, and all that was asked in it."""
+    """A conversation with the canary in every field, and all its requests."""
 
     def __init__(self, chat, canary):
         self.chat = chat
@@ -74,7 +74,7 @@ class Talk:
         self.calls = []
 
     async def call(self, rpc, request):
-        """Make a call that can be repeated."""
+        """Make a call and keep it for a repeat."""
         self.calls.append((rpc, request))
         return await self.chat.service.call(rpc, request)
 
@@ -85,7 +85,7 @@ class Talk:
         return await self.call("Route", rpb.RouteRequest(**(given | fields)))
 
     async def answer(self, dispatch, **outcome):
-        """Answer with the canary in all that an agent says."""
+        """Answer with the canary in every text that an agent can send."""
         canary = self.canary
         step = turn_pb2.Step(name=canary, kind=canary, input=canary, output=canary)
         step.duration.CopyFrom(duration_pb2.Duration(seconds=1))
@@ -104,7 +104,7 @@ class Talk:
         )
 
     async def hold(self):
-        """Go through all that a session may come to."""
+        """Go through every state that a session can reach."""
         canary = self.canary
         routed = await self.say(
             items=items(canary),
@@ -171,7 +171,7 @@ class Talk:
 
 
 def items(canary):
-    """Return an item of each form."""
+    """Return one item of each form."""
     return [
         item_pb2.Item(content_type="text/plain", text=canary),
         item_pb2.Item(content_type="application/x-canary", data=canary.encode()),
@@ -180,7 +180,7 @@ def items(canary):
 
 
 async def told(call):
-    """Return all that a call tells, its errors included."""
+    """Return everything that a call returns, including its errors."""
     try:
         return (await call).SerializeToString()
     except grpc.aio.AioRpcError as error:
@@ -188,14 +188,14 @@ async def told(call):
 
 
 def error_bytes(error):
-    """Return all that an error tells."""
+    """Return everything in an error."""
     metadata = [*(error.trailing_metadata() or ()), *(error.initial_metadata() or ())]
     values = [v if isinstance(v, bytes) else v.encode() for _, v in metadata]
     return b"\n".join([repr(error.code()).encode(), (error.details() or "").encode(), *values])
 
 
 async def streamed(call):
-    """Return what a stream sends until it is silent for a heartbeat after its first message."""
+    """Return a stream's messages until it is silent for a heartbeat after its first message."""
     parts, heartbeats = [], 0
     try:
         while heartbeats < 2:
@@ -212,11 +212,11 @@ async def streamed(call):
 
 
 async def readings(service, talk):
-    """Return what every reading RPC tells of a session and its user, by its name."""
+    """Return what every reading RPC returns about a session and its user, by the RPC's name."""
     mine = {"session_id": talk.chat.session_id}
     operators = admin(service)
     second = duration_pb2.Duration(seconds=1)
-    # Anybody's reading that still may ask: an operator, the user, whoever knows the task.
+    # Callers that may still read: an operator, the user, and a caller that knows the task.
     watched, watched_all = await asyncio.gather(
         streamed(
             service.stub.WatchSession(
@@ -248,7 +248,7 @@ async def readings(service, talk):
 
 
 async def exported(operators, user_id):
-    """Return all that an export has."""
+    """Return the complete export."""
     parts = operators.ExportUser(pb.ExportUserRequest(user_id=user_id))
     return b"\n".join([part.SerializeToString() async for part in parts])
 
@@ -258,12 +258,12 @@ WITHOUT_TEXTS = {"ListAgents", "GetRoutingStats"}
 
 
 def who_tells(found, canary):
-    """Name the readings that have the canary."""
+    """Return the names of the readings that contain the canary."""
     return {name for name, data in found.items() if has(data, canary)}
 
 
 def of_talk(found):
-    """Name the readings of the first message's repeat and all that is no repeat."""
+    """Return the readings without repeats, apart from the first message's repeat."""
     return {name for name in found if not name.startswith("repeat")} | {"repeat 0 of Route"}
 
 
@@ -275,7 +275,7 @@ def erase(service, canary, **fields):
 
 
 async def test_nothing_of_an_erased_user_is_told_or_stored(tmp_path):
-    """SQLite: nor is it in the file after the documented step, nor told by a fresh process."""
+    """SQLite: nor is it in the file after the documented step, nor known to a new process."""
     canary, clock = new_canary(), Clock()
     async with serving(tmp_path, DESK, clock=clock) as service:
         talk = await Talk(service.chat("gone", user_id=canary), canary).hold()
@@ -285,7 +285,7 @@ async def test_nothing_of_an_erased_user_is_told_or_stored(tmp_path):
         kept = await readings(service, other)
         async with watching(talk.chat) as watcher:
             answer = await erase(service, canary)
-            # Whoever watches hears of it, and that nothing will come any more.
+            # Watchers get the erasure event, and their stream ends.
             change = (await asyncio.wait_for(watcher.read(), WAIT_S)).change
             assert [event.WhichOneof("kind") for event in change.events] == ["session_erased"]
             with pytest.raises(grpc.aio.AioRpcError) as ended:
@@ -297,7 +297,7 @@ async def test_nothing_of_an_erased_user_is_told_or_stored(tmp_path):
         after = await readings(service, talk)
         assert who_tells(after, canary) == set()
         still = await readings(service, other)
-        # The lists of all sessions are others by now.
+        # The lists of all sessions have changed by now.
         of_all = {"ListSessions", "WatchEvents", "ListEvents of all", "GetRoutingStats"}
         for name in set(kept) - of_all:
             assert still[name] == kept[name], name
@@ -316,19 +316,19 @@ async def test_nothing_of_an_erased_user_is_told_or_stored(tmp_path):
 
 
 async def test_texts_are_overwritten_before_the_documented_step(tmp_path):
-    """Where pages do not move, which is where a file is small: the step is for what is left."""
+    """Small files do not move pages; the documented step removes what is left."""
     canary = new_canary()
     async with serving(tmp_path, DESK) as service:
         await Talk(service.chat(user_id=canary), canary).hold()
         files = [tmp_path / name for name in ("routing.db", "routing.db-wal")]
         assert any(has(file.read_bytes(), canary) for file in files)
         await erase(service, canary)
-        # What was written is in the file, and the log before it is cut to nothing.
+        # The checkpoint writes everything to the file and truncates the WAL.
         assert files[1].stat().st_size == 0
 
 
 async def test_another_server_that_remembers_the_session_tells_nothing(own_postgres, tmp_path):
-    """PostgreSQL: nor do its tables, nor its files after VACUUM FULL, but for the log (WAL)."""
+    """PostgreSQL: nor is it in the tables, nor in files after VACUUM FULL, except for the WAL."""
     canary, clock = new_canary(), Clock()
     with database_on(own_postgres.url()) as database:
         store = database.store_url(tmp_path)
@@ -341,7 +341,7 @@ async def test_another_server_that_remembers_the_session_tells_nothing(own_postg
             for server in (first, second):
                 before = await readings(server, talk)
                 assert who_tells(before, canary) >= of_talk(before) - WITHOUT_TEXTS
-            # The second has it in memory, for its next message too.
+            # The second server caches it for its next message, too.
             await second.chat("gone", user_id=canary).say(canary)
             watcher = await opened.enter_async_context(
                 watching(second.chat("gone", user_id=canary))
@@ -373,7 +373,7 @@ def dumped(database, folder):
 
 
 def files_with(folder, canary):
-    """Name the server's files that have the canary; its log keeps what it must for a crash."""
+    """Return the server files with the canary; the WAL keeps data for crash recovery."""
     return [
         str(file.relative_to(folder))
         for file in folder.rglob("*")
@@ -382,7 +382,7 @@ def files_with(folder, canary):
 
 
 async def test_trial_says_what_would_be_erased(service):
-    """And touches nothing."""
+    """A trial (validate_only) changes nothing."""
     canary = new_canary()
     talk = await Talk(service.chat(user_id=canary), canary).hold()
     before = await readings(service, talk)
@@ -396,7 +396,7 @@ async def test_trial_says_what_would_be_erased(service):
 
 
 async def test_erasing_twice_and_erasing_nobody_is_no_error(service):
-    """The second finds nothing; neither does one for a user of whom nothing is kept."""
+    """The second call finds nothing, like a call for a user without data."""
     canary = new_canary()
     chats = [service.chat(user_id=canary) for _ in range(3)]
     for chat in chats:
@@ -415,7 +415,7 @@ async def test_erasing_twice_and_erasing_nobody_is_no_error(service):
 
 
 async def test_only_the_user_s_sessions_in_the_tenant_are_erased(service):
-    """The same id in another tenant is somebody else."""
+    """The same user id in another tenant is another user."""
     mine, hers = service.chat(user_id="ana"), service.chat(user_id="ben")
     elsewhere = service.chat(user_id="ana", tenant="other")
     for chat in (mine, hers, elsewhere):
@@ -429,7 +429,7 @@ async def test_only_the_user_s_sessions_in_the_tenant_are_erased(service):
 
 
 async def test_erased_session_is_not_used_again(service):
-    """By nobody, for anything; a new session is."""
+    """No caller can use its id again for anything; a new session works."""
     chat = service.chat(user_id="ana")
     routed = await chat.say("hello")
     await erase(service, "ana")
@@ -442,8 +442,8 @@ async def test_erased_session_is_not_used_again(service):
             again.clear(),
             again.status(),
         ]
-        # Another user is told what is told of every session of somebody else. Without a user a
-        # message is a stranger's, and all else an operator's.
+        # Another user gets the same error as for any other user's session. A message without a user
+        # is a stranger's; every other call without one is an operator's.
         expected = {"ana": ["SESSION_ERASED"], "ben": ["OWNER_MISMATCH"]}.get(
             user, ["SESSION_ERASED", "OWNER_MISMATCH"]
         )
@@ -456,7 +456,7 @@ async def test_erased_session_is_not_used_again(service):
 
 
 async def test_audit_of_an_erased_session_keeps_what_names_nobody(service):
-    """That there were calls, when and of which kind, and that it was erased and why."""
+    """The audit keeps when calls were made, their kinds, and the erasure with its reason."""
     canary = new_canary()
     talk = await Talk(service.chat(user_id=canary), canary).hold()
     await erase(service, canary)
@@ -482,7 +482,7 @@ class Interrupted(MemoryStore):
     failures = 0
 
     async def close(self):
-        """Stay for the next server."""
+        """Stay open for the next server."""
 
     async def erase_before(self, key, revision, blank):
         if self.failures:
@@ -492,9 +492,9 @@ class Interrupted(MemoryStore):
 
 
 async def test_interrupted_erasure_is_finished_by_a_repeat(tmp_path):
-    """From the first moment nothing is told; the repeat finds the session though it has no state.
+    """From the start no RPC returns anything; a repeat finds the session without its state.
 
-    Also from a server that was started since, and with a request that was answered before.
+    The same holds on a server started later, and for a request that was answered before.
     """
     canary, store = new_canary(), Interrupted()
     async with serving(tmp_path, DESK, shared=store) as service:
@@ -522,7 +522,7 @@ async def test_interrupted_erasure_is_finished_by_a_repeat(tmp_path):
 
 
 async def test_user_goes_on_talking_while_being_erased(service):
-    """Each session is erased whole: no message gets in behind its erasure."""
+    """Each session is erased completely; no message is stored after its erasure."""
     canary = new_canary()
     chats = [service.chat(user_id=canary) for _ in range(4)]
     for chat in chats:
@@ -549,7 +549,7 @@ async def test_user_goes_on_talking_while_being_erased(service):
 
 
 async def test_erasure_that_ends_early_is_gone_on_with(service):
-    """A deadline, or a caller who leaves: each session is erased whole or untouched."""
+    """After a deadline or a cancelled call, each session is erased completely or untouched."""
     canary = new_canary()
     chats = [service.chat(f"early-{number:02}", user_id=canary) for number in range(30)]
     for chat in chats:
@@ -563,7 +563,7 @@ async def test_erasure_that_ends_early_is_gone_on_with(service):
         while not await is_erased(chats[0]):
             pass
     call.cancel()
-    with suppress(asyncio.CancelledError):  # Unless it had come to its end already.
+    with suppress(asyncio.CancelledError):  # Unless it had already ended.
         await call
     left = [chat for chat in chats if not await is_erased(chat)]
     assert (await erase(service, canary)).sessions_erased <= len(left) + 1
@@ -573,7 +573,7 @@ async def test_erasure_that_ends_early_is_gone_on_with(service):
 
 
 async def test_session_that_cannot_be_read_does_not_save_the_others(tmp_path):
-    """They are erased, and whoever asked is told; damaged changes are no hindrance."""
+    """The others are erased and the caller gets the error; damaged changes do not block it."""
     canary, store = new_canary(), Interrupted()
     async with serving(tmp_path, DESK, shared=store) as service:
         for name in ("a", "b", "c"):

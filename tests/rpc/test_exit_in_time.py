@@ -1,4 +1,4 @@
-"""A process that is asked to stop exits in time, whatever still runs in it."""
+"""A stopping process exits in time, even if something in it hangs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ sys.exit(main())
 
 @contextmanager
 def dripping_server():
-    """Accept connections and send a byte at a time, for ever."""
+    """Accept connections and send one byte at a time, without end."""
     listening = socket.create_server(("127.0.0.1", 0))
     stop = threading.Event()
 
@@ -71,7 +71,7 @@ def silent_server():
 
 
 async def stopped_after_s(tmp_path, flags, *, program=None, env=None, call=False):
-    """Start a server, stop it, and return its exit code, seconds, and log lines."""
+    """Start a server and stop it; return its exit code, the seconds it took, and its log lines."""
     log = tmp_path / "log"
     command = program or [str(Path(sys.executable).parent / "agent-routing")]
     given = {
@@ -98,7 +98,7 @@ async def stopped_after_s(tmp_path, flags, *, program=None, env=None, call=False
             async with grpc.aio.insecure_channel(line.decode().split()[-1]) as channel:
                 stub = routing_service_pb2_grpc.RoutingServiceStub(channel)
                 await stub.Route(pb.RouteRequest(session_id="s", user_id="ana", text="hello"))
-        await asyncio.sleep(1.5)  # A fetch or an export is under way then.
+        await asyncio.sleep(1.5)  # A fetch or an export is in progress then.
         process.send_signal(signal.SIGTERM)
         started_s = time.monotonic()
         code = await asyncio.wait_for(process.wait(), PATIENCE_S)
@@ -112,7 +112,7 @@ async def stopped_after_s(tmp_path, flags, *, program=None, env=None, call=False
 
 
 async def test_provider_that_drips_delays_no_exit(tmp_path):
-    """The thread of such a fetch used to keep the process for more than 40 s."""
+    """In an earlier version the thread of such a fetch delayed the exit by more than 40 s."""
     with dripping_server() as address:
         code, took_s, events, _ = await stopped_after_s(
             tmp_path,
@@ -127,7 +127,7 @@ async def test_provider_that_drips_delays_no_exit(tmp_path):
 
 
 async def test_collector_that_never_answers_delays_no_exit(tmp_path):
-    """Spans are lost rather than waited for, the last ones too."""
+    """Unsent spans are dropped, including the last ones."""
     with silent_server() as address:
         code, took_s, events, _ = await stopped_after_s(
             tmp_path,
@@ -143,7 +143,7 @@ async def test_collector_that_never_answers_delays_no_exit(tmp_path):
 
 
 async def test_driver_that_hangs_at_close_is_left_behind(tmp_path):
-    """An answer is sent once it is stored, so that nothing is lost by it; the log says it."""
+    """An answer is sent once it is stored, so nothing is lost; the log reports the hang."""
     code, took_s, events, lines = await stopped_after_s(
         tmp_path, {}, program=[sys.executable, "-c", HANGING_STORE], call=True
     )
@@ -158,7 +158,7 @@ async def test_driver_that_hangs_at_close_is_left_behind(tmp_path):
 
 @pytest.mark.parametrize("flush", [lambda: None, threading.Event().wait])
 def test_log_that_cannot_be_written_delays_no_forced_exit(flush):
-    """Whatever reads stderr may hang as well."""
+    """The reader of stderr may hang as well."""
     ended, codes = threading.Event(), []
 
     def end(code: int) -> None:

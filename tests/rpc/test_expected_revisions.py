@@ -1,4 +1,4 @@
-"""Callers who say which session they decided on, and callers who only want to know."""
+"""expected_revision: calls on a known revision; validate_only: trials without effect."""
 
 import pytest
 
@@ -18,7 +18,7 @@ async def service(tmp_path):
 
 
 async def test_call_on_the_session_it_expects_goes_through(service):
-    """Zero is a session that does not exist yet."""
+    """Zero means a session that does not exist yet."""
     chat = service.chat()
     routed = await chat.say(expected_revision=0)
     moved = await chat.set_active("sales", expected_revision=routed.revision)
@@ -27,7 +27,7 @@ async def test_call_on_the_session_it_expects_goes_through(service):
 
 
 async def test_call_on_another_session_than_it_expects_is_aborted(service):
-    """With both revisions, and nothing written; nobody decides again for the caller."""
+    """The error has both revisions and nothing is written; the caller has to decide again."""
     chat = await service.chat().with_agent("sales")
     async with chat.unchanged():
         for expected in (0, 2, 4, 2**62):
@@ -47,7 +47,7 @@ async def test_call_on_another_session_than_it_expects_is_aborted(service):
 
 
 async def test_revision_of_a_session_that_does_not_exist_is_zero(service):
-    """A caller who expects something there is told that there is nothing."""
+    """A caller that expects a session learns that there is none."""
     chat = service.chat()
     refused = await refusal(chat.say(expected_revision=7))
     assert tuple(refused) == ("ABORTED", "REVISION_MISMATCH")
@@ -56,7 +56,7 @@ async def test_revision_of_a_session_that_does_not_exist_is_zero(service):
 
 
 async def test_repeat_is_known_before_its_revision_is_compared(service):
-    """The first answer stands although the session has moved on, by the very call."""
+    """The first answer is returned although the call itself moved the session on."""
     chat = service.chat()
     request_id = fresh_id()
     first = await chat.say(expected_revision=0, request_id=request_id)
@@ -66,7 +66,7 @@ async def test_repeat_is_known_before_its_revision_is_compared(service):
 
 
 async def test_negative_revision_is_a_bad_field(service):
-    """No session can be there."""
+    """No session has a negative revision."""
     chat = await service.chat().with_agent("sales")
     for call in (
         chat.say(expected_revision=-1),
@@ -79,7 +79,7 @@ async def test_negative_revision_is_a_bad_field(service):
 
 
 async def test_call_that_changes_nothing_takes_no_revision(service):
-    """Reads, refusals, trials and empty clears answer with the revision as it is."""
+    """Reads, refusals, trials and empty clears return the current revision."""
     chat = await service.chat().with_agent("sales")
     await chat.clear()
     before = (await chat.status()).revision
@@ -96,7 +96,7 @@ async def test_call_that_changes_nothing_takes_no_revision(service):
 
 
 async def test_trial_of_a_message_says_where_it_would_go(service):
-    """Nothing is written, no turn is opened, and the request id is free afterwards."""
+    """Nothing is written, no turn is opened, and the request id stays free."""
     chat = await service.chat().with_agent("sales", **ask())
     request_id = fresh_id()
     async with chat.unchanged():
@@ -111,7 +111,7 @@ async def test_trial_of_a_message_says_where_it_would_go(service):
 
 
 async def test_trial_of_a_first_message_makes_no_session(service):
-    """It would begin one."""
+    """The real message would begin the session."""
     chat = service.chat()
     tried = await chat.say(validate_only=True)
     assert (went(tried.dispatch), tried.revision) == (("front", "NO_ACTIVE_AGENT"), 0)
@@ -124,7 +124,7 @@ async def test_trial_of_a_first_message_makes_no_session(service):
 
 
 async def test_trial_of_a_message_fails_as_the_message_would(service):
-    """With the same errors."""
+    """A trial returns the same errors as the real message."""
     chat = await service.chat().with_agent("sales")
     refused = await refusal(chat.say(validate_only=True, task_id=fresh_id()))
     assert tuple(refused) == ("FAILED_PRECONDITION", "TASK_OPEN")
@@ -133,7 +133,7 @@ async def test_trial_of_a_message_fails_as_the_message_would(service):
 
 
 async def test_trial_of_a_handoff_tells_what_every_rule_says(service):
-    """An allowed one comes with the handoff that it would be, and nothing is written."""
+    """If allowed, the answer has the handoff it would make; nothing is written."""
     chat = await service.chat().with_agent("sales")
     request_id = fresh_id()
     async with chat.unchanged():
@@ -162,7 +162,7 @@ async def test_trial_of_a_handoff_tells_what_every_rule_says(service):
 
 
 async def test_trial_of_a_refused_handoff_is_an_answer_and_no_error(service):
-    """Its verdicts are what was asked for; no audit, no handoff, no agent."""
+    """The answer has the verdicts; there is no audit record, no handoff and no agent."""
     chat = await service.chat().with_agent("owner")
     async with chat.unchanged():
         tried = await chat.set_active(
@@ -180,7 +180,7 @@ async def test_trial_of_a_refused_handoff_is_an_answer_and_no_error(service):
 
 
 async def test_verdicts_of_an_answer_are_those_of_its_handoff(service):
-    """Every rule that was asked, where a handoff was carried out."""
+    """The answer lists every checked rule if a handoff was made."""
     chat = service.chat()
     routed = await chat.say()
     handed = await chat.answer(routed.dispatch, **hand_to("sales"))

@@ -1,4 +1,4 @@
-"""Time-outs take effect when they fall due, though nobody calls, and watchers hear of it."""
+"""Timeouts take effect when they are due, without a call, and watchers are notified."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -19,34 +19,34 @@ WAIT_S = 30
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """Looks often: the clock of these tests moves by itself."""
+    """A server that sweeps often; the clock runs in these tests."""
     monkeypatch.setattr(expiry_sweeper, "SWEEP_INTERVAL_S", 0.02)
 
 
 @pytest.fixture
 async def service(tmp_path):
-    """A help desk whose agents differ in one thing each, and a server that sweeps."""
+    """A help desk whose agents differ in one thing each, with the sweeper on."""
     async with serving(tmp_path, DESK, expiry_sweep=True) as running:
         yield running
 
 
 async def until(condition):
-    """Wait until something is so."""
+    """Poll until a condition is true."""
     async with asyncio.timeout(WAIT_S):
-        # It happens in the server or the store, so there is nothing here to wait for.
+        # It happens in the server or the store, so the test can only poll.
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 def in_seconds(service, seconds):
-    """Return a time that lies ahead."""
+    """Return a time in the future."""
     made = timestamp_pb2.Timestamp()
     made.FromMicroseconds(service.clock.now_us + seconds * 1_000_000)
     return made
 
 
 async def test_watcher_hears_of_an_agent_that_was_idle_for_too_long(service):
-    """And the next message is told why it goes to the front desk."""
+    """The next message says why it goes to the front desk."""
     chat = await service.chat().with_agent("idles")
     async with watching(chat) as call:
         service.clock.advance(20 * MINUTE_S)
@@ -61,7 +61,7 @@ async def test_watcher_hears_of_an_agent_that_was_idle_for_too_long(service):
 
 
 async def test_watcher_hears_of_a_lock_that_ran_out(service):
-    """One that only keeps its questions leaves with it, a sticking one stays."""
+    """A follow-up agent leaves when its lock times out; a sticky agent stays."""
     leaving = await service.chat().with_agent("asks_only", **ask(timeout_s=90))
     sticking = await service.chat().with_agent("sales", **ask(timeout_s=90))
     async with watching(leaving) as left, watching(sticking) as stayed:
@@ -74,7 +74,7 @@ async def test_watcher_hears_of_a_lock_that_ran_out(service):
 
 
 async def test_watcher_hears_of_a_turn_that_nobody_answered(service):
-    """The frontend may stop showing that somebody is typing."""
+    """The frontend may stop its typing indicator."""
     chat = service.chat()
     routed = await chat.say("anybody?")
     async with watching(chat) as call:
@@ -89,7 +89,7 @@ async def test_watcher_hears_of_a_turn_that_nobody_answered(service):
 
 
 async def test_watcher_hears_of_a_task_whose_time_is_over(service):
-    """Its row says so as well."""
+    """The task's row shows it as well."""
     chat = service.chat()
     routed = await chat.say("by noon please", task_expire_time=in_seconds(service, 300))
     await chat.answer(routed.dispatch, "yes")
@@ -101,7 +101,7 @@ async def test_watcher_hears_of_a_task_whose_time_is_over(service):
 
 
 async def test_time_outs_one_after_the_other_each_happen_once(service):
-    """What the service does by itself is no use of the session: idle time goes on meanwhile."""
+    """The service's own changes are not use of the session: idle time continues to count."""
     chat = await service.chat().with_agent("idles", **ask(timeout_s=90))
     for seconds, revision in ((90, 4), (20 * MINUTE_S - 90, 5)):
         service.clock.advance(seconds)
@@ -125,7 +125,7 @@ async def test_time_outs_one_after_the_other_each_happen_once(service):
 
 
 async def test_time_outs_that_passed_while_nothing_ran_take_effect_at_the_start(tmp_path):
-    """After a night in which the service was down."""
+    """For example after a night without the service."""
     clock = Clock()
     async with serving(tmp_path, DESK, clock=clock) as service:
         chat = await service.chat("over-night").with_agent("idles")
@@ -140,7 +140,7 @@ async def test_time_outs_that_passed_while_nothing_ran_take_effect_at_the_start(
 
 
 async def test_switched_off_nothing_happens_before_the_next_call(tmp_path):
-    """Then time-outs take effect at the next call alone, and are no less right."""
+    """Timeouts then take effect at the next call, with the same result."""
     async with serving(tmp_path, DESK, expiry_sweep=False) as service:
         chat = await service.chat().with_agent("idles")
         service.clock.advance(20 * MINUTE_S)
@@ -153,7 +153,7 @@ async def test_switched_off_nothing_happens_before_the_next_call(tmp_path):
 async def test_each_time_out_happens_once_on_two_servers(
     tmp_path, postgres_database, monkeypatch, lease
 ):
-    """On one PostgreSQL; also where both take themselves for the one that has to."""
+    """Two servers share one PostgreSQL; it holds even if both sweep at the same time."""
     if lease == "both sweep":
 
         async def always(_sweeper, _now_us):
@@ -193,6 +193,6 @@ async def test_each_time_out_happens_once_on_two_servers(
         for number, chat in enumerate(chats):
             events = await chat.events()
             assert sum(isinstance(event, ev.TimePassed) for event in events) == 1, number
-            # Both servers see it, whatever they remembered of the session.
+            # Both servers see it, also if they cached the session.
             revisions = [(await s.chat(f"two-{number}").status()).revision for s in servers]
             assert revisions[0] == revisions[1] == len(await chat.changes())

@@ -1,8 +1,8 @@
-"""What a caller sees when something around the service fails, and that it goes on afterwards.
+"""What a caller sees when something around the service fails, and that the service recovers.
 
-Some faults have files of their own: a corrupted row (test_attacks), a second process on the file
-and SIGTERM under load (test_server_lifecycle), a message stream that is not read
-(test_answers_in_order), store servers that crash (tests/replicas). docs/proofs.md has them all.
+Some faults have their own files: a corrupted row (test_attacks), a second process on the file and
+SIGTERM under load (test_server_lifecycle), a message stream that is not read
+(test_answers_in_order), store servers that crash (tests/replicas). docs/proofs.md lists them all.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ STORE_AWAY = ("UNAVAILABLE", "STORE_UNAVAILABLE")
 
 
 class Wrapped:
-    """A store around another one: each of its calls goes through ``around``."""
+    """A wrapper around a store: each of its calls goes through ``around``."""
 
     def __init__(self, inner):
         self.inner = inner
@@ -59,7 +59,7 @@ class Wrapped:
 
 
 class AwayStore(Wrapped):
-    """A store that cannot be reached while it is away, and is slow where it is told to be."""
+    """A store that a test can make unreachable or slow."""
 
     away = False
     slow_s = 0.0
@@ -73,24 +73,24 @@ class AwayStore(Wrapped):
 
 @pytest.fixture
 async def store():
-    """A store that may be away or slow, over one in memory."""
+    """A store that can be unreachable or slow, over one in memory."""
     return AwayStore(await open_store("memory:"))
 
 
 @pytest.fixture
 async def desk(tmp_path, store, request):
-    """Run a help desk over that store. A test may set bounds as its indirect parameter."""
+    """Run a help desk over that store. A test may set limits as its indirect parameter."""
     bounds = getattr(request, "param", DEFAULT_BOUNDS)
     async with serving(tmp_path, DESK, shared=store, bounds=bounds) as running:
         yield running
-        running.observer.failures.clear()  # They are what this is about.
+        running.observer.failures.clear()  # This test causes those failures.
 
 
 # --- the store ---
 
 
 async def test_store_that_is_away_is_told_by_every_call_and_lost_by_none(desk, store):
-    """UNAVAILABLE with how long to wait; afterwards the same request ids are carried out, once."""
+    """UNAVAILABLE with a retry delay; afterwards each of the same request ids is applied once."""
     chat = await desk.chat().with_agent("sales")
     routed = await chat.say("one")
     ids = [fresh_id() for _ in range(3)]
@@ -130,7 +130,7 @@ async def test_store_that_is_away_is_told_by_every_call_and_lost_by_none(desk, s
 
 
 async def test_slow_store_costs_time_and_no_more(desk, store):
-    """Who can wait is answered, who cannot is told; a repeat says what became of it, once."""
+    """A long deadline is met and a short one expires; a repeat returns the result, applied once."""
     chat = desk.chat()
     await chat.say("one")
     store.slow_s = 0.2
@@ -144,7 +144,7 @@ async def test_slow_store_costs_time_and_no_more(desk, store):
             await desk.stub.Route(request, timeout=0.05)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert (await patient).dispatch.text == "two"
-    # Another session does not wait behind this one.
+    # Another session does not wait for this one.
     assert (await desk.chat().say("hello")).revision == 1
     store.slow_s = 0
     for request_id in ids:
@@ -160,7 +160,7 @@ async def on_sqlite(tmp_path, **options):
 
 
 async def test_full_disk_is_told_and_ends_without_a_restart(tmp_path):
-    """Reads go on, nothing half is stored; when there is room all goes on."""
+    """Reads work and nothing is half stored; when there is space again writes work, too."""
     inner = await on_sqlite(tmp_path, file_bytes_max=80 * PAGE_BYTES)
     async with serving(tmp_path, DESK, shared=inner) as desk:
         chat = desk.chat()
@@ -188,7 +188,7 @@ async def test_full_disk_is_told_and_ends_without_a_restart(tmp_path):
 
 
 async def test_locked_file_is_told_and_ends_without_a_restart(tmp_path):
-    """Somebody's sqlite3 shell, or a backup tool; reads go on meanwhile."""
+    """A sqlite3 shell or a backup tool holds the lock; reads work meanwhile."""
     inner = await on_sqlite(tmp_path, busy_timeout_s=0)
     async with serving(tmp_path, DESK, shared=inner) as desk:
         chat = await desk.chat().with_agent("sales")
@@ -210,7 +210,7 @@ async def test_locked_file_is_told_and_ends_without_a_restart(tmp_path):
 
 
 async def test_clock_that_goes_back_moves_no_time_back_and_frees_nobody_early(desk):
-    """An hour back: times of changes never fall, a lock holds for as long as it was given."""
+    """The clock goes back an hour: times of changes never decrease, and locks keep their length."""
     chat = await desk.chat().with_agent("sales", **ask(timeout_s=600))
     before = await chat.status()
     desk.clock.advance(-3_600)
@@ -221,17 +221,17 @@ async def test_clock_that_goes_back_moves_no_time_back_and_frees_nobody_early(de
     assert status.update_time.ToNanoseconds() >= before.update_time.ToNanoseconds()
     times = [change.time_us for change in await chat.changes()]
     assert times == sorted(times)
-    # The lock counts from the latest time that the session knows.
+    # The lock counts from the latest time in the session.
     desk.clock.advance(3_600 + 599)
     assert went((await chat.say("and now?")).dispatch) == ("sales", "FOLLOW_UP_LOCK")
     assert (await chat.answer((await chat.say("x")).dispatch, "done", **finish())).revision
 
 
-# --- callers who leave ---
+# --- cancelled calls ---
 
 
 class SteppingStore(Wrapped):
-    """A store that lets others run before and after each call, as one behind a network does."""
+    """A store that yields before and after each call, as one over a network does."""
 
     async def around(self, call):
         for _ in range(2):
@@ -247,7 +247,7 @@ ADMIN = "/agent_routing.v1.AdminService/"
 
 
 class Conversation:
-    """A session in which every kind of call has something to do, without a network."""
+    """A session in which every kind of call has work to do, without a network."""
 
     def __init__(self, server, session_id):
         self.server = server
@@ -256,7 +256,7 @@ class Conversation:
         self.paused = None
 
     async def begin(self):
-        """Let sales have a turn to answer, after one that waits for approval was resumed."""
+        """Give sales a turn to answer, after a resumed turn that waited for approval."""
         rs = routing_service_pb2
         route = rs.RouteRequest(session_id=self.session_id, user_id="ana", text="hello")
         first = await self.send(ROUTING + "Route", route, rs.RouteResponse)
@@ -266,7 +266,7 @@ class Conversation:
         return self
 
     async def send(self, path, request, response=None):
-        """Call an RPC that has to be answered."""
+        """Call an RPC that must succeed."""
         answer = await self.server.send(path, request.SerializeToString())
         assert answer.code == "OK", answer
         return response.FromString(answer.bodies[0]) if response else answer
@@ -277,7 +277,7 @@ class Conversation:
         )
 
     def request(self, rpc):
-        """Return a request of each kind, with an id where it takes one."""
+        """Return a request of each kind, with an id if it takes one."""
         rs, ad = routing_service_pb2, admin_service_pb2
         session = {"session_id": self.session_id, "user_id": "ana"}
         return {
@@ -310,7 +310,10 @@ TICKS_MAX = 2_000
 
 @pytest.mark.parametrize("rpc", [*WRITING, *READING, *OPERATING])
 async def test_call_that_is_cancelled_anywhere_happens_whole_or_not_at_all(tmp_path, rpc):
-    """At each of its awaits in turn: its repeat is answered, once, and nothing leaks."""
+    """Cancelled at each await in turn.
+
+    Its repeat is answered, it is applied once, nothing leaks.
+    """
     path = tmp_path / "agents.yaml"
     path.write_text(DESK, "utf-8")
     inner = MemoryStore()
@@ -340,7 +343,7 @@ async def test_call_that_is_cancelled_anywhere_happens_whole_or_not_at_all(tmp_p
             changes = await inner.read_changes(key, limit=100)
             assert [change.revision for change in changes] == [1, 2, 3, 4], ticks
         async with asyncio.timeout(30):
-            # What was shielded ends by itself.
+            # Shielded tasks end on their own.
             while asyncio.all_tasks() - before:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         if has_ended:
@@ -357,7 +360,7 @@ async def test_call_that_is_cancelled_anywhere_happens_whole_or_not_at_all(tmp_p
 
 @pytest.mark.parametrize("desk", [Bounds(write_s_max=0.3)], indirect=True)
 async def test_watcher_who_reads_nothing_is_let_go_and_told_when_it_reads(desk):
-    """It holds up nobody, keeps nothing but one message, and hears of it once it can."""
+    """It blocks no other call, buffers one message, and gets the reason when it reads again."""
     chat = await desk.chat().with_agent("sales")
     tally = Tally()
     deaf = await connect("127.0.0.1", desk.server.port, tally, window=0)
@@ -390,7 +393,7 @@ async def test_watcher_who_reads_nothing_is_let_go_and_told_when_it_reads(desk):
 
 @pytest.mark.parametrize("desk", [Bounds(write_s_max=0.3)], indirect=True)
 async def test_message_stream_that_is_not_read_is_told_when_it_is(desk):
-    """What it asked for was done; the stream ends with a reason as soon as somebody listens."""
+    """Its messages were applied; the stream ends with a reason as soon as the client reads."""
     tally = Tally()
     deaf = await connect("127.0.0.1", desk.server.port, tally, window=0)
     route = routing_service_pb2.RouteRequest(
@@ -411,7 +414,7 @@ async def test_message_stream_that_is_not_read_is_told_when_it_is(desk):
 
 
 async def test_callers_who_take_no_answer_cost_nobody_else_anything(desk):
-    """A hundred calls whose answers are not taken: others are answered, and all are done."""
+    """A hundred calls whose answers are not read: all are applied, and other calls are answered."""
     tally = Tally()
     deaf = await connect("127.0.0.1", desk.server.port, tally, window=0)
     headers = headers_of(ROUTING + "Route", 60_000)

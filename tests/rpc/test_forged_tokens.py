@@ -1,7 +1,6 @@
-"""Forged and wrong tokens, each in its kind, against a server with OpenID Connect.
+"""Forged and wrong tokens of every kind, against a server with OpenID Connect.
 
-Each is refused, with the same words whatever is wrong with it: its bearer learns nothing, and the
-log has the reason.
+All are refused with the same message: the caller learns nothing, and the log has the reason.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ DEEP = b'{"a":' * 3000 + b"1" + b"}" * 3000
 
 
 def unsigned(alg: object, mark: str = "x") -> str:
-    """Return a token that says it needs no signature."""
+    """Return a token that claims to need no signature."""
     head = json.dumps({"alg": alg, "kid": "rsa-1"}).encode()
     return f"{b64(head)}.{b64(json.dumps(claims()).encode())}.{mark}"
 
 
 def parts() -> tuple[str, str, str]:
-    """Return a good token's parts."""
+    """Return the parts of a valid token."""
     head, body, mark = sign(claims()).split(".")
     return head, body, mark
 
 
 def algorithms() -> dict[str, str]:
-    """The token says how it is to be checked."""
+    """Tokens that choose the algorithm of their check."""
     found = {
         f"alg {alg!r}": unsigned(alg)
         for alg in ("none", "None", "NONE", "nOnE", "", None, 5, ["RS256"])
@@ -85,7 +84,7 @@ def algorithms() -> dict[str, str]:
 
 
 def keys() -> dict[str, str]:
-    """The token says by which key it is to be checked."""
+    """Tokens that choose the key of their check."""
     evil = rsa_key("evil")
     pointers = {
         "jku": {"jku": f"{EVIL}/jwks.json"},
@@ -128,7 +127,7 @@ def keys() -> dict[str, str]:
 
 
 def forms() -> dict[str, str]:
-    """It is no token, or was one before somebody changed it."""
+    """Texts that are not tokens, and tokens that were changed."""
     head, body, mark = parts()
     other = sign(claims(sub="ben")).split(".")
     bare = b64(b'{"alg":"RS256","kid":"rsa-1"}')
@@ -171,7 +170,7 @@ def forms() -> dict[str, str]:
 
 
 def said() -> dict[str, str]:
-    """It is signed, and not for us, not now, or says something else than it must."""
+    """Signed tokens with wrong claims: for another audience, expired, not yet valid and so on."""
     now = int(time.time())
     changed = {
         "expired": {"exp": now - 3600},
@@ -225,7 +224,7 @@ def said() -> dict[str, str]:
 
 
 def entra() -> dict[str, str]:
-    """Tokens of Entra ID that are of another version, kind or tenant."""
+    """Tokens of Entra ID with another version, kind or tenant."""
     changed = {
         "version 1": {
             "ver": "1.0",
@@ -295,12 +294,12 @@ async def entra_service(tmp_path):
 
 
 def agents(service, *metadata):
-    """Ask for something harmless."""
+    """Make a harmless call."""
     return service.stub.ListAgents(pb.ListAgentsRequest(), metadata=metadata, timeout=20)
 
 
 async def refuse_all(service, kinds) -> None:
-    """Hold that each is refused in the same words; what a bearer may know is when it expired."""
+    """Assert that all are refused with the same message, except that an expiry may be named."""
     first = await refusal(agents(service, *bearer(unsigned("none"))))
     for name, forged in kinds.items():
         refused = await refusal(agents(service, *bearer(forged)))
@@ -315,7 +314,7 @@ async def refuse_all(service, kinds) -> None:
 
 @pytest.mark.parametrize("alg", ["RS256", "ES256"])
 async def test_good_token_is_accepted(service, alg):
-    """What all the others differ from in one thing."""
+    """The other tests each change one thing in this token."""
     for typ in ("JWT", "at+jwt", ...):
         answer = await agents(service, *bearer(sign(claims(), alg=alg, typ=typ)))
         assert answer.home_agent_id == "front"
@@ -325,21 +324,21 @@ async def test_good_token_is_accepted(service, alg):
 
 @pytest.mark.parametrize("kinds", [algorithms, keys, forms, said])
 async def test_forged_tokens_are_refused(service, kinds):
-    """In the same words each, and the log says which it was."""
+    """All get the same message, and the log names the fault."""
     await refuse_all(service, kinds())
-    # And whoever has a good one goes on.
+    # A caller with a valid token still gets answers.
     await agents(service, *bearer(sign(claims())))
 
 
 async def test_wrong_tokens_of_entra_are_refused(entra_service):
-    """Version 1, ID tokens, other tenants: all signed by the same keys."""
+    """Version 1, ID tokens and other tenants, all signed with the same keys."""
     for good in ({}, {"scp": ..., "roles": ["agent", "agent:sales"]}, {"idtyp": "user"}):
         await agents(entra_service, *bearer(sign(entra_claims(**good))))
     await refuse_all(entra_service, entra())
 
 
 async def test_tokens_in_other_places_are_no_tokens(service):
-    """One header, once: which of two counts, a proxy before us may have decided otherwise."""
+    """Only one authorization header is accepted: a proxy might read another one of two."""
     good = sign(claims())
     places = {
         "nothing": (),
@@ -363,7 +362,7 @@ async def test_tokens_in_other_places_are_no_tokens(service):
 
 
 async def test_good_tokens_without_the_right_are_denied(service):
-    """What is signed and not enough is PERMISSION_DENIED, whatever is asked for."""
+    """A signed token without the scope gets PERMISSION_DENIED from every call."""
     for name, more, metadata in (
         ("no scope", {"scope": ...}, ()),
         ("scopes of others", {"scope": "openid profile Route ROUTE route2 admin.read"}, ()),
@@ -379,7 +378,7 @@ async def test_good_tokens_without_the_right_are_denied(service):
 
 
 def test_there_are_as_many_kinds_as_promised():
-    """Counted here, so that the document's figure is one that was seen."""
+    """The count is printed here, so that the document's figure comes from a run."""
     kinds = [*algorithms(), *keys(), *forms(), *said(), *entra()]
     assert len(kinds) == len(set(kinds))
     print(f"forged and wrong tokens: {len(kinds)} kinds")  # noqa: T201 - the figure
@@ -387,7 +386,7 @@ def test_there_are_as_many_kinds_as_promised():
 
 
 def test_signatures_of_the_tests_are_what_they_say():
-    """A forger that cannot sign proves nothing."""
+    """The forged tokens must carry real signatures, or their refusal proves nothing."""
     signed = b"header.claims"
     assert len(signature("ES256", ec_key("good"), signed)) == 64
     assert len(signature("RS256", rsa_key("good"), signed)) == 256

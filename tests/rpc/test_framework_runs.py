@@ -1,8 +1,8 @@
-"""Frameworks that hand over by themselves: several handoffs in one run, answers in any order.
+"""Frameworks that do their own handoffs: several per run, with answers in any order.
 
-An agent framework runs its agents on one message until one of them answers. Its handoffs come as
-SetActiveAgent with the turn's request id, its agents' texts as CompleteTurn, in whatever order its
-hooks fire.
+An agent framework runs its agents on one message until one of them answers. It reports handoffs by
+SetActiveAgent with the turn's request id, and its agents' texts by CompleteTurn, in the order in
+which its hooks run.
 """
 
 import itertools
@@ -40,7 +40,7 @@ async def service(tmp_path):
 
 
 async def run(chat):
-    """Route a message and let the framework hand it on twice; return the dispatch."""
+    """Route a message and let the framework hand it over twice; return the dispatch."""
     routed = await chat.say("my lamp is broken")
     first = await chat.set_active("sales", turn_request_id=routed.request_id, from_agent_id="front")
     assert (first.agent.agent_id, first.task_id) == ("sales", routed.task_id)
@@ -52,13 +52,13 @@ async def run(chat):
 
 
 def text_of(agent_id):
-    """Return what an agent says."""
+    """Return an agent's text."""
     return f"{agent_id} says this"
 
 
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 async def test_only_the_last_holder_moves_anything_whatever_the_order(service, order):
-    """The others' answers are kept; the request stays open until its holder has answered."""
+    """The other agents' answers are stored; the request stays open until its holder answers."""
     chat = service.chat()
     dispatch = await run(chat)
     is_answered = False
@@ -86,7 +86,7 @@ async def test_only_the_last_holder_moves_anything_whatever_the_order(service, o
 
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 async def test_every_answer_of_a_run_can_be_repeated(service, order):
-    """Each agent's is once by itself, and what it was told first it is told again."""
+    """Each agent answers once; a repeat gets the first answer again."""
     chat = service.chat()
     dispatch = await run(chat)
     first = {}
@@ -103,7 +103,7 @@ async def test_every_answer_of_a_run_can_be_repeated(service, order):
 
 @pytest.mark.parametrize("given", [ask(), finish(), hand_to("asks_only"), fail("x")])
 async def test_outcomes_of_agents_that_handed_over_change_nothing(service, given):
-    """A question, an end, a handoff or a failure of an agent that is no longer asked."""
+    """A question, an end, a handoff or a failure from an agent that has handed over."""
     for agent_id in RUN[:-1]:
         chat = service.chat()
         dispatch = await run(chat)
@@ -116,7 +116,7 @@ async def test_outcomes_of_agents_that_handed_over_change_nothing(service, given
 
 
 async def test_answer_of_an_agent_that_was_never_asked_is_kept(service):
-    """It has an entry of its own in the history, and moves nothing."""
+    """It gets its own entry in the history and changes nothing."""
     chat = service.chat()
     dispatch = await run(chat)
     answered = await chat.answer(dispatch, "me too", agent_id="asks_only", **ask())
@@ -131,7 +131,7 @@ async def test_answer_of_an_agent_that_was_never_asked_is_kept(service):
 
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 async def test_newer_message_overtakes_a_run(service, order):
-    """All its answers are kept, none moves anything, and no handoff of it lands any more."""
+    """All answers of the run are stored, none changes anything, and its handoffs are refused."""
     chat = service.chat()
     dispatch = await run(chat)
     newer = await chat.say("hello?")
@@ -149,7 +149,7 @@ async def test_newer_message_overtakes_a_run(service, order):
 
 
 async def test_answer_before_the_handoffs_ends_the_run(service):
-    """A turn that its holder has completed cannot be moved any more."""
+    """A turn that its holder has completed can no longer be handed over."""
     chat = service.chat()
     routed = await chat.say("my lamp is broken")
     await chat.answer(routed.dispatch, "I can tell you that")
@@ -170,7 +170,7 @@ async def test_run_that_comes_back_to_the_supervisor_leaves_nobody_active(servic
     answered = await chat.answer(routed.dispatch, "nobody can help", agent_id="front")
     assert outcome_status(answered) == "APPLIED"
     turns = await chat.turns()
-    # One entry for each agent, in the place where it has had the request last.
+    # One entry for each agent, at its latest dispatch of the request.
     assert [(turn.agent_id, turn.agent_text) for turn in turns] == [
         ("sales", ""),
         ("front", "nobody can help"),
@@ -179,7 +179,7 @@ async def test_run_that_comes_back_to_the_supervisor_leaves_nobody_active(servic
 
 
 async def test_run_counts_its_handoffs_against_the_message(service):
-    """Four are allowed here, whichever call they come by."""
+    """The limit here is four handoffs, counted over all calls."""
     chat = service.chat()
     dispatch = await run(chat)
     await chat.set_active("asks_only", turn_request_id=dispatch.request_id)
@@ -189,13 +189,13 @@ async def test_run_counts_its_handoffs_against_the_message(service):
     assert "has been through 4 handoffs, at most 4 are allowed" in refused.message
     refused = await refusal(chat.set_active("sales", turn_request_id=handed.next.request_id))
     assert refused.rules == ["hop_limit"]
-    # Home is always a way out, and the answer is always kept.
+    # A handoff to the home agent is always allowed, and the answer is always stored.
     back = await chat.answer(handed.next, "no idea", **hand_to("front"))
     assert went(back.next) == ("front", "AGENT_HANDOFF")
 
 
 async def test_request_of_a_run_may_go_on_by_a_completed_handoff(service):
-    """A handoff by outcome opens a request of its own, which the run can move again."""
+    """A handoff by outcome opens a new request, which the run can hand over again."""
     chat = service.chat()
     dispatch = await run(chat)
     handed = await chat.answer(dispatch, "one moment", agent_id=HOLDER, **hand_to("asks_only"))
@@ -210,7 +210,7 @@ async def test_request_of_a_run_may_go_on_by_a_completed_handoff(service):
 
 
 async def test_interlude_within_a_run(service):
-    """The interrupted agent is on the stack, with the question it had open, though it is a run."""
+    """Within a run, too, the interrupted agent is put on the stack with its open question."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("wait")
     moved = await chat.set_active("support", turn_request_id=routed.request_id, mode=INTERLUDE)
@@ -223,7 +223,7 @@ async def test_interlude_within_a_run(service):
 
 
 async def test_run_in_a_swarm(tmp_path):
-    """The same without a supervisor."""
+    """A run works the same way without a supervisor."""
     async with serving(tmp_path, SWARM) as swarm:
         chat = swarm.chat()
         routed = await chat.say("Rome, and a bed")
@@ -238,7 +238,7 @@ async def test_run_in_a_swarm(tmp_path):
 
 
 async def test_run_while_stickiness_is_off_moves_its_message_only(tmp_path):
-    """The handoffs are followed and recorded; who is active is left as it was."""
+    """The handoffs are applied to the message and recorded; the active agent stays the same."""
     async with serving(tmp_path, DESK) as service:
         await service.chat("kept").with_agent("owner")
     async with serving(tmp_path, DESK, stickiness="disabled") as service:

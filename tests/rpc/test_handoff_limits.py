@@ -1,4 +1,4 @@
-"""Messages do not wander for ever: hops, ping-pong, refused attempts, how deep interludes go."""
+"""Limits of handoffs: hops, ping-pong, refused attempts, and the depth of interludes."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.rpc.live_service import (
 )
 from tests.rpc.registries import DESK
 
-# Room for ping-pong to be what refuses.
+# A hop limit high enough for the ping-pong rule to refuse first.
 LONG = DESK.replace("hops_per_message: 4", "hops_per_message: 12")
 
 
@@ -30,7 +30,7 @@ async def service(tmp_path):
 
 
 async def handed_on(chat, *agent_ids):
-    """Route a message, and let each agent hand it to the next; return the last dispatch."""
+    """Route a message and let each agent hand it to the next; return the last dispatch."""
     dispatch = (await chat.say("whose is it?")).dispatch
     for agent_id in agent_ids:
         dispatch = (await chat.answer(dispatch, **hand_to(agent_id))).next
@@ -38,7 +38,7 @@ async def handed_on(chat, *agent_ids):
 
 
 async def test_message_is_handed_on_only_so_often(service):
-    """Four times here; the fifth is refused by name, and the turn stays open."""
+    """Four hops are allowed here; the fifth is refused by name, and the turn stays open."""
     chat = service.chat()
     dispatch = await handed_on(chat, "sales", "support", "asks_only", "narrow")
     async with chat.unchanged():
@@ -52,7 +52,7 @@ async def test_message_is_handed_on_only_so_often(service):
 
 
 async def test_completion_at_the_hop_limit_is_degraded_and_the_text_is_kept(service):
-    """There is no hop left to the agent that follows: released, and the verdict says why."""
+    """No hop is left for the next agent: the conversation is released, and the verdict says why."""
     chat = service.chat()
     dispatch = await handed_on(chat, "sales", "support", "asks_only", "completes_to_support")
     done = await chat.answer(dispatch, "It is done.", **finish("done"))
@@ -67,7 +67,7 @@ async def test_completion_at_the_hop_limit_is_degraded_and_the_text_is_kept(serv
 
 
 async def test_return_at_the_hop_limit_waits_for_the_next_message(service):
-    """The interlude is over all the same; its dispatch is what has no hop left."""
+    """The interlude ends, but its return has no hop left for a dispatch."""
     chat = service.chat()
     dispatch = await handed_on(chat, "support", "asks_only", "sales", "interrupts")
     assert stack(await chat.status()) == ["sales"]
@@ -79,7 +79,7 @@ async def test_return_at_the_hop_limit_waits_for_the_next_message(service):
 
 
 async def test_completion_to_an_agent_that_is_away_is_degraded(service):
-    """Whoever follows is disabled here; the answer is not lost for it."""
+    """The next agent is disabled here; the answer is stored anyway."""
     chat = await service.chat().with_agent("completes_to_disabled")
     routed = await chat.say("finish")
     done = await chat.answer(routed.dispatch, "It is done.", **finish())
@@ -90,7 +90,7 @@ async def test_completion_to_an_agent_that_is_away_is_degraded(service):
 
 
 async def test_message_does_not_go_back_and_forth(tmp_path):
-    """A to B to A to B: the fourth step is refused, a third agent may have it still."""
+    """A to B to A to B: the fourth step is refused; a handoff to a third agent is allowed."""
     async with serving(tmp_path, LONG) as service:
         chat = service.chat()
         dispatch = await handed_on(chat, "sales", "support", "sales")
@@ -102,7 +102,7 @@ async def test_message_does_not_go_back_and_forth(tmp_path):
 
 
 async def test_ping_pong_is_seen_over_both_ways_of_handing_over(tmp_path):
-    """By a framework's own handoffs, by outcomes, or by turns."""
+    """Handoffs may come from a framework's calls, from outcomes, or from both in turn."""
     async with serving(tmp_path, LONG) as service:
         chat = service.chat()
         dispatch = await handed_on(chat, "sales", "support")
@@ -112,7 +112,7 @@ async def test_ping_pong_is_seen_over_both_ways_of_handing_over(tmp_path):
 
 
 async def test_supervisor_may_always_have_the_message_back(service):
-    """Even back and forth, and with no hop left: nobody is trapped."""
+    """Even after ping-pong and without a hop left, the way to the supervisor is open."""
     chat = await service.chat().with_agent("sales")
     dispatch = await handed_on(chat, "front", "sales")
     assert went((await chat.answer(dispatch, **hand_to("front"))).next) == (
@@ -125,7 +125,7 @@ async def test_supervisor_may_always_have_the_message_back(service):
 
 
 async def test_next_message_begins_to_count_again(service):
-    """Limits are per message."""
+    """Limits count per message."""
     chat = service.chat()
     for _ in range(2):
         dispatch = await handed_on(chat, "sales", "support", "asks_only", "narrow")
@@ -134,13 +134,13 @@ async def test_next_message_begins_to_count_again(service):
 
 
 async def test_third_refusal_in_a_turn_leaves_only_other_outcomes(service):
-    """A model that insists is stopped; home stays legal, and the answer is kept."""
+    """A model that repeats a refused handoff is stopped; home stays legal, the answer is stored."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("premium please")
     for _ in range(3):
         refused = await refusal(chat.answer(routed.dispatch, **hand_to("premium")))
         assert refused.rules == ["entitled"]
-    # One that would be legal is refused now as well.
+    # A handoff that would be legal is refused as well now.
     refused = await refusal(chat.answer(routed.dispatch, **hand_to("support")))
     assert refused.rules == ["hop_limit"]
     assert "3 handoffs of this turn were refused; end it another way" in refused.message
@@ -154,7 +154,7 @@ async def test_third_refusal_in_a_turn_leaves_only_other_outcomes(service):
 
 
 async def test_supervisor_is_a_way_out_after_three_refusals(service):
-    """Nobody is trapped, a model that insists included."""
+    """The way to the supervisor stays open for a model that repeats refused handoffs."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("premium please")
     for _ in range(3):
@@ -164,7 +164,7 @@ async def test_supervisor_is_a_way_out_after_three_refusals(service):
 
 
 async def test_refused_handoff_leaves_the_turn_open_and_its_id_unused(service):
-    """The same request completes it by another outcome."""
+    """The same request can be completed with another outcome."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("premium please")
     async with chat.unchanged():
@@ -175,7 +175,7 @@ async def test_refused_handoff_leaves_the_turn_open_and_its_id_unused(service):
 
 
 async def test_refusals_of_a_trial_do_not_count(service):
-    """Whoever asks before doing is not punished for it."""
+    """Trials (validate_only) have no cost."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("premium please")
     for _ in range(5):
@@ -189,7 +189,7 @@ async def test_refusals_of_a_trial_do_not_count(service):
 
 
 async def test_interludes_go_only_so_deep(service):
-    """Two agents may wait here; a third is not interrupted."""
+    """Two interrupted agents are the limit here; a third interlude is refused."""
     chat = await service.chat().with_agent("sales")
     for agent_id in ("support", "asks_only"):
         await chat.set_active(agent_id, mode=INTERLUDE)
@@ -201,7 +201,7 @@ async def test_interludes_go_only_so_deep(service):
 
 
 async def test_agent_that_waits_is_not_interrupting(service):
-    """It is on the stack already; it gets the conversation back when the others are through."""
+    """The agent is on the stack and gets the conversation back after the interludes above it."""
     chat = await service.chat().with_agent("sales")
     await chat.set_active("support", mode=INTERLUDE)
     await chat.set_active("asks_only", mode=INTERLUDE)
@@ -213,7 +213,7 @@ async def test_agent_that_waits_is_not_interrupting(service):
 
 
 async def test_doubled_outcome_of_one_turn_hands_over_once(service):
-    """A runtime that reports twice gets one dispatch, under one id."""
+    """A runtime that reports twice gets one dispatch with one id."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("support please")
     first = await chat.answer(routed.dispatch, **hand_to("support"))
@@ -225,7 +225,7 @@ async def test_doubled_outcome_of_one_turn_hands_over_once(service):
 
 
 async def test_trial_of_a_handoff_in_a_turn_knows_its_limits(service):
-    """The verdicts are those that the handoff itself would meet."""
+    """A trial has the same verdicts as the handoff."""
     chat = service.chat()
     dispatch = await handed_on(chat, "sales", "support", "asks_only", "narrow")
     tried = await chat.set_active(

@@ -1,4 +1,4 @@
-"""Handoffs: who may hand the conversation to whom, by which call, and what goes along with it."""
+"""Handoffs: which caller may hand the conversation to which agent, and what data goes along."""
 
 import pytest
 
@@ -38,7 +38,7 @@ async def service(tmp_path):
 
 
 async def test_supervisor_hands_over(service):
-    """Between messages: the next one goes to the agent."""
+    """Between messages: the next message goes to the agent."""
     chat = service.chat()
     routed = await chat.say()
     await chat.answer(routed.dispatch, "let me see")
@@ -62,7 +62,7 @@ async def test_supervisor_hands_over(service):
 
 
 async def test_agent_hands_over_to_another(service):
-    """Nobody asks the supervisor."""
+    """The supervisor is not called."""
     chat = await service.chat().with_agent("sales")
     moved = await chat.set_active("support", from_agent_id="sales", initiator=AGENT)
     assert (handed_from(moved.handoff), initiator(moved.handoff)) == ("sales", "AGENT")
@@ -72,7 +72,7 @@ async def test_agent_hands_over_to_another(service):
 
 
 async def test_user_hands_over(service):
-    """By a button of the frontend; only agents that users may pick."""
+    """A button of the frontend; only for agents that users may pick."""
     chat = await service.chat().with_agent("sales")
     moved = await chat.set_active("support", initiator=USER)
     assert initiator(moved.handoff) == "USER"
@@ -91,7 +91,7 @@ async def test_user_hands_over(service):
 
 
 async def test_initiator_is_read_off_the_source_where_nobody_says(service):
-    """A supervisor's handoff is one by who hands over."""
+    """Without an initiator, a handoff from the supervisor counts as the supervisor's."""
     chat = service.chat()
     await chat.say()
     assert initiator((await chat.set_active("sales")).handoff) == "SUPERVISOR"
@@ -101,28 +101,28 @@ async def test_initiator_is_read_off_the_source_where_nobody_says(service):
 
 
 async def test_agent_is_known_by_its_alias_in_any_case(service):
-    """Frameworks have names of their own for agents, with spaces mostly; answers have the id."""
+    """Frameworks use their own agent names, often with spaces; answers have the id."""
     chat = service.chat()
     routed = await chat.say()
     handed = await chat.answer(routed.dispatch, **hand_to("Sales Team"))
     assert handed.next.agent.agent_id == "sales"
     done = await chat.answer(handed.next, "here", agent_id="sales team")
     assert (outcome_status(done), done.active_agent.agent_id) == ("APPLIED", "sales")
-    # The alias and the id are one caller: this is a repeat.
+    # The alias and the id are the same caller, so this is a repeat.
     assert await chat.answer(handed.next, "here") == done
     moved = await chat.set_active("support", from_agent_id="SALES TEAM")
     assert handed_from(moved.handoff) == "sales"
     assert (await chat.set_active("SALES")).agent.agent_id == "sales"
     assert [turn.agent_id for turn in await chat.turns(agent_id="Sales Team")] == ["sales"]
     assert "support" in await chat.agents(from_agent_id="Sales Team")
-    # A name that is nobody's is still held to the rule for ids.
+    # An unknown name must still be a valid id.
     refused = await refusal(chat.set_active("Sales Crowd"))
     assert tuple(refused) == ("INVALID_ARGUMENT", "INVALID_FIELD")
     assert refused.rules == ["agent_id"]
 
 
 async def test_unknown_target_is_not_found(service):
-    """Before any rule is asked; the message says which agents there are."""
+    """The target is checked before any rule; the message lists the known agents."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say()
     async with chat.unchanged():
@@ -141,7 +141,7 @@ async def test_unknown_target_is_not_found(service):
 
 
 async def test_first_handoff_makes_the_session(service):
-    """A framework's run may begin before anybody has routed a message."""
+    """A framework's run may begin before any message was routed."""
     chat = service.chat()
     moved = await chat.set_active("sales", expected_revision=0)
     assert moved.revision == 1
@@ -164,7 +164,7 @@ async def test_first_handoff_makes_the_session(service):
     ],
 )
 async def test_rule_that_refuses_is_named_with_its_reason(service, target, rule, words):
-    """In the details for programs, in the message for people, in the audit for operators."""
+    """Details name the rule for programs, the message for people, the audit for operators."""
     chat = await service.chat().with_agent("sales")
     async with chat.unchanged():
         refused = await refusal(chat.set_active(target, request_id=fresh_id()))
@@ -178,13 +178,13 @@ async def test_rule_that_refuses_is_named_with_its_reason(service, target, rule,
 
 
 async def test_entitled_user_on_the_right_channel_is_let_in(service):
-    """The same handoffs that are refused to others."""
+    """The same handoffs are refused for other users."""
     chat = service.chat()
     chat.profile = {"entitlements": ["plan:premium"], "channel": "web"}
     await chat.say()
     assert (await chat.set_active("premium")).agent.agent_id == "premium"
     assert (await chat.set_active("on_web")).agent.agent_id == "on_web"
-    # Entitlements stay with the session until others are sent; then the agent is out of reach.
+    # Entitlements stay with the session until new ones are sent; then the agent is out of reach.
     await chat.set_active("premium")
     chat.profile = {}
     assert went((await chat.say()).dispatch) == ("premium", "STICKY")
@@ -192,7 +192,7 @@ async def test_entitled_user_on_the_right_channel_is_let_in(service):
 
 
 async def test_agent_hands_only_to_those_that_the_registry_names(service):
-    """And always back to the supervisor."""
+    """A handoff back to the supervisor is always allowed."""
     chat = await service.chat().with_agent("narrow")
     refused = await refusal(chat.set_active("support"))
     assert refused.rules == ["handoff_to"]
@@ -207,7 +207,7 @@ async def test_agent_hands_only_to_those_that_the_registry_names(service):
 
 
 async def test_all_rules_that_refuse_are_named_at_once(tmp_path):
-    """Whoever mends a handoff mends it once."""
+    """The caller can correct all of them at once."""
     hopeless = DESK.replace(
         "  - {id: disabled, name: Disabled, enabled: false, user_selectable: true}",
         "  - {id: disabled, name: Disabled, enabled: false, channels: [web], requires: [vip]}",
@@ -230,7 +230,7 @@ async def test_all_rules_that_refuse_are_named_at_once(tmp_path):
 
 
 async def test_operator_is_bound_by_what_cannot_be_otherwise(service):
-    """Who may hand to whom and who owns the session are no rules for people who run the service."""
+    """Operators are exempt from the rules on handoff targets and session owners only."""
     chat = await service.chat().with_agent("owner", **ask())
     refused = await refusal(chat.set_active("support", initiator=AGENT))
     assert refused.rules == ["handoff_to"]
@@ -243,7 +243,7 @@ async def test_operator_is_bound_by_what_cannot_be_otherwise(service):
 
 
 async def test_reserved_initiators_and_modes_are_bad_fields(service):
-    """Topic and completion are the service's own words; CONSULT is no way to hand over."""
+    """Topic and completion are initiators of the service; CONSULT is not a handoff mode."""
     chat = await service.chat().with_agent("sales")
     for fields, field in (
         ({"initiator": handoff_pb2.INITIATOR_TOPIC}, "initiator"),
@@ -258,7 +258,7 @@ async def test_reserved_initiators_and_modes_are_bad_fields(service):
 
 
 async def test_agents_that_one_may_hand_to_are_listed(service):
-    """For the description of a transfer tool: enabled, no system agents, as the registry allows."""
+    """The list is for the description of a transfer tool: enabled, non-system, allowed targets."""
     response = await service.call(
         "ListAgents", routing_service_pb2.ListAgentsRequest(from_agent_id="owner")
     )
@@ -279,7 +279,7 @@ async def test_agents_that_one_may_hand_to_are_listed(service):
 
 
 async def test_stale_handoff_is_refused(service):
-    """An agent that no longer has the conversation cannot give it away."""
+    """An agent that no longer has the conversation cannot hand it over."""
     chat = await service.chat().with_agent("sales")
     await chat.set_active("support", from_agent_id="sales")
     async with chat.unchanged():
@@ -289,7 +289,7 @@ async def test_stale_handoff_is_refused(service):
 
 
 async def test_doubled_handoff_is_refused(service):
-    """The second of two equal handoffs finds its work done."""
+    """The second of two equal handoffs is refused, because the target is active already."""
     chat = await service.chat().with_agent("sales")
     await chat.set_active("support", from_agent_id="sales")
     refused = await refusal(chat.set_active("support", from_agent_id="sales"))
@@ -297,7 +297,7 @@ async def test_doubled_handoff_is_refused(service):
 
 
 async def test_handoff_in_a_turn_is_its_holder_s(service):
-    """Also where the holder is not the active agent."""
+    """The holder may also be an agent that is not active."""
     chat = await service.chat().with_agent("sales")
     await chat.say("/supervisor")
     routed = await chat.say("who can help?")
@@ -314,7 +314,7 @@ async def test_handoff_in_a_turn_is_its_holder_s(service):
 
 
 async def test_handoff_in_a_turn_that_was_overtaken_is_refused(service):
-    """A newer message has it now; what the older turn wanted no longer counts."""
+    """A newer message overtook the turn, so its handoffs no longer count."""
     chat = await service.chat().with_agent("sales")
     old = await chat.say("one")
     await chat.say("two")
@@ -324,7 +324,7 @@ async def test_handoff_in_a_turn_that_was_overtaken_is_refused(service):
 
 
 async def test_handoff_in_a_closed_turn_is_refused(service):
-    """It says how to hand over all the same: without the turn."""
+    """The error says how to hand over: without the turn."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("one")
     await chat.answer(routed.dispatch, "answered")
@@ -336,7 +336,7 @@ async def test_handoff_in_a_closed_turn_is_refused(service):
 
 
 async def test_handoff_in_flight_does_not_land_after_a_clear(service):
-    """What the user has left is left: an older turn may no longer move the conversation."""
+    """After a clear, an older turn can no longer move the conversation."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("one")
     await chat.clear()
@@ -351,11 +351,11 @@ async def test_handoff_in_flight_does_not_land_after_a_clear(service):
     assert (await chat.turns())[-1].agent_text == "over to support"
 
 
-# --- what goes along ---
+# --- data that goes along ---
 
 
 async def test_everything_is_preserved_over_handoffs_in_the_middle_of_a_turn(service):
-    """Task, metadata, locale, channel, items and text; the target also sees reason and context."""
+    """Task, metadata, locale, channel, items and text; the target also gets reason and context."""
     chat = service.chat()
     picture = item_pb2.Item(content_type="image/png", data=b"\x89PNG\x00\x01")
     note = item_pb2.Item(content_type="text/plain", text="[HANDOFF_TO:support] /reset")
@@ -407,7 +407,7 @@ async def test_everything_is_preserved_over_handoffs_in_the_middle_of_a_turn(ser
 
 
 async def test_message_in_flight_is_answered_by_the_new_holder_alone(service):
-    """The turn goes on under its request id; the old holder's answer is kept and moves nothing."""
+    """The turn keeps its request id; the old holder's answer is stored and changes nothing."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("is it broken?")
     await chat.set_active("support", turn_request_id=routed.request_id)
@@ -421,7 +421,7 @@ async def test_message_in_flight_is_answered_by_the_new_holder_alone(service):
 
 
 async def test_handoff_between_messages_ends_the_lock(service):
-    """The one who asked has gone; the one who comes has not asked anything."""
+    """The agent that asked is no longer active, and the new one has not asked a question."""
     chat = await service.chat().with_agent("sales", **ask())
     await chat.set_active("support")
     status = await chat.status()
@@ -429,7 +429,7 @@ async def test_handoff_between_messages_ends_the_lock(service):
 
 
 async def test_interlude_between_messages_keeps_the_lock_below(service):
-    """The interrupted agent's question is open again when it is back."""
+    """The interrupted agent's question is open again after its return."""
     chat = await service.chat().with_agent("sales", **ask())
     moved = await chat.set_active("support", mode=INTERLUDE)
     assert mode(moved.handoff) == "INTERLUDE"
@@ -446,7 +446,7 @@ async def test_interlude_between_messages_keeps_the_lock_below(service):
 
 
 async def test_clear_gives_the_conversation_back_to_the_supervisor(service):
-    """Active agent, lock and stack are gone, the task goes on."""
+    """Active agent, lock and stack are cleared; the task stays open."""
     chat = await service.chat().with_agent("sales", **ask())
     await chat.set_active("support", mode=INTERLUDE)
     cleared = await chat.clear(reason="operator")
@@ -459,7 +459,7 @@ async def test_clear_gives_the_conversation_back_to_the_supervisor(service):
 
 
 async def test_clearing_what_is_clear_writes_nothing(service):
-    """No error, no revision; the answer says who is next."""
+    """There is no error and no new revision; the answer names the next agent."""
     chat = service.chat()
     routed = await chat.say()
     await chat.answer(routed.dispatch, "well")
@@ -470,7 +470,7 @@ async def test_clearing_what_is_clear_writes_nothing(service):
 
 
 async def test_clear_of_an_open_turn_counts_although_nobody_is_active(service):
-    """A handoff that the supervisor is about to make must not land after it."""
+    """A handoff that the supervisor makes in that turn must not be applied after the clear."""
     chat = service.chat()
     routed = await chat.say()
     cleared = await chat.clear()
@@ -480,7 +480,7 @@ async def test_clear_of_an_open_turn_counts_although_nobody_is_active(service):
 
 
 async def test_clear_of_the_session_cancels_its_task_and_turns(service):
-    """As /reset does for users."""
+    """The same effect as the user's /reset."""
     chat = await service.chat().with_agent("sales")
     await chat.say("one")
     cleared = await chat.clear(scope=clear_scope_pb2.CLEAR_SCOPE_SESSION)
@@ -491,7 +491,7 @@ async def test_clear_of_the_session_cancels_its_task_and_turns(service):
 
 
 async def test_unknown_session_is_not_found(service):
-    """Whatever asks for it; nothing is made by asking."""
+    """Every RPC refuses it, and no call creates it."""
     chat = service.chat()
     request = fresh_id()
     dispatch = routing_service_pb2.RouteResponse().dispatch

@@ -1,4 +1,4 @@
-"""Who sees what of a conversation: with a message, and when asked for."""
+"""Histories: which agent sees which turns, with a message and in ListTurns."""
 
 import pytest
 
@@ -29,7 +29,7 @@ async def service(tmp_path):
 
 
 async def talked(service, session_id=""):
-    """Return a conversation in which front, sales and support have each said something."""
+    """Return a conversation in which front, sales and support each gave an answer."""
     chat = service.chat(session_id)
     routed = await chat.say("I want a lamp")
     handed = await chat.answer(routed.dispatch, "front: to sales", **hand_to("sales"))
@@ -43,7 +43,7 @@ async def talked(service, session_id=""):
 
 
 def words(turns):
-    """Return who was asked what and said what."""
+    """Return each turn's agent, question and answer."""
     return [(turn.agent_id, turn.user_text, turn.agent_text) for turn in turns]
 
 
@@ -57,7 +57,7 @@ WHOLE = [
 
 
 async def test_orchestrator_sees_every_turn(service):
-    """With its message: what was said to whom, and every agent's words."""
+    """Its message brings every turn, with the texts of all agents."""
     chat = await talked(service)
     await chat.say("/supervisor")
     routed = await chat.say("and now?")
@@ -66,7 +66,7 @@ async def test_orchestrator_sees_every_turn(service):
 
 
 async def test_specialist_sees_its_own_turns_and_no_other_agent_s_words(service):
-    """Those in which it took part: answered, or handed over."""
+    """It gets the turns in which it took part: it answered or handed over."""
     chat = await talked(service)
     await chat.set_active("sales")
     routed = await chat.say("another lamp")
@@ -77,17 +77,20 @@ async def test_specialist_sees_its_own_turns_and_no_other_agent_s_words(service)
 
 
 async def test_next_agent_of_a_message_gets_its_history_along(service):
-    """Whoever hands over need not fetch it."""
+    """The agent that hands over does not have to fetch it."""
     chat = await talked(service)
     routed = await chat.say("one more lamp")
     handed = await chat.answer(routed.dispatch, **hand_to("sales"))
     assert words(handed.next.history) == [turn for turn in WHOLE if turn[0] == "sales"]
-    # Its own request is the message, not history.
+    # The agent's own request is the message, not history.
     assert handed.next.text == "one more lamp"
 
 
 async def test_locked_agent_always_gets_its_history(service):
-    """Even where the caller wants none: without its own question it cannot read the answer."""
+    """Even if the caller asks for no history.
+
+    The agent needs its own question to read the answer.
+    """
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("red", history_turns=-1)
     assert routed.dispatch.locked
@@ -99,7 +102,7 @@ async def test_locked_agent_always_gets_its_history(service):
 
 
 async def test_as_many_turns_go_along_as_are_asked_for(service):
-    """The newest ones, oldest first; twenty where nobody says."""
+    """The newest turns, oldest first; the default is twenty."""
     for asked, sent in ((3, 3), (0, 20), (100, 26)):
         chat = await service.chat().with_agent("sales")
         for number in range(25):
@@ -112,7 +115,7 @@ async def test_as_many_turns_go_along_as_are_asked_for(service):
 
 
 async def test_history_does_not_depend_on_what_the_server_remembers(tmp_path):
-    """A server that has never seen the session sends what one sends that has."""
+    """A server that has never seen the session sends the same history as one that has."""
     async with serving(tmp_path, DESK) as service:
         chat = await talked(service, "kept")
         warm = await chat.say("more", validate_only=False)
@@ -125,7 +128,7 @@ async def test_history_does_not_depend_on_what_the_server_remembers(tmp_path):
 
 
 async def test_repeat_gets_the_history_of_the_first_answer(service):
-    """Byte by byte, whatever has been said since: by Route, and by CompleteTurn's next."""
+    """Identical bytes although the session has moved on: by Route and by CompleteTurn's next."""
     chat = await talked(service)
     request_id = fresh_id()
     first = await chat.say("again", request_id=request_id, history_turns=5)
@@ -143,7 +146,7 @@ async def test_repeat_gets_the_history_of_the_first_answer(service):
 
 
 async def test_repeat_gets_the_same_history_where_the_turns_lie_far_back(service):
-    """As far back as it is looked for; a question that waits for its answer is always found."""
+    """The search has a limit; a question that waits for its answer is always found."""
     for ending, sent in (({}, 0), (ask(), 1)):
         chat = await service.chat().with_agent("sales", **ending)
         for _ in range(420):
@@ -157,7 +160,7 @@ async def test_repeat_gets_the_same_history_where_the_turns_lie_far_back(service
 
 
 async def test_late_words_are_in_their_turn_s_place_however_late_they_come(service):
-    """Also where the turn was overtaken, by which it forgot who had held it."""
+    """Also if the turn was overtaken, after which its holder is no longer remembered."""
     chat = service.chat()
     routed = await chat.say("one")
     await chat.set_active("sales", turn_request_id=routed.request_id)
@@ -176,7 +179,7 @@ async def test_late_words_are_in_their_turn_s_place_however_late_they_come(servi
 
 
 async def test_list_of_turns_by_agent_shows_what_that_agent_may_see(service):
-    """The home agent all, another one its own; by id or alias."""
+    """The home agent sees all turns, another agent its own; by id or alias."""
     chat = await talked(service)
     assert words(await chat.turns()) == WHOLE
     assert words(await chat.turns(agent_id="front")) == WHOLE
@@ -186,7 +189,7 @@ async def test_list_of_turns_by_agent_shows_what_that_agent_may_see(service):
 
 
 async def test_list_of_turns_by_task_shows_that_task_only(service):
-    """A session's tasks are told apart."""
+    """The tasks of one session are kept apart."""
     chat = await talked(service)
     task_id = (await chat.status()).task.task_id
     await chat.say("/reset")
@@ -197,7 +200,7 @@ async def test_list_of_turns_by_task_shows_that_task_only(service):
 
 
 async def test_turns_come_in_pages_both_ways(service):
-    """Following the tokens shows each turn once, in order, whatever the size of the page."""
+    """Following the tokens returns each turn once, in order, for every page size."""
     chat = await talked(service)
     for order, expected in ((0, WHOLE), (NEWEST_FIRST, WHOLE[::-1])):
         for page_size in (1, 2, 5, 1000):
@@ -218,7 +221,7 @@ async def test_turns_come_in_pages_both_ways(service):
 
 
 async def test_page_token_of_another_list_is_a_bad_field(service):
-    """Made-up tokens are named as what they are."""
+    """An invalid token is named as a bad field."""
     chat = await talked(service)
     for rpc in (chat.turns, chat.tasks):
         for token in ("nonsense", "bm9uc2Vuc2U", "é", "=" * 40):
@@ -228,7 +231,7 @@ async def test_page_token_of_another_list_is_a_bad_field(service):
 
 
 async def test_open_and_abandoned_turns_are_listed_as_such(service):
-    """What nobody has answered has no outcome yet; what was taken back never will."""
+    """An open turn has no outcome yet; an abandoned one will never have one."""
     chat = service.chat()
     await chat.say("one")
     await chat.say("/reset two")
@@ -241,7 +244,7 @@ async def test_open_and_abandoned_turns_are_listed_as_such(service):
 
 
 async def test_long_history_tells_open_answered_and_abandoned_turns_apart(service):
-    """Also where a turn was asked long before what became of it, and pages end in between."""
+    """Also if many turns lie between a request and its outcome, and pages end in between."""
     chat = await service.chat().with_agent("sales")
     fates = {}
     for number in range(130):
@@ -299,7 +302,7 @@ async def test_turn_taken_back_long_after_it_was_asked_is_not_shown_as_open(serv
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.torture) for seed in (1, 2, 3, 4))]
 )
 async def test_pages_of_any_size_list_a_conversation_at_random_as_its_log_has_it(service, seed):
-    """Every turn once, in order, with what became of it, wherever pages and reads end."""
+    """Every turn once, in order, with its outcome, for every page and read size."""
     talk = RandomTalk(service, seed)
     while len(talk.kept) < 240:
         await talk.step()
@@ -332,7 +335,7 @@ async def test_pages_of_any_size_list_a_conversation_at_random_as_its_log_has_it
 async def test_request_given_back_long_after_it_was_sent_is_listed_once(
     service, order, is_answered
 ):
-    """Once, in the place where its agent has it now, wherever the pages end."""
+    """It is listed once, at its agent's latest dispatch of it, for every page size."""
     chat = service.chat()
     routed = await chat.say("one")
     for _ in range(150):
@@ -355,7 +358,7 @@ async def test_request_given_back_long_after_it_was_sent_is_listed_once(
 
 
 async def test_turn_says_at_which_revision_it_last_changed(service):
-    """That of its answer, or before that of its request."""
+    """The revision of its answer or, before that, of its request."""
     chat = service.chat()
     routed = await chat.say("one")
     assert (await chat.turns())[0].revision == routed.revision == 1
@@ -364,7 +367,10 @@ async def test_turn_says_at_which_revision_it_last_changed(service):
 
 
 async def test_turns_that_were_let_go_of_come_back(service, monkeypatch):
-    """Memory holds the recent turns of some sessions; what a dispatch brings is the same."""
+    """Memory holds the recent turns of some sessions.
+
+    Dispatches have the same history without it.
+    """
     monkeypatch.setattr(session_cache, "FOLDS_MAX", 1)
     chats = [await talked(service) for _ in range(3)]
     seen = []

@@ -1,4 +1,4 @@
-"""Commands by their names in every language, and /history, over a real server."""
+"""Command names in every language, and /history, on a real server."""
 
 import pytest
 
@@ -14,13 +14,13 @@ async def service(tmp_path):
 
 
 def in_language(chat, locale, **profile):
-    """Let the chat's user speak a language."""
+    """Set the language of the chat's user."""
     chat.profile = {"locale": locale, "channel": "web", **profile}
     return chat
 
 
 async def test_help_lists_the_names_of_the_users_language(service):
-    """Each with its slash, in the table's order."""
+    """Each command with its slash, in the table's order."""
     commands = {
         "en": "/supervisor /reset /agents /agent /status /history /help",
         "es": "/supervisor /reiniciar /agentes /agente /estado /historial /ayuda",
@@ -34,7 +34,7 @@ async def test_help_lists_the_names_of_the_users_language(service):
 
 @pytest.mark.parametrize("locale", ["en", "es", "pt"])
 async def test_commands_of_every_language_work_in_every_session(service, locale):
-    """Who writes Spanish in a session that began in English means the command all the same."""
+    """A Spanish command works in a session that began in English."""
     for typed, command in (
         ("/Estado", "/status"),
         ("/agentes", "/agents"),
@@ -81,9 +81,9 @@ async def test_commands_of_every_language_work_in_every_session(service, locale)
     ],
 )
 async def test_history_command_tells_the_conversation_by_agent(service, locale, expected):
-    """Who answered how often, in the order of their first turns, and who had what; no agent's call.
+    """How often each agent answered, in the order of first turns, and what it had; no agent's call.
 
-    It changes nothing: the question that was open is open still.
+    The command changes nothing: an open question stays open.
     """
     chat = in_language(service.chat(), locale)
     routed = await chat.say("I want a book")
@@ -103,7 +103,7 @@ async def test_history_command_tells_the_conversation_by_agent(service, locale, 
 
 
 async def test_history_before_any_answer_says_so(service):
-    """As the very first message, and while the first one waits for its answer."""
+    """As the very first message, and while the first message waits for its answer."""
     chat = service.chat()
     none = "Nobody has answered you in this conversation yet."
     assert (await chat.say("/history")).reply.text == none
@@ -112,7 +112,7 @@ async def test_history_before_any_answer_says_so(service):
 
 
 async def test_history_is_the_same_after_a_restart_and_on_trial(tmp_path):
-    """It is told from what is kept, not from what a process happens to remember."""
+    """The reply is built from the store, not from a process's memory."""
     async with serving(tmp_path, DESK) as service:
         chat = await service.chat().with_agent("sales")
         async with chat.unchanged():
@@ -126,7 +126,7 @@ async def test_history_is_the_same_after_a_restart_and_on_trial(tmp_path):
 
 
 async def test_repeated_history_gets_the_first_answer(service):
-    """What was answered since does not change what a retry is told."""
+    """A repeat gets the first reply, without later answers."""
     chat = await service.chat().with_agent("sales")
     request_id = fresh_id()
     first = await chat.say("/history", request_id=request_id)

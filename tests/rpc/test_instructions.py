@@ -23,14 +23,14 @@ async def service(tmp_path):
 
 
 async def listed(service, **fields):
-    """List agents, with instructions unless said otherwise."""
+    """List agents, by default with instructions."""
     request = routing_service_pb2.ListAgentsRequest(**({"include_instructions": True} | fields))
     return await service.call("ListAgents", request)
 
 
 @pytest.mark.parametrize("locale", ["en", "es-MX", "pt", "fr", ""])
 async def test_instructions_come_with_the_list_where_they_are_asked_for(service, locale):
-    """By agent id, from the registry in force, in the locale of the list."""
+    """By agent id, from the registry in use, in the locale of the list."""
     registry = parse_registry(DESK, "desk")
     answer = await listed(service, locale=locale)
     assert dict(answer.instructions) == {
@@ -40,7 +40,7 @@ async def test_instructions_come_with_the_list_where_they_are_asked_for(service,
 
 
 async def test_instructions_are_those_of_the_agents_listed_in_the_sessions_language(service):
-    """Whoever narrows the list gets no texts for the rest."""
+    """A filtered list has no texts for the other agents."""
     chat = service.chat()
     await chat.say(locale="es", channel="telephone")
     answer = await listed(
@@ -53,7 +53,7 @@ async def test_instructions_are_those_of_the_agents_listed_in_the_sessions_langu
 
 
 async def test_agent_that_does_as_it_is_told_is_followed(service):
-    """Every id that an agent is told to hand over to is one that the rules take."""
+    """The rules accept every handoff target that the instructions name."""
     answer = await listed(service)
     lines = answer.instructions["owner"].splitlines()
     told = [line.split()[1].rstrip(":") for line in lines if line.startswith("- ")]
@@ -71,7 +71,7 @@ async def test_agent_that_does_as_it_is_told_is_followed(service):
 
 
 async def test_instructions_of_the_largest_registry_fit_into_one_answer(tmp_path):
-    """512 agents with long ids and descriptions; clients take 4 MiB by default."""
+    """512 agents with long ids and descriptions; the default limit of clients is 4 MiB."""
     agents = "".join(
         f"  - {{id: {'a' * 120}{number}, name: {'ñ' * 60}, description: {'ñ ' * 500}x}}\n"
         for number in range(511)
@@ -87,7 +87,7 @@ async def test_instructions_of_the_largest_registry_fit_into_one_answer(tmp_path
 
 
 async def test_command_line_prints_what_the_server_says(service, monkeypatch, capsys):
-    """An unknown agent is refused with the ones there are."""
+    """For an unknown agent the error lists the known ones."""
 
     def run(*argv):
         monkeypatch.setattr(sys, "argv", ["agent-routing", "agents", *argv])

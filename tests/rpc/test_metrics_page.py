@@ -1,4 +1,4 @@
-"""The figures of a running server, as Prometheus fetches them."""
+"""The metrics page of a running server, as Prometheus scrapes it."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ SAMPLE = re.compile(r"(?P<name>[a-z_]+)(?:\{(?P<labels>[^{}]*)\})? (?P<value>\S+
 
 
 def read(page):
-    """Return each sample's value by its name and labels; hold that the format is Prometheus's."""
+    """Return each sample's value by name and labels; assert that the format is Prometheus's."""
     found, kinds = {}, {}
     for line in page.splitlines():
         if line.startswith("# TYPE "):
@@ -55,13 +55,13 @@ async def fetch(address, request=b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
 
 @pytest.fixture
 async def measured(tmp_path):
-    """A help desk on SQLite with its figures on a free port."""
+    """A help desk on SQLite with its metrics page on a free port."""
     async with serving(tmp_path, DESK, metrics_listen="127.0.0.1:0", counts=Counts()) as running:
         yield running
 
 
 async def test_figures_are_what_happened(measured):
-    """A conversation whose every number is known."""
+    """A conversation for which every figure is known."""
     chat = await measured.chat().with_agent("sales", **ask())
     await chat.say("three")
     await refusal(chat.set_active("premium", initiator=3))
@@ -90,14 +90,14 @@ async def test_figures_are_what_happened(measured):
     assert of("ready") == 1
     assert of("registry_info", 'version="desk-1"') == 1
     assert of("registry_agents") == 22
-    # Every change was written in some group; the probe at the start is one more.
+    # Every change was written in a group; the probe at the start adds one.
     assert of("store_group_writes_sum") >= 6
     assert of("store_write_seconds_count") == of("store_group_writes_count") > 0
     assert found["process_cpu_seconds_total{}"] > 0
 
 
 async def test_watchers_reloads_and_time_outs_are_told(measured):
-    """What stands or happens outside of calls."""
+    """Gauges, and counters of events outside of calls."""
     chat = await measured.chat().with_agent("sales")
     watch = measured.call(
         "WatchSession",
@@ -113,7 +113,7 @@ async def test_watchers_reloads_and_time_outs_are_told(measured):
 
 
 async def test_stuck_users_are_counted_as_the_log_is_folded(measured):
-    """Who leaves an agent by a command right after it came was with the wrong one."""
+    """A user who leaves an agent by a command right after its handoff was with the wrong agent."""
     chat = await measured.chat().with_agent("sales")
     await chat.say("/supervisor")
     async with asyncio.timeout(50):
@@ -135,14 +135,14 @@ async def test_stuck_users_are_counted_as_the_log_is_folded(measured):
     ],
 )
 async def test_only_the_page_is_served(measured, request_bytes, status):
-    """Nothing else is there, and nothing breaks the listener."""
+    """Other paths are not found, and no request breaks the listener."""
     answered, _, _ = await fetch(measured.server.metrics_address, request_bytes)
     assert answered == f"HTTP/1.1 {status}"
     assert (await fetch(measured.server.metrics_address))[0] == "HTTP/1.1 200 OK"
 
 
 async def test_head_has_no_body_and_too_much_is_cut_off(measured):
-    """A request that never ends is not kept."""
+    """A request that never ends is closed."""
     _, headers, body = await fetch(
         measured.server.metrics_address, b"HEAD /metrics HTTP/1.1\r\n\r\n"
     )
@@ -152,7 +152,7 @@ async def test_head_has_no_body_and_too_much_is_cut_off(measured):
 
 
 async def test_labels_are_words_of_closed_sets(measured):
-    """A caller who invents sessions, users or agents makes no new series."""
+    """Invented sessions, users or agents in calls create no new series."""
     before = read((await fetch(measured.server.metrics_address))[2]).keys()
     for number in range(20):
         chat = measured.chat(user_id=f"user-{number}")
@@ -164,7 +164,7 @@ async def test_labels_are_words_of_closed_sets(measured):
 
 
 async def test_address_that_is_taken_is_told(measured, tmp_path):
-    """Before the server says that it serves."""
+    """Before the server reports that it serves."""
     agents = tmp_path / "other.yaml"
     agents.write_text(DESK, "utf-8")
     settings = Settings(
@@ -180,7 +180,7 @@ async def test_address_that_is_taken_is_told(measured, tmp_path):
 
 
 async def test_engine_without_figures_leaves_them_out(tmp_path):
-    """The memory engine writes nothing anywhere."""
+    """The memory engine writes nothing to disk."""
     agents = tmp_path / "agents.yaml"
     agents.write_text(DESK, "utf-8")
     settings = Settings(
@@ -200,7 +200,7 @@ async def test_engine_without_figures_leaves_them_out(tmp_path):
 
 
 def test_buckets_are_cumulative_and_end_at_infinity():
-    """As Prometheus wants them; ours count each call once."""
+    """Prometheus expects this; our histograms count each call once."""
     metrics = Metrics()
     for duration_s in (0.0004, 0.003, 99):
         metrics.count_call(CallRecord("Route", duration_ms=duration_s * 1000))
@@ -210,7 +210,7 @@ def test_buckets_are_cumulative_and_end_at_infinity():
 
 @pytest.mark.parametrize("is_there", [True, False])
 async def test_age_of_the_sign_in_keys_is_shown(tmp_path, is_there):
-    """Old keys let withdrawn ones in: an alert goes by this figure."""
+    """Old keys keep accepting revoked callers: an alert uses this figure."""
     keys = tmp_path / "keys.json"
     if is_there:
         keys.write_bytes(good_set())

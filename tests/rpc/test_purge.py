@@ -1,4 +1,4 @@
-"""Nothing is gone by itself; PurgeSessions removes what it is told to, and nothing else."""
+"""Nothing is deleted on its own; PurgeSessions removes the named sessions only."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -29,7 +29,7 @@ async def service(tmp_path):
 
 
 def purge(service, before_us=None, **fields):
-    """Remove sessions; before_us None = all that there are."""
+    """Remove sessions; before_us None = all sessions."""
     when = timestamp_pb2.Timestamp()
     when.FromMicroseconds(service.clock.now_us if before_us is None else before_us)
     request = pb.PurgeSessionsRequest(update_time_before=when, reason="too old", **fields)
@@ -38,7 +38,7 @@ def purge(service, before_us=None, **fields):
 
 
 async def talked(service, name, **who):
-    """Have a conversation that is over."""
+    """Hold a conversation that has ended."""
     chat = service.chat(name, **who)
     routed = await chat.say(f"I am {name}")
     await chat.answer(routed.dispatch, "hello", **finish())
@@ -46,7 +46,7 @@ async def talked(service, name, **who):
 
 
 async def is_there(chat):
-    """Say whether the session is known."""
+    """Say whether the session exists."""
     try:
         return (await chat.status()).revision > 0
     except grpc.aio.AioRpcError as error:
@@ -56,7 +56,7 @@ async def is_there(chat):
 
 
 async def test_after_a_year_nothing_is_gone_by_itself(tmp_path, monkeypatch):
-    """With the sweeper at work and a restart in between: sessions, turns, tasks and answers."""
+    """With the sweeper on and a restart in between: sessions, turns, tasks and answers."""
     monkeypatch.setattr(expiry_sweeper, "SWEEP_INTERVAL_S", 0.01)
     clock = Clock()
     seen = {}
@@ -75,13 +75,13 @@ async def test_after_a_year_nothing_is_gone_by_itself(tmp_path, monkeypatch):
             assert (await chat.status()).revision == 2
             assert (await chat.turns(), await chat.tasks()) == (turns, tasks)
         assert len(await service.chat("year-idle").turns()) == 2
-        # And then only what it names.
+        # And then only what the call names.
         assert (await purge(service, before_us=clock.now_us - 300 * DAY_S * 10**6)).sessions_purged
         assert not any([await is_there(service.chat(session_id)) for session_id in seen])
 
 
 async def test_purge_removes_what_it_names_and_nothing_else(service):
-    """By the last change; not of another tenant, nor what somebody still waits for."""
+    """By time of the last change; other tenants' sessions and sessions with open turns stay."""
     old = [await talked(service, f"old-{number}") for number in range(3)]
     elsewhere = await talked(service, "old-0", tenant="other")
     waiting = service.chat("waits")
@@ -103,7 +103,7 @@ async def test_purge_removes_what_it_names_and_nothing_else(service):
     assert [await is_there(chat) for chat in old] == [False] * 3
     for chat in (elsewhere, waiting, paused, used, fresh):
         assert await is_there(chat), chat.session_id
-    # The open turn too is older now than what is asked for, and stays; a dead one does not.
+    # The open turn is now older than the limit as well, and stays; an abandoned one does not.
     answer = await purge(service)
     assert answer.sessions_purged == 2
     assert [await is_there(c) for c in (waiting, used, fresh)] == [True, False, False]
@@ -114,7 +114,7 @@ async def test_purge_removes_what_it_names_and_nothing_else(service):
 
 
 async def test_trial_says_how_many_and_removes_none(service):
-    """The same number as then goes."""
+    """The trial returns the number that the real call removes."""
     chats = [await talked(service, f"trial-{number}") for number in range(3)]
     service.clock.advance(1)
     for count, more in ((2, True), (3, False), (0, False)):
@@ -125,7 +125,7 @@ async def test_trial_says_how_many_and_removes_none(service):
 
 
 async def test_those_that_changed_longest_ago_go_first(service):
-    """A bounded call at a time, until there are no more."""
+    """Each call removes a limited number; calls are repeated until none are left."""
     names = [f"order-{number}" for number in (3, 0, 4, 1, 2)]
     for name in names:
         await talked(service, name)
@@ -142,7 +142,7 @@ async def test_those_that_changed_longest_ago_go_first(service):
 
 
 async def test_all_tenants_are_purged_where_all_are_named(service):
-    """By the same order over all of them."""
+    """The oldest go first over all tenants."""
     chats = [
         await talked(service, f"t-{n}", tenant=("", "other", "third")[n % 3]) for n in range(6)
     ]
@@ -153,13 +153,13 @@ async def test_all_tenants_are_purged_where_all_are_named(service):
 
 
 async def test_time_that_has_not_come_is_refused(service):
-    """A slip of the finger must not remove what is in use."""
+    """A mistyped time must not remove sessions that are in use."""
     refused = await refusal(purge(service, before_us=service.clock.now_us + 1))
     assert refused.metadata["field"] == "update_time_before"
 
 
 async def test_purged_id_begins_a_new_session(service):
-    """Of whoever comes first, who sees nothing of the one before; its watchers are sent away."""
+    """For any user, who sees nothing of the old session; the old session's watchers are ended."""
     chat = await service.chat("again").with_agent("sales", **ask())
     routed = await chat.say("my secret")
     await chat.answer(routed.dispatch, "kept", **finish())
@@ -182,7 +182,7 @@ async def test_purged_id_begins_a_new_session(service):
 
 
 async def test_audit_of_a_purged_session_says_when_and_why(service):
-    """And of what was refused in it only that it was."""
+    """For refusals it keeps only that there were some."""
     chat = await talked(service, "audited")
     await refusal(chat.set_active("journal", reason="because"))
     service.clock.advance(1)
@@ -194,18 +194,18 @@ async def test_audit_of_a_purged_session_says_when_and_why(service):
 
 
 class SharedStore(MemoryStore):
-    """A store that other servers write to as well, which stays when one of them stops."""
+    """A store that other servers write to as well; it stays open when one of them stops."""
 
     @property
     def shared_writers(self):
         return True
 
     async def close(self):
-        """Stay for the others."""
+        """Stay open for the others."""
 
 
 async def test_another_server_does_not_take_a_new_session_for_the_purged_one(tmp_path, monkeypatch):
-    """Though the new one is at the same revision as the one that it remembers."""
+    """Although the new session is at the same revision as the one in its cache."""
     monkeypatch.setattr(session_cache, "HOT_TRUST_S", -1.0)
     clock, store = Clock(), SharedStore()
     async with AsyncExitStack() as opened:
@@ -225,7 +225,7 @@ async def test_another_server_does_not_take_a_new_session_for_the_purged_one(tmp
 
 
 async def test_message_that_comes_meanwhile_keeps_its_session(service):
-    """Whole, or gone whole and begun anew: nothing is lost of what was answered."""
+    """The session is kept or purged and begun again; no answered message is lost."""
     chats = [await talked(service, f"busy-{number:02}") for number in range(20)]
     service.clock.advance(1)
     answer, *routed = await asyncio.gather(
@@ -242,7 +242,7 @@ async def test_message_that_comes_meanwhile_keeps_its_session(service):
 
 
 async def test_purge_that_ends_early_is_gone_on_with(service):
-    """What it had done is done, each session whole; a repeat does the rest."""
+    """Each session is purged completely or not at all; a repeat purges the rest."""
     chats = [await talked(service, f"early-{number:03}") for number in range(40)]
     service.clock.advance(1)
     call = purge(service)
@@ -259,7 +259,7 @@ async def test_purge_that_ends_early_is_gone_on_with(service):
 
 
 async def told(call):
-    """Wait for a call's end, whatever it is."""
+    """Wait for a call's end, with an answer or an error."""
     try:
         await call
     except (grpc.aio.AioRpcError, asyncio.CancelledError):

@@ -1,6 +1,6 @@
-"""Approvers who race: sixteen callers at once, one effect, and everybody is told the truth.
+"""Of sixteen concurrent decisions one takes effect, and each caller learns which.
 
-The rounds of `make test` are few; `make torture` plays hundreds on each engine.
+`make test` plays few rounds; `make torture` plays hundreds on each engine.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ OPINIONS = ((APPROVE, "fine"), (REJECT, "too much"), (APPROVE, "but only this on
 
 @asynccontextmanager
 async def memory(folder, _request):
-    """One server, nothing on disk."""
+    """One server in memory."""
     async with serving(folder, DESK, store="memory:") as service:
         yield [service]
 
@@ -42,7 +42,7 @@ async def sqlite(folder, _request):
 
 @asynccontextmanager
 async def two_on_postgres(folder, request):
-    """Two servers that know nothing of each other but their database."""
+    """Two servers that share only their database."""
     database = request.getfixturevalue("postgres_database")
     url = database.store_url(folder)
     async with AsyncExitStack() as running:
@@ -60,13 +60,13 @@ ENGINES = (memory, sqlite, two_on_postgres)
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.__name__)
 async def services(request, tmp_path):
-    """The servers of one engine."""
+    """The servers of each engine."""
     async with request.param(tmp_path, request) as running:
         yield running
 
 
 async def paused_turn(service):
-    """Let an agent ask for an approval; return the chat and the request that waits."""
+    """Let an agent ask for an approval; return the chat and the paused request."""
     chat = service.chat()
     await chat.set_active("support")
     routed = await chat.say("I want my money back")
@@ -76,7 +76,7 @@ async def paused_turn(service):
 
 
 def decide(service, chat, paused, opinion, *, by_task):
-    """Decide a paused request by one of the servers."""
+    """Decide a paused request on one of the servers."""
     decision, comment = opinion
     request = pb.ResumeTaskRequest(
         session_id="" if by_task else chat.session_id,
@@ -89,7 +89,7 @@ def decide(service, chat, paused, opinion, *, by_task):
 
 
 async def race(services, rng):
-    """Play one round; hold that there was one effect and that all were told of it."""
+    """Play one round; assert that one decision took effect and that every caller learned it."""
     chat, paused = await paused_turn(services[0])
     revision = (await chat.status()).revision
     opinions = [rng.choice(OPINIONS) for _ in range(CALLERS)]
@@ -105,7 +105,7 @@ async def race(services, rng):
         for opinion, result in zip(opinions, results, strict=True)
         if isinstance(result, pb.ResumeTaskResponse)
     ]
-    # One decision won. Whoever asked for that one is told so, in the same words; nobody else is.
+    # One decision won. Only callers that sent this decision get a success, all with the same bytes.
     (won,) = {opinion for opinion, _ in told}
     assert len({result.SerializeToString(deterministic=True) for _, result in told}) == 1
     assert len(told) == opinions.count(won)
@@ -127,7 +127,7 @@ async def race(services, rng):
 
 
 async def test_one_of_racing_approvers_decides(services):
-    """Sixteen callers of three opinions; half of them know the task and not its session."""
+    """Sixteen callers with three different decisions; half of them name the task only."""
     rng = random.Random(4)
     for _ in range(ROUNDS):
         await race(services, rng)
@@ -135,7 +135,7 @@ async def test_one_of_racing_approvers_decides(services):
 
 @pytest.mark.torture
 async def test_one_of_racing_approvers_decides_in_every_of_many_rounds(services):
-    """The same, until what happens once in hundreds has happened."""
+    """Hundreds of rounds, for rare interleavings."""
     rng = random.Random(5)
     for _ in range(TORTURE_ROUNDS):
         await race(services, rng)

@@ -1,6 +1,6 @@
-"""Registries that change under load: every call is decided by the one or the other, none fails.
+"""Registry reloads under load: every call uses the old or the new registry, and none fails.
 
-The reloads of `make test` are few; `make torture` does a hundred.
+`make test` does few reloads; `make torture` does a hundred.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ BROKEN = (
     DESK.replace("supervisor: front", "supervisor: nobody").encode(),
     DESK.replace("id: sales", "id: support").encode(),
     DESK.replace("limits: {", "limits: {unheard_of: 1, ").encode(),
-    None,  # The file is away.
+    None,  # The file is missing.
 )
 """What people and deployments do to a file."""
 
 GOOD = (
-    # What changes for those who talk is nothing: they are with sales, and sales is always there.
+    # The talking sessions are not affected: they are with sales, which is in every registry.
     DESK,
     DESK.replace("default_locale: en", "default_locale: es"),
     DESK.replace("  - {id: journal, name: Journal, kind: system, user_selectable: true}\n", ""),
@@ -39,7 +39,7 @@ GOOD = (
 
 
 def install(path, content):
-    """Put a file in another one's place, whole, as deployments do; None takes it away."""
+    """Replace the file atomically, as deployments do; None removes it."""
     if content is None:
         path.unlink(missing_ok=True)
         return
@@ -49,7 +49,7 @@ def install(path, content):
 
 
 class Load:
-    """What those who talk and those who reload tell each other."""
+    """State shared between the talking and the reloading tasks."""
 
     def __init__(self):
         self.done = asyncio.Event()
@@ -57,13 +57,13 @@ class Load:
         self.round_ended = asyncio.Condition()
 
     async def count_round(self):
-        """One of those who talk has come round once more."""
+        """Count one finished round of a talking task."""
         async with self.round_ended:
             self.rounds += 1
             self.round_ended.notify_all()
 
     async def until_next_round(self, talking):
-        """Wait until somebody has come round: what changes, changes under load."""
+        """Wait for the end of a round, so that every reload happens under load."""
         rounds = self.rounds
         async with asyncio.timeout(WAIT_S), self.round_ended:
             await self.round_ended.wait_for(
@@ -72,7 +72,7 @@ class Load:
 
 
 async def talk(service, number, load):
-    """Talk until told to stop; every call must be answered as if nothing else happened."""
+    """Talk until the end of the test; every call must be answered normally."""
     chat = await service.chat(f"reloading-{number}").with_agent("sales")
     versions = set()
     messages = 0
@@ -95,7 +95,7 @@ async def talk(service, number, load):
 
 
 async def reload_often(service, path, reloads, load, talking):
-    """Install good and broken files by turns, and have each read."""
+    """Install valid and broken files in turn, and reload each."""
     stub = pb_grpc.AdminServiceStub(service.channel)
     good = itertools.cycle(GOOD)
     broken = itertools.cycle(BROKEN)
@@ -106,7 +106,7 @@ async def reload_often(service, path, reloads, load, talking):
             content = next(good).replace("desk-1", f"desk-{number}").encode()
         await asyncio.to_thread(install, path, content)
         if number % 3 == 0:
-            # As SIGHUP does: nobody is told but the log.
+            # SIGHUP reloads in the same way: only the log has the result.
             await service.server.reload()
         else:
             call = stub.ReloadAgents(pb.ReloadAgentsRequest(), timeout=WAIT_S)
@@ -119,8 +119,8 @@ async def reload_often(service, path, reloads, load, talking):
 
 
 async def reload_under_load(folder, reloads):
-    """Reload while others talk, and look at all that is left afterwards."""
-    # Files are looked at only when a test says so: what is counted must be what was asked for.
+    """Reload while others talk, and check all that is left afterwards."""
+    # The file is only read when the test reloads, so that the counts are exact.
     async with serving(folder, DESK) as service:
         load = Load()
         talking = [asyncio.create_task(talk(service, n, load)) for n in range(TALKERS)]
@@ -130,7 +130,7 @@ async def reload_under_load(folder, reloads):
         talked = await asyncio.wait_for(asyncio.gather(*talking), WAIT_S)
         for chat, messages, _ in talked:
             turns = await chat.turns(page_size=1000)
-            # Six requests a round after the two of the beginning, and the farewell: none is lost.
+            # Six requests per round, two at the beginning and one at the end: none is lost.
             said = [turn.user_text for turn in turns if not turn.parent_request_id]
             assert said.count("back to sales, please") == messages
             assert [f"message {n}" for n in range(messages)] == [
@@ -140,7 +140,7 @@ async def reload_under_load(folder, reloads):
             assert sum(isinstance(event, ev.SessionStarted) for event in events) == 1
             revisions = [change.revision for change in await chat.changes()]
             assert revisions == list(range(1, len(revisions) + 1))
-        # Whoever talked met more than one registry: the reloads were not beside the load.
+        # The talking tasks saw more than one registry, so the reloads happened under load.
         assert max(len(versions) for _, _, versions in talked) > 1
         failed = [entry for entry in logs if entry["event"] == "registry_reload_failed"]
         assert all(entry["problems"] for entry in failed)
@@ -152,7 +152,7 @@ async def reload_under_load(folder, reloads):
     "reloads", [20, pytest.param(100, marks=[pytest.mark.torture, pytest.mark.timeout(600)])]
 )
 async def test_reloads_under_load_fail_no_call_and_lose_no_session(tmp_path, reloads, monkeypatch):
-    """Half of them with broken files, each of which the log and the counters tell of."""
+    """Half of the files are broken; the log and the counters report each."""
     monkeypatch.setattr("routing_service.registry.live_registry.FILE_POLL_S", 10 * WAIT_S)
     counted, logged = await reload_under_load(tmp_path, reloads)
     assert counted == (reloads // 2, reloads // 2)
@@ -160,21 +160,21 @@ async def test_reloads_under_load_fail_no_call_and_lose_no_session(tmp_path, rel
 
 
 async def test_broken_file_is_noticed_by_itself_and_a_mended_one_too(tmp_path):
-    """Nobody asks for a reload: the file is looked at, and the log says what is wrong with it."""
+    """No reload is requested: the server watches the file and logs its mistakes."""
     path = tmp_path / "agents.yaml"
     async with serving(tmp_path, DESK) as service:
         chat = await service.chat().with_agent("sales")
         with capture_logs() as logs:
             install(path, DESK.replace("supervisor: front", "supervisor: nobody").encode())
             async with asyncio.timeout(WAIT_S):
-                while service.server.registry_reloads != (0, 1):  # noqa: ASYNC110 - it tells nobody
+                while service.server.registry_reloads != (0, 1):  # noqa: ASYNC110 - no event for it
                     await asyncio.sleep(0.02)
         assert went((await chat.say()).dispatch) == ("sales", "STICKY")
         (failed,) = [entry for entry in logs if entry["event"] == "registry_reload_failed"]
         assert "nobody" in str(failed["problems"])
         install(path, DESK.replace("desk-1", "desk-mended").encode())
         async with asyncio.timeout(WAIT_S):
-            while service.server.registry_reloads != (1, 1):  # noqa: ASYNC110 - it tells nobody
+            while service.server.registry_reloads != (1, 1):  # noqa: ASYNC110 - no event for it
                 await asyncio.sleep(0.02)
         assert (await chat.say()).dispatch.agent.agent_id == "sales"
         assert (await chat.status()).registry_version == "desk-mended"

@@ -1,4 +1,4 @@
-"""Once: a repeat of a request gets the first answer, and nothing happens again."""
+"""Repeats: a repeated request gets the first answer, and is not applied again."""
 
 import pytest
 
@@ -25,14 +25,14 @@ async def service(tmp_path):
 
 
 async def moved_on(chat):
-    """Let something else happen, so that a repeat finds another session than the first call did."""
+    """Change the session, so that a repeat meets another state than the first call did."""
     await chat.clear()
     await chat.set_active("asks_only")
     await chat.say("something else")
 
 
 async def test_repeated_message_gets_the_first_answer(service):
-    """The very bytes, history included, with a word that it is a repeat; no second turn opens."""
+    """The same bytes, history included, and metadata that marks a repeat; no second turn opens."""
     chat = await service.chat().with_agent("sales", **ask())
     request_id = fresh_id()
     call = chat.say("red", request_id=request_id)
@@ -47,7 +47,7 @@ async def test_repeated_message_gets_the_first_answer(service):
 
 
 async def test_repeated_handoff_gets_the_first_answer(service):
-    """Although the target is active already, which would refuse a new one."""
+    """Although the target is active now, for which a new handoff would be refused."""
     chat = await service.chat().with_agent("sales")
     request_id = fresh_id()
     first = await chat.set_active("support", request_id=request_id, reason="broken")
@@ -59,7 +59,7 @@ async def test_repeated_handoff_gets_the_first_answer(service):
 
 
 async def test_repeated_clear_gets_the_first_answer(service):
-    """And does not clear what has come since."""
+    """It does not clear what happened since."""
     chat = await service.chat().with_agent("sales")
     request_id = fresh_id()
     first = await chat.clear(request_id=request_id)
@@ -72,7 +72,7 @@ async def test_repeated_clear_gets_the_first_answer(service):
 
 @pytest.mark.parametrize("ending", [ask(), finish("done"), hand_to("support", message="hi"), {}])
 async def test_repeated_answer_gets_the_first_answer(service, ending):
-    """Whatever the outcome was, and although its turn is closed."""
+    """For every outcome, and although its turn is closed."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("so?")
     first = await chat.answer(routed.dispatch, "well", **ending)
@@ -97,7 +97,7 @@ async def test_repeated_answer_gets_the_first_answer(service, ending):
     ],
 )
 async def test_message_with_other_content_does_not_get_the_answer(service, changed):
-    """A request id is for one content; nothing is done."""
+    """A request id stands for one content; the call is refused and changes nothing."""
     chat = await service.chat().with_agent("sales")
     request_id = fresh_id()
     await chat.say("red", request_id=request_id)
@@ -112,7 +112,7 @@ async def test_message_with_other_content_does_not_get_the_answer(service, chang
 
 
 async def test_how_to_answer_is_not_what_is_asked(service):
-    """Another history_turns or expected_revision makes no other request of it."""
+    """Another history_turns or expected_revision is still the same request."""
     chat = await service.chat().with_agent("sales")
     request_id = fresh_id()
     first = await chat.say("red", request_id=request_id, expected_revision=3)
@@ -126,7 +126,7 @@ async def test_how_to_answer_is_not_what_is_asked(service):
 
 
 async def test_handoff_or_clear_with_other_content_is_refused(service):
-    """Every field that says what is asked counts."""
+    """Every field that changes the meaning is compared."""
     chat = await service.chat().with_agent("sales")
     moved, cleared = fresh_id(), fresh_id()
     await chat.set_active("support", request_id=moved)
@@ -153,7 +153,7 @@ async def test_handoff_or_clear_with_other_content_is_refused(service):
 
 
 async def test_answer_with_other_content_does_not_replace_the_first(service):
-    """What came first stands; the error says so."""
+    """The first answer stays; the error says so."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("so?")
     await chat.answer(routed.dispatch, "yes")
@@ -169,7 +169,7 @@ async def test_answer_with_other_content_does_not_replace_the_first(service):
 
 
 async def test_each_agent_answers_a_request_once(service):
-    """An answer is once by request and agent: another agent's is one of its own."""
+    """Answers are unique by request and agent, so another agent can answer too."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("so?")
     mine = await chat.answer(routed.dispatch, "yes")
@@ -183,7 +183,7 @@ async def test_each_agent_answers_a_request_once(service):
 
 
 async def test_alias_and_id_are_one_agent(service):
-    """A repeat under another of its names is the same answer."""
+    """A repeat under another name of the agent is the same answer."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("so?")
     first = await chat.answer(routed.dispatch, "yes", agent_id="SALES")
@@ -193,7 +193,7 @@ async def test_alias_and_id_are_one_agent(service):
 
 
 async def test_one_request_id_may_be_used_by_several_methods(service):
-    """Frontend and runtime need not agree on whose ids are whose."""
+    """Frontend and runtime do not have to coordinate their ids."""
     chat = service.chat()
     request_id = fresh_id()
     routed = await chat.say(request_id=request_id)
@@ -204,7 +204,7 @@ async def test_one_request_id_may_be_used_by_several_methods(service):
 
 
 async def test_one_request_id_in_two_sessions_is_two_requests(service):
-    """It is unique within its session."""
+    """A request id is unique within its session."""
     request_id = fresh_id()
     one, two = service.chat(), service.chat()
     await one.say("a", request_id=request_id)
@@ -214,7 +214,7 @@ async def test_one_request_id_in_two_sessions_is_two_requests(service):
 
 
 async def test_refused_request_is_not_used_up(service):
-    """Once what was wrong is mended, the same id goes through."""
+    """The same id can be used for the corrected request."""
     chat = await service.chat().with_agent("sales")
     request_id = fresh_id()
     refused = await refusal(chat.set_active("premium", request_id=request_id))
@@ -226,7 +226,7 @@ async def test_refused_request_is_not_used_up(service):
 
 
 async def test_call_that_wrote_nothing_can_be_repeated(service):
-    """Clearing what is clear leaves no trace, not even its request id."""
+    """A clear without effect stores nothing, not even its request id."""
     chat = service.chat()
     routed = await chat.say()
     await chat.answer(routed.dispatch, "hi")
@@ -241,7 +241,7 @@ async def test_call_that_wrote_nothing_can_be_repeated(service):
 
 
 async def test_repeats_after_a_restart_get_the_first_answers(tmp_path):
-    """Every kind of call, byte by byte, from a server that has never seen the session."""
+    """Every kind of call, with identical bytes, from a server that has never seen the session."""
     ids = [fresh_id() for _ in range(3)]
 
     def calls(chat, dispatch):
@@ -269,7 +269,7 @@ async def test_repeats_after_a_restart_get_the_first_answers(tmp_path):
 
 
 async def test_repeat_does_not_depend_on_the_registry_of_the_day(tmp_path):
-    """The first answer stands, though the agent has another name now, or none."""
+    """The first answer is returned although the agent was renamed or removed."""
     request_id = fresh_id()
     async with serving(tmp_path, DESK) as service:
         chat = await service.chat("kept").with_agent("sales")
@@ -284,7 +284,7 @@ async def test_repeat_does_not_depend_on_the_registry_of_the_day(tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_every_answer_of_a_conversation_at_random_is_repeated_to_the_byte(tmp_path, seed):
-    """By the server that gave it, and by one that has seen nothing of the conversation."""
+    """By the server that answered first, and by one that has never seen the conversation."""
     async with serving(tmp_path, DESK) as service:
         talk = RandomTalk(service, seed)
         while len(talk.kept) < 60:

@@ -1,4 +1,4 @@
-"""Clients of several replicas ask for health before they call; all may be unhealthy at once."""
+"""Clients with several replicas check health before they call; all replicas may be unhealthy."""
 
 import asyncio
 from datetime import timedelta
@@ -8,9 +8,9 @@ from tests.rpc.live_service import serving
 
 
 async def test_an_outage_of_the_store_keeps_its_reason_where_no_replica_is_asked(tmp_path):
-    """After ten seconds of it every replica reports NOT_SERVING, and gRPC refuses calls itself.
+    """After a ten-second outage every replica is NOT_SERVING, and gRPC itself refuses the calls.
 
-    So callers got UNAVAILABLE without a reason and without RetryInfo, next to those with both.
+    In an earlier version callers then got UNAVAILABLE without a reason and without RetryInfo.
     """
     once = agent_routing.RetryPolicy(attempts_max=1)
     async with serving(tmp_path, "tax") as server:
@@ -32,7 +32,7 @@ async def test_an_outage_of_the_store_keeps_its_reason_where_no_replica_is_asked
             assert (error.code.name, error.reason) == ("UNAVAILABLE", "STORE_UNAVAILABLE")
             assert error.retry_after == timedelta(seconds=0.25)
             assert "repeat with the same request_id" in str(error)
-            # Once the replicas are ready again they are called again.
+            # Calls succeed again once the replicas are ready.
             health.set_ready(is_ready=True)
         again = agent_routing.AsyncClient(f"ipv4:{address},{address}", fallback=None, timeout=20)
         async with again:

@@ -1,4 +1,4 @@
-"""What callers get wrong: bytes, fields, sizes, methods. Always an answer, always the same form."""
+"""Mistakes of callers: bytes, fields, sizes, methods. The error always has the same form."""
 
 import asyncio
 import random
@@ -62,7 +62,7 @@ async def service(tmp_path):
     ids=["no tag", "cut short", "not UTF-8", "unknown wire type", "groups in groups"],
 )
 async def test_bytes_that_are_no_request_are_told_so(service, rpc, data):
-    """The driver's own words stay inside."""
+    """The parser's own message is not shown."""
     refused = await refusal(service.raw(rpc, data))
     assert tuple(refused) == ("INVALID_ARGUMENT", "MALFORMED_REQUEST")
     assert refused.metadata == {"method": rpc}
@@ -73,7 +73,7 @@ async def test_bytes_that_are_no_request_are_told_so(service, rpc, data):
 
 
 async def test_fields_of_a_newer_contract_are_passed_over(service):
-    """A client that is ahead of its server is served as far as it goes."""
+    """A newer client is served; unknown fields are ignored."""
     request = routing_service_pb2.RouteRequest(text="hello", user_id="ana", session_id="ahead")
     newer = b"\xf2\x3e\x05hello" + b"\xf8\x3e\x01"
     answer = await service.raw("Route", request.SerializeToString() + newer)
@@ -82,7 +82,7 @@ async def test_fields_of_a_newer_contract_are_passed_over(service):
 
 
 async def test_outcome_of_a_newer_contract_is_a_bad_field(service):
-    """It cannot be done, and doing something else would be worse than saying so."""
+    """The server cannot carry it out, and another outcome would be worse than an error."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say()
     request = routing_service_pb2.CompleteTurnRequest(
@@ -98,7 +98,7 @@ async def test_outcome_of_a_newer_contract_is_a_bad_field(service):
 
 
 async def test_all_bad_fields_of_a_message_are_named_at_once(service):
-    """Whoever mends a request mends it once."""
+    """The caller can correct all of them at once."""
     refused = await refusal(
         service.chat("no id").say(
             "",
@@ -147,7 +147,7 @@ async def test_all_bad_fields_of_a_message_are_named_at_once(service):
 
 
 async def test_all_bad_fields_of_a_handoff_are_named_at_once(service):
-    """Its context included."""
+    """Fields of the context are named, too."""
     refused = await refusal(
         service.chat("no/id").set_active(
             "",
@@ -178,7 +178,7 @@ async def test_all_bad_fields_of_a_handoff_are_named_at_once(service):
 
 
 async def test_all_bad_fields_of_an_answer_are_named_at_once(service):
-    """Steps and outcome included."""
+    """Fields of steps and outcome are named, too."""
     request = routing_service_pb2.CompleteTurnRequest(
         text="x" * (32 * 1024 + 1),
         items=[item_pb2.Item(content_type="a/b", data=b"x" * (64 * 1024 + 1))],
@@ -205,7 +205,7 @@ async def test_all_bad_fields_of_an_answer_are_named_at_once(service):
 
 @pytest.mark.parametrize("rpc", [*MUTATING, "Status", "ListTurns", "ListTasks"])
 async def test_empty_request_is_told_what_it_lacks(service, rpc):
-    """Every required field by name."""
+    """The error names every required field."""
     refused = await refusal(service.raw(rpc, b""))
     assert tuple(refused) == ("INVALID_ARGUMENT", "INVALID_FIELD")
     expected = {
@@ -257,7 +257,7 @@ async def test_empty_request_is_told_what_it_lacks(service, rpc):
     ],
 )
 async def test_limit_of_a_field_is_where_it_is_said_to_be(service, fields, bad):
-    """The last value that is taken, and the first that is not."""
+    """The largest accepted value, and the first refused one."""
     call = service.chat().say(**fields)
     if bad is None:
         assert (await call).HasField("dispatch")
@@ -268,7 +268,7 @@ async def test_limit_of_a_field_is_where_it_is_said_to_be(service, fields, bad):
 
 
 async def test_context_has_bounds_of_size_and_depth(service):
-    """What a handoff tells its target has to fit into a stored change, and be readable by all."""
+    """A handoff's context must fit into a stored change and be readable by every client."""
     chat = await service.chat().with_agent("sales")
 
     def nested(levels):
@@ -302,7 +302,7 @@ async def test_context_has_bounds_of_size_and_depth(service):
 
 
 async def test_numbers_of_pages_have_bounds(service):
-    """No caller makes the server read everything at once."""
+    """A caller cannot make the server read everything at once."""
     chat = await service.chat().with_agent("sales")
     for page_size in (-1, 1001, 2**31 - 1):
         for call in (chat.turns(page_size=page_size), chat.tasks(page_size=page_size)):
@@ -311,7 +311,7 @@ async def test_numbers_of_pages_have_bounds(service):
 
 
 async def test_request_larger_than_any_message_is_refused_by_the_transport(service):
-    """Before it is read; the session goes on."""
+    """It is refused before it is read; the session is not affected."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await service.raw("Route", b"\x1a\x80\x80\x80\x04" + b"x" * (REQUEST_BYTES_MAX + 1))
     assert caught.value.code().name == "RESOURCE_EXHAUSTED"
@@ -322,7 +322,7 @@ async def test_request_larger_than_any_message_is_refused_by_the_transport(servi
 
 
 async def test_details_of_an_error_stay_below_4_kb(service):
-    """However much is wrong: proxies cut longer headers off. What is left out is counted."""
+    """For any number of faults, since proxies cut longer headers. Omitted ones are counted."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say()
     worst = [
@@ -359,7 +359,7 @@ async def test_details_of_an_error_stay_below_4_kb(service):
 
 
 async def test_errors_quote_values_on_one_line(service):
-    """A value cannot forge a log line or an error of its own."""
+    """A value cannot forge a log line or another error."""
     refused = await refusal(service.chat('a"\n\u202eb').say())
     assert "\n" not in refused.message
     assert "\u202e" not in refused.message
@@ -370,7 +370,7 @@ async def test_errors_quote_values_on_one_line(service):
 
 
 async def test_every_method_of_the_contract_answers(service):
-    """What this release does not have says so with a word of its own, never a bare status."""
+    """An RPC that this release does not implement has its own reason in the error."""
     for descriptor in (
         routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"],
         admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
@@ -389,7 +389,7 @@ async def test_every_method_of_the_contract_answers(service):
 
 
 async def answer_to_nothing(channel, path, method):
-    """Call a method of any kind with an empty request; return its error, None if it answers."""
+    """Call a method of any kind with an empty request; return its error, or None."""
     try:
         if method.client_streaming:
             async for _ in channel.stream_stream(path)(iter([b""]), timeout=5):
@@ -405,7 +405,7 @@ async def answer_to_nothing(channel, path, method):
 
 
 async def test_suggestion_that_was_never_made_is_unknown(service):
-    """By either way of accepting one; nothing changes."""
+    """Both ways of accepting it are refused; nothing changes."""
     chat = await service.chat().with_agent("sales")
     made_up = fresh_id()
     async with chat.unchanged():
@@ -419,14 +419,14 @@ async def test_suggestion_that_was_never_made_is_unknown(service):
 
 
 async def test_unknown_method_is_unimplemented(service):
-    """A method of no contract is the transport's affair."""
+    """The transport answers unknown methods."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await service.raw("Teleport", b"")
     assert caught.value.code().name == "UNIMPLEMENTED"
 
 
 async def test_deadline_that_has_passed_happens_whole_or_not_at_all(service):
-    """Whoever has no time is told so; a repeat with the same id says what became of it."""
+    """The caller gets DEADLINE_EXCEEDED; a repeat with the same id returns what happened."""
     chat = service.chat()
     ids = [fresh_id() for _ in range(20)]
     codes = set()
@@ -443,7 +443,7 @@ async def test_deadline_that_has_passed_happens_whole_or_not_at_all(service):
 
 
 async def code_of(call):
-    """Return how a call ended."""
+    """Return the status code of a call."""
     try:
         await call
     except grpc.aio.AioRpcError as error:
@@ -451,11 +451,11 @@ async def code_of(call):
     return "OK"
 
 
-# --- whatever else comes ---
+# --- random requests ---
 
 
 class Fuzz:
-    """Makes requests at random, some of which get far."""
+    """Makes random requests, some of which are valid."""
 
     def __init__(self, seed, session_ids, request_ids):
         self.rng = random.Random(seed)
@@ -463,7 +463,7 @@ class Fuzz:
         self.request_ids = request_ids
 
     def request(self):
-        """Return a method and bytes for it."""
+        """Return a method and the bytes of a request for it."""
         rpc = self.rng.choice([*MUTATING, *MUTATING, *READING])
         if self.rng.random() < 0.2:
             return rpc, self.rng.randbytes(self.rng.choice([1, 3, 17, 200]))
@@ -474,11 +474,11 @@ class Fuzz:
         data = bytearray(message.SerializeToString())
         if data and self.rng.random() < 0.2:
             data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
-        # What is larger is the transport's affair, which has no details.
+        # Larger requests are refused by the transport, without details.
         return (rpc, bytes(data)) if len(data) < REQUEST_BYTES_MAX else self.request()
 
     def fill(self, message, depth):
-        """Set some of a message's fields to something."""
+        """Set some fields of a message to random values."""
         share = self.rng.choice([0.2, 0.5, 0.9])
         for field in message.DESCRIPTOR.fields:
             is_vital = field.name in ("session_id", "request_id", "agent_id", "text")
@@ -526,7 +526,7 @@ class Fuzz:
         return self.rng.choice([0, 1, 3, -1, 253_402_300_800, 2**63 - 1, -(2**63)])
 
     def text(self, name):
-        """Return a text, often one that the field would take."""
+        """Return a text, often one that the field accepts."""
         strange = [
             "",
             "\0",
@@ -557,7 +557,10 @@ class Fuzz:
 
 
 async def test_whatever_is_sent_the_server_has_an_answer(service):
-    """1,280 requests at random: never UNKNOWN, never INTERNAL, always with details that say why."""
+    """1,280 random requests.
+
+    Never UNKNOWN or INTERNAL, and every error has details with a reason.
+    """
     chats = [await service.chat().with_agent(name, **ask()) for name in ("sales", "owner")]
     request_ids = [(await chat.say()).request_id for chat in chats for _ in range(3)]
     seed = random.SystemRandom().randrange(2**32)
@@ -579,7 +582,7 @@ async def test_whatever_is_sent_the_server_has_an_answer(service):
         for code in await asyncio.gather(*(send(*request) for request in requests)):
             codes[code] = codes.get(code, 0) + 1
     assert not {"UNKNOWN", "INTERNAL", "DATA_LOSS", "UNAVAILABLE"} & codes.keys(), (seed, codes)
-    # It would prove little if nothing came through, or nothing was refused by more than its form.
+    # The test needs some accepted requests, and some that are refused for more than their form.
     assert codes["OK"] > 20, (seed, codes)
     assert {"INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED"} <= codes.keys(), (seed, codes)
     for chat in chats:

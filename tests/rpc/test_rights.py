@@ -1,4 +1,4 @@
-"""Every RPC, called by everybody: docs/rights.md shows what comes of it, and this test makes it."""
+"""Every RPC called by every kind of caller; this test writes the table of docs/rights.md."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def service(tmp_path):
 async def prepared(service, session_id: str) -> tuple[str, tuple[str, str]]:
     """Make ana's session with a turn that sales holds, and another that waits for an approval.
 
-    Returns the open request; task and request of the paused one.
+    Returns the open request, and the task and request of the paused one.
     """
     both = Signed(
         service, *bearer(token("route", "agent", user="ana", agents=("*",), subject="maker"))
@@ -167,7 +167,7 @@ async def prepared(service, session_id: str) -> tuple[str, tuple[str, str]]:
 
 
 class Desk:
-    """One server, and sessions that are made anew once a call has changed them."""
+    """One server, and sessions that are created again once a call has changed them."""
 
     def __init__(self, service) -> None:
         self._service = service
@@ -177,7 +177,7 @@ class Desk:
         self._paused = ("", "")
 
     async def outcome(self, caller: str, row: str) -> str:
-        """Make one call as one caller, and say in a word or two what came of it."""
+        """Make one call as one caller, and return its outcome as a short text."""
         if not self._session_id:
             self._place += 1
             self._session_id = f"s{self._place}"
@@ -223,7 +223,7 @@ def _token(claims: dict) -> str:
 
 
 def table(outcomes: dict[tuple[str, str], str]) -> str:
-    """Return the outcomes as the document has them."""
+    """Return the outcomes as the document's table."""
     lines = [
         "| call | " + " | ".join(CALLERS) + " |",
         "|---" * (len(CALLERS) + 1) + "|",
@@ -236,7 +236,7 @@ def table(outcomes: dict[tuple[str, str], str]) -> str:
 
 
 def test_every_rpc_has_a_row_and_a_right():
-    """One that is added without either would be open to everybody, or to nobody."""
+    """An RPC without a row and a right would be open to every caller, or to none."""
     services = (pb.DESCRIPTOR, admin.DESCRIPTOR)
     names = {m.name for file in services for s in file.services_by_name.values() for m in s.methods}
     assert names == ENTRY.keys()
@@ -244,9 +244,9 @@ def test_every_rpc_has_a_row_and_a_right():
 
 
 async def test_every_call_by_every_caller_is_as_designed(service):
-    """The document is the design: whoever changes a right changes it there, and sees what moved.
+    """The document is the design: a changed right is changed there, and the diff shows its effect.
 
-    What is refused changes nothing, and its words give away neither the owner nor what was said.
+    A refused call changes nothing, and its error names neither the owner nor any text.
     """
     desk = Desk(service)
     outcomes = {

@@ -63,7 +63,7 @@ async def test_stream_keeps_the_order_of_a_session(service):
 
 
 async def test_bad_message_gets_its_own_error_and_the_stream_goes_on(service):
-    """With the same status and details as Route."""
+    """With the same status and details as from Route."""
     requests = [
         message("stream-bad"),
         message("stream bad"),
@@ -88,7 +88,7 @@ async def test_bad_message_gets_its_own_error_and_the_stream_goes_on(service):
 
 
 async def test_repeat_on_a_stream_gets_the_first_answer(service):
-    """Whether the first came by a stream or by Route."""
+    """The first call may come by a stream or by Route."""
     first = message("stream-repeat")
     routed = await service.stub.Route(first.route)
     (again,) = await asyncio.wait_for(answers(service, [first]), WAIT_S)
@@ -96,7 +96,7 @@ async def test_repeat_on_a_stream_gets_the_first_answer(service):
 
 
 async def test_bytes_that_are_no_message_are_answered(service):
-    """A broken producer must not take the gateway's other users down."""
+    """A faulty client must not affect the gateway's other users."""
 
     async def send():
         yield b"\xff\xff\xff"
@@ -110,7 +110,7 @@ async def test_bytes_that_are_no_message_are_answered(service):
 
 
 async def test_stream_that_is_dropped_leaves_the_server_well(service):
-    """The caller is gone in the middle; others are served."""
+    """The caller cancels in the middle; others are served."""
 
     async def send():
         for place in range(1_000):
@@ -125,7 +125,7 @@ async def test_stream_that_is_dropped_leaves_the_server_well(service):
 
 
 async def test_messages_that_name_a_task_alone_are_answered_in_order(service):
-    """They meet in its session, whose id the caller need not know."""
+    """They go to the task's session, whose id the caller does not have to know."""
     first = message("stream-task")
     (begun,) = await asyncio.wait_for(answers(service, [first]), WAIT_S)
     task_id = begun.route.task_id
@@ -137,7 +137,7 @@ async def test_messages_that_name_a_task_alone_are_answered_in_order(service):
 
 
 async def test_caller_who_reads_slowly_gets_every_answer_and_holds_up_nobody(service):
-    """More is sent than any buffer holds; others are served, and all is there when it is read."""
+    """The answers exceed every buffer; others are served, and all answers arrive in the end."""
     count, text = 600, "x" * 8_000
 
     async def send():
@@ -146,7 +146,7 @@ async def test_caller_who_reads_slowly_gets_every_answer_and_holds_up_nobody(ser
 
     call = service.stub.RouteStream(send())
     await call.read()
-    # Nothing of the stream is read meanwhile.
+    # The stream is not read meanwhile.
     for place in range(20):
         routed = await asyncio.wait_for(
             service.stub.Route(message(f"stream-beside-{place}").route), WAIT_S
@@ -162,7 +162,7 @@ async def test_caller_who_reads_slowly_gets_every_answer_and_holds_up_nobody(ser
 
 
 async def test_stream_ends_when_the_server_drains(service):
-    """What was taken is answered; the status says where to repeat the rest."""
+    """Accepted messages are answered; the status says where to repeat the rest."""
     taken = asyncio.Event()
 
     async def send():

@@ -1,4 +1,4 @@
-"""Figures of known conversations, through a real server."""
+"""Routing statistics of known conversations, on a real server."""
 
 import asyncio
 import signal
@@ -43,7 +43,7 @@ def admin(service):
 
 
 async def stats_of(service, **fields):
-    """Ask how routing does."""
+    """Call GetRoutingStats."""
     return await admin(service).GetRoutingStats(pb.GetRoutingStatsRequest(**fields), timeout=30)
 
 
@@ -54,7 +54,7 @@ def reasons(stats):
 
 
 def pairs(stats):
-    """Return each row of the handoffs: who, to whom, by whom, how, and its four counts."""
+    """Return each handoff row: source, target, initiator, mode, and its four counts."""
     by, how = handoff_pb2.Initiator.Name, handoff_pb2.HandoffMode.Name
     return {
         (
@@ -86,7 +86,7 @@ def at(time_us):
 
 
 async def known_conversation(service):
-    """Hold a conversation of which every figure is known; it takes four seconds and a half."""
+    """Hold a conversation for which every figure is known; it takes four and a half seconds."""
     chat = service.chat("known", "ana")
     chat.profile = {"channel": "web"}
     routed = await chat.say("hello")
@@ -110,7 +110,7 @@ async def known_conversation(service):
 
 
 def check_known(stats):
-    """Compare with what was counted by hand."""
+    """Compare with figures counted by hand."""
     assert stats.user_messages == 4
     assert stats.supervisor_calls_saved == 3
     assert stats.supervisor_calls_saved_share == 0.75
@@ -152,7 +152,7 @@ def check_known(stats):
     # The user left support by /supervisor in its first turn.
     assert (stats.stuck, rows["support"].stuck, rows["sales"].stuck) == (1, 1, 0)
     assert stats.stuck_share == pytest.approx(1 / 3)
-    # The interlude did not end the stay with sales: five turns in one.
+    # The interlude did not end the stay with sales: five turns in one stay.
     stays = {name: (row.stays, row.stay_turns, row.stay_turns_p50) for name, row in rows.items()}
     assert stays["sales"] == (1, 5, 5)
     assert stays["interrupts"] == (1, 1, 1)
@@ -168,12 +168,12 @@ def check_known(stats):
 
 
 async def test_known_conversation_has_exact_figures(service):
-    """Each figure by hand; asking takes the steps that are due, so there is nothing to wait for."""
+    """Each figure was counted by hand; the call folds the log first, so the test does not wait."""
     await known_conversation(service)
     stats = await stats_of(service)
     check_known(stats)
     assert stats.as_of_time.ToMicroseconds() == service.clock.now_us
-    # Asking again counts nothing again, and all tenants together have the same.
+    # A second call counts nothing twice, and all tenants together have the same figures.
     check_known(await stats_of(service))
     everywhere = await stats_of(service, tenant="*")
     assert pairs(everywhere) == pairs(stats)
@@ -181,7 +181,7 @@ async def test_known_conversation_has_exact_figures(service):
 
 
 async def test_nothing_is_counted_before_anything_has_happened(service):
-    """Shares are 0 where there is nothing to divide by."""
+    """A share is 0 if its divisor is 0."""
     stats = await stats_of(service)
     assert (stats.user_messages, stats.supervisor_calls_saved_share, stats.stuck_share) == (0, 0, 0)
     assert not stats.HasField("start_time")
@@ -189,7 +189,7 @@ async def test_nothing_is_counted_before_anything_has_happened(service):
 
 
 async def test_figures_are_the_same_after_a_restart(tmp_path):
-    """They are folded into the store with the place in the log, not kept in a process."""
+    """They are stored together with the log position, not kept in a process."""
     async with serving(tmp_path, DESK) as service:
         await known_conversation(service)
         before = await stats_of(service)
@@ -203,7 +203,7 @@ async def test_figures_are_the_same_after_a_restart(tmp_path):
 
 
 async def test_conversation_goes_on_over_a_restart_and_is_counted_whole(tmp_path):
-    """What had been said before the restart is walked anew when the session changes."""
+    """The earlier messages are read again when the session changes."""
     async with serving(tmp_path, DESK) as service:
         chat = await service.chat("over").with_agent("sales")
         for _ in range(3):
@@ -217,7 +217,7 @@ async def test_conversation_goes_on_over_a_restart_and_is_counted_whole(tmp_path
 
 
 async def test_span_is_cut_to_whole_hours_and_sessions_are_distinct(service):
-    """A session that speaks in three hours is one session in any span that has them."""
+    """A session with messages in three hours is one session in any span that includes them."""
     chat = service.chat("spans")
     other = service.chat("other")
     hour_us = 3_600_000_000
@@ -245,7 +245,7 @@ async def test_span_is_cut_to_whole_hours_and_sessions_are_distinct(service):
 
 
 async def test_long_span_is_read_by_days_with_hours_at_its_ends(service):
-    """The same messages, whichever settings they are read from."""
+    """The same messages, from the hourly and from the daily settings."""
     chat = service.chat("long")
     for _ in range(12):
         await chat.say("hello")
@@ -280,7 +280,7 @@ async def test_figures_of_a_channel_and_of_a_tenant_are_apart(service):
 
 
 async def test_conversation_that_goes_back_and_forth_is_seen(service):
-    """Sales to support and back within a message: nobody knew whose it was."""
+    """Sales to support and back within one message is counted as ping-pong."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("help")
     handed = await chat.answer(routed.dispatch, **hand_to("support"))
@@ -291,14 +291,14 @@ async def test_conversation_that_goes_back_and_forth_is_seen(service):
 
 
 async def test_what_was_counted_stays_after_erasing_and_purging(service):
-    """Figures name no user and no session. A session begun anew under the same id is another."""
+    """Figures have no user and no session. A session begun again under the same id is a new one."""
     chat = await service.chat("gone").with_agent("sales", **ask())
     before = await stats_of(service)
     await admin(service).EraseUser(pb.EraseUserRequest(user_id="ana"))
     after = await stats_of(service)
     assert (after.user_messages, after.sessions) == (before.user_messages, before.sessions)
     assert pairs(after) == pairs(before)
-    # What ended is the stay, with the session.
+    # The erasure ended the stay together with the session.
     assert (agents(before)["sales"].stays, agents(after)["sales"].stays) == (0, 1)
     service.clock.advance(60)
     await admin(service).PurgeSessions(
@@ -311,13 +311,13 @@ async def test_what_was_counted_stays_after_erasing_and_purging(service):
 
 
 async def test_bad_spans_are_named(service):
-    """As every bad field."""
+    """Like every bad field."""
     refused = await refusal(stats_of(service, start_time=at(START_US), end_time=at(START_US - 1)))
     assert (refused.reason, refused.rules) == ("INVALID_FIELD", ["end_time"])
 
 
 async def test_two_replicas_that_count_at_once_count_once(tmp_path):
-    """Each step is one replica's, whoever takes it; the figures are those of one."""
+    """Each step is taken by one replica; the figures are the same as with one."""
     async with (
         serving(tmp_path, DESK) as service,
         serving(tmp_path, DESK, shared=service.store, clock=service.clock) as replica,
@@ -332,7 +332,7 @@ async def test_two_replicas_that_count_at_once_count_once(tmp_path):
 
 @pytest.mark.timeout(120)
 async def test_figures_survive_a_killed_process(serve_process):
-    """Kill -9 while it counts, several times; then the figures are those of all messages."""
+    """Killed with SIGKILL several times while it counts; the figures still cover all messages."""
     said = 0
     for _ in range(3):
         running = await serve_process()
@@ -341,7 +341,7 @@ async def test_figures_survive_a_killed_process(serve_process):
             counted = admin_service_pb2_grpc.AdminServiceStub(channel)
 
             class Service:
-                """What a conversation needs of a service."""
+                """The part of a service that a conversation needs."""
 
                 call = staticmethod(
                     lambda rpc, request, _tenant="", stub=stub: getattr(stub, rpc)(
@@ -367,7 +367,7 @@ async def test_figures_survive_a_killed_process(serve_process):
 
 
 async def test_server_counts_by_itself(service):
-    """Nobody has to ask for the log to be folded."""
+    """The server folds the log without a call."""
     await service.chat().say("hello")
     async with asyncio.timeout(40):
         while await service.store.get_setting("*", HEAD) is None:  # noqa: ASYNC110

@@ -31,7 +31,7 @@ class FailingStore(MemoryStore):
 
 @pytest.fixture
 def store():
-    """What lies behind the server of these tests."""
+    """The store of the test's server."""
     return FailingStore()
 
 
@@ -39,7 +39,7 @@ def store():
 async def running(store, request):
     """Run a server that probes its store every 10 ms and gives up on it after 50 ms.
 
-    A test may set other bounds as its indirect parameter.
+    A test may set other limits as its indirect parameter.
     """
 
     async def opener(_url):
@@ -69,7 +69,7 @@ async def check(stub, service):
 
 
 async def until(stub, service, status):
-    """Wait for a status, as somebody who can only ask."""
+    """Poll until the health status is the wanted one."""
     async with asyncio.timeout(5):
         while await check(stub, service) != status:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -92,7 +92,7 @@ async def test_a_started_server_lives_and_is_ready(stub):
 
 
 async def test_a_store_that_cannot_be_written_ends_readiness_and_not_life(stub, store):
-    """A restart does not bring a store back: only load is to be kept away, until it is back."""
+    """A restart would not repair the store, so liveness stays; readiness ends until it is back."""
     store.fails = True
     await until(stub, READINESS, NOT_SERVING)
     assert await check(stub, LIVENESS) == SERVING
@@ -101,7 +101,7 @@ async def test_a_store_that_cannot_be_written_ends_readiness_and_not_life(stub, 
 
 
 async def test_a_watch_hears_of_every_change(stub, store):
-    """Load balancers watch rather than ask."""
+    """Load balancers watch instead of polling."""
     call = watch(stub, READINESS)
     assert (await call.read()).status == SERVING
     store.fails = True
@@ -111,7 +111,7 @@ async def test_a_watch_hears_of_every_change(stub, store):
 
 
 async def test_a_name_that_is_not_served_is_not_found_and_may_be_watched(stub):
-    """As the protocol has it: Check fails, Watch waits for the service to come."""
+    """Per the protocol, Check returns NOT_FOUND and Watch waits for the service to come."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await check(stub, "agent_routing.v1.Nonsense")
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
@@ -121,7 +121,7 @@ async def test_a_name_that_is_not_served_is_not_found_and_may_be_watched(stub):
 
 
 async def test_a_stopping_server_tells_its_watches_and_does_not_wait_for_them(running, stub):
-    """A watch has no end of its own: waiting for it would use up the time for calls in flight."""
+    """A watch never ends on its own; waiting for it would use up the time for calls in flight."""
     calls = [watch(stub, READINESS), watch(stub, LIVENESS)]
     assert [(await call.read()).status for call in calls] == [SERVING, SERVING]
     started_s = time.monotonic()
@@ -135,7 +135,7 @@ async def test_a_stopping_server_tells_its_watches_and_does_not_wait_for_them(ru
 
 
 async def test_a_server_that_drains_does_not_become_ready_again():
-    """A probe that passes just then must not bring calls back."""
+    """A probe that passes during the drain must not make the server ready again."""
     service = HealthService()
     service.drain()
     service.set_ready(is_ready=True)
@@ -144,7 +144,7 @@ async def test_a_server_that_drains_does_not_become_ready_again():
 
 @pytest.mark.parametrize("method", ["Check", "List", "Watch"])
 async def test_bytes_that_are_no_request_are_the_callers_mistake(running, method):
-    """Not a failure of the server, and not Python's words."""
+    """The error is INVALID_ARGUMENT, without the server's internal message."""
     async with grpc.aio.insecure_channel(running.address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.unary_unary(f"/grpc.health.v1.Health/{method}")(b"\xff\xff", timeout=5)
@@ -154,7 +154,7 @@ async def test_bytes_that_are_no_request_are_the_callers_mistake(running, method
 
 @pytest.mark.parametrize("running", [Bounds(health_watches_max=2)], indirect=True)
 async def test_watches_are_bounded(stub):
-    """Each holds memory for as long as its client likes."""
+    """Each watch holds memory until its client ends it."""
     calls = [watch(stub, LIVENESS), watch(stub, LIVENESS)]
     for call in calls:
         await call.read()
@@ -173,7 +173,7 @@ async def test_watches_are_bounded(stub):
 
 
 class Probed:
-    """A StoreProbe in a time that stands still, and what it told."""
+    """A StoreProbe with a fake clock, and the statuses it reported."""
 
     def __init__(self):
         self.now_s = 1000.0
@@ -199,7 +199,7 @@ class Probed:
 
 @pytest.mark.parametrize("error", [StoreUnavailable("full"), OSError("gone"), ZeroDivisionError()])
 async def test_readiness_ends_after_ten_seconds_of_failed_probes(error):
-    """Shorter outages are ridden out by retries; whatever the error is, writes do not work."""
+    """Retries cover shorter outages; any error of a probe means that writes fail."""
     probed = Probed()
     assert await probed.at(0) == []
     probed.error = error
@@ -212,7 +212,7 @@ async def test_readiness_ends_after_ten_seconds_of_failed_probes(error):
 
 
 async def test_one_probe_that_passes_starts_the_count_again():
-    """Ten seconds without a break, not ten in all."""
+    """The ten seconds must be without a break."""
     probed = Probed()
     for second in range(0, 40, 2):
         probed.error = OSError() if second % 8 else None
@@ -220,7 +220,7 @@ async def test_one_probe_that_passes_starts_the_count_again():
 
 
 async def test_a_probe_that_hangs_has_failed():
-    """A disk that does not answer is as bad as one that refuses."""
+    """A disk that does not answer counts like one that refuses."""
     probed = Probed()
     probed.takes_s = 4
     assert await probed.at(0) == []

@@ -28,13 +28,13 @@ from tests.rpc.live_service import refusal, went
 
 TAX = str(EXAMPLES["tax"].registry_path)
 
-# How a call ends that a stopping server did not take. CANCELLED is gRPC's core, of what had
-# arrived and nobody had looked at yet.
+# The statuses of calls that a stopping server did not take. gRPC's core sends CANCELLED for calls
+# that had arrived but were not yet read.
 NOT_TAKEN = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 
 class HeldStore(MemoryStore):
-    """A store that keeps appends waiting until it is let go of."""
+    """A store that holds appends until the test releases them."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +48,7 @@ class HeldStore(MemoryStore):
         await super().append(append)
 
     async def held(self, count):
-        """Wait until so many appends wait."""
+        """Wait until this many appends are held."""
         async with asyncio.timeout(10):
             while self.waiting < count:  # noqa: ASYNC110 - counted by the server's own calls
                 await asyncio.sleep(0.005)
@@ -59,7 +59,7 @@ class HeldStore(MemoryStore):
 
 
 async def start(tmp_path, store=None, **settings):
-    """Start a server; with a store given, over that."""
+    """Start a server, over the given store if there is one."""
 
     async def opener(_url):
         return store
@@ -80,7 +80,7 @@ def route(channel, session_id, text="hola"):
 
 
 async def test_port_0_takes_a_free_port_and_says_which(tmp_path):
-    """Tests and development servers run side by side."""
+    """So tests and development servers can run side by side."""
     server = await start(tmp_path)
     try:
         assert server.port > 0
@@ -92,7 +92,7 @@ async def test_port_0_takes_a_free_port_and_says_which(tmp_path):
 
 
 async def test_a_second_server_on_the_same_port_is_refused_and_leaves_nothing_open(tmp_path):
-    """By default gRPC would share the port in silence, and each would get half of the calls."""
+    """By default gRPC shares the port without an error, and each server gets half of the calls."""
     server = await start(tmp_path)
     try:
         with pytest.raises(ListenFailed) as caught:
@@ -106,7 +106,7 @@ async def test_a_second_server_on_the_same_port_is_refused_and_leaves_nothing_op
 
 
 async def test_a_port_that_is_taken_leaves_the_store_free(tmp_path):
-    """The next try must not find its own store locked."""
+    """The next attempt must not find its own store locked."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for _ in range(2):
@@ -125,13 +125,13 @@ async def test_a_port_that_is_taken_leaves_the_store_free(tmp_path):
     ],
 )
 async def test_an_address_that_cannot_be_had_says_why(tmp_path, listen, said):
-    """GRPC itself says only that it failed."""
+    """The error of gRPC itself says only that binding failed."""
     with pytest.raises(ListenFailed, match=said):
         await start(tmp_path, listen=listen, insecure=True)
 
 
 async def test_a_unix_socket_serves_and_is_not_taken_from_whoever_serves_on_it(tmp_path):
-    """GRPC removes a socket that is in use; one that a killed server left behind is replaced."""
+    """By default gRPC removes a socket in use; a socket that a killed server left is replaced."""
     path = tmp_path / "r.sock"
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(path))
@@ -147,7 +147,7 @@ async def test_a_unix_socket_serves_and_is_not_taken_from_whoever_serves_on_it(t
 
 
 async def test_a_file_in_the_place_of_a_unix_socket_stays(tmp_path):
-    """It is somebody's data."""
+    """The file may be a user's data."""
     path = tmp_path / "data"
     path.write_bytes(b"kept")
     with pytest.raises(ListenFailed, match="something that is no socket"):
@@ -156,7 +156,7 @@ async def test_a_file_in_the_place_of_a_unix_socket_stays(tmp_path):
 
 
 async def test_a_server_without_a_registry_does_not_start(tmp_path):
-    """There is nothing to route to."""
+    """Without a registry there are no agents to route to."""
     with pytest.raises(SettingsInvalid, match="no registry file is named; give --agents FILE"):
         await start(tmp_path, agents="")
     with pytest.raises(RegistryFileError, match="there is no such file"):
@@ -165,7 +165,7 @@ async def test_a_server_without_a_registry_does_not_start(tmp_path):
 
 
 async def test_a_store_that_cannot_be_written_does_not_start(tmp_path):
-    """Or the first caller would be the one to find out."""
+    """Otherwise the first caller would get the error."""
 
     class Unwritable(HeldStore):
         async def probe_write(self):
@@ -178,7 +178,7 @@ async def test_a_store_that_cannot_be_written_does_not_start(tmp_path):
 
 
 async def test_stickiness_can_be_off_from_the_start(start_server):
-    """The setting wins over the registry file, without an edit of it."""
+    """The setting overrides the registry file."""
     for setting, expected in (("registry", "STICKY"), ("disabled", "STICKINESS_DISABLED")):
         service = await start_server(store="memory:", stickiness=setting)
         chat = await service.chat().with_agent("income_tax")
@@ -189,7 +189,7 @@ async def test_stickiness_can_be_off_from_the_start(start_server):
 
 
 async def test_calls_in_flight_finish_before_the_server_stops(tmp_path):
-    """What was accepted is answered; what comes later is sent elsewhere."""
+    """Accepted calls are answered; later ones are refused, so that clients go elsewhere."""
     store = HeldStore()
     server = await start(tmp_path, store)
     async with grpc.aio.insecure_channel(server.address) as channel:
@@ -200,7 +200,7 @@ async def test_calls_in_flight_finish_before_the_server_stops(tmp_path):
         calls = [asyncio.ensure_future(route(channel, f"chat-{n}")) for n in range(40)]
         await store.held(40)
         stopping = asyncio.create_task(server.stop(10))
-        # Told before the calls are done: load balancers go by it.
+        # The status changes before the calls are done, because load balancers act on it.
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         async with grpc.aio.insecure_channel(server.address) as late:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -217,7 +217,7 @@ async def test_calls_in_flight_finish_before_the_server_stops(tmp_path):
 
 
 async def test_streams_end_when_the_server_stops_and_what_they_took_is_answered(tmp_path):
-    """They have no end of their own: waiting for them would use up the time of the others."""
+    """Streams never end on their own; waiting for them would use up the time of other calls."""
     store = HeldStore()
     server = await start(tmp_path, store)
     async with grpc.aio.insecure_channel(server.address) as channel:
@@ -255,7 +255,7 @@ async def test_streams_end_when_the_server_stops_and_what_they_took_is_answered(
 
 
 async def test_a_call_that_does_not_finish_is_cut_off_after_the_grace(tmp_path):
-    """A stop that waits for ever ends in a kill; its caller may repeat the call elsewhere."""
+    """Otherwise the platform kills the server; the caller may repeat the call elsewhere."""
     store = HeldStore()
     server = await start(tmp_path, store)
     async with grpc.aio.insecure_channel(server.address) as channel:
@@ -271,7 +271,7 @@ async def test_a_call_that_does_not_finish_is_cut_off_after_the_grace(tmp_path):
 
 
 async def test_the_grace_is_the_setting_unless_told_otherwise(tmp_path):
-    """`drain_s` is what an operator sets beside the platform's own patience."""
+    """Operators set `drain_s` to match their platform's own kill timeout."""
     store = HeldStore()
     server = await start(tmp_path, store, drain_s=0.2)
     async with grpc.aio.insecure_channel(server.address) as channel:
@@ -284,7 +284,7 @@ async def test_the_grace_is_the_setting_unless_told_otherwise(tmp_path):
 
 
 async def test_a_stopped_server_frees_its_port_and_its_store(tmp_path):
-    """A restart follows at once."""
+    """A restart can follow immediately."""
     first = await start(tmp_path)
     await first.stop()
     await first.stop()
@@ -293,7 +293,7 @@ async def test_a_stopped_server_frees_its_port_and_its_store(tmp_path):
 
 
 async def test_sticky_agent_survives_restart(start_server, tmp_path):
-    """The active agent is in the store, not in the process."""
+    """The active agent is stored, not kept in the process."""
     first = await start_server()
     chat = await first.chat("chat-42").with_agent("income_tax")
     revision = (await chat.status()).revision
@@ -309,7 +309,7 @@ async def test_sticky_agent_survives_restart(start_server, tmp_path):
 
 
 async def test_a_process_announces_itself_once_it_answers_and_says_nothing_else(serve_process):
-    """Scripts wait for that line, and parse the address out of it."""
+    """Scripts wait for that line and read the address from it."""
     server = await serve_process()
     async with grpc.aio.insecure_channel(server.address) as channel:
         assert (await route(channel, "chat-1")).revision == 1
@@ -319,9 +319,9 @@ async def test_a_process_announces_itself_once_it_answers_and_says_nothing_else(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_process_under_load_stops_within_its_time_and_loses_nothing(serve_process, number):
-    """Each call is answered or refused, none is carried out without an answer.
+    """Each call is answered or refused, and none is applied without an answer.
 
-    Refused is one of NOT_TAKEN.
+    A refusal is one of NOT_TAKEN.
     """
     server = await serve_process(drain_s=5)
     answered, refused = [], []
@@ -380,11 +380,11 @@ async def test_a_killed_process_loses_nothing_that_it_answered(serve_process):
 
 
 async def test_a_second_interrupt_ends_the_process_at_once(serve_process, tmp_path):
-    """Whoever presses Ctrl-C twice has waited long enough."""
+    """A second Ctrl-C means that the user does not want to wait."""
     server = await serve_process(drain_s=60)
     database = sqlite3.connect(tmp_path / "routing.db", isolation_level=None)
     try:
-        # Another program has the file, so that a call in flight keeps the server from stopping.
+        # Another program locks the file, so that a call in flight delays the stop.
         database.execute("BEGIN IMMEDIATE")
         async with grpc.aio.insecure_channel(server.address) as channel:
             call = asyncio.ensure_future(route(channel, "chat-1"))
@@ -403,7 +403,7 @@ async def test_a_second_interrupt_ends_the_process_at_once(serve_process, tmp_pa
 
 
 async def test_a_hangup_reads_the_registry_again(serve_process, tmp_path):
-    """As operators' tools expect of a server: the file may have changed."""
+    """SIGHUP reloads the registry, as operators' tools expect."""
     agents = tmp_path / "agents.yaml"
     text = EXAMPLES["tax"].registry_path.read_text(encoding="utf-8")
     agents.write_text(text, encoding="utf-8")
@@ -429,7 +429,7 @@ async def test_a_hangup_reads_the_registry_again(serve_process, tmp_path):
     ],
 )
 async def test_a_process_that_cannot_serve_says_why_and_exits(run_tool, flags, exit_code, said):
-    """2 for what it was told, 1 for what the machine did not let it; nothing on stdout."""
+    """Exit code 2 for wrong settings, 1 for failures of the machine; stdout stays empty."""
     ran = await run_tool("agent-routing", "serve", *flags)
     assert (ran.exit_code, ran.out) == (exit_code, "")
     assert said in ran.err
@@ -437,7 +437,7 @@ async def test_a_process_that_cannot_serve_says_why_and_exits(run_tool, flags, e
 
 
 async def test_a_store_in_use_by_another_server_is_refused(serve_process, run_tool, tmp_path):
-    """Two writers of one file would each believe their own cache."""
+    """Two writers of one file would each rely on an outdated cache."""
     server = await serve_process()
     store = f"sqlite:///{tmp_path / 'routing.db'}"
     ran = await run_tool("agent-routing", "serve", f"--agents={TAX}", f"--store={store}")
@@ -446,7 +446,7 @@ async def test_a_store_in_use_by_another_server_is_refused(serve_process, run_to
 
 
 async def test_a_process_asks_for_the_descriptors_that_its_connections_need(serve_process):
-    """Many systems give 1,024 unless one asks; whoever runs out cannot open the store either."""
+    """Many systems allow 1,024 by default; without descriptors the store cannot open either."""
     running = await serve_process(connections_max=1_500)
     limits = await asyncio.to_thread(
         Path(f"/proc/{running.process.pid}/limits").read_text, encoding="ascii"
@@ -456,7 +456,7 @@ async def test_a_process_asks_for_the_descriptors_that_its_connections_need(serv
 
 
 async def test_a_process_whose_descriptors_do_not_suffice_says_so(serve_process):
-    """Before the first caller finds out."""
+    """The warning comes at the start, before the first caller is affected."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= 1_000_000:
         pytest.skip("this system gives as many descriptors as can be asked for")
@@ -465,7 +465,7 @@ async def test_a_process_whose_descriptors_do_not_suffice_says_so(serve_process)
 
 
 async def test_a_key_file_that_is_not_there_is_refused(run_tool):
-    """Rather than hashes that nobody can compare, found out when they are needed."""
+    """Otherwise the hashes could not be compared, which would be noticed too late."""
     agents = EXAMPLES["tax"].registry_path
     ran = await run_tool(
         "agent-routing", "serve", "--agents", agents, "--log-ids-key-file", "none.key"
@@ -475,7 +475,7 @@ async def test_a_key_file_that_is_not_there_is_refused(run_tool):
 
 
 async def test_a_process_that_hashes_ids_logs_none_of_them(serve_process, tmp_path):
-    """In no line of a whole conversation, of refusals or of its end."""
+    """In no line of a whole conversation, including refusals and the shutdown."""
     key = tmp_path / "ids.key"
     key.write_text("0123456789abcdef0123456789abcdef")
     running = await serve_process(log_ids="hashed", log_ids_key_file=key, log_level="debug")

@@ -26,7 +26,7 @@ class HeldStore(MemoryStore):
 
 @pytest.fixture
 async def held(request):
-    """Run a server that answers no message; parametrised with its settings."""
+    """Run a server that answers no message; the parameter has its settings."""
 
     async def opener(_url):
         return HeldStore()
@@ -48,13 +48,13 @@ def message(session_id="chat-1", **fields):
 
 
 async def test_a_burst_on_one_connection_is_served_whole(server):
-    """A hundred calls at once are what one connection may have open, not an overload."""
+    """One connection may have a hundred open calls, so a hundred at once are not an overload."""
     calls = [server.stub.Route(message(f"chat-{n}"), timeout=20) for n in range(100)]
     assert len(await asyncio.gather(*calls)) == 100
 
 
 async def test_too_many_calls_at_once_are_refused_before_they_cost_anything(start_server):
-    """Refusing costs gRPC's core microseconds; queueing costs every caller its deadline."""
+    """A refusal costs gRPC's core microseconds; a queue would cost every caller its deadline."""
     server = await start_server(pending_requests_max=1)
     channels = [
         grpc.aio.insecure_channel(server.server.address, [("grpc.use_local_subchannel_pool", 1)])
@@ -77,13 +77,13 @@ async def test_too_many_calls_at_once_are_refused_before_they_cost_anything(star
     assert codes.keys() <= {"OK", "CANCELLED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
     assert codes["OK"] > 0
     assert codes.total() - codes["OK"] > 0
-    # Nothing of a refused call was carried out, and the server is as well as before.
+    # Refused calls had no effect, and the server works as before.
     assert len(server.observer.calls) == codes["OK"]
     assert (await server.stub.Route(message("chat-after"), timeout=20)).revision == 1
 
 
 async def test_a_request_above_the_limit_is_refused_and_one_below_is_not(server):
-    """The limit is on the whole message; fields have their own, which are lower."""
+    """The limit applies to the whole message; single fields have lower limits."""
     data = b"\x00" * (RECEIVE_BYTES_MAX + 1)
     item = item_pb2.Item(content_type="image/png", data=data)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -94,13 +94,13 @@ async def test_a_request_above_the_limit_is_refused_and_one_below_is_not(server)
     try:
         await server.stub.Route(message(items=[item]), timeout=20)
     except grpc.aio.AioRpcError as refused:
-        # Its own limit, in the contract's words.
+        # The field's own limit, with the contract's message.
         error = read_refusal(refused)
     assert error is None or error.reason in {"INVALID_FIELD", "TOO_LARGE"}
 
 
 async def test_an_error_with_many_details_reaches_a_client_with_default_limits(server):
-    """HTTP/2 drops a trailer that is too large, and the caller would see another error."""
+    """HTTP/2 drops a trailer that is too large, and the caller would get another error."""
     bad = [item_pb2.Item(content_type="?" * 200, uri="?" * 200) for _ in range(16)]
     refused = await refusal(
         server.stub.Route(
@@ -125,7 +125,7 @@ async def test_metadata_as_large_as_a_sign_in_token_passes_and_not_much_more(ser
     """Tokens with many groups exceed gRPC's default of 8 KiB."""
     ask = routing_service_pb2.ListAgentsRequest(user_id="ana")
     token = (("authorization", "x" * (METADATA_BYTES_MAX - 2048)),)
-    # By default some of those above half the limit are refused, by chance.
+    # gRPC's default refuses some of those above half the limit at random.
     for _ in range(30):
         assert (await server.stub.ListAgents(ask, metadata=token, timeout=20)).agents
     token = (("authorization", "x" * (METADATA_BYTES_MAX + 2048)),)
@@ -144,7 +144,7 @@ async def test_metadata_as_large_as_a_sign_in_token_passes_and_not_much_more(ser
     indirect=["held"],
 )
 async def test_no_call_holds_its_session_for_ever(held, timeout_s):
-    """Whoever gives no deadline, or one in an hour, gets ours: the session's next call waits."""
+    """A missing or long deadline is replaced by the server's, so that the next call can run."""
     refused = await refusal(held.Route(message(), timeout=timeout_s))
     assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "DEADLINE")
     assert "0.2 s" in refused.message
@@ -152,14 +152,14 @@ async def test_no_call_holds_its_session_for_ever(held, timeout_s):
 
 @pytest.mark.parametrize("held", [{}], indirect=True)
 async def test_a_callers_own_deadline_counts_where_it_is_shorter(held):
-    """It knows how long its user waits."""
+    """The caller knows how long its user waits."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await held.Route(message(), timeout=0.2)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class SlowStore(MemoryStore):
-    """A store whose appends take as long as it is told."""
+    """A store whose appends take a set time."""
 
     append_s = 0.05
 
@@ -169,7 +169,7 @@ class SlowStore(MemoryStore):
 
 
 async def test_a_call_that_cannot_be_done_in_its_time_is_not_begun():
-    """Nobody would hear the answer; once calls are quick again, all are taken again."""
+    """The answer would come too late; once calls are fast again, all are accepted again."""
     store = SlowStore()
     server = await InProcess.start(str(EXAMPLES["tax"].registry_path), store)
     path = "/agent_routing.v1.RoutingService/Route"
@@ -184,7 +184,7 @@ async def test_a_call_that_cannot_be_done_in_its_time_is_not_begun():
     assert "Route was not started: 0.010 s are left, and it takes about 0.0" in refused.message
     assert refused.details
     assert await store.load(SessionKey("default", "chat-none")) is None
-    # Another method has a time of its own.
+    # Each method has its own estimate.
     ask = routing_service_pb2.StatusRequest(session_id="chat").SerializeToString()
     path_of_status = "/agent_routing.v1.RoutingService/Status"
     assert (await server.send(path_of_status, ask, remaining_s=0.01)).code == "OK"
@@ -201,12 +201,12 @@ async def test_a_call_that_cannot_be_done_in_its_time_is_not_begun():
 
 
 async def test_a_caller_who_calls_too_often_is_told_when_to_come_back(start_server):
-    """With its own reason, a delay that is true, and a line that says who it was."""
+    """The refusal has its own reason and an exact delay, and a log line names the caller."""
     server = await start_server(caller_calls_per_s=5)
     calls = [server.stub.Route(message(f"chat-{n}"), timeout=20) for n in range(40)]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     failed = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-    # Two seconds' worth at once, and what the seconds that it took brought.
+    # A burst of two seconds' worth, and the calls allowed during the time it took.
     assert 10 <= len(outcomes) - len(failed) < 40
     refused = read_refusal(failed[-1])
     assert tuple(refused) == ("RESOURCE_EXHAUSTED", "OVERLOADED")
@@ -215,7 +215,7 @@ async def test_a_caller_who_calls_too_often_is_told_when_to_come_back(start_serv
     kept_out = [call for call in server.observer.calls if call.code == "RESOURCE_EXHAUSTED"]
     assert len(kept_out) == len(failed)
     assert {call.peer.rpartition(":")[0] for call in kept_out} == {"ipv4:127.0.0.1"}
-    # Reads count too; and nothing of a refused call was done.
+    # Reads count too, and a refused call has no effect.
     ask = routing_service_pb2.ListAgentsRequest(user_id="ana")
     codes = Counter()
     for _ in range(20):
@@ -229,7 +229,7 @@ async def test_a_caller_who_calls_too_often_is_told_when_to_come_back(start_serv
 
 
 async def test_whoever_signed_in_has_a_share_of_their_own(tmp_path):
-    """Users behind one gateway's address, and one user's name in two tenants, do not share one."""
+    """Users behind one gateway, or with one name in two tenants, have separate limits."""
     async with serving_signed_in(tmp_path, DESK, caller_calls_per_s=3) as service:
         ask = routing_service_pb2.ListAgentsRequest()
         flooding = signed(service, "route", user="ana")
@@ -246,7 +246,7 @@ async def test_whoever_signed_in_has_a_share_of_their_own(tmp_path):
 
 
 async def test_a_message_of_a_stream_counts_as_a_call(start_server):
-    """A stream is no way around the limit, and does not end by it."""
+    """Messages of a stream count against the limit, and do not end the stream."""
     server = await start_server(caller_calls_per_s=5)
     requests = [
         routing_service_pb2.RouteStreamRequest(route=message(f"chat-{n}", request_id=fresh_id()))
@@ -262,13 +262,13 @@ async def test_a_message_of_a_stream_counts_as_a_call(start_server):
 
 
 async def aiter_of(values):
-    """Give values one by one."""
+    """Yield values one by one."""
     for value in values:
         yield value
 
 
 async def test_streams_of_one_caller_are_bounded(start_server):
-    """Each holds memory for as long as its client likes; one that ends makes room."""
+    """Each holds memory until its client ends it; one that ends makes room."""
     server = await start_server(caller_streams_max=3)
     await server.stub.Route(message("watched"), timeout=20)
     ask = routing_service_pb2.WatchSessionRequest(session_id="watched", user_id="ana")
@@ -293,12 +293,12 @@ async def test_streams_of_one_caller_are_bounded(start_server):
                     await asyncio.sleep(0.01)
 
     assert (await watch_again()).HasField("heartbeat")
-    # Calls that are no streams go on.
+    # Calls that are not streams still work.
     assert (await server.stub.Route(message("watched"), timeout=20)).revision == 2
 
 
 async def test_connections_are_bounded_and_one_that_ends_makes_room(start_server):
-    """A connection costs a descriptor, which the store needs too."""
+    """Each connection uses a descriptor, and the store needs descriptors too."""
     server = await start_server(connections_max=4)
     await server.stub.Route(message("chat"), timeout=20)  # The fixture's own is the first.
     ask = routing_service_pb2.ListAgentsRequest(user_id="ana")

@@ -24,7 +24,7 @@ SERVICES = [
 
 @pytest.fixture(params=VERSIONS)
 def ask(server, request):
-    """Ask a server by one version of the protocol; v1 differs in its name alone."""
+    """Query a server with one version of the protocol; v1 differs in its name only."""
     method = f"/grpc.reflection.{request.param}.ServerReflection/ServerReflectionInfo"
     stream = server.channel.stream_stream(
         method,
@@ -43,7 +43,7 @@ def ask(server, request):
 
 
 def pool_of(answer):
-    """Build what a client builds of an answer; fails if anything is missing in it."""
+    """Build a client's descriptor pool from an answer; fails if a file is missing in it."""
     database = descriptor_database.DescriptorDatabase()
     for data in answer.file_descriptor_response.file_descriptor_proto:
         database.Add(descriptor_pb2.FileDescriptorProto.FromString(data))
@@ -51,7 +51,7 @@ def pool_of(answer):
 
 
 def symbols_of(file):
-    """Name all that a file of the contract declares."""
+    """Return all symbols that a file of the contract declares."""
     for message in file.message_types_by_name.values():
         yield message.full_name
         yield from (field.full_name for field in message.fields)
@@ -65,7 +65,7 @@ def symbols_of(file):
 
 
 async def test_all_services_are_listed(ask):
-    """Whoever has no proto files begins here."""
+    """This is the first call of a client without proto files."""
     answer = await ask(list_services="", host="somewhere")
     assert [service.name for service in answer.list_services_response.service] == SERVICES
     assert answer.valid_host == "somewhere"
@@ -75,7 +75,7 @@ async def test_all_services_are_listed(ask):
     "file", [routing_service_pb2, admin_service_pb2, error_reason_pb2], ids=lambda f: f.__name__
 )
 async def test_every_symbol_of_the_contract_is_found_in_its_file(ask, file):
-    """Methods, fields and enum values too: tools ask for what their user typed."""
+    """Including methods, fields and enum values: tools query what their user typed."""
     symbols = list(symbols_of(file.DESCRIPTOR))
     assert len(symbols) > 20
     for symbol in symbols:
@@ -85,7 +85,7 @@ async def test_every_symbol_of_the_contract_is_found_in_its_file(ask, file):
 
 
 async def test_an_answer_has_all_that_its_file_needs(ask):
-    """A client builds the types from one answer."""
+    """A client can build all types from one answer."""
     pool = pool_of(await ask(file_containing_symbol="agent_routing.v1.RoutingService"))
     found = pool.FindServiceByName("agent_routing.v1.RoutingService")
     known = routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"]
@@ -94,7 +94,7 @@ async def test_an_answer_has_all_that_its_file_needs(ask):
 
 
 async def test_types_of_error_details_are_found(ask):
-    """No method mentions them, and without them tools show errors as bytes."""
+    """No method mentions these types; without them tools show error details as bytes."""
     for message in ("ErrorInfo", "BadRequest.FieldViolation", "PreconditionFailure", "RetryInfo"):
         answer = await ask(file_containing_symbol=f"google.rpc.{message}")
         found = answer.file_descriptor_response.file_descriptor_proto
@@ -102,7 +102,7 @@ async def test_types_of_error_details_are_found(ask):
 
 
 async def test_both_versions_describe_themselves(ask):
-    """The name v1 is not in the library that has the messages, and yet it is described."""
+    """The library's descriptors lack the name v1; the server adds it."""
     for version in VERSIONS:
         name = f"grpc.reflection.{version}.ServerReflection"
         pool = pool_of(await ask(file_containing_symbol=name))
@@ -116,7 +116,7 @@ async def test_both_versions_describe_themselves(ask):
 
 
 async def test_a_file_is_found_by_its_name_and_a_symbol_with_a_leading_dot(ask):
-    """Descriptors write names with a leading dot, and callers copy them."""
+    """Descriptors have names with a leading dot, which callers copy."""
     by_name = await ask(file_by_filename=health_pb2.DESCRIPTOR.name)
     by_symbol = await ask(file_containing_symbol=".grpc.health.v1.Health.Check")
     assert by_name.file_descriptor_response == by_symbol.file_descriptor_response
@@ -124,7 +124,7 @@ async def test_a_file_is_found_by_its_name_and_a_symbol_with_a_leading_dot(ask):
 
 
 async def test_what_is_not_there_is_not_found_and_ends_no_stream(ask):
-    """As the protocol has it, an error is an answer."""
+    """In this protocol an error is an answer on the stream."""
     for asked in (
         {"file_containing_symbol": "agent_routing.v1.Nonsense"},
         {"file_containing_symbol": ""},
@@ -140,14 +140,14 @@ async def test_what_is_not_there_is_not_found_and_ends_no_stream(ask):
 
 
 async def test_a_message_without_extensions_has_none(ask):
-    """proto3 has none; the answer is an empty list, not an error."""
+    """proto3 has no extensions; the answer is an empty list, not an error."""
     answer = await ask(all_extension_numbers_of_type="agent_routing.v1.Agent")
     assert answer.all_extension_numbers_response.base_type_name == "agent_routing.v1.Agent"
     assert list(answer.all_extension_numbers_response.extension_number) == []
 
 
 async def test_bytes_that_are_no_request_are_the_callers_mistake(server):
-    """Not a failure of the server, and not Python's words."""
+    """The error is INVALID_ARGUMENT, without the server's internal message."""
     method = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await server.channel.stream_stream(method)(iter([b"\xff\xff"]), timeout=5).read()
@@ -155,7 +155,7 @@ async def test_bytes_that_are_no_request_are_the_callers_mistake(server):
 
 
 async def test_a_stopping_server_does_not_wait_for_tools(server):
-    """They keep their stream open for as long as they run."""
+    """Tools keep their stream open while they run."""
     method = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
     call = server.channel.stream_stream(method)(timeout=20)
     asked = reflection_pb2.ServerReflectionRequest(list_services="")
@@ -170,7 +170,7 @@ async def test_a_stopping_server_does_not_wait_for_tools(server):
 
 
 async def test_grpcurl_lists_describes_and_calls(server, run_tool):
-    """The README's first conversation, with the tool that its reader has."""
+    """The README's first conversation, with the tool that it recommends."""
 
     async def grpcurl(*arguments):
         ran = await run_tool("grpcurl", "-plaintext", *arguments)
@@ -198,7 +198,7 @@ async def test_grpcurl_lists_describes_and_calls(server, run_tool):
 
 
 async def test_grpcurl_shows_each_rule_of_a_refused_handoff(server, run_tool):
-    """Details are decoded by reflection: the rules, not their bytes."""
+    """Reflection decodes the details, so grpcurl shows the rules and not their bytes."""
     chat = server.chat()
     await chat.say("hola")
     request = {
@@ -220,7 +220,7 @@ async def test_grpcurl_shows_each_rule_of_a_refused_handoff(server, run_tool):
 
 
 async def test_buf_curl_calls_by_reflection(server, run_tool):
-    """The other tool at hand, which speaks gRPC when asked to."""
+    """With buf curl, another common tool."""
 
     async def curl(method, request):
         return await run_tool(

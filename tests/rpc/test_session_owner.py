@@ -1,4 +1,4 @@
-"""Whose session it is: users of one tenant, and tenants, are kept apart on every call."""
+"""Session owners: users of one tenant, and tenants, are kept apart on every call."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def every_call(chat, dispatch):
 
 
 async def test_another_user_s_session_is_refused_on_every_call(service):
-    """Nothing is told of it, its owner least of all, and nothing changes."""
+    """The error does not name the owner, and nothing changes."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("a secret")
     stranger = service.chat(chat.session_id, user_id="ben")
@@ -59,7 +59,7 @@ async def test_repeat_by_another_user_does_not_get_the_answer(service):
 
 
 async def test_message_without_a_user_does_not_slip_into_somebody_s_session(service):
-    """Agents and operators act without one; a message and a user's own choice need theirs."""
+    """Agents and operators may omit the user; a message and a user's own choice need it."""
     chat = await service.chat().with_agent("sales")
     nobody = service.chat(chat.session_id, user_id="")
     for call in (nobody.say(), nobody.set_active("support", initiator=3)):
@@ -71,7 +71,7 @@ async def test_message_without_a_user_does_not_slip_into_somebody_s_session(serv
 
 
 async def test_session_belongs_to_the_first_user_who_speaks_in_it(service):
-    """One that an agent runtime began is nobody's until then."""
+    """A session that an agent runtime began has no owner until then."""
     chat = service.chat()
     nobody = service.chat(chat.session_id, user_id="")
     await nobody.set_active("sales")
@@ -83,7 +83,7 @@ async def test_session_belongs_to_the_first_user_who_speaks_in_it(service):
 
 
 async def test_another_user_s_task_is_refused(service):
-    """By its id alone, with no word about the session it is in, or from one's own session."""
+    """By its id alone, without naming its session, or from the caller's own session."""
     chat = service.chat("ana-s-session")
     task_id = (await chat.say()).task_id
     stranger = service.chat(user_id="ben")
@@ -97,7 +97,7 @@ async def test_another_user_s_task_is_refused(service):
 
 
 async def test_another_tenant_s_session_is_not_found(service):
-    """Nobody learns that there is one: reads, clears and answers say what they say of any id."""
+    """Reads, clears and answers return the same as for an unknown id."""
     chat = await service.chat(tenant="acme").with_agent("sales", **ask())
     routed = await chat.say("a secret")
     other = service.chat(chat.session_id, tenant="globex")
@@ -121,7 +121,7 @@ async def test_another_tenant_s_session_is_not_found(service):
 
 
 async def test_one_session_id_in_two_tenants_is_two_sessions(service):
-    """Tenant and id together name a session; request and task ids are apart as well."""
+    """Tenant and id together identify a session; request and task ids are separate as well."""
     acme, globex = (service.chat("main", tenant=name) for name in ("acme", "globex"))
     request_id, task_id = fresh_id(), fresh_id()
     first = await acme.say("hello", request_id=request_id, task_id=task_id)
@@ -134,7 +134,7 @@ async def test_one_session_id_in_two_tenants_is_two_sessions(service):
 
 
 async def test_task_of_another_tenant_is_not_found(service):
-    """By its id alone no more than by its session's."""
+    """Neither by its id alone nor by its session's id."""
     task_id = (await service.chat(tenant="acme").say()).task_id
     refused = await refusal(service.chat(tenant="globex").say(session_id="", task_id=task_id))
     assert tuple(refused) == ("NOT_FOUND", "UNKNOWN_TASK")
@@ -142,7 +142,7 @@ async def test_task_of_another_tenant_is_not_found(service):
 
 
 async def test_caller_without_a_tenant_is_in_the_default_one(service):
-    """Naming it is the same."""
+    """The default tenant can also be named."""
     chat = service.chat()
     await chat.say()
     assert (await service.chat(chat.session_id, tenant="default").status()).revision == 1
@@ -150,7 +150,7 @@ async def test_caller_without_a_tenant_is_in_the_default_one(service):
 
 @pytest.mark.parametrize("tenant", ["two words", "a/b", "x" * 129])
 async def test_tenant_that_is_no_id_is_a_bad_field(service, tenant):
-    """It ends up in keys and log lines."""
+    """The tenant is part of keys and log lines."""
     request = routing_service_pb2.RouteRequest(text="hello")
     refused = await refusal(service.call("Route", request, tenant))
     assert tuple(refused) == ("INVALID_ARGUMENT", "INVALID_FIELD")

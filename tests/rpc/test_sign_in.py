@@ -1,4 +1,4 @@
-"""The life of a credential: first use, repeats, expiry, and what the audit keeps."""
+"""The life of a credential: first use, repeats, expiry, and its audit records."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def message(session_id="s", **fields):
 
 
 async def test_user_comes_from_the_credential(service):
-    """Nobody has to send it, and nobody can send another."""
+    """Callers do not have to send the user, and cannot send another one."""
     ana = signed(service, "route", user="ana")
     await ana("Route", message())
     assert (await ana("Status", pb.StatusRequest(session_id="s"))).owner == "ana"
@@ -80,7 +80,7 @@ async def test_user_comes_from_the_credential(service):
 
 
 async def test_repeat_of_another_user_s_request_gives_nothing(service):
-    """Not the answer, not that there was one: a new id in that session says the same."""
+    """The error is the same as for a new id, so it does not show whether there was an answer."""
     ana, ben = (signed(service, "route", user=name) for name in ("ana", "ben"))
     request = message(request_id=fresh_id())
     await ana("Route", request)
@@ -88,7 +88,7 @@ async def test_repeat_of_another_user_s_request_gives_nothing(service):
     anew = await refusal(ben("Route", message(request_id=fresh_id())))
     assert tuple(repeated) == ("PERMISSION_DENIED", "OWNER_MISMATCH")
     assert (repeated.message, repeated.metadata) == (anew.message, anew.metadata)
-    # Without the session's name it is a session of one's own.
+    # Without the session's id, the message goes to a session of the caller's own.
     own = await ben("Route", message(session_id="", request_id=request.request_id))
     assert own.session_id != "s"
     again = ana("Route", request)
@@ -97,7 +97,7 @@ async def test_repeat_of_another_user_s_request_gives_nothing(service):
 
 
 async def test_repeat_of_another_runtime_s_handoff_gives_nothing(service):
-    """What a runtime may leave out is part of what its repeats are compared by."""
+    """The signed-in agent is part of what repeats are compared by."""
     front, sales, support = (
         signed(service, "agent", agents=(name,)) for name in ("front", "sales", "support")
     )
@@ -112,7 +112,7 @@ async def test_repeat_of_another_runtime_s_handoff_gives_nothing(service):
 
 
 async def test_repeat_of_another_runtime_s_answer_gives_nothing(service):
-    """Answers are once by request and agent."""
+    """Answers are unique by request and agent."""
     ana = signed(service, "route", user="ana")
     routed = await ana("Route", message())
     front = signed(service, "agent", agents=("front",))
@@ -126,7 +126,7 @@ async def test_repeat_of_another_runtime_s_answer_gives_nothing(service):
 
 
 async def test_entitlements_are_the_credential_s(service):
-    """Premium agents are for whom the token says, from its first message on and no longer."""
+    """The token decides about premium agents, from its first message until it is replaced."""
     premium = pb.SetActiveAgentRequest(
         session_id="s", agent_id="premium", initiator=handoff_pb2.INITIATOR_USER
     )
@@ -136,14 +136,14 @@ async def test_entitlements_are_the_credential_s(service):
     refused = await refusal(without("SetActiveAgent", premium))
     assert refused.rules == ["entitled"]
     assert (await with_plan("SetActiveAgent", premium)).agent.agent_id == "premium"
-    # The next token says nothing of it: what was stored does not outlive it.
+    # The next token has no entitlements: stored ones do not replace the token's.
     await without("Route", message())
     status = await without("Status", pb.StatusRequest(session_id="s"))
     assert status.next_agent.agent_id == "front"
 
 
 async def test_entitlements_in_a_message_need_trust(service):
-    """A user cannot give itself a plan; a frontend that signs its users in may say so."""
+    """Users cannot entitle themselves; a frontend that signs in its users may entitle them."""
     refused = await refusal(
         signed(service, "route", user="ana")("Route", message(entitlements=["plan:premium"]))
     )
@@ -163,7 +163,7 @@ async def test_entitlements_in_a_message_need_trust(service):
 
 
 async def test_user_cannot_leave_where_the_registry_says_so(tmp_path):
-    """What /supervisor may not do, ClearActiveAgent may not either; trusted callers may."""
+    """If /supervisor is not allowed, neither is ClearActiveAgent; trusted callers may."""
     registry = DESK.replace(
         "default_locale: en", "default_locale: en\ncommands: {disabled: [supervisor]}"
     )
@@ -188,7 +188,7 @@ async def test_user_cannot_leave_where_the_registry_says_so(tmp_path):
 
 
 async def test_audit_says_who_signed_in_and_for_whom(service):
-    """Across the platform's tenants too, and for what was refused."""
+    """Also for a platform's calls in several tenants, and for refusals."""
     frontend = signed(service, "route", "act_as", subject="web-frontend")
     await frontend("Route", message(user_id="ana"))
     runtime = signed(service, "agent", agents=("front",), subject="front-1")
@@ -206,7 +206,7 @@ async def test_audit_says_who_signed_in_and_for_whom(service):
 
 
 async def test_runtime_sees_its_own_requests_alone(service):
-    """The words for another agent are not for it."""
+    """It does not get texts for other agents."""
     ana = signed(service, "route", user="ana")
     routed = await ana("Route", message())
     front = signed(service, "agent", agents=("front",))
@@ -230,7 +230,7 @@ async def test_runtime_sees_its_own_requests_alone(service):
 
 
 async def until_the_end(watch):
-    """Return what a stream sends, and the error that ends it."""
+    """Return a stream's messages, and the error that ended it."""
     received = []
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -242,7 +242,7 @@ async def until_the_end(watch):
 
 
 async def test_watch_ends_when_its_token_expires_and_says_where_to_go_on(service):
-    """A watch lasts no longer than the sign-in."""
+    """A watch does not outlast its token."""
     await signed(service, "route", user="ana")("Route", message())
     brief = signed(service, "read", user="ana", lasts_s=LIFE_S)
     watch = brief("WatchSession", pb.WatchSessionRequest(session_id="s", after_revision=0))
@@ -254,7 +254,7 @@ async def test_watch_ends_when_its_token_expires_and_says_where_to_go_on(service
 
 
 async def test_watch_of_all_sessions_ends_when_its_token_expires(service):
-    """The error has its cursor."""
+    """The error has the cursor to resume from."""
     brief = signed(service, "admin", lasts_s=LIFE_S)
     watch = brief("WatchEvents", admin.WatchEventsRequest())
     _, refused = await until_the_end(watch)
@@ -262,7 +262,7 @@ async def test_watch_of_all_sessions_ends_when_its_token_expires(service):
 
 
 async def test_message_stream_ends_when_its_token_expires(service):
-    """Messages sent before are answered; later ones need another token."""
+    """Messages sent before are answered; later ones need a new token."""
     metadata = bearer(token("route", user="ana", lasts_s=LIFE_S))
     stream = service.stub.RouteStream(metadata=metadata, timeout=PATIENCE_S)
     route = message(request_id=fresh_id())
@@ -273,7 +273,7 @@ async def test_message_stream_ends_when_its_token_expires(service):
 
 
 async def test_token_that_is_known_is_refused_once_it_expires():
-    """It was accepted before, which is no reason."""
+    """The cache of accepted tokens does not extend a token's life."""
     now_s = [1000.0]
     sign_in = BearerSignIn(DevelopmentTokens(KEY, lambda: now_s[0]), now_s=lambda: now_s[0])
     from routing_service.auth.development import make_token  # noqa: PLC0415 - with a clock
@@ -291,7 +291,7 @@ async def test_token_that_is_known_is_refused_once_it_expires():
 
 
 class CountingVerifier:
-    """Takes every token, and counts how often it is asked."""
+    """Accepts every token, and counts its calls."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -311,7 +311,7 @@ async def test_token_is_checked_once(service):
 
 
 async def test_known_tokens_are_bounded(monkeypatch):
-    """However many there are, and however long; the oldest go."""
+    """For any number and size of tokens; the oldest are dropped."""
     monkeypatch.setattr(bearer_module, "KNOWN_MAX", 3)
     monkeypatch.setattr(bearer_module, "KNOWN_CHARS_MAX", 1000)
     verifier = CountingVerifier()
@@ -328,7 +328,7 @@ async def test_known_tokens_are_bounded(monkeypatch):
 
 
 async def test_refused_token_replaces_no_accepted_one():
-    """Nothing that was not accepted is remembered."""
+    """The cache holds accepted tokens only."""
     sign_in = BearerSignIn(DevelopmentTokens(KEY))
     good = bearer(token("route", user="ana"))
     await sign_in.caller(good, dict)
@@ -375,7 +375,7 @@ async def test_forged_development_tokens_are_refused():
 
 
 def test_key_is_made_once_and_for_its_owner_alone(tmp_path):
-    """Whoever comes first makes it; a file that is no key is said to be none."""
+    """The first process makes it; a file without a valid key is refused."""
     path = tmp_path / "var" / "development.key"
     made = read_or_make_key(path)
     assert read_or_make_key(path) == made
@@ -388,7 +388,7 @@ def test_key_is_made_once_and_for_its_owner_alone(tmp_path):
 
 
 async def test_reflection_needs_a_credential_and_health_does_not(service, run_tool):
-    """A stranger learns nothing of what is served here; probes have no credential."""
+    """Strangers cannot list the services; probes have no credential."""
     address = service.server.address
     listed = ("-plaintext", address, "list")
     refused = await run_tool("grpcurl", *listed)
@@ -408,7 +408,7 @@ async def test_reflection_needs_a_credential_and_health_does_not(service, run_to
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, True), (0o604, True)])
 async def test_development_key_that_others_can_read_is_a_warning(tmp_path, mode, warned):
-    """Its reader can act as any user."""
+    """Any reader of the key can act as any user."""
     write_key(tmp_path).chmod(mode)
     with capture_logs() as lines:
         make_sign_in(
@@ -421,7 +421,7 @@ async def test_development_key_that_others_can_read_is_a_warning(tmp_path, mode,
 @pytest.mark.parametrize("shared", ["common", "organizations", "consumers"])
 @pytest.mark.parametrize("profile", ["entra", "standard"])
 async def test_shared_endpoint_of_entra_needs_its_tenants(tmp_path, shared, profile):
-    """No token has it as its issuer: nobody would get in, or everyone."""
+    """No token has the shared endpoint as issuer, so the server would accept none or all."""
     keys = tmp_path / "jwks.json"
     keys.write_bytes(good_set())
     given = {

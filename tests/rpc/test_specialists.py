@@ -1,4 +1,4 @@
-"""Specialists of a session: who answers a pupil, how a lesson ends, and what an interlude does."""
+"""Specialists: who answers a pupil, how a lesson ends, and what an interlude does."""
 
 import pytest
 
@@ -26,7 +26,7 @@ from tests.rpc.registries import DESK
 
 @pytest.fixture
 async def tutor(tmp_path):
-    """The school tutor that ships as an example."""
+    """The school tutor example."""
     async with serving(tmp_path, "tutor") as running:
         yield running
 
@@ -39,7 +39,7 @@ async def service(tmp_path):
 
 
 async def test_coordinator_is_not_called_while_a_specialist_is_active(tutor):
-    """The first message goes to the coordinator, every ordinary one after the handoff does not."""
+    """The first message goes to the coordinator; ordinary messages after the handoff do not."""
     chat = tutor.chat()
     first = await chat.say("I want to practise fractions")
     assert went(first.dispatch) == ("coordinator", "NO_ACTIVE_AGENT")
@@ -62,7 +62,7 @@ async def test_coordinator_is_not_called_while_a_specialist_is_active(tutor):
     ],
 )
 async def test_completed_lesson_goes_on_to_the_assessor_by_itself(tutor, locale, words):
-    """In the same task and message, with the registry's words in the pupil's language."""
+    """In the same task and message, with the registry's text in the pupil's language."""
     chat = tutor.chat()
     chat.profile = {"locale": locale}
     await chat.with_agent("math_specialist", **ask())
@@ -84,7 +84,7 @@ async def test_completed_lesson_goes_on_to_the_assessor_by_itself(tutor, locale,
 
 
 async def test_agent_s_own_words_go_before_the_registry_s(tutor):
-    """Whoever completes may say more than the registry knows."""
+    """The completing agent may say more than the registry's text."""
     chat = await tutor.chat().with_agent("math_specialist")
     routed = await chat.say("1/2")
     done = await chat.answer(routed.dispatch, **finish("done", "You did it, Ana!"))
@@ -92,7 +92,7 @@ async def test_agent_s_own_words_go_before_the_registry_s(tutor):
 
 
 async def test_completed_task_releases_the_conversation(tutor):
-    """The assessor is the last: the task is completed and the next message is the coordinator's."""
+    """The assessor is last: the task completes, and the coordinator gets the next message."""
     chat = await tutor.chat().with_agent("assessor", **ask())
     routed = await chat.say("1/4")
     done = await chat.answer(routed.dispatch, "All right.", **finish("2 of 2"))
@@ -109,7 +109,7 @@ async def test_completed_task_releases_the_conversation(tutor):
 
 
 async def test_completed_agent_that_stays_closes_the_task_and_keeps_the_user(service):
-    """on_complete: stay is for an agent that has more than one thing to do."""
+    """on_complete: stay is for an agent with more than one job."""
     chat = await service.chat().with_agent("completes_and_stays")
     routed = await chat.say("do it")
     done = await chat.answer(routed.dispatch, "done", **finish())
@@ -121,7 +121,7 @@ async def test_completed_agent_that_stays_closes_the_task_and_keeps_the_user(ser
 
 
 async def test_completion_may_lead_to_the_supervisor(service):
-    """Then the supervisor has the same message, and nobody is active."""
+    """The supervisor gets the same message, and no agent is active."""
     chat = await service.chat().with_agent("completes_to_front")
     routed = await chat.say("finish")
     done = await chat.answer(routed.dispatch, "finished", **finish())
@@ -130,7 +130,7 @@ async def test_completion_may_lead_to_the_supervisor(service):
 
 
 async def test_specialist_hands_over_by_a_field(tutor):
-    """An outcome of its own: the target gets the message, with reason and context."""
+    """The target gets the message with the outcome's reason and context."""
     chat = await tutor.chat().with_agent("math_specialist")
     routed = await chat.say("test me")
     handed = await chat.answer(
@@ -158,7 +158,7 @@ async def test_specialist_hands_over_by_a_field(tutor):
     ],
 )
 async def test_marker_hands_over_and_is_never_seen(tutor, written, shown):
-    """In any case, by id or alias; the first one counts and all of them are removed."""
+    """In any case, by id or alias; the first marker counts and all of them are removed."""
     chat = await tutor.chat().with_agent("math_specialist", **ask())
     routed = await chat.say("I give up")
     answered = await chat.answer(routed.dispatch, written)
@@ -180,7 +180,7 @@ async def test_marker_hands_over_and_is_never_seen(tutor, written, shown):
     ],
 )
 async def test_marker_that_is_refused_is_done_without(tutor, marker, rule):
-    """The answer is shown without it, the outcome given takes place, and the verdicts say why."""
+    """The answer is shown without it, the given outcome applies, and the verdicts say why."""
     chat = await tutor.chat().with_agent("math_specialist")
     routed = await chat.say("I give up")
     answered = await chat.answer(routed.dispatch, f"One more? [HANDOFF_TO:{marker}]", **ask())
@@ -193,7 +193,7 @@ async def test_marker_that_is_refused_is_done_without(tutor, marker, rule):
 
 
 async def test_marker_beside_an_outcome_that_moves_does_not_count(tutor):
-    """An explicit handoff or completion wins; the marker is removed all the same."""
+    """An explicit handoff or completion wins; the marker is still removed."""
     chat = await tutor.chat().with_agent("math_specialist")
     routed = await chat.say("test me")
     answered = await chat.answer(
@@ -207,7 +207,7 @@ async def test_marker_beside_an_outcome_that_moves_does_not_count(tutor):
 
 
 async def test_agent_without_markers_keeps_its_text(tutor):
-    """Who may not use them may write about them; who may can say that this answer has none."""
+    """For an agent without markers they are plain text; an agent with them may turn them off."""
     text = "Write [HANDOFF_TO:motivator] to get help."
     chat = await tutor.chat().with_agent("assessor")
     routed = await chat.say("how?")
@@ -222,7 +222,7 @@ async def test_agent_without_markers_keeps_its_text(tutor):
 
 
 async def test_interlude_ends_by_returning_to_the_one_it_interrupted(tutor):
-    """With the question that was open: the next message is the interrupted agent's, RETURNED."""
+    """Its question is open again: the next message goes to the interrupted agent, RETURNED."""
     chat = await tutor.chat().with_agent("math_specialist", **ask())
     routed = await chat.say("I give up")
     handed = await chat.answer(routed.dispatch, "Oh. [HANDOFF_TO:motivator]")
@@ -247,7 +247,7 @@ async def test_interlude_ends_by_returning_to_the_one_it_interrupted(tutor):
 
 
 async def test_interlude_within_one_message_goes_there_and_back(tutor):
-    """The interrupted agent gets the very message in which it was interrupted."""
+    """The interrupted agent gets the message during which it was interrupted."""
     chat = await tutor.chat().with_agent("math_specialist", **ask())
     routed = await chat.say("this is boring")
     handed = await chat.answer(routed.dispatch, "A break. [HANDOFF_TO:motivator]")
@@ -268,7 +268,7 @@ async def test_interlude_within_one_message_goes_there_and_back(tutor):
 
 
 async def test_handing_back_to_the_interrupted_agent_is_the_return(service):
-    """An interlude that hands over to whom it interrupted ends, and is never stacked on itself."""
+    """A handoff to the interrupted agent ends the interlude; the stack does not grow."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("wait")
     handed = await chat.answer(routed.dispatch, **hand_to("interrupts"))
@@ -282,7 +282,7 @@ async def test_handing_back_to_the_interrupted_agent_is_the_return(service):
 
 
 async def test_interlude_returns_by_itself_after_so_many_turns(service):
-    """turns_max: its questions count, but only an answer gives the conversation back."""
+    """turns_max: questions count as turns, but only an answer returns the conversation."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("wait")
     handed = await chat.answer(routed.dispatch, **hand_to("interrupts_briefly"))
@@ -298,7 +298,7 @@ async def test_interlude_returns_by_itself_after_so_many_turns(service):
 
 
 async def test_interlude_that_keeps_only_its_questions_returns_when_it_answers(service):
-    """sticks: follow_up leaves by its answer, and leaving an interlude is returning."""
+    """With sticks: follow_up an agent leaves after its answer, which ends its interlude."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("wait")
     handed = await chat.answer(routed.dispatch, **hand_to("interrupts_and_asks"))
@@ -309,7 +309,7 @@ async def test_interlude_that_keeps_only_its_questions_returns_when_it_answers(s
 
 
 async def test_interludes_nest_and_unwind_in_order(service):
-    """Each one gives back to the one that it interrupted."""
+    """Each interlude returns to the agent that it interrupted."""
     chat = await service.chat().with_agent("sales", **ask())
     for agent_id in ("interrupts", "interrupts_briefly"):
         routed = await chat.say("wait")
@@ -323,7 +323,7 @@ async def test_interludes_nest_and_unwind_in_order(service):
 
 
 async def test_plain_handoff_forgets_whom_an_interlude_interrupted(service):
-    """A transfer is for good: nobody comes back from below it."""
+    """A transfer is final: agents below it on the stack do not return."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("wait")
     handed = await chat.answer(routed.dispatch, **hand_to("interrupts"))
@@ -334,7 +334,7 @@ async def test_plain_handoff_forgets_whom_an_interlude_interrupted(service):
 
 
 async def test_any_specialist_may_interrupt_where_it_is_asked_to(service):
-    """The mode INTERLUDE makes one of a handoff that would otherwise be for good."""
+    """The mode INTERLUDE turns a transfer into an interlude."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("is it in stock?")
     handed = await chat.answer(routed.dispatch, **hand_to("support", mode=INTERLUDE))
@@ -345,7 +345,7 @@ async def test_any_specialist_may_interrupt_where_it_is_asked_to(service):
 
 
 async def test_supervisor_s_interlude_is_a_transfer(service):
-    """A supervisor is never waiting on the stack."""
+    """A supervisor is never put on the stack."""
     chat = service.chat()
     routed = await chat.say()
     handed = await chat.answer(routed.dispatch, **hand_to("interrupts", mode=INTERLUDE))
@@ -357,7 +357,7 @@ async def test_supervisor_s_interlude_is_a_transfer(service):
 
 
 async def test_off_topic_questions_stay_with_the_lesson(tutor):
-    """No topic takes the pupil out of it: the specialist owns the session."""
+    """No topic switches the pupil to another agent: the specialist owns the session."""
     chat = await tutor.chat().with_agent("math_specialist", **ask())
     for text in ("who was king of France?", "let us do verbs", "math is nothing for me"):
         routed = await chat.say(text)
@@ -366,7 +366,7 @@ async def test_off_topic_questions_stay_with_the_lesson(tutor):
 
 
 async def test_pupil_cannot_pick_another_agent_in_the_middle_of_a_lesson(tutor):
-    """By command or by the frontend's own buttons, with the interrupted lesson counted too."""
+    """By command or by the frontend's buttons, also while the lesson is interrupted."""
     chat = await tutor.chat().with_agent("math_specialist", **ask())
     routed = await chat.say("/agent language_specialist")
     assert "has to be finished first" in routed.reply.text
@@ -379,13 +379,13 @@ async def test_pupil_cannot_pick_another_agent_in_the_middle_of_a_lesson(tutor):
     await chat.answer(handed.next, "What is hardest?", **ask())
     refused = await refusal(chat.set_active("language_specialist", **by_user))
     assert refused.rules == ["owns_session"]
-    # The supervisor is always a way out, unless the registry closes it.
+    # The supervisor can always be reached, unless the registry disables the command.
     assert (await chat.say("/supervisor")).HasField("reply")
     assert not (await chat.status()).HasField("active_agent")
 
 
 async def test_coordinator_may_answer_by_itself(tutor):
-    """And then no specialist is active."""
+    """Then no specialist is active."""
     chat = tutor.chat()
     routed = await chat.say("when does school begin?")
     answered = await chat.answer(routed.dispatch, "At eight.")
@@ -395,7 +395,7 @@ async def test_coordinator_may_answer_by_itself(tutor):
 
 
 async def test_coordinator_s_question_does_not_lock(tutor):
-    """It gets the next message anyway; a supervisor never owns the conversation."""
+    """It gets the next message anyway; a supervisor never becomes active."""
     chat = tutor.chat()
     routed = await chat.say("help")
     asked = await chat.answer(routed.dispatch, "with what?", **ask())
@@ -406,7 +406,7 @@ async def test_coordinator_s_question_does_not_lock(tutor):
 
 
 async def test_warm_words_of_a_handoff_reach_the_user(tutor):
-    """With the next dispatch, in the handoff's answer, and still there after a crash."""
+    """In the next dispatch and in the handoff's answer, also after a crash."""
     chat = tutor.chat()
     routed = await chat.say("fractions")
     words = "Mr Gauss will help you."
@@ -422,7 +422,7 @@ async def test_warm_words_of_a_handoff_reach_the_user(tutor):
 
 
 async def test_every_dispatch_says_why_and_who_had_the_one_before(tutor):
-    """In each step of one message, and from one message to the next."""
+    """For each step within one message, and from one message to the next."""
     chat = tutor.chat()
     routed = await chat.say("fractions")
     assert (reason(routed.dispatch), routed.dispatch.previous_agent_id) == ("NO_ACTIVE_AGENT", "")
@@ -450,7 +450,7 @@ async def test_every_dispatch_says_why_and_who_had_the_one_before(tutor):
 
 
 async def test_failed_answer_fails_the_task_and_keeps_the_agent(service):
-    """The agent stays for another try, which is another task; nobody waits for an answer."""
+    """The agent stays for another attempt in a new task; there is no lock."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("two")
     failed = await chat.answer(routed.dispatch, "Something broke.", **fail("timeout of the shop"))
@@ -465,7 +465,7 @@ async def test_failed_answer_fails_the_task_and_keeps_the_agent(service):
 
 
 async def test_agent_that_never_sticks_leaves_even_when_it_asks(service):
-    """Its question is an answer like any other."""
+    """Its question counts like any other answer."""
     chat = service.chat()
     routed = await chat.say()
     handed = await chat.answer(routed.dispatch, **hand_to("never_sticks"))
@@ -496,7 +496,7 @@ async def test_registry_describes_the_agents(tutor):
 
 
 async def test_list_of_agents_says_what_each_alias_stands_for(service):
-    """Frameworks know agents by names of their own; those of agents not listed are left out."""
+    """Frameworks have their own agent names; aliases of agents not in the list are omitted."""
     listed = await service.call("ListAgents", routing_service_pb2.ListAgentsRequest())
     assert dict(listed.agent_id_by_alias) == {"Sales Team": "sales"}
     assert (await service.chat().set_active("sales team")).agent.agent_id == "sales"

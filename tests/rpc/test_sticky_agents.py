@@ -1,4 +1,4 @@
-"""Who has the conversation stays who has it: over messages, restarts, crashes and instances."""
+"""Stickiness: the active agent stays active over messages, restarts, crashes and instances."""
 
 import asyncio
 import signal
@@ -33,7 +33,7 @@ async def service(tmp_path):
 
 
 async def test_first_message_goes_to_the_supervisor(service):
-    """Nobody is active in a new session, so the supervisor decides."""
+    """A new session has no active agent, so the supervisor decides."""
     routed = await service.chat().say("hello")
     assert went(routed.dispatch) == ("front", "NO_ACTIVE_AGENT")
     assert routed.revision == 1
@@ -58,7 +58,7 @@ async def test_agent_sticks_after_a_handoff(service):
 
 
 async def test_supervisor_that_answers_itself_gets_the_next_message_too(service):
-    """A supervisor never becomes active: it is asked again until it hands over."""
+    """A supervisor never becomes active: it gets every message until it hands over."""
     chat = service.chat()
     for _ in range(3):
         routed = await chat.say()
@@ -68,7 +68,7 @@ async def test_supervisor_that_answers_itself_gets_the_next_message_too(service)
 
 
 async def test_message_without_a_session_begins_one_with_the_supervisor(service):
-    """Whatever else the user has open, a message that names no session is a first one."""
+    """A message without a session id begins a new session, also if the user has others open."""
     await service.chat().with_agent("sales")
     first = await service.chat().say("hello", session_id="")
     second = await service.chat().say("hello", session_id="")
@@ -81,7 +81,7 @@ async def test_message_without_a_session_begins_one_with_the_supervisor(service)
 
 
 async def test_message_without_a_session_looks_for_none(tmp_path):
-    """Its id is made for it: a read could find nothing, and would cost what a read costs."""
+    """Its session id is new, so the server does not read the store for it."""
     loads = []
 
     class Counting(MemoryStore):
@@ -108,7 +108,7 @@ async def test_repeat_without_a_session_finds_the_same_session(service):
 
 
 async def test_session_made_for_a_request_is_that_user_s_and_tenant_s_own(service):
-    """Two users who happen to send one request id do not meet in one session."""
+    """Two users with the same request id get different sessions."""
     request_id = fresh_id()
     routed = [
         await service.chat("", user_id, tenant).say("hi", session_id="", request_id=request_id)
@@ -119,7 +119,7 @@ async def test_session_made_for_a_request_is_that_user_s_and_tenant_s_own(servic
 
 
 async def test_sticky_agent_survives_restart(tmp_path):
-    """Active agent, lock, interrupted agents, task and open request are all in the store."""
+    """Active agent, lock, interrupted agents, task and open request are all stored."""
     async with serving(tmp_path, DESK) as service:
         chat = await service.chat("kept").with_agent("sales", **ask())
         routed = await chat.say("wait", metadata={"ticket": "17"})
@@ -145,7 +145,7 @@ async def test_sticky_agent_survives_restart(tmp_path):
 
 
 async def test_request_answered_before_a_restart_is_answered_the_same_after_it(tmp_path):
-    """Whoever did not hear the answer asks again; the restart in between does not matter."""
+    """A caller that did not get the answer repeats its call, also over a restart."""
     request_id = fresh_id()
     async with serving(tmp_path, DESK) as service:
         first = await service.chat("repeated").say("hello", request_id=request_id)
@@ -156,7 +156,7 @@ async def test_request_answered_before_a_restart_is_answered_the_same_after_it(t
 
 
 async def test_sticky_agent_survives_a_killed_process(serve_process, tmp_path):
-    """An answer is sent only after it is on disk: kill -9 right after it loses nothing."""
+    """An answer is sent only after it is on disk: SIGKILL right after it loses nothing."""
     agents = tmp_path / "agents.yaml"
     agents.write_text(DESK, encoding="utf-8")
     process = await serve_process(agents=agents)
@@ -188,20 +188,20 @@ def message(session_id, text):
 
 @asynccontextmanager
 async def calling(address):
-    """Open a channel to a server in a process of its own."""
+    """Open a channel to a server process."""
     async with grpc.aio.insecure_channel(address) as channel:
         yield routing_service_pb2_grpc.RoutingServiceStub(channel)
 
 
 class SharedStore(MemoryStore):
-    """A store that other instances write to as well, as a database server is."""
+    """A store that other instances write to as well, like a database server."""
 
     @property
     def shared_writers(self):
         return True
 
     async def close(self):
-        """The instances come and go; the store stays."""
+        """The store stays open when an instance stops."""
 
 
 @asynccontextmanager
@@ -216,7 +216,7 @@ async def two_instances(folder):
 
 
 async def test_active_agent_is_the_same_from_every_instance(tmp_path):
-    """Each instance remembers the session, and none believes its memory over the store."""
+    """Each instance caches the session but checks the store."""
     async with two_instances(tmp_path) as (one, two):
         here, there = one.chat("shared"), two.chat("shared")
         await here.with_agent("sales")
@@ -233,7 +233,7 @@ async def test_active_agent_is_the_same_from_every_instance(tmp_path):
 
 
 async def test_turn_begun_on_one_instance_is_completed_on_another(tmp_path):
-    """A load balancer sends each call where it likes."""
+    """A load balancer may send each call to another instance."""
     async with two_instances(tmp_path) as (one, two):
         here, there = one.chat("shared"), two.chat("shared")
         routed = await here.say("hello")
@@ -245,7 +245,7 @@ async def test_turn_begun_on_one_instance_is_completed_on_another(tmp_path):
 
 
 async def test_repeat_on_another_instance_gets_the_first_answer(tmp_path):
-    """Exactly once holds across instances: the store knows the request, not a process."""
+    """Requests are applied once over all instances: the store knows the request."""
     async with two_instances(tmp_path) as (one, two):
         request_id = fresh_id()
         first = await one.chat("shared").say("hello", request_id=request_id)
@@ -259,12 +259,12 @@ async def test_repeat_on_another_instance_gets_the_first_answer(tmp_path):
 
 
 async def test_refusal_is_never_decided_on_an_old_state(tmp_path):
-    """An instance whose memory is behind reads again before it says no."""
+    """An instance with an old cache reads the store again before it refuses."""
     async with two_instances(tmp_path) as (one, two):
         here, there = one.chat("shared"), two.chat("shared")
         await here.with_agent("sales")
         await there.set_active("support")
-        # As this instance remembers it, sales is active still.
+        # In this instance's cache, sales is still active.
         moved = await here.set_active("sales")
         assert (moved.agent.agent_id, moved.revision) == ("sales", 5)
         refused = await refusal(there.set_active("sales"))
@@ -272,7 +272,7 @@ async def test_refusal_is_never_decided_on_an_old_state(tmp_path):
 
 
 async def test_instances_that_write_one_session_at_once_lose_nothing(tmp_path):
-    """Every call is applied once, whichever instance took it, and revisions have no gap."""
+    """Every call is applied once, on either instance, and revisions have no gap."""
     async with two_instances(tmp_path) as (one, two):
         chats = [instance.chat("shared") for instance in (one, two)]
         routed = await asyncio.gather(*(chats[n % 2].say(f"message {n}") for n in range(12)))
@@ -283,7 +283,7 @@ async def test_instances_that_write_one_session_at_once_lose_nothing(tmp_path):
 
 
 async def test_channel_and_locale_stay_with_the_session(service):
-    """A message that names neither is on the channel and in the language of the one before."""
+    """A message without channel and locale has those of the message before."""
     chat = service.chat()
     await chat.say("hola", locale="es", channel="whatsapp")
     await chat.say("otra cosa")
@@ -296,7 +296,7 @@ async def test_channel_and_locale_stay_with_the_session(service):
 
 
 async def test_agent_that_is_not_on_this_channel_is_kept_for_its_own(service):
-    """The supervisor stands in on the wrong channel; on the right one the agent has it again."""
+    """The supervisor answers on the wrong channel; on the right one the agent is active again."""
     chat = service.chat()
     chat.profile = {"channel": "web"}
     await chat.with_agent("on_web")
@@ -311,7 +311,7 @@ async def test_agent_that_is_not_on_this_channel_is_kept_for_its_own(service):
 
 
 async def test_agent_missing_from_the_registry_is_kept_until_it_is_back(tmp_path):
-    """A rollout that forgets an agent takes the conversation from nobody for good."""
+    """A rollout that lost an agent does not end its conversations."""
     without_sales = DESK.replace(
         "  - id: sales\n    aliases", "  - id: sells\n    aliases"
     ).replace("handoff_to: [sales", "handoff_to: [sells")
@@ -328,7 +328,7 @@ async def test_agent_missing_from_the_registry_is_kept_until_it_is_back(tmp_path
 
 
 async def test_with_stickiness_off_the_supervisor_gets_every_message(tmp_path):
-    """Handoffs still carry the message on, and what was active before is not lost."""
+    """Handoffs still move the message, and the earlier active agent is kept."""
     async with serving(tmp_path, DESK) as service:
         await service.chat("kept").with_agent("sales", **ask())
     async with serving(tmp_path, DESK, stickiness="disabled") as service:
@@ -349,7 +349,7 @@ async def test_with_stickiness_off_the_supervisor_gets_every_message(tmp_path):
 
 
 async def test_status_tells_the_whole_session(service):
-    """Who is active, who is next, the task and its times, and who answered how often."""
+    """Active agent, next agent, the task and its times, and the number of answers per agent."""
     chat = service.chat()
     chat.profile = {"locale": "es", "channel": "web"}
     await chat.with_agent("sales", **ask(timeout_s=90))

@@ -1,4 +1,4 @@
-"""The example stories, played end to end: every message over gRPC, every agent by its script."""
+"""The example stories, played completely: messages over gRPC, agents by script."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ def to_fields(given: Outcome):
 
 @dataclass
 class Played:
-    """What came of one message."""
+    """The result of one message."""
 
     agent_ids: list[str] = field(default_factory=list)
     reason: str = ""
@@ -94,7 +94,7 @@ class Player:
         self.statuses = Counter()
 
     async def play(self, turn):
-        """Play one turn of the story: a message of the user's, or a person's decision."""
+        """Play one turn of the story: a user's message, or a person's decision."""
         if turn.decision:
             return await self.resume(turn)
         played = Played()
@@ -107,13 +107,13 @@ class Player:
         if routed.HasField("reply"):
             played.command = routed.reply.command.removeprefix("/")
             played.shown.append(routed.reply.text)
-            # A reply tells in words why a choice is refused; the call's record names the rules.
+            # A reply explains a refused choice in a sentence; the call's record names the rules.
             played.refused_rules = self.service.observer.calls[-1].refused_rules
         await self.follow(routed.dispatch if routed.HasField("dispatch") else None, played)
         return played
 
     async def resume(self, turn):
-        """Let a person decide about the approval that is asked for."""
+        """Decide the pending approval."""
         pending = (await self.chat.status()).pending_approval
         request = pb.ResumeTaskRequest(
             session_id=self.chat.session_id,
@@ -132,7 +132,7 @@ class Player:
         return played
 
     async def follow(self, dispatch, played):
-        """Let the agents answer until nobody goes on."""
+        """Let the agents answer until there is no next dispatch."""
         if dispatch is not None:
             played.reason = reason(dispatch)
         while dispatch is not None:
@@ -146,7 +146,7 @@ class Player:
             dispatch = answered.next if answered.HasField("next") else None
 
     async def answer(self, dispatch, played):
-        """Let an agent answer; one whose handoff is refused finds another way."""
+        """Let an agent answer; if its handoff is refused, it uses another outcome."""
         turn = AgentTurn(
             agent_id=dispatch.agent.agent_id,
             text=dispatch.text,
@@ -176,7 +176,7 @@ class Player:
         return await self.chat.answer(dispatch, reply.text, **fields)
 
     async def as_story_turn(self, turn, played):
-        """Describe what came of a turn the way a story does."""
+        """Return the result of a turn in the story's format."""
         status = await self.chat.status()
         return StoryTurn(
             turn.user_text,
@@ -194,14 +194,14 @@ class Player:
 
 
 def to_item(item):
-    """Return a story's item as the contract has it."""
+    """Return a story's item as a message of the contract."""
     if item.uri:
         return item_pb2.Item(content_type=item.content_type, uri=item.uri)
     return item_pb2.Item(content_type=item.content_type, text=item.text)
 
 
 def decision_word(dispatch):
-    """Name what a person decided, "" for nothing."""
+    """Return a person's decision, or "" without one."""
     if not dispatch.HasField("resume"):
         return ""
     return dispatch_pb2.Decision.Name(dispatch.resume.decision).removeprefix("DECISION_").lower()
@@ -215,7 +215,7 @@ async def test_story_plays_over_the_wire_as_it_is_written(tmp_path, name):
         for turn in STORIES[name].turns:
             played = await player.play(turn)
             assert await player.as_story_turn(turn, played) == turn
-            # A user is never left without a word.
+            # Every message gets a reply.
             assert played.shown
         assert set(player.statuses) == {"APPLIED"}
         tasks = sorted(await player.chat.tasks(), key=lambda task: task.create_time.ToNanoseconds())
@@ -228,7 +228,7 @@ async def test_story_plays_over_the_wire_as_it_is_written(tmp_path, name):
 
 
 async def test_story_goes_on_over_restarts(tmp_path):
-    """A new server for every message: all that matters is in the store."""
+    """A new server for every message: the store has everything that matters."""
     name = "tutor"
     seen = []
     agents = None
@@ -243,7 +243,7 @@ async def test_story_goes_on_over_restarts(tmp_path):
 
 @pytest.mark.parametrize("name", STORIES)
 async def test_log_of_a_story_holds_every_word_of_it(tmp_path, name):
-    """Each dispatch is a turn of the history, in order, with what was asked and answered."""
+    """Each dispatch is a turn of the history, in order, with its question and answer."""
     async with serving(tmp_path, STORIES[name].example) as service:
         player = Player(service, name)
         agent_ids, shown = [], []
@@ -262,7 +262,7 @@ async def test_log_of_a_story_holds_every_word_of_it(tmp_path, name):
 
 
 async def calls_of_the_home_agent(folder, name, stickiness):
-    """Play a story; return how many messages came to its home agent, and how many there were."""
+    """Play a story; return the number of messages to its home agent, and of all messages."""
     async with serving(folder, STORIES[name].example, stickiness=stickiness) as service:
         player = Player(service, name, f"{name}-{stickiness}")
         for turn in STORIES[name].turns:
@@ -288,14 +288,14 @@ async def test_stickiness_saves_four_fifths_of_the_coordinator_s_calls(tmp_path)
 
 @pytest.mark.parametrize("name", ["tax", "budget"])
 async def test_supervisor_is_never_called_more_often_with_stickiness_on(tmp_path, name):
-    """Whatever the example."""
+    """For every example."""
     sticky = await calls_of_the_home_agent(tmp_path, name, "enabled")
     off = await calls_of_the_home_agent(tmp_path, name, "disabled")
     assert 0 < sticky < off
 
 
 async def test_each_budget_agent_asks_and_gets_the_answer_itself(tmp_path):
-    """Four agents, each locked at least once, each answered without the orchestrator."""
+    """Four agents, each locked at least once, and answered without the orchestrator."""
     async with serving(tmp_path, "budget") as service:
         player = Player(service, "budget")
         for turn in STORIES["budget"].turns:
@@ -320,7 +320,7 @@ async def test_each_budget_agent_asks_and_gets_the_answer_itself(tmp_path):
 
 
 async def test_erp_hands_over_in_every_way_and_tells_who(tmp_path):
-    """By the supervisor, by an agent, by the user; the last is refused where it may not be."""
+    """By the supervisor, by an agent, and by the user, whose handoff is refused if not allowed."""
     async with serving(tmp_path, "erp") as service:
         player = Player(service, "erp")
         for turn in STORIES["erp"].turns:
@@ -333,10 +333,10 @@ async def test_erp_hands_over_in_every_way_and_tells_who(tmp_path):
             ("user", "purchasing", "sales_orders"),
             ("agent", "sales_orders", "finance"),
         ]
-        # What the agent knew went along, and the next one asked for nothing that it was told.
+        # The agent's knowledge went along, and the next agent did not ask for it again.
         assert handoffs[1].context == {"item": "blue widgets", "quantity": 50}
         assert handoffs[1].reason == "the user wants more than there is"
-        # Scripts try a handoff before they make it, so nothing is refused but by their question.
+        # Scripts try a handoff before they make it, so only trials are refused.
         assert not await player.chat.audit()
         for target, rules in (("journal", ["not_system"]), ("finance", ["user_selectable"])):
             refused = await refusal(player.chat.set_active(target, initiator=USER_INITIATOR))
@@ -348,7 +348,7 @@ async def test_erp_hands_over_in_every_way_and_tells_who(tmp_path):
 
 
 async def test_transfer_tool_lists_whom_an_agent_may_hand_to_and_tells_of_a_refusal(tmp_path):
-    """From the registry as the service sends it; the refusal is words that a model can read."""
+    """The targets come from the service's registry; a model can read the refusal."""
     async with serving(tmp_path, "erp") as service:
         chat = await service.chat().with_agent("inventory")
         answer = await service.call(
@@ -376,7 +376,7 @@ async def test_transfer_tool_lists_whom_an_agent_may_hand_to_and_tells_of_a_refu
 
 
 async def test_platform_keeps_files_metadata_and_decisions_with_their_task(tmp_path):
-    """What came with a message, what callers keep on a task, and who decided what."""
+    """Items of messages, metadata of callers, and each decision with its author."""
     async with serving(tmp_path, "platform") as service:
         player = Player(service, "platform")
         for turn in STORIES["platform"].turns:
@@ -387,7 +387,7 @@ async def test_platform_keeps_files_metadata_and_decisions_with_their_task(tmp_p
             ("text/csv", "quarter,sales\n1,1040\n2,1123\n"),
             ("image/png", "https://files.example.com/returns.png"),
         ]
-        # The deployer's requests, each with how it ended: asked twice, resumed twice.
+        # The deployer's requests and their outcomes: asked twice, resumed twice.
         ended = [outcome(turn)[0] for turn in turns if turn.agent_id == "deployer"]
         assert ended == [
             "APPROVAL_NEEDED",
@@ -402,7 +402,7 @@ async def test_platform_keeps_files_metadata_and_decisions_with_their_task(tmp_p
             ("reject", "not on a Friday"),
             ("approve", "go ahead"),
         ]
-        # Every request of the history is one that the log knows, under the task it belongs to.
+        # Every request of the history is in the log, under its own task.
         assert len({turn.request_id for turn in turns}) == len(turns)
         deployed = {turn.task_id for turn in turns if turn.agent_id == "deployer"}
         assert len(deployed) == 1

@@ -1,4 +1,4 @@
-"""Streams end in the moment in which their caller loses the right to them."""
+"""A stream ends as soon as its caller loses the right to it."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def hello(session_id):
 
 
 def changes(received):
-    """Return the revisions of the changes that came."""
+    """Return the revisions of the received changes."""
     return [each.change.revision for each in received if each.WhichOneof("kind") == "change"]
 
 
 async def test_watch_of_a_session_ends_when_somebody_else_becomes_its_owner(tmp_path):
-    """The new owner's first message is not among what the watcher has seen."""
+    """The watcher does not get the new owner's first message."""
     async with serving_signed_in(tmp_path, DESK, store="memory:") as service:
         runtime = signed(service, "agent", agents=("*",))
         await runtime(
@@ -89,7 +89,7 @@ async def test_watch_of_a_session_ends_when_somebody_else_becomes_its_owner(tmp_
 
 @pytest.fixture
 async def provided(tmp_path, monkeypatch):
-    """A server with a provider whose keys are a file; an unknown key makes it look at once."""
+    """A server with a provider whose keys are in a file; an unknown key makes it read the file."""
     monkeypatch.setattr(key_set_module, "FETCH_EVERY_S", 0.05)
     keys = tmp_path / "jwks.json"
     keys.write_bytes(good_set())
@@ -107,7 +107,7 @@ async def provided(tmp_path, monkeypatch):
 
 
 def web_watch(url, value):
-    """Watch over HTTP, to the end; return the error's code and the seconds it took."""
+    """Watch over HTTP until the end; return the error's code and the seconds it took."""
     body = json.dumps({"sessionId": "s"}).encode()
     asked = urllib.request.Request(
         f"{url}/agent_routing.v1.RoutingService/WatchSession",
@@ -123,7 +123,7 @@ def web_watch(url, value):
 
 
 async def test_streams_end_with_the_key_that_signed_their_token(provided):
-    """Watches, message streams, watches over HTTP, and unary calls, all together."""
+    """Watches, message streams, watches over HTTP, and unary calls."""
     service, keys = provided
     gone = sign(claims(scope="route read admin"))
     kept = sign(claims(scope="route read"), alg="ES256")
@@ -159,7 +159,7 @@ async def test_streams_end_with_the_key_that_signed_their_token(provided):
     code, ended_s = await over_http
     assert code == "unauthenticated"
     assert ended_s - learned_s < LEARNED_S_MAX
-    # The token of the key that stayed goes on, and so does its stream.
+    # The token of the remaining key is still accepted, and its stream stays open.
     said = await new("Route", pb.RouteRequest(session_id="s", text="x", request_id=fresh_id()))
     async with asyncio.timeout(PATIENCE_S):
         while said.revision not in changes([await others.read()]):
@@ -176,7 +176,7 @@ LINES = {
 
 
 async def test_streams_end_with_their_line_of_the_callers_file(tmp_path):
-    """Removed, without the scope, without the tenant, or another user: each with its reason."""
+    """Removed, without the scope, without the tenant, or another user: each with its own reason."""
     authority = Authority(tmp_path)
     files = authority.sign("server")
     callers = tmp_path / "callers.toml"

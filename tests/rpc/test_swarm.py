@@ -1,4 +1,4 @@
-"""A swarm: agents without a supervisor, of which one takes what is nobody's."""
+"""A swarm: agents without a supervisor; a default agent gets unassigned messages."""
 
 import pytest
 
@@ -26,7 +26,7 @@ async def swarm(tmp_path):
 
 
 async def test_default_agent_gets_what_is_nobody_s(swarm):
-    """With a reason of its own; it is no supervisor that was bypassed or not."""
+    """The dispatch has its own reason, and does not count as a bypassed supervisor."""
     chat = swarm.chat()
     for _ in range(2):
         routed = await chat.say()
@@ -38,7 +38,7 @@ async def test_default_agent_gets_what_is_nobody_s(swarm):
 
 
 async def test_agents_of_a_swarm_hand_to_each_other(swarm):
-    """Nobody is asked in between, and whoever has it sticks."""
+    """No supervisor is called in between, and the target sticks."""
     chat = swarm.chat()
     routed = await chat.say("I want to fly")
     handed = await chat.answer(routed.dispatch, **hand_to("flights"))
@@ -61,7 +61,7 @@ async def test_agents_of_a_swarm_hand_to_each_other(swarm):
     ],
 )
 async def test_supervisor_command_returns_to_the_default_agent(swarm, locale, words):
-    """Users need not know that there is no supervisor."""
+    """Users do not have to know that there is no supervisor."""
     chat = await swarm.chat().with_agent("flights", **ask())
     routed = await chat.say("/supervisor what else is there?", locale=locale)
     assert words in routed.reply.text
@@ -83,7 +83,7 @@ async def test_default_agent_that_asks_gets_the_answer(swarm):
 
 
 async def test_default_agent_can_be_interrupted(swarm):
-    """It waits on the stack although it had not become active."""
+    """It is put on the stack although it had not become active."""
     chat = swarm.chat()
     routed = await chat.say("I am afraid of flying")
     handed = await chat.answer(routed.dispatch, **hand_to("comforts"))
@@ -98,7 +98,7 @@ async def test_default_agent_can_be_interrupted(swarm):
 
 
 async def test_clear_goes_back_to_the_default_agent(swarm):
-    """Whoever was interrupted on the way is forgotten."""
+    """The interrupted agents are removed from the stack."""
     chat = await swarm.chat().with_agent("flights")
     await chat.set_active("hotels", mode=INTERLUDE)
     cleared = await chat.clear()
@@ -107,7 +107,7 @@ async def test_clear_goes_back_to_the_default_agent(swarm):
 
 
 async def test_handing_to_the_default_agent_makes_it_active(swarm):
-    """It may stick like any other agent."""
+    """It can stick like any other agent."""
     chat = await swarm.chat().with_agent("flights")
     moved = await chat.set_active("greeter", from_agent_id="flights")
     assert mode(moved.handoff) == "TRANSFER"
@@ -115,7 +115,7 @@ async def test_handing_to_the_default_agent_makes_it_active(swarm):
 
 
 async def test_registry_of_a_swarm_names_its_home(swarm):
-    """No agent of it is a supervisor."""
+    """A swarm has no supervisor."""
     response = await swarm.call("ListAgents", routing_service_pb2.ListAgentsRequest())
     assert response.home_agent_id == "greeter"
     kinds = {agent.kind for agent in response.agents}

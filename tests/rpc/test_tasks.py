@@ -1,4 +1,4 @@
-"""Sessions, tasks and requests by their ids, and what a task keeps."""
+"""Sessions, tasks and requests by their ids, and the data of a task."""
 
 import uuid
 
@@ -52,7 +52,7 @@ def at(time_us):
 
 
 async def test_missing_ids_are_made_and_all_three_come_with_every_answer(service):
-    """Whoever sends none can name all of them from then on."""
+    """A caller that sends no ids can use the returned ones from then on."""
     chat = service.chat()
     routed = await chat.say(session_id="")
     chat.session_id = routed.session_id
@@ -77,7 +77,7 @@ async def test_missing_ids_are_made_and_all_three_come_with_every_answer(service
 
 
 async def test_given_ids_are_kept(service):
-    """Upper case is taken for lower in UUIDs; session ids are free-form and taken as they are."""
+    """UUIDs in upper case equal those in lower case; session ids are compared exactly."""
     chat = service.chat("Chat.7:ana@web=1;2+3-x_Y")
     request_id, task_id = fresh_id(), fresh_id()
     routed = await chat.say(request_id=request_id.upper(), task_id=task_id.upper())
@@ -98,7 +98,7 @@ async def test_given_ids_are_kept(service):
     ],
 )
 async def test_task_and_request_ids_must_be_uuids(service, value):
-    """In every field that holds one."""
+    """In every field that holds such an id."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say()
     dispatch = routed.dispatch
@@ -123,7 +123,7 @@ async def test_task_and_request_ids_must_be_uuids(service, value):
 
 
 async def test_task_alone_finds_its_session(service):
-    """A follow-on request need not know where it began."""
+    """A follow-up request does not have to know the session."""
     chat = await service.chat().with_agent("sales")
     task_id = (await chat.status()).task.task_id
     routed = await service.chat().say("go on", session_id="", task_id=task_id)
@@ -133,7 +133,7 @@ async def test_task_alone_finds_its_session(service):
 
 
 async def test_unknown_task_alone_is_not_found(service):
-    """Nothing is begun in its name."""
+    """No session or task is created."""
     task_id = fresh_id()
     refused = await refusal(service.chat().say(session_id="", task_id=task_id))
     assert tuple(refused) == ("NOT_FOUND", "UNKNOWN_TASK")
@@ -141,14 +141,14 @@ async def test_unknown_task_alone_is_not_found(service):
 
 
 async def test_task_not_seen_before_begins_where_none_is_open(service):
-    """Under the id that the caller has for it."""
+    """It begins under the caller's id."""
     chat, task_id = service.chat(), fresh_id()
     assert (await chat.say(task_id=task_id)).task_id == task_id
     assert [task.task_id for task in await chat.tasks()] == [task_id]
 
 
 async def test_message_without_a_task_joins_the_open_one(service):
-    """As long as nobody closes it, over agents and commands."""
+    """Until the task is closed, over several agents and commands."""
     chat = await service.chat().with_agent("sales")
     task_id = (await chat.status()).task.task_id
     for text in ("more", "/supervisor and more", "/agent support and more"):
@@ -156,7 +156,7 @@ async def test_message_without_a_task_joins_the_open_one(service):
 
 
 async def test_another_task_while_one_is_open_is_refused(service):
-    """A session has one open task at most."""
+    """A session has at most one open task."""
     chat = await service.chat().with_agent("sales")
     open_id, wanted = (await chat.status()).task.task_id, fresh_id()
     async with chat.unchanged():
@@ -173,7 +173,7 @@ async def test_another_task_while_one_is_open_is_refused(service):
     ("ending", "status"), [(finish(), "completed"), (fail("broken"), "failed")]
 )
 async def test_closed_task_takes_no_more_messages(service, ending, status):
-    """By its id alone or in its session; later tasks make no difference."""
+    """By its id alone or in its session, also after later tasks."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say()
     await chat.answer(routed.dispatch, "so", **ending)
@@ -191,7 +191,7 @@ async def test_closed_task_takes_no_more_messages(service, ending, status):
 
 
 async def test_late_answer_says_how_its_own_task_stands(service):
-    """Not the one that the session has by now."""
+    """Not the status of the session's current task."""
     chat = await service.chat().with_agent("sales")
     old = await chat.say("one")
     new = await chat.say("/reset two")
@@ -202,7 +202,7 @@ async def test_late_answer_says_how_its_own_task_stands(service):
 
 
 async def test_task_of_another_session_is_not_taken_along(service):
-    """A task stays in its session; the error names it to its own user."""
+    """A task stays in its session; the error names that session to the task's own user only."""
     one, two = service.chat(), service.chat()
     task_id = (await one.say()).task_id
     refused = await refusal(two.say(task_id=task_id))
@@ -212,11 +212,11 @@ async def test_task_of_another_session_is_not_taken_along(service):
     assert await two.changes() == []
 
 
-# --- what a task keeps ---
+# --- data of a task ---
 
 
 async def test_task_has_status_owner_times_and_metadata(service):
-    """Created with its first message, updated with each change, expiring when it was told to."""
+    """Created with its first message, updated by each change, expiring at the time set for it."""
     chat = service.chat()
     created = service.clock.now_us
     expires = created + 3600 * SECOND_US
@@ -234,7 +234,7 @@ async def test_task_has_status_owner_times_and_metadata(service):
 
 
 async def test_task_s_expiry_can_be_moved(service):
-    """The latest message that names a time counts; one in the past is a bad field."""
+    """The latest message with a time counts; a time in the past is a bad field."""
     chat = service.chat()
     now_us = service.clock.now_us
     await chat.say()
@@ -249,7 +249,7 @@ async def test_task_s_expiry_can_be_moved(service):
 
 
 async def test_task_s_metadata_stays_within_its_bounds(service):
-    """Each message may be within them and all together not; then the message is refused whole."""
+    """If messages exceed the limits together, the message that does so is refused completely."""
     chat = service.chat()
     await chat.say(metadata={f"a{number}": "x" for number in range(20)})
     async with chat.unchanged():
@@ -262,7 +262,7 @@ async def test_task_s_metadata_stays_within_its_bounds(service):
 
 
 async def test_tasks_are_listed_by_status_and_in_pages(service):
-    """Oldest first; each once, whatever the size of the page."""
+    """Oldest first; each task once for every page size."""
     chat = service.chat()
     chat_ids = []
     for ending in (finish(), fail(), None, finish(), None):
@@ -297,11 +297,11 @@ async def test_tasks_are_listed_by_status_and_in_pages(service):
     assert refused.rules == ["statuses"]
 
 
-# --- what a turn keeps ---
+# --- data of a turn ---
 
 
 async def test_turn_keeps_question_answer_times_and_reason(service):
-    """Who was asked what, by whose handoff and why, what was answered, and how long that took."""
+    """The asked agent, who handed over and why, the answer, and how long it took."""
     chat = service.chat()
     asked = service.clock.now_us
     routed = await chat.say("a lamp")
@@ -325,7 +325,7 @@ async def test_turn_keeps_question_answer_times_and_reason(service):
 
 
 async def test_execution_trace_is_kept_as_it_was_reported(service):
-    """Steps, tools and intermediate results, in the agent's order; not sent along as history."""
+    """Steps, tools and intermediate results, in the agent's order; not sent as history."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("in stock?")
     steps = [
@@ -347,7 +347,7 @@ async def test_execution_trace_is_kept_as_it_was_reported(service):
 
 
 async def test_items_are_kept_as_they_came(service):
-    """Text, bytes and addresses, of users and agents alike, over a restart of the cache too."""
+    """Text, bytes and addresses, of users and agents, also after the cache is lost."""
     chat = await service.chat().with_agent("sales")
     items = [
         item_pb2.Item(content_type="text/markdown; charset=utf-8", text="*¿qué?*\n"),
@@ -367,7 +367,7 @@ async def test_items_are_kept_as_they_came(service):
 
 
 async def test_open_requests_are_told_whole(service):
-    """A runtime that has crashed takes up from Status what it had been given."""
+    """A crashed runtime gets its open requests again from GetStatus."""
     chat = service.chat()
     items = [item_pb2.Item(content_type="image/png", uri="https://example.com/a.png")]
     routed = await chat.say("/supervisor a lamp", items=items, history_turns=-1)
@@ -385,7 +385,7 @@ async def test_open_requests_are_told_whole(service):
 
 
 async def told_as_it_was(chat, dispatch):
-    """Hold that Status tells an open request as it was given, past turns aside."""
+    """Assert that GetStatus returns an open request as it was dispatched, apart from history."""
     told = (await chat.status()).open_requests
     (found,) = [each for each in told if each.request_id == dispatch.request_id]
     given = dispatch_pb2.Dispatch()
@@ -426,7 +426,7 @@ async def test_every_kind_of_open_request_is_told_as_it_was_given(service):
 
 
 async def test_resumed_request_is_told_as_it_was_given(service):
-    """Also where messages went elsewhere while the person made up their mind."""
+    """Also if other messages were routed while the approval was pending."""
     chat = await service.chat().with_agent("sales")
     paused = (await chat.say("pay")).dispatch
     prompt = routing_service_pb2.ApprovalNeededOutcome(prompt="Pay?")

@@ -1,4 +1,4 @@
-"""The audit over all sessions of a tenant, through a real server."""
+"""The audit over all sessions of a tenant, on a real server."""
 
 import pytest
 from google.protobuf import timestamp_pb2
@@ -40,7 +40,7 @@ async def listed(service, page_size=0, **filters):
 
 
 async def three_sessions(service):
-    """Hold two conversations with handoffs, one refused, and one of another user."""
+    """Hold two conversations with handoffs, one of them refused, and one of another user."""
     for name in ("all-1", "all-2"):
         chat = service.chat(name)
         routed = await chat.say("hello")
@@ -70,7 +70,7 @@ EVERYTHING = [
 
 @pytest.mark.parametrize("page_size", [1, 4, 6, 10])
 async def test_page_is_as_large_as_asked_but_for_what_one_change_did(service, page_size):
-    """A change of three events and a refusal beside it are not split."""
+    """A change of three events is not split, nor is a refusal next to it."""
     await three_sessions(service)
     found = await pages(service, page_size)
     assert max(map(len, found)) <= max(page_size, 4)
@@ -79,14 +79,14 @@ async def test_page_is_as_large_as_asked_but_for_what_one_change_did(service, pa
 
 @pytest.mark.parametrize("page_size", [0, 1, 2, 3, 7])
 async def test_pages_of_any_size_have_everything_once_and_in_order(service, page_size):
-    """Refused handoffs stand where they happened, between changes."""
+    """Refused handoffs come where they happened, between changes."""
     await three_sessions(service)
     assert await listed(service, page_size) == EVERYTHING
     assert await listed(service, page_size, order=pb.EVENT_ORDER_OLDEST_FIRST) == EVERYTHING
 
 
 async def test_filters_must_all_hold(service):
-    """Owner, agent, kind, request and time."""
+    """Filters by owner, agent, kind, request and time."""
     await three_sessions(service)
     assert await listed(service, owner="ben") == EVERYTHING[-3:]
     assert await listed(service, owner="nobody") == []
@@ -105,7 +105,7 @@ async def test_filters_must_all_hold(service):
 
 
 async def test_page_is_bounded_work_and_goes_on(tmp_path):
-    """A filter that nothing passes gives short pages, not a call that reads a whole store."""
+    """A filter that matches nothing gives short pages; no call reads the whole store."""
     bounds = Bounds(audit_scanned_max=2, audit_read_max=1)
     async with serving(tmp_path, DESK, bounds=bounds) as service:
         await three_sessions(service)

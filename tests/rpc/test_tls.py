@@ -49,7 +49,7 @@ scopes = ["route", "admin"]
 
 @pytest.fixture
 def authority(tmp_path):
-    """Whoever has signed the server's certificate and the clients'."""
+    """The authority that signed the certificates of the server and its clients."""
     return Authority(tmp_path)
 
 
@@ -89,7 +89,7 @@ async def mtls(start, authority, tmp_path):
 
 
 def channel(target, authority, client=None):
-    """Return a channel over TLS, with a connection of its own."""
+    """Return a TLS channel with its own connection."""
     credentials = tls_credentials(
         authority_file=authority.path,
         certificate_file=client and client.certificate,
@@ -116,14 +116,14 @@ async def served(server):
 
 
 async def test_certificate_is_replaced_while_the_server_serves(start, authority, tmp_path):
-    """Certificates last for weeks, connections and servers for longer."""
+    """Connections and servers live longer than a certificate."""
     server = await start()
     before = await served(server)
     async with channel(server.address, authority) as opened:
         stub = routing_service_pb2_grpc.RoutingServiceStub(opened)
         await stub.ListAgents(pb.ListAgentsRequest(), timeout=PATIENCE_S)
         renewed = authority.sign("renewed")
-        # The key first: for a moment they do not fit.
+        # The key first: for a moment the two files do not match.
         shutil.copy(renewed.key, tmp_path / "server.key")
         assert await served(server) == before
         shutil.copy(renewed.certificate, tmp_path / "server.pem")
@@ -131,13 +131,13 @@ async def test_certificate_is_replaced_while_the_server_serves(start, authority,
             while await served(server) == before:  # noqa: ASYNC110 - gRPC reads it
                 await asyncio.sleep(0.1)
         assert await served(server) == renewed.certificate.read_text()
-        # Nobody was cut off.
+        # Open connections were kept.
         await stub.ListAgents(pb.ListAgentsRequest(), timeout=PATIENCE_S)
     await call(channel(server.address, authority), "ListAgents", pb.ListAgentsRequest())
 
 
 async def test_pair_that_does_not_fit_is_not_taken_over(start, authority, tmp_path, capsys):
-    """The one before goes on; the log says what is wrong."""
+    """The old pair stays in use; the log names the mistake."""
     server = await start()
     before = await served(server)
     shutil.copy(authority.sign("other").certificate, tmp_path / "server.pem")
@@ -152,7 +152,7 @@ async def test_pair_that_does_not_fit_is_not_taken_over(start, authority, tmp_pa
 
 @pytest.mark.parametrize("spoilt", ["server.pem", "server.key"])
 async def test_server_does_not_start_with_files_that_make_no_tls(start, tmp_path, spoilt):
-    """Half a certificate at the start is a mistake that somebody is there to mend."""
+    """A missing or wrong file is found at the start, when an operator can correct it."""
     (tmp_path / spoilt).write_text("nothing")
     with pytest.raises(SettingsInvalid, match="PEM files that belong together"):
         await start()
@@ -162,7 +162,7 @@ async def test_server_does_not_start_with_files_that_make_no_tls(start, tmp_path
 
 
 async def test_caller_in_the_clear_gets_nowhere(start):
-    """A port with TLS has no other way in."""
+    """A port with TLS accepts no plaintext."""
     server = await start()
     async with grpc.aio.insecure_channel(server.address) as opened:
         stub = routing_service_pb2_grpc.RoutingServiceStub(opened)
@@ -184,7 +184,7 @@ async def test_certificate_says_who_a_caller_is(mtls, authority):
     answer = await refusal(
         call(channel(mtls.address, authority, runtime), "SetActiveAgent", as_vat)
     )
-    # It speaks as vat, which does not have the conversation: so far it came.
+    # It is signed in as vat, which does not have the conversation: sign-in worked.
     assert answer.rules == ["from_agent"] or answer.reason == "HANDOFF_REFUSED"
     listed = await call(
         channel(mtls.address, authority, authority.sign("sam")),
@@ -195,7 +195,7 @@ async def test_certificate_says_who_a_caller_is(mtls, authority):
 
 
 async def test_certificate_that_names_nobody_or_two_is_refused(mtls, authority):
-    """And nobody learns who would have been let in."""
+    """The error does not say which names are accepted."""
     request = pb.ListAgentsRequest()
     strangers = {
         "nobody": authority.sign("stranger"),
@@ -223,7 +223,7 @@ NAMES_WITH_CONTROL_CHARACTERS = {
 
 @pytest.mark.parametrize("names", NAMES_WITH_CONTROL_CHARACTERS.values())
 async def test_certificate_with_a_nul_in_a_name_is_nobody_s(mtls, authority, names):
-    """GRPC's own list cuts a name at the NUL: it used to sign in as the part before it."""
+    """The name list of gRPC cuts a name at the NUL; a past version signed in the first part."""
     files = authority.sign("forged", **names)
     refused = await refusal(
         call(channel(mtls.address, authority, files), "ListAgents", pb.ListAgentsRequest())
@@ -232,7 +232,7 @@ async def test_certificate_with_a_nul_in_a_name_is_nobody_s(mtls, authority, nam
 
 
 def test_certificates_without_their_extra_are_refused_at_start(monkeypatch, tmp_path):
-    """With what to install, rather than at the first call."""
+    """The error names the package to install, and comes before the first call."""
     found = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "cryptography" else found(name)
@@ -267,7 +267,7 @@ def post(url, authority, files, metadata=()):
 
 
 async def test_web_listener_asks_for_the_certificate_too(start, authority, tmp_path):
-    """Every connection needs one where the authority is set; it signs in as over gRPC."""
+    """With an authority set, every connection needs one; it signs in the same as over gRPC."""
     callers = tmp_path / "callers.toml"
     callers.write_text(CALLERS)
     keys = tmp_path / "jwks.json"
@@ -301,7 +301,7 @@ async def test_web_listener_asks_for_the_certificate_too(start, authority, tmp_p
     with_token = bearer(sign(claims()))
     assert (await asked(authority, stranger, with_token))[0] == 200
 
-    # Another authority is trusted from now on, and this one no more.
+    # From now on another authority is trusted, and this one is not.
     renewed = Authority(other, "renewed")
     old = authority.path.read_bytes()
     authority.path.write_bytes(renewed.path.read_bytes())
@@ -318,7 +318,7 @@ async def test_web_listener_asks_for_the_certificate_too(start, authority, tmp_p
 
 
 async def test_certificate_of_another_authority_gets_no_connection(mtls, authority, tmp_path):
-    """TLS ends it before a call is made; so does having none."""
+    """TLS ends the connection before any call, also without a certificate."""
     folder = tmp_path / "other"
     folder.mkdir()
     forged = Authority(folder).sign("vat", uris=("spiffe://example.org/runtime/vat",))
@@ -331,7 +331,7 @@ async def test_certificate_of_another_authority_gets_no_connection(mtls, authori
 
 
 async def test_callers_file_is_read_again(mtls, authority, tmp_path):
-    """A line that is taken out lets nobody in any more; a mistake changes nothing."""
+    """A removed line ends that caller's access; a file with a mistake is not used."""
     files = authority.sign("sam")
     request = pb.ListAgentsRequest()
     await call(channel(mtls.address, authority, files), "ListAgents", request)
@@ -349,7 +349,7 @@ async def test_callers_file_is_read_again(mtls, authority, tmp_path):
 
 @pytest.fixture
 async def apart(tmp_path):
-    """Start a server whose operators have a listener of their own."""
+    """Start a server with a separate listener for operators."""
     server = await RoutingServer.start(
         Settings(
             listen="127.0.0.1:0",
@@ -365,7 +365,7 @@ async def apart(tmp_path):
 
 
 async def test_operators_have_a_listener_of_their_own(apart):
-    """What may erase a tenant is not where strangers knock; and all else is there too."""
+    """Operators' RPCs are not on the public listener; their own listener has all RPCs."""
     assert apart.admin_address != apart.address
     who = bearer(token("admin", "route", user="sam"))
     sessions = admin_service_pb2.ListSessionsRequest()
@@ -382,7 +382,7 @@ async def test_operators_have_a_listener_of_their_own(apart):
 
 
 async def test_operators_address_that_is_taken_is_said_to_be_theirs(apart):
-    """Two servers on one machine have the same default, which nobody has typed."""
+    """Two servers on one machine have the same default address, which no operator typed."""
     with pytest.raises(ListenFailed, match="admin_listen"):
         await RoutingServer.start(
             Settings(
@@ -395,7 +395,7 @@ async def test_operators_address_that_is_taken_is_said_to_be_theirs(apart):
 
 
 async def test_channelz_is_for_operators_and_with_them_alone(apart):
-    """It names every peer's address."""
+    """It shows every peer's address."""
     path = "/grpc.channelz.v1.Channelz/GetServers"
 
     async def ask(target, *scopes):
@@ -414,7 +414,7 @@ async def test_channelz_is_for_operators_and_with_them_alone(apart):
 
 
 def test_where_operators_are_by_default():
-    """On loopback with the rest, so that the first steps need one port; else apart, on loopback."""
+    """On loopback it shares the main port, so first steps need one port; else it is separate."""
     near = Settings(listen="127.0.0.1:50051")
     assert near.has_admin_on_main
     assert near.admin_address is None
@@ -459,6 +459,6 @@ def test_where_operators_are_by_default():
     ],
 )
 def test_settings_that_would_let_strangers_in_are_refused(settings, named):
-    """With the remedy; nothing is decided silently."""
+    """The error names the remedy."""
     with pytest.raises(SettingsInvalid, match=named):
         Settings(**settings)

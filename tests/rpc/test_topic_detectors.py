@@ -1,4 +1,4 @@
-"""Detectors of others on a real server: named by a setting, and never in a message's way."""
+"""Custom topic detectors on a real server: chosen by a setting, and never blocking a message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HERE = __name__
 
 @dataclass
 class Scene:
-    """What the detectors of this module do: set by each test."""
+    """How this module's detectors behave: set by each test."""
 
     judge: Callable[[TopicQuestion], object] = ScriptedDetector().judge
     make: Callable[[Registry], None] = lambda _: None
@@ -43,7 +43,7 @@ SCENE = Scene()
 
 
 class Model:
-    """Does what the scene says."""
+    """A detector that behaves as the scene says."""
 
     version = "scene-1"
 
@@ -60,7 +60,7 @@ class Model:
 
 @pytest.fixture
 def log_lines():
-    """What is logged."""
+    """The log lines of the test."""
     with capture_logs() as lines:
         yield lines
 
@@ -80,14 +80,14 @@ def named(tmp_path, registry: str = desk("auto", "auto"), **settings):
 
 
 async def routed_without_verdict(service, text: str = "#sales what does it cost"):
-    """Send a message on which there is no verdict; return what was logged of it."""
+    """Send a message that gets no verdict; return the log lines about it."""
     routed = await service.chat().say(text)
     assert went(routed.dispatch) == ("front", "NO_ACTIVE_AGENT")
     return service.observer.calls[-1]
 
 
 async def test_detector_that_a_setting_names_decides(tmp_path, scene):
-    """Its version is what decisions are logged with; it never runs on the event loop."""
+    """Decisions are logged with its version; it never runs on the event loop."""
     async with named(tmp_path) as service:
         routed = await service.chat().say("#sales what does it cost")
         assert went(routed.dispatch) == ("sales", "TOPIC_SWITCH")
@@ -97,7 +97,7 @@ async def test_detector_that_a_setting_names_decides(tmp_path, scene):
 
 
 async def test_slow_detector_holds_a_message_no_longer_than_its_limit(tmp_path, scene, log_lines):
-    """The message goes where it would have gone with topics off, and that is counted and logged."""
+    """The message is routed as with topics off, and the timeout is counted and logged."""
     may_go_on = threading.Event()
     scripted = scene.judge
     scene.judge = lambda question: may_go_on.wait(60) and scripted(question)
@@ -113,7 +113,7 @@ async def test_slow_detector_holds_a_message_no_longer_than_its_limit(tmp_path, 
 
 
 async def test_detector_that_hangs_for_ever_takes_nothing_with_it(tmp_path, scene, monkeypatch):
-    """Its threads are spent, messages are answered at once, and the server stops."""
+    """Its threads are used up, messages are still answered at once, and the server stops."""
     monkeypatch.setattr(detector_pool, "THREADS_MAX", 2)
     monkeypatch.setattr(detector_pool, "WAITING_MAX", 1)
     hangs = threading.Event()
@@ -126,7 +126,7 @@ async def test_detector_that_hangs_for_ever_takes_nothing_with_it(tmp_path, scen
 
 
 async def test_answer_that_is_no_verdict_decides_nothing(tmp_path, scene):
-    """A number that is none would pass every threshold."""
+    """NaN, for example, would pass every threshold."""
     answers = [
         None,
         "sales",
@@ -150,10 +150,10 @@ async def test_answer_that_is_no_verdict_decides_nothing(tmp_path, scene):
 
 
 class Single:
-    """A number of another kind, as arrays hold them: 0.9 in single precision."""
+    """Another numeric type, as arrays hold it: 0.9 in single precision."""
 
     def __float__(self) -> float:
-        """Give Python's own."""
+        """Return it as a float."""
         return 0.8999999761581421
 
 
@@ -169,7 +169,7 @@ class Single:
     ids=["generator", "list", "single precision", "rounded sum", "rounded up"],
 )
 async def test_verdict_in_numbers_of_another_kind_decides(tmp_path, scene, verdict):
-    """Models compute with arrays, in few digits, and hand on what they have."""
+    """Models compute with arrays in single precision, and return such numbers."""
     scene.judge = lambda _: verdict()
     async with named(tmp_path) as service:
         routed = await service.chat().say("what does it cost", explain_topic=True)
@@ -178,7 +178,7 @@ async def test_verdict_in_numbers_of_another_kind_decides(tmp_path, scene, verdi
 
 
 async def test_detector_that_fails_costs_no_message(tmp_path, scene, log_lines):
-    """One line in the log says why; the next message is asked about again."""
+    """One log line says why; the detector is called again for the next message."""
     scripted = scene.judge
 
     def fails(question: TopicQuestion) -> object:
@@ -200,7 +200,7 @@ async def test_detector_that_fails_costs_no_message(tmp_path, scene, log_lines):
 async def test_detector_that_cannot_take_the_registry_in_is_tried_again(
     tmp_path, scene, monkeypatch
 ):
-    """Its model may come up later than the server; nobody waits for it."""
+    """Its model may start later than the server, which does not wait for it."""
     is_up = threading.Event()
     tried: list[Registry] = []
 
@@ -226,7 +226,7 @@ async def test_detector_that_cannot_take_the_registry_in_is_tried_again(
 
 
 async def test_each_cause_is_logged_with_its_own_error(tmp_path, scene, log_lines, monkeypatch):
-    """A registry that has no detector says why each time; other causes are not hidden by it."""
+    """A missing detector is logged with its reason each time, and hides no other cause."""
     now_s = 1_000.0
     monkeypatch.setattr(parts, "TopicJudge", partial(TopicJudge, clock_s=lambda: now_s))
     attempts: list[str] = []
@@ -251,7 +251,7 @@ async def test_each_cause_is_logged_with_its_own_error(tmp_path, scene, log_line
         for line in log_lines
         if line["event"] == "topic_detection_failed"
     ]
-    # Of the first minute: the start's, then three messages' and the second attempt's.
+    # In the first minute: the start's, then three messages' and the second attempt's.
     assert logged == [
         ("not_made", 1, "attempt 1"),
         ("not_made", 5, "attempt 2"),
@@ -260,7 +260,7 @@ async def test_each_cause_is_logged_with_its_own_error(tmp_path, scene, log_line
 
 
 async def test_attempt_that_gets_no_thread_says_so(tmp_path, scene, log_lines, monkeypatch):
-    """It is one that failed, with its reason."""
+    """It counts as a failed attempt, with its reason."""
 
     def make(_: Registry) -> None:
         raise ConnectionError
@@ -283,13 +283,13 @@ async def test_attempt_that_gets_no_thread_says_so(tmp_path, scene, log_lines, m
 
 
 async def made_beside() -> None:
-    """Wait until no detector is being made."""
+    """Wait until no detector is being built."""
     making = [each for each in asyncio.all_tasks() if each.get_name() == "topic detector"]
     await asyncio.gather(*making)
 
 
 async def test_old_detector_serves_until_the_new_one_is_ready(tmp_path, scene):
-    """A registry is taken in beside the event loop, and put in force when that is done."""
+    """The new one is built off the event loop, and put in use when it is ready."""
     async with named(tmp_path) as service:
         is_asked, may_go_on = threading.Event(), threading.Event()
 
@@ -311,7 +311,7 @@ async def test_old_detector_serves_until_the_new_one_is_ready(tmp_path, scene):
 
 
 async def test_trying_a_registry_out_takes_no_detector_away(tmp_path, scene):
-    """Several validations in a row left the registry in force without one."""
+    """In an earlier version, several validations in a row removed the active detector."""
     made: list[str] = []
     scene.make = lambda registry: made.append(registry.version)
     async with named(tmp_path) as service:
@@ -326,7 +326,7 @@ async def test_trying_a_registry_out_takes_no_detector_away(tmp_path, scene):
 
 @dataclass(frozen=True)
 class Attached:
-    """A detector that keeps the registry it was made for."""
+    """A detector that holds a reference to its registry."""
 
     registry: Registry
 
@@ -336,7 +336,7 @@ class Attached:
 
 
 async def test_detector_that_keeps_its_registry_goes_with_it(tmp_path, monkeypatch):
-    """The one in force stays, and the one before, for decisions under way: never more."""
+    """At most two stay: the active one, and the one before for running decisions."""
     made: list[weakref.ref[Registry]] = []
 
     def for_registry(_: Model, registry: Registry) -> TopicDetector:
@@ -348,7 +348,7 @@ async def test_detector_that_keeps_its_registry_goes_with_it(tmp_path, monkeypat
         source, file = service.server._parts.source, tmp_path / "agents.yaml"
 
         async def kept(*versions: str) -> None:
-            # The thread that loaded a registry lets go of it a moment later.
+            # The loading thread releases its reference a moment later.
             for _ in range(1_000):
                 gc.collect()
                 found = {registry.version for each in made if (registry := each()) is not None}
@@ -385,7 +385,7 @@ async def test_detector_that_keeps_its_registry_goes_with_it(tmp_path, monkeypat
     ],
 )
 async def test_detector_that_cannot_be_loaded_keeps_the_server_from_starting(tmp_path, name, said):
-    """An operator who asked for a detector is not left with another one, or none."""
+    """The server never replaces the configured detector by another one, or by none."""
     with pytest.raises(SettingsInvalid) as refused:
         async with serving(tmp_path, desk("auto"), topic_detector=name):
             pass
@@ -393,17 +393,17 @@ async def test_detector_that_cannot_be_loaded_keeps_the_server_from_starting(tmp
 
 
 def word() -> str:
-    """No model."""
+    """Not a detector."""
     return "model"
 
 
 def fails_as_it_is_made() -> Model:
-    """Something that it needs is not there."""
+    """Fails because a dependency is missing."""
     raise LookupError("weights.bin")
 
 
 async def test_verdicts_that_were_not_given_are_on_the_metrics_page(tmp_path, scene):
-    """An operator can be woken by it."""
+    """An operator can set an alert on it."""
     scene.judge = lambda _: None
     counts = Counts()
     async with named(tmp_path, counts=counts) as service:
@@ -412,7 +412,7 @@ async def test_verdicts_that_were_not_given_are_on_the_metrics_page(tmp_path, sc
 
 
 async def test_server_that_stopped_leaves_no_threads_and_no_attempt(tmp_path, scene, monkeypatch):
-    """A program may start many servers, one after the other; what hangs is not waited for."""
+    """A program may start many servers one after the other; hanging threads are not joined."""
     monkeypatch.setattr(detection, "FAILURE_LOG_S", 0.0)
     before = set(threading.enumerate())
 
@@ -445,7 +445,7 @@ async def test_server_that_stopped_leaves_no_threads_and_no_attempt(tmp_path, sc
 async def test_registry_that_a_detector_exits_on_does_not_end_the_server(
     tmp_path, scene, log_lines
 ):
-    """Libraries call sys.exit where they should raise."""
+    """Some libraries call sys.exit instead of raising an error."""
 
     def exits(_: Registry) -> None:
         raise SystemExit(4)
@@ -459,7 +459,7 @@ async def test_registry_that_a_detector_exits_on_does_not_end_the_server(
 
 
 def test_verdicts_of_the_model_that_ships_are_sound():
-    """Its figures are rounded one by one, and may be a little more than 1 together."""
+    """The figures are rounded one by one, so their sum may slightly exceed 1."""
     registry = load_registry(EXAMPLES["erp_topics"].registry_path)
     detector = load_topic_model().for_registry(registry)
     for active_id in registry.agents:

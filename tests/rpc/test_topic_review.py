@@ -1,4 +1,4 @@
-"""Learning from use: whose a message was is read off the log; thresholds are held against it."""
+"""Topic review: the owner of each message is read from the log, to judge thresholds."""
 
 import pytest
 
@@ -24,14 +24,14 @@ def message(active, target, confidence, stay, owner, *, waits=False, supervised=
 
 
 async def found_in(service, mode="off"):
-    """Return what a review finds of a service's store, by the owner that each message had."""
+    """Return what a review finds in a service's store, by the owner of each message."""
     registry = always_asked(parse_registry(desk(mode), "desk"))
     judge = TopicJudge(ScriptedModel)
     return [message async for message in labelled_messages(service.store, registry, judge)]
 
 
 async def test_owner_is_who_had_the_message_in_the_end(tmp_path):
-    """By a handoff that followed the decision, or by answering it; topics need not be on."""
+    """The agent that got the message by a later handoff, or that answered it; topics may be off."""
     async with serving(tmp_path, desk("off")) as service:
         chat = service.chat()
         first = await chat.say("#sales what does it cost")
@@ -53,7 +53,7 @@ async def test_owner_is_who_had_the_message_in_the_end(tmp_path):
 
 
 async def test_answer_to_a_suggestion_is_the_users_own_label(tmp_path):
-    """Though the agent before may have answered first."""
+    """Even if the agent before answered first."""
     async with serving(tmp_path, desk("suggest"), model=ScriptedModel()) as service:
         for press in (0, 1):
             chat = await service.chat().with_agent("sales")
@@ -65,7 +65,7 @@ async def test_answer_to_a_suggestion_is_the_users_own_label(tmp_path):
 
 
 async def test_question_is_the_one_that_the_server_asked(tmp_path):
-    """A review that asks something else says nothing about the server."""
+    """A review with a different question would say nothing about the server."""
     live, later = ScriptedModel(), ScriptedModel()
     async with serving(tmp_path, desk("auto", "auto"), model=live) as service:
         chat = service.chat()
@@ -81,7 +81,7 @@ async def test_question_is_the_one_that_the_server_asked(tmp_path):
 
 
 async def test_erased_sessions_are_passed_over(tmp_path):
-    """Nothing of them is left to be judged."""
+    """Their messages are gone."""
     async with serving(tmp_path, desk("off")) as service:
         await service.chat().with_agent("sales")
         assert len(await found_in(service)) == 1
@@ -92,14 +92,14 @@ async def test_erased_sessions_are_passed_over(tmp_path):
 
 
 MESSAGES = [
-    # Right and due; right first message that a supervisor's call was spent on.
+    # Right and due; right, for a first message that cost a supervisor's call.
     message("sales", "support", 0.9, 0.1, "support"),
     message("", "sales", 0.8, 0.0, "sales", supervised=True),
-    # False: away from the owner. Wrong: to a third agent. Missed: stays the likelier.
+    # False: away from the owner. Wrong: to a third agent. Missed: stay was likelier.
     message("sales", "support", 0.7, 0.3, "sales", waits=True),
     message("sales", "tutor", 0.6, 0.2, "support", supervised=True),
     message("sales", "support", 0.4, 0.6, "support"),
-    # Nobody's: a first message that is for none of them.
+    # A first message that is for none of them.
     message("", "sales", 0.3, 0.0, "front", supervised=True),
 ]
 
@@ -115,14 +115,14 @@ MESSAGES = [
     ],
 )
 def test_threshold_is_held_against_the_owners(threshold, expected):
-    """Switches, right, false, wrong, missed, saved: counted by hand."""
+    """Switches, right, false, wrong, missed and saved, counted by hand."""
     row = outlook(MESSAGES, threshold, "front")
     assert row.messages == len(MESSAGES)
     assert (row.switches, row.right, row.false, row.wrong, row.missed, row.saved) == expected
 
 
 def test_calibration_holds_confidences_against_what_came_true():
-    """By tenths; nothing judged is no error."""
+    """In steps of 0.1; an empty review is not an error."""
     assert calibration([]) == []
     assert calibration_error([]) == 0.0
     rows = calibration(MESSAGES)

@@ -1,4 +1,4 @@
-"""What happens to messages of which topic detection is not sure: asked, hinted, or offered."""
+"""Messages for which topic detection is unsure: the supervisor asked, a hint, or an offer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNSURE = "#payroll=0.52 and what about Ana"
 
 
 def registry(more: str = "", home: str = "supervisor: front", version: str = "v1.1") -> str:
-    """Return a registry with these settings of topics."""
+    """Return a registry with these topic settings."""
     text = FILE.replace("MORE", f", {more}" if more else "").replace("HOME", home)
     return text.replace("agent_routing/v1.1", f"agent_routing/{version}")
 
@@ -41,12 +41,12 @@ async def asking(tmp_path):
 
 
 def candidates(dispatch) -> list[tuple[str, float]]:
-    """Return whom an unsure message may be for."""
+    """Return the candidates of an unsure message."""
     return [(each.agent_id, round(each.probability, 2)) for each in dispatch.candidates]
 
 
 async def told(chat) -> list[session_event_pb2.SessionEvent]:
-    """Return what a watcher of the session is told from its beginning."""
+    """Return a watcher's messages since the session's beginning."""
     head = (await chat.status()).revision
     request = pb.WatchSessionRequest(session_id=chat.session_id, user_id=chat.user_id)
     request.after_revision = 0
@@ -61,7 +61,7 @@ async def told(chat) -> list[session_event_pb2.SessionEvent]:
 
 
 async def test_supervisor_is_asked_and_hands_the_message_back(asking):
-    """The active agent keeps its lock, and nobody hears of a handoff: nothing changed hands."""
+    """The active agent keeps its lock and no handoff is reported: the owner did not change."""
     chat = await asking.chat().with_agent("vat")
     first = await chat.say("my return please")
     await chat.answer(first.dispatch, "Which month?", **ask())
@@ -84,13 +84,13 @@ async def test_supervisor_is_asked_and_hands_the_message_back(asking):
     status = await chat.status()
     assert (status.active_agent.agent_id, status.locked) == ("vat", True)
     kinds = [event.WhichOneof("kind") for event in await told(chat)]
-    assert kinds.count("agent_handoff") == 1  # The one that brought vat.
+    assert kinds.count("agent_handoff") == 1  # The handoff to vat.
     await chat.answer(back.next, "October then.")
     assert went((await chat.say("yes")).dispatch) == ("vat", "STICKY")
 
 
 async def test_supervisor_that_was_asked_hands_over_as_ever(asking):
-    """Another agent than the active one gets the conversation by an ordinary handoff."""
+    """If it chooses another agent, that agent gets the conversation by an ordinary handoff."""
     chat = await asking.chat().with_agent("vat")
     asked = await chat.say(UNSURE)
     over = await chat.answer(asked.dispatch, "", **hand_to("payroll"))
@@ -99,7 +99,7 @@ async def test_supervisor_that_was_asked_hands_over_as_ever(asking):
 
 
 async def test_message_handed_back_keeps_the_agents_it_interrupted(asking):
-    """The return stack is the active agent's, asked or not."""
+    """The return stack belongs to the active agent, with or without the question."""
     chat = await asking.chat().with_agent("vat")
     turn = await chat.say("show me 2019")
     over = await chat.answer(turn.dispatch, "", **hand_to("archive"))
@@ -117,7 +117,7 @@ async def test_message_handed_back_keeps_the_agents_it_interrupted(asking):
 
 
 async def test_supervisor_that_answers_itself_leaves_the_agent_where_it_is(asking):
-    """It stands in for one message."""
+    """The supervisor only answers this one message."""
     chat = await asking.chat().with_agent("vat")
     asked = await chat.say(UNSURE)
     await chat.answer(asked.dispatch, "Ana is on leave.")
@@ -125,7 +125,7 @@ async def test_supervisor_that_answers_itself_leaves_the_agent_where_it_is(askin
 
 
 async def test_agent_mode_gives_the_active_agent_a_hint(tmp_path):
-    """It may hand over, and nothing else is different."""
+    """The agent may hand over; nothing else differs."""
     text = registry("when_unsure: agent")
     async with serving(tmp_path, text, model=ScriptedModel()) as running:
         chat = await running.chat().with_agent("vat")
@@ -138,7 +138,7 @@ async def test_agent_mode_gives_the_active_agent_a_hint(tmp_path):
 
 
 async def test_swarm_offers_the_likeliest_agent_when_it_is_unsure(tmp_path):
-    """Nobody is there to be asked but the user."""
+    """A swarm has no supervisor, so the user is asked."""
     text = registry(home="default_agent: front")
     async with serving(tmp_path, text, model=ScriptedModel()) as running:
         chat = await running.chat().with_agent("vat")
@@ -151,7 +151,7 @@ async def test_swarm_offers_the_likeliest_agent_when_it_is_unsure(tmp_path):
 
 
 async def test_files_of_the_first_version_do_as_they_did(tmp_path):
-    """An operator who changes nothing sees nothing change."""
+    """Nothing changes for operators who keep their file."""
     text = registry("threshold: 0.5", version="v1")
     async with serving(tmp_path, text, model=ScriptedModel()) as running:
         chat = await running.chat().with_agent("vat")
@@ -159,7 +159,7 @@ async def test_files_of_the_first_version_do_as_they_did(tmp_path):
 
 
 async def test_trace_is_kept_with_the_message(asking):
-    """Whoever asks later learns what the detector said, and the bound that held then."""
+    """The trace has the detector's figures, and the bound in use at that time."""
     chat = await asking.chat().with_agent("vat")
     routed = await chat.say(UNSURE, explain_topic=True)
     assert routed.topic_trace.outcome == pb.TOPIC_OUTCOME_ASKED
@@ -179,13 +179,13 @@ async def test_trace_is_kept_with_the_message(asking):
 
 
 async def test_share_of_asked_messages_follows_the_registry(tmp_path):
-    """The bound settles so that about ask_share of the messages are asked."""
+    """The bound adapts until about ask_share of the messages are asked."""
     text = registry("ask_share: 0.1")
     async with serving(tmp_path, text, model=ScriptedModel()) as running:
         asked = 0
         for number in range(600):
             chat = running.chat()
-            # Sureness spread over 0 to 0.2: half of it would be below the first bound.
+            # Sureness is spread over 0 to 0.2, so half of it is below the first bound.
             probability = 0.5 + (number * 37 % 100) / 1000
             reply = await chat.say(f"#payroll={probability} {number}")
             late = number >= 300
@@ -194,7 +194,7 @@ async def test_share_of_asked_messages_follows_the_registry(tmp_path):
 
 
 async def test_supervisor_can_be_asked_only_where_there_is_one(tmp_path):
-    """The file is refused, with the remedy."""
+    """The file is refused, and the error names the remedy."""
     text = registry("when_unsure: supervisor", home="default_agent: front")
     with pytest.raises(Exception, match="suggest or agent"):
         async with serving(tmp_path, text, model=ScriptedModel()):

@@ -1,4 +1,4 @@
-"""Changes of topic on a real server: switched, suggested, accepted, declined, and what is told."""
+"""Topic changes on a real server: switched, suggested, accepted, declined, and reported."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ agents:
 
 
 def desk(mode: str, first: str = "supervisor") -> str:
-    """Return the registry with topics so."""
+    """Return the registry with these topic settings."""
     return DESK.replace("MODE", mode).replace("FIRST", first)
 
 
 @pytest.fixture
 async def auto(tmp_path):
-    """A server that switches by itself."""
+    """A server in the mode auto."""
     async with serving(tmp_path, desk("auto", "auto"), model=ScriptedModel()) as running:
         yield running
 
 
 @pytest.fixture
 async def offering(tmp_path):
-    """A server that suggests."""
+    """A server in the mode suggest."""
     async with serving(tmp_path, desk("suggest"), model=ScriptedModel()) as running:
         yield running
 
 
 async def suggested(service, **profile):
-    """Return a chat with sales and the offer of support that its user has."""
+    """Return a chat with sales in which the user has an offer of support."""
     chat = service.chat()
     chat.profile = profile
     await chat.with_agent("sales")
@@ -68,7 +68,7 @@ async def suggested(service, **profile):
 
 
 async def test_message_for_another_agent_is_dispatched_to_it(auto):
-    """No supervisor is called, and the agent before is told of by the handoff."""
+    """No supervisor is called, and the handoff names the agent before."""
     chat = await auto.chat().with_agent("sales")
     routed = await chat.say("#support it is broken")
     assert went(routed.dispatch) == ("support", "TOPIC_SWITCH")
@@ -76,7 +76,7 @@ async def test_message_for_another_agent_is_dispatched_to_it(auto):
     assert initiator(routed.dispatch.handoff) == "TOPIC"
     assert routed.dispatch.text == "#support it is broken"
     assert not routed.HasField("suggestion")
-    # What a runtime that crashed finds is the same.
+    # A crashed runtime gets the same from GetStatus.
     (waiting,) = (await chat.status()).open_requests
     assert waiting.handoff == routed.dispatch.handoff
     assert waiting.reason == routed.dispatch.reason
@@ -85,7 +85,7 @@ async def test_message_for_another_agent_is_dispatched_to_it(auto):
 
 
 async def test_first_messages_go_straight_to_their_agent(auto):
-    """The confident ones; what is about nothing is the supervisor's."""
+    """If detection is confident; messages without a topic go to the supervisor."""
     routed = await auto.chat().say("#sales what does it cost")
     assert went(routed.dispatch) == ("sales", "TOPIC_SWITCH")
     assert went((await auto.chat().say("hello")).dispatch) == ("front", "NO_ACTIVE_AGENT")
@@ -93,13 +93,13 @@ async def test_first_messages_go_straight_to_their_agent(auto):
 
 
 async def test_owner_of_the_session_keeps_its_pupil(auto):
-    """In the middle of a lesson no topic takes the user away."""
+    """No topic switches the user in the middle of a lesson."""
     chat = await auto.chat().with_agent("tutor")
     assert went((await chat.say("#sales what does it cost")).dispatch) == ("tutor", "STICKY")
 
 
 async def test_agent_that_the_user_may_not_have_is_no_candidate(auto):
-    """What the user is entitled to is what the detector is asked about."""
+    """The detector gets only the agents that the user is entitled to."""
     chat = await auto.chat().with_agent("sales")
     assert went((await chat.say("#premium please")).dispatch)[0] == "sales"
     rich = auto.chat()
@@ -109,7 +109,7 @@ async def test_agent_that_the_user_may_not_have_is_no_candidate(auto):
 
 
 async def test_decision_is_logged_with_confidence_and_model(auto):
-    """One line says why a message went where it went."""
+    """One log line says why a message was routed as it was."""
     chat = await auto.chat().with_agent("sales")
     await chat.say("#support=0.91 it is broken")
     record = auto.observer.calls[-1]
@@ -122,7 +122,7 @@ async def test_decision_is_logged_with_confidence_and_model(auto):
 
 
 async def test_trial_says_what_the_topic_would_do_and_why(auto):
-    """validate_only: the verdict, the threshold and the rules, and nothing is written."""
+    """validate_only: the answer has verdict, threshold and rules; nothing is written."""
     chat = await auto.chat().with_agent("sales")
     async with chat.unchanged():
         routed = await chat.say("#support=0.9 it is broken", validate_only=True)
@@ -142,7 +142,7 @@ async def test_trial_says_what_the_topic_would_do_and_why(auto):
 
 
 async def test_question_carries_the_conversation_so_far(tmp_path):
-    """Recent turns, the agents before, the lock and the candidates."""
+    """Recent turns, earlier agents, the lock and the candidates."""
     model = ScriptedModel()
     async with serving(tmp_path, desk("auto"), model=model) as service:
         chat = service.chat()
@@ -160,7 +160,7 @@ async def test_question_carries_the_conversation_so_far(tmp_path):
         ("sales", "I need sales", "sales here", "proceed"),
         ("sales", "#support=0.5 maybe", "no, that is mine", "proceed"),
     ]
-    # Neither the supervisor nor whom the user is with.
+    # Without the supervisor and the active agent.
     assert asked.earlier_agent_ids == ()
 
 
@@ -180,7 +180,7 @@ async def test_question_tells_who_had_the_conversation_before(tmp_path):
 
 
 async def test_question_is_the_same_on_another_replica(tmp_path):
-    """After a restart, too: the log has what the memory had."""
+    """Also after a restart: the log has the same turns as the cache."""
     first, second = ScriptedModel(), ScriptedModel()
     async with serving(tmp_path, desk("auto"), model=first) as service:
         chat = await service.chat("moving").with_agent("sales")
@@ -193,7 +193,7 @@ async def test_question_is_the_same_on_another_replica(tmp_path):
 
 
 async def test_suggestion_comes_beside_the_dispatch(offering):
-    """In the user's language, with what to press; watchers and Status have it too."""
+    """In the user's language, with its buttons; watchers and GetStatus have it too."""
     chat, routed = await suggested(offering, locale="es")
     assert went(routed.dispatch) == ("sales", "STICKY")
     offer = routed.suggestion
@@ -209,7 +209,7 @@ async def test_suggestion_comes_beside_the_dispatch(offering):
 
 
 async def test_accepted_suggestion_sends_the_message_on(offering):
-    """By its button; a repeat of the press gets the same answer, a second press an error."""
+    """By its button; a repeat gets the same answer, a second press an error."""
     chat, routed = await suggested(offering)
     accept, _ = routed.suggestion.options
     press = fresh_id()
@@ -220,7 +220,7 @@ async def test_accepted_suggestion_sends_the_message_on(offering):
         assert accepted.dispatch.request_id == press
     refused = await refusal(chat.say(quick_reply_id=accept.id))
     assert tuple(refused) == ("NOT_FOUND", "UNKNOWN_SUGGESTION")
-    # The agent before may still answer: kept, and nothing moves.
+    # The agent before may still answer: the answer is stored and changes nothing.
     assert outcome_status(await chat.answer(routed.dispatch, "late")) == "STORED_ONLY"
     await chat.answer(accepted.dispatch, "let us see")
     assert (await chat.status()).active_agent.agent_id == "support"
@@ -228,7 +228,7 @@ async def test_accepted_suggestion_sends_the_message_on(offering):
 
 
 async def test_message_of_a_suggestion_is_found_in_the_log(tmp_path):
-    """On another replica, or after a restart: the state holds no text."""
+    """On another replica, or after a restart: the state does not hold the text."""
     model = ScriptedModel()
     async with serving(tmp_path, desk("suggest"), model=model) as service:
         chat, routed = await suggested(service)
@@ -245,7 +245,7 @@ async def test_message_of_a_suggestion_is_found_in_the_log(tmp_path):
 
 
 async def test_suggestion_is_accepted_by_a_handoff(offering):
-    """SetActiveAgent with its id answers with the dispatch, once."""
+    """SetActiveAgent with the suggestion's id returns the dispatch, once."""
     chat, routed = await suggested(offering)
     await chat.answer(routed.dispatch, "I would not know")
     again = fresh_id()
@@ -264,7 +264,7 @@ async def test_suggestion_is_accepted_by_a_handoff(offering):
 
 
 async def test_late_answer_to_a_message_that_a_handoff_sent_on_is_kept(offering):
-    """Its request is the service's own, and found in the log for ever."""
+    """The service made the request's id, and the log can always find it."""
     chat, routed = await suggested(offering)
     handed = await chat.set_active("support", suggestion_id=routed.suggestion.suggestion_id)
     await chat.say("/reset")
@@ -274,7 +274,7 @@ async def test_late_answer_to_a_message_that_a_handoff_sent_on_is_kept(offering)
 
 
 async def test_declined_suggestion_is_answered_and_rests(offering):
-    """The user stays, nothing is dispatched, and nobody nags."""
+    """The user stays, there is no dispatch, and the offer is not repeated."""
     chat, routed = await suggested(offering)
     _, stay = routed.suggestion.options
     declined = await chat.say("Stay with Sales", quick_reply_id=stay.id)
@@ -292,7 +292,7 @@ async def test_declined_suggestion_is_answered_and_rests(offering):
     [("en", "Yes, please", "support"), ("es", "sí", "support"), ("es", "yes", "support")],
 )
 async def test_plain_yes_counts_in_every_language(offering, locale, word, agent):
-    """Where nobody waits for an answer."""
+    """If no agent waits for an answer."""
     chat, routed = await suggested(offering, locale=locale)
     await chat.answer(routed.dispatch, "I would not know")
     assert (await chat.say(word)).dispatch.agent.agent_id == agent
@@ -309,7 +309,7 @@ async def test_plain_yes_to_an_agents_question_is_its_answer(offering):
 
 
 async def test_suggestion_is_gone_when_its_agent_is_done(offering):
-    """With any change of ownership."""
+    """Any change of the active agent withdraws it."""
     chat, routed = await suggested(offering)
     await chat.answer(routed.dispatch, "all done", **finish())
     assert not (await chat.status()).HasField("suggestion")
@@ -319,7 +319,7 @@ async def test_suggestion_is_gone_when_its_agent_is_done(offering):
 
 
 async def test_detector_that_fails_costs_nobody_a_message(tmp_path, caplog):
-    """Without a verdict a message is routed as if topics were off."""
+    """Without a verdict a message is routed as with topics off."""
 
     class Broken:
         version = "broken-1"
@@ -337,7 +337,7 @@ async def test_detector_that_fails_costs_nobody_a_message(tmp_path, caplog):
 
 
 async def test_model_that_cannot_be_made_keeps_nobody_from_serving(tmp_path):
-    """At the start and with a reload: routing goes on without it."""
+    """At the start and after a reload, routing works without the model."""
 
     class Unmakable:
         version = "unmakable-1"
@@ -370,7 +370,7 @@ async def test_topics_that_are_off_ask_nobody(tmp_path):
 
 
 async def test_suggestions_are_counted(offering):
-    """Offered, accepted, declined and ignored, by pair."""
+    """Offered, accepted, declined and ignored, by pair of agents."""
     for press in (0, 1, None):
         chat, routed = await suggested(offering)
         if press is not None:
@@ -385,7 +385,7 @@ async def test_suggestions_are_counted(offering):
 
 
 async def test_offer_and_trace_are_shown_to_people(offering, capsys):
-    """agent-routing route prints what to press; a trial says by which figures."""
+    """agent-routing route prints the buttons; a trial prints the figures."""
     chat, routed = await suggested(offering)
     print_routed(routed)
     shown = capsys.readouterr().out
@@ -399,7 +399,7 @@ async def test_offer_and_trace_are_shown_to_people(offering, capsys):
 
 
 async def test_watchers_are_told_of_offers_and_answers(offering):
-    """With what frontends need to show them, and no words of the user."""
+    """With what frontends need to show them, and without the user's text."""
     chat, routed = await suggested(offering)
     await chat.say(quick_reply_id=routed.suggestion.suggestion_id)
     request = pb.WatchSessionRequest(
@@ -433,7 +433,7 @@ async def test_watchers_are_told_of_offers_and_answers(offering):
 
 
 async def test_example_shows_what_topics_do(tmp_path):
-    """As a newcomer plays it: with the model that ships, and no agent but the one it is about."""
+    """As in the documentation: with the built-in model, and the example's agents."""
     async with serving(tmp_path, "erp_topics") as service:
         chat = service.chat()
         for text, agent, reason in (

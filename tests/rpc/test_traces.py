@@ -1,4 +1,4 @@
-"""A caller's trace over the wire: into the server's span, and out with the dispatch."""
+"""Traces over the wire: from the caller to the server's span, and to the dispatch."""
 
 from agent_routing import AsyncClient, outcomes
 from agent_routing.v1 import routing_service_pb2
@@ -12,7 +12,7 @@ GIVEN = (("traceparent", f"00-{TRACE}-{PARENT}-01"),)
 
 
 class Kept:
-    """An exporter that keeps spans."""
+    """An exporter that collects spans."""
 
     def __init__(self):
         self.spans = []
@@ -25,18 +25,18 @@ class Kept:
 
 
 def traced(exporter):
-    """Return what traces calls."""
+    """Return a server's tracing that exports to the collector."""
     return Tracing(exporter, new_percent=0, version="1.2.3")
 
 
 def parts(traceparent):
-    """Return trace and span of a traceparent."""
+    """Return the trace id and span id of a traceparent."""
     _, trace, span, _ = traceparent.split("-")
     return trace, span
 
 
 async def test_every_dispatch_carries_the_trace_of_its_own_call(tmp_path):
-    """Of a Route, of a handoff, of a stream, and of a repeat, which is another call."""
+    """For Route, a handoff, a stream, and a repeat, which is another call."""
     exporter = Kept()
     async with serving(tmp_path, DESK, tracing=traced(exporter)) as service:
         chat = service.chat()
@@ -80,7 +80,7 @@ async def test_every_dispatch_carries_the_trace_of_its_own_call(tmp_path):
 
 
 async def test_reply_and_refusal_have_spans_and_no_dispatch(tmp_path):
-    """A trace must not make a dispatch where there is none."""
+    """Tracing must not add a dispatch to an answer without one."""
     exporter = Kept()
     async with serving(tmp_path, DESK, tracing=traced(exporter)) as service:
         chat = service.chat()
@@ -101,7 +101,7 @@ async def test_reply_and_refusal_have_spans_and_no_dispatch(tmp_path):
 
 
 async def test_without_tracing_nothing_of_it_is_answered(tmp_path):
-    """The answers are what they were."""
+    """The answers are the same as without this feature."""
     async with serving(tmp_path, DESK) as service:
         asked = routing_service_pb2.RouteRequest(session_id="plain", user_id="ana", text="hello")
         routed = await service.stub.Route(asked, metadata=GIVEN, timeout=20)

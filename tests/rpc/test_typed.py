@@ -1,4 +1,4 @@
-"""Conversations as people type them: ways out, picks, answers to offers, markers of models."""
+"""Conversations as people type them: ways out, picks, replies to offers, and models' markers."""
 
 import pytest
 
@@ -45,7 +45,7 @@ async def studio(tmp_path):
     ],
 )
 async def test_way_out_is_found_however_it_is_typed(studio, typed):
-    """A phone adds a point, a page a hidden sign; nobody is trapped by it."""
+    """A phone may add a period, a page an invisible character; the way out still works."""
     chat = await studio.chat().with_agent("vat", **ask())
     routed = await chat.say(typed)
     assert routed.reply.command == "/supervisor"
@@ -54,7 +54,7 @@ async def test_way_out_is_found_however_it_is_typed(studio, typed):
 
 
 async def test_what_follows_the_way_out_is_passed_on(studio):
-    """Without the comma; a path or a longer word stays the user's text, unchanged."""
+    """A comma after it is dropped; a path or a longer word is the user's text, unchanged."""
     chat = await studio.chat().with_agent("vat", **ask())
     for text in ("/reset-password", "/home/ana/factura.pdf", "/help.txt", "//status"):
         routed = await chat.say(text)
@@ -65,7 +65,7 @@ async def test_what_follows_the_way_out_is_passed_on(studio):
 
 
 async def test_user_picks_by_the_number_in_the_list_just_shown(studio):
-    """The list, a number out of it, a word that two names do not share, and a doubtful one."""
+    """The list, a number from it, a word unique to one name, and an ambiguous one."""
     chat = studio.chat()
     listed = await chat.say("/equipo")
     assert "\n2. Especialista en IVA" in listed.reply.text
@@ -81,7 +81,7 @@ async def test_user_picks_by_the_number_in_the_list_just_shown(studio):
     assert not asked.HasField("dispatch")
     assert "\n1. Asesor de renta" in asked.reply.text
     assert "\n2. Remuneraciones y personal" in asked.reply.text
-    # The list just shown is another one now, and its numbers count.
+    # A new list was shown, so its numbers count now.
     await chat.say("/agente 2")
     assert (await chat.status()).active_agent.agent_id == "payroll"
     unknown = await chat.say("/agente 9")

@@ -1,4 +1,4 @@
-"""What users type: commands, their replies in the user's language, and what is no command."""
+"""User commands, their replies in the user's language, and texts that are not commands."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.rpc.live_service import (
 )
 from tests.rpc.registries import DESK
 
-# A tutor whose pupils may not leave a lesson by themselves.
+# A tutor whose pupils may not leave a lesson.
 NO_WAY_OUT = DESK.replace("agents:\n", "commands: {disabled: [supervisor]}\nagents:\n", 1)
 
 
@@ -31,13 +31,13 @@ async def service(tmp_path):
 
 @pytest.fixture
 async def tax(tmp_path):
-    """The tax assistant that ships as an example."""
+    """The tax assistant example."""
     async with serving(tmp_path, "tax") as running:
         yield running
 
 
 def in_language(chat, locale, **profile):
-    """Let the chat's user speak a language."""
+    """Set the language of the chat's user."""
     chat.profile = {"locale": locale, "channel": "web", **profile}
     return chat
 
@@ -51,7 +51,7 @@ def in_language(chat, locale, **profile):
     ],
 )
 async def test_supervisor_command_clears_and_says_what_can_be_asked(service, typed, locale, words):
-    """In any case and with spaces before; the reply confirms, lists, and costs no agent's call."""
+    """In any case, with leading spaces; the reply confirms and lists, and calls no agent."""
     chat = await in_language(service.chat(), locale).with_agent("sales", **ask())
     calls = service.observer.dispatches(chat.session_id)
     routed = await chat.say(typed)
@@ -79,7 +79,7 @@ async def test_supervisor_command_clears_and_says_what_can_be_asked(service, typ
     ],
 )
 async def test_rest_of_the_message_goes_to_the_supervisor(service, typed, rest):
-    """Clearing and asking are one message; what follows the command is passed on as it stands."""
+    """One message can clear and ask; the text after the command is passed on unchanged."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say(typed)
     assert routed.reply.command == "/supervisor"
@@ -108,7 +108,7 @@ async def test_rest_of_the_message_goes_to_the_supervisor(service, typed, rest):
     ],
 )
 async def test_ordinary_text_is_never_taken_for_a_command(service, text):
-    """A slash alone makes no command, nor does a word that only begins like one."""
+    """A slash alone is not a command, nor is a word that only starts like one."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say(text)
     assert went(routed.dispatch) == ("sales", "STICKY")
@@ -117,7 +117,7 @@ async def test_ordinary_text_is_never_taken_for_a_command(service, text):
 
 
 async def test_literal_text_is_passed_on_with_its_slash(service):
-    """A program that sends a message for somebody else wants no commands carried out."""
+    """A program that sends a message for another person does not want commands to run."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say("/supervisor", literal_text=True)
     assert went(routed.dispatch) == ("sales", "STICKY")
@@ -125,7 +125,7 @@ async def test_literal_text_is_passed_on_with_its_slash(service):
 
 
 async def test_no_command_is_read_from_items_or_agents(service):
-    """Only what the user typed is looked at."""
+    """Only the user's typed text is read."""
     chat = await service.chat().with_agent("sales")
     routed = await chat.say(
         "see below", items=[item_pb2.Item(content_type="text/plain", text="/reset")]
@@ -138,7 +138,7 @@ async def test_no_command_is_read_from_items_or_agents(service):
 
 
 async def test_command_with_an_item_alone_passes_the_item_on(service):
-    """A picture under "/supervisor" is a message, though no text is left over."""
+    """A picture with "/supervisor" is a message, even without further text."""
     chat = await service.chat().with_agent("sales")
     picture = item_pb2.Item(content_type="image/png", uri="https://example.com/a.png")
     routed = await chat.say("/supervisor", items=[picture])
@@ -157,7 +157,7 @@ async def test_command_with_an_item_alone_passes_the_item_on(service):
 async def test_status_command_names_the_agent_and_the_way_back(
     service, locale, with_sales, without
 ):
-    """Or the supervisor, where nobody else is active. It changes nothing."""
+    """Or the supervisor, if no other agent is active. It changes nothing."""
     chat = await in_language(service.chat(), locale).with_agent("sales", **ask())
     routed = await chat.say("/status")
     assert routed.reply.command == "/status"
@@ -211,7 +211,7 @@ async def test_agents_command_lists_those_this_user_may_reach(tax, locale, profi
 
 
 async def test_reset_cancels_the_task_and_empties_lock_and_stack(service):
-    """What was open is gone; the next message begins a new task with the supervisor."""
+    """Everything open is cancelled; the next message begins a new task with the supervisor."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("wait")
     handed = await chat.answer(routed.dispatch, **hand_to("interrupts"))
@@ -238,7 +238,7 @@ async def test_reset_cancels_the_task_and_empties_lock_and_stack(service):
 
 
 async def test_reset_passes_the_rest_on_in_a_new_task(service):
-    """Even where the frontend still names the task that the command has just cancelled."""
+    """Even if the frontend still names the task that the command has just cancelled."""
     chat = await service.chat().with_agent("sales")
     old = (await chat.status()).task.task_id
     routed = await chat.say("/reset I want to return a book", task_id=old)
@@ -251,7 +251,7 @@ async def test_reset_passes_the_rest_on_in_a_new_task(service):
 
 @pytest.mark.parametrize("typed", ["/help", "/status", "/agents", "/agent", "/history"])
 async def test_question_stays_open_over_commands_that_only_tell(service, typed):
-    """Only /supervisor, /reset and /agent NAME take the user out of a question."""
+    """Only /supervisor, /reset and /agent NAME end a question."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say(typed)
     assert routed.HasField("reply")
@@ -260,7 +260,7 @@ async def test_question_stays_open_over_commands_that_only_tell(service, typed):
 
 
 async def test_help_lists_the_commands(service):
-    """Each with its slash and what it does, in the user's language."""
+    """Each with its slash and description, in the user's language."""
     routed = await service.chat().say("/help", locale="en")
     assert routed.reply.command == "/help"
     for command in ("/supervisor", "/reset", "/agents", "/agent", "/status", "/help"):
@@ -271,7 +271,7 @@ async def test_help_lists_the_commands(service):
 
 
 async def test_disabled_command_only_replies(tmp_path):
-    """A registry may close the way out; the reply says so, and nothing changes."""
+    """If the registry disables the way out, the reply says so and nothing changes."""
     async with serving(tmp_path, NO_WAY_OUT) as service:
         chat = await service.chat().with_agent("sales", **ask())
         for typed in ("/supervisor", " /Supervisor take me out"):
@@ -285,7 +285,7 @@ async def test_disabled_command_only_replies(tmp_path):
         helped = await chat.say("/help")
         assert "/supervisor:" not in helped.reply.text
         assert "/reset:" in helped.reply.text
-        # Nor is the supervisor's name a way out, while an agent's or an operator's handoff is.
+        # The supervisor's name is not a way out either; handoffs by agents and operators are.
         refused = await chat.say("/agent front")
         assert not refused.HasField("dispatch")
         assert (await chat.status()).active_agent.agent_id == "sales"
@@ -294,7 +294,7 @@ async def test_disabled_command_only_replies(tmp_path):
 
 
 async def test_user_picks_an_agent(service):
-    """By id, alias or name in any language and case; what is left over goes to it."""
+    """By id, alias or name, in any language and case; the remaining text goes to the agent."""
     for typed in ("/agent sales", "/AGENT Sales", '/agent "sales team"', "/agent ventas"):
         chat = service.chat()
         await chat.say()
@@ -316,7 +316,7 @@ async def test_user_picks_an_agent(service):
 
 
 async def test_picking_the_agent_one_is_with_ends_its_question(service):
-    """The user wants to go on with it, but not to answer."""
+    """The user wants to continue with the agent without answering its question."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("/agent sales something else")
     assert routed.reply.text == "You are already talking to Sales."
@@ -337,7 +337,7 @@ async def test_picking_the_agent_one_is_with_ends_its_question(service):
     ],
 )
 async def test_agent_that_the_user_may_not_pick_is_refused_in_words(service, name, words):
-    """The reply says why; nothing is dispatched, what was said after it included."""
+    """The reply says why; nothing is dispatched, including the text after the command."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say(f"/agent {name} help me")
     assert words in routed.reply.text
@@ -356,14 +356,14 @@ async def test_agent_that_the_user_may_not_pick_is_refused_in_words(service, nam
     ],
 )
 async def test_reply_names_the_language_it_is_in(service, asked, spoken, home):
-    """A language without texts falls back to the registry's, and the reply says which it is."""
+    """A language without texts falls back to the registry's, and the reply names it."""
     routed = await service.chat().say("/status", locale=asked)
     assert routed.reply.locale == spoken
     assert home in routed.reply.text
 
 
 async def test_repeated_command_is_carried_out_once(service):
-    """A retry after a lost reply must not clear what came in between."""
+    """A retry after a lost reply must not clear later changes."""
     chat = await service.chat().with_agent("sales")
     request_id = fresh_id()
     first = await chat.say("/supervisor", request_id=request_id)
@@ -388,7 +388,7 @@ async def test_first_message_may_be_a_command(service):
 
 
 async def test_commands_leave_no_turn_unless_they_dispatch(service):
-    """History is what agents were asked; the log alone knows what was typed."""
+    """History has what agents were asked; only the log has what was typed."""
     chat = await service.chat().with_agent("sales")
     turns = await chat.turns()
     for typed in ("/status", "/agents", "/help", "/supervisor"):
@@ -399,7 +399,7 @@ async def test_commands_leave_no_turn_unless_they_dispatch(service):
 
 
 async def test_validated_command_changes_nothing(service):
-    """A trial of /reset tells what it would say."""
+    """A trial of /reset returns its reply."""
     chat = await service.chat().with_agent("sales")
     async with chat.unchanged():
         tried = await chat.say("/reset", validate_only=True)

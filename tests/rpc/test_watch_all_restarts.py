@@ -1,4 +1,4 @@
-"""The client's watch of all sessions, over servers that end."""
+"""The client's watch of all sessions, over restarts of the server."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ WAIT_S = 40
 async def test_watch_of_all_sessions_goes_on_where_the_last_server_ended(
     serve_process, tmp_path, ended_by
 ):
-    """Every change at least once, each session's in order, and no error in between."""
+    """Every change arrives at least once, in order within a session, without an error."""
     listen = f"unix:{tmp_path / 's'}"
     running = await serve_process(listen=listen)
     seen: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
@@ -40,7 +40,7 @@ async def test_watch_of_all_sessions_goes_on_where_the_last_server_ended(
         running.send(ended_by)
         await running.end()
         running = await serve_process(listen=listen)
-        # Another client, with a connection of its own: the watch's may still wait to connect again.
+        # Another client with its own connection: the watch's may still be waiting to reconnect.
         own = [("grpc.use_local_subchannel_pool", 1)]
         async with AsyncClient(running.address, fallback=None, timeout=30, options=own) as talking:
             await talking.route("hola", session_id="one", user_id="ana")

@@ -1,4 +1,4 @@
-"""Watching a session: nothing lost, nothing twice, in order, as it happens."""
+"""Watching a session: each change once, in order, as soon as it happens."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ async def watching(chat, **fields):
 
 
 async def next_change(call):
-    """Read on to the next change."""
+    """Read up to the next change."""
     while True:
         message = await asyncio.wait_for(call.read(), WAIT_S)
         if message.HasField("change"):
@@ -45,12 +45,12 @@ async def next_change(call):
 
 
 def kinds(change):
-    """Name what happened in a change."""
+    """Return the kinds of a change's events."""
     return [event.WhichOneof("kind") for event in change.events]
 
 
 async def test_watcher_hears_of_a_handoff_as_it_happens(service):
-    """With session, event, time, who, whom, why, and the agent as a frontend shows it."""
+    """With session, event, time, agents, reason, and the target as a frontend shows it."""
     chat = service.chat()
     chat.profile = {"channel": "web"}
     routed = await chat.say("hello")
@@ -75,7 +75,7 @@ async def test_watcher_hears_of_a_handoff_as_it_happens(service):
 
 
 async def test_watch_from_any_revision_sends_each_later_change_once(service):
-    """A watcher that comes back with the last revision it saw misses nothing."""
+    """A watcher that resumes at the last revision it saw misses nothing."""
     chat = await service.chat().with_agent("income_tax", **ask())
     routed = await chat.say("no")
     await chat.answer(routed.dispatch, "done", **finish())
@@ -87,7 +87,7 @@ async def test_watch_from_any_revision_sends_each_later_change_once(service):
 
 
 async def test_watch_tells_what_ended_a_lock_and_a_task(service):
-    """Every kind that a conversation makes has its place on the wire."""
+    """Every event kind of a conversation has its message on the wire."""
     chat = await service.chat().with_agent("income_tax", **ask())
     await chat.say("/reset")
     async with watching(chat, after_revision=0) as call:
@@ -101,7 +101,7 @@ async def test_watch_tells_what_ended_a_lock_and_a_task(service):
 
 
 async def test_silent_watch_sends_heartbeats_with_the_revision(service):
-    """Idle proxies close silent streams; and a watcher knows where it is."""
+    """Idle proxies close silent streams; the revision tells the watcher where it is."""
     chat = service.chat()
     await chat.say("hello")
     beat = duration_pb2.Duration(seconds=1)
@@ -122,7 +122,7 @@ async def test_silent_watch_sends_heartbeats_with_the_revision(service):
     ],
 )
 async def test_watch_with_a_bad_field_is_refused(service, fields, field):
-    """A revision that does not exist yet would wait for ever."""
+    """A watch from a future revision would wait forever."""
     chat = service.chat()
     await chat.say("hello")
     request = pb.WatchSessionRequest(session_id=chat.session_id, user_id="ana", **fields)
@@ -132,7 +132,7 @@ async def test_watch_with_a_bad_field_is_refused(service, fields, field):
 
 
 async def test_watch_is_for_the_owner_and_for_known_sessions(service):
-    """Another user's is refused, one that nobody began is not found."""
+    """Another user's session is refused; an unknown one is not found."""
     chat = service.chat()
     await chat.say("hello")
     for request, expected in (
@@ -147,7 +147,7 @@ async def test_watch_is_for_the_owner_and_for_known_sessions(service):
 
 
 async def test_watch_ends_at_shutdown_with_the_revision_to_go_on_from(tmp_path):
-    """A client that resumes there misses nothing; one that is not told would have to guess."""
+    """A client that resumes there misses nothing; without the revision it would have to guess."""
     async with serving(tmp_path, "tax") as service:
         chat = service.chat()
         await chat.say("hello")
@@ -162,7 +162,7 @@ async def test_watch_ends_at_shutdown_with_the_revision_to_go_on_from(tmp_path):
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_watchers_that_come_and_go_miss_nothing(service, seed):
-    """Changes from several sessions at once, watchers reconnecting at random places."""
+    """Several sessions change at once while watchers reconnect at random places."""
     chance = random.Random(seed)
     chat = service.chat()
     await chat.say("hello")
@@ -188,7 +188,7 @@ async def test_watchers_that_come_and_go_miss_nothing(service, seed):
 
 
 async def test_live_watch_is_soon(service):
-    """A hundred milliseconds from commit to watcher is the promise; the median is far below."""
+    """The documented limit from commit to watcher is 100 ms; the median is far below."""
     chat = service.chat()
     await chat.say("hello")
     delays = []
@@ -202,7 +202,7 @@ async def test_live_watch_is_soon(service):
 
 
 async def test_watch_is_let_go_when_the_client_is(service):
-    """A watcher that hangs up leaves nothing behind."""
+    """A watcher that disconnects leaves nothing in memory."""
     chat = service.chat()
     await chat.say("hello")
     async with watching(chat):
@@ -213,7 +213,7 @@ async def test_watch_is_let_go_when_the_client_is(service):
 
 
 async def test_unknown_method_of_the_service_is_unimplemented(service):
-    """A word for what is not there."""
+    """An unknown method has its own error."""
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await service.raw("Nonsense", b"")
     assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED

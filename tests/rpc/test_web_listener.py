@@ -1,7 +1,7 @@
-"""Connect, gRPC-Web and JSON beside gRPC: the same answers and errors, and who is let in.
+"""Connect, gRPC-Web and JSON next to gRPC: the same answers and errors, and the access rules.
 
-Each protocol is spoken here by hand, so that what is on the wire is what is tested; `buf curl`,
-which knows nothing of this project, and the TypeScript client speak two of them besides.
+Each protocol is written by hand here, so that the bytes on the wire are tested. `buf curl`, which
+is independent of this project, and the TypeScript client use two of them as well.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CONNECT_CODES = {
 
 @dataclass
 class Outcome:
-    """What came back, whichever protocol carried it. status: with all details; None: an answer."""
+    """A call's result in any protocol. status: with all details; None: an answer."""
 
     messages: list
     status: status_pb2.Status | None
@@ -74,7 +74,7 @@ class Outcome:
 
 
 class Wire:
-    """One protocol, spoken to one server."""
+    """One protocol's connection to one server."""
 
     def __init__(self, url):
         self.host, self.port = urllib.parse.urlsplit(url).hostname, urllib.parse.urlsplit(url).port
@@ -120,7 +120,7 @@ class Connect(Wire):
 
 
 class Json(Connect):
-    """The same as JSON."""
+    """Connect's unary calls with JSON."""
 
     codec = "json"
 
@@ -154,7 +154,7 @@ class GrpcWeb(Wire):
 
 
 class Grpc(Wire):
-    """gRPC itself: what the others are held against."""
+    """gRPC itself: the others are compared with it."""
 
     def __init__(self, channel):
         self.channel = channel
@@ -207,7 +207,7 @@ HTTP_WIRES = WIRES[1:]
 
 
 def wire_to(live, name):
-    """Return a protocol's way to a server."""
+    """Return a protocol's wire to a server."""
     if name == "grpc":
         return Grpc(live.channel)
     return {"connect": Connect, "json": Json, "grpc-web": GrpcWeb}[name](live.server.web_url)
@@ -217,7 +217,7 @@ def wire_to(live, name):
 async def tax(tmp_path, request):
     """The tax example, with a web listener that one page may call.
 
-    A test may set the listener's waits as its indirect parameter.
+    A test may set the listener's timeouts as its indirect parameter.
     """
     waits = getattr(request, "param", WaitLimits())
     async with serving(
@@ -238,7 +238,7 @@ def route(**fields):
 
 @pytest.mark.parametrize("name", WIRES)
 async def test_a_turn_goes_its_way(tax, name):
-    """Route, a handoff, a lock and Status: one after the other over each protocol."""
+    """Route, a handoff, a lock and GetStatus, one after the other over each protocol."""
     wire, session_id = wire_to(tax, name), f"web-{name}"
     routed = await wire.call("Route", route(session_id=session_id), pb.RouteResponse)
     assert routed.message.dispatch.agent.agent_id == "coordinator"
@@ -262,7 +262,7 @@ async def test_a_turn_goes_its_way(tax, name):
 
 @pytest.mark.parametrize("name", WIRES)
 async def test_a_repeat_says_so(tax, name):
-    """Once holds over every protocol, and across them."""
+    """Repeats are recognised over every protocol, and across protocols."""
     request = route(session_id="web-once", request_id=fresh_id())
     first = await wire_to(tax, "grpc").call("Route", request, pb.RouteResponse)
     again = await wire_to(tax, name).call("Route", request, pb.RouteResponse)
@@ -288,7 +288,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 async def test_errors_are_the_same_with_all_details(tax, case):
-    """Code, message, reason, metadata and violations: none is lost on the way to a browser."""
+    """Code, message, reason, metadata and violations: browsers get all of them."""
     method, request, headers = REFUSED[case]
     answer_class = getattr(pb, f"{method}Response")
     expected = (await wire_to(tax, "grpc").call(method, request, answer_class, headers)).status
@@ -301,7 +301,7 @@ async def test_errors_are_the_same_with_all_details(tax, case):
 
 @pytest.mark.parametrize("name", HTTP_WIRES)
 async def test_bytes_that_are_no_request(tax, name):
-    """The parser's own words stay inside; also where JSON is too deep for it."""
+    """The parser's own message is not shown, also if JSON is nested too deeply for it."""
     expected = (await wire_to(tax, "grpc").call("Route", b"\xff\xff", pb.RouteResponse)).status
     bodies = [b"\xff\xff"]
     if name == "json":
@@ -320,7 +320,7 @@ async def test_json_may_have_fields_that_are_not_known_here(tax):
 
 @pytest.mark.parametrize("name", HTTP_WIRES)
 async def test_a_request_that_is_too_large_is_not_read(tax, name):
-    """As on gRPC: the limit is before the handler."""
+    """As on gRPC, the limit applies before the handler."""
     large = route(session_id="web-large", text="x" * 300_000)
     wire = wire_to(tax, name)
     outcome = await wire.call("Route", large, pb.RouteResponse)
@@ -334,7 +334,7 @@ MANY_VALUES = b'{"context":{"a":[' + b",".join([b"{}"] * 86_000) + b"]}}"
 
 @pytest.fixture
 def parsed(monkeypatch):
-    """Every JSON that was read as a message."""
+    """All JSON that was parsed as a message."""
     seen, parse = [], json_format.Parse
 
     def note(text, *arguments, **keywords):
@@ -346,7 +346,7 @@ def parsed(monkeypatch):
 
 
 async def test_json_is_read_for_those_alone_who_signed_in(tmp_path, parsed):
-    """A quarter of a megabyte of JSON takes a quarter of a second: not for a stranger."""
+    """250 kB of JSON take 250 ms to parse, so only signed-in callers' JSON is parsed."""
     async with serving_signed_in(tmp_path, "tax", web_listen="127.0.0.1:0") as live:
         wire = wire_to(live, "json")
         outcome = await wire.call("SetActiveAgent", MANY_VALUES, pb.SetActiveAgentResponse)
@@ -364,14 +364,14 @@ async def test_json_is_read_for_those_alone_who_signed_in(tmp_path, parsed):
     [b"[" * 5_000, b'{"a":' * 5_000, b"," * 5_000, b'"' + b"," * 5_000 + b'"', b'"text"', b"7"],
 )
 async def test_json_that_is_no_object_is_no_request(tax, body):
-    """Also where its values have to be counted first."""
+    """Also if its values have to be counted first."""
     outcome = await wire_to(tax, "json").call("Route", body, pb.RouteResponse)
     assert outcome.status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
     assert b"MALFORMED_REQUEST" in outcome.status.SerializeToString()
 
 
 async def test_what_people_write_is_no_number_of_values(tax, parsed):
-    """A text may have as many commas and brackets as there is room for."""
+    """Commas and brackets inside a text are not counted as values."""
     text = "[{1, 2: 3}]" * 2_500
     request = route(session_id="web-commas", text=text)
     outcome = await wire_to(tax, "json").call("Route", request, pb.RouteResponse)
@@ -381,7 +381,7 @@ async def test_what_people_write_is_no_number_of_values(tax, parsed):
 
 @pytest.mark.parametrize("name", HTTP_WIRES)
 async def test_compressed_requests_are_refused_unread(tax, name):
-    """312 bytes are a quarter of a megabyte of JSON. Answers are compressed for who can read it."""
+    """312 bytes can expand to 250 kB of JSON. Answers are compressed if the client accepts it."""
     wire, small = wire_to(tax, name), gzip.compress(MANY_VALUES)
     assert len(small) < 1_000
     headers = {"content-encoding": "gzip"}
@@ -396,7 +396,7 @@ async def test_compressed_requests_are_refused_unread(tax, name):
 
 
 def _without_frame(wire):
-    """Return a call of gRPC-Web whose body has its frame."""
+    """Return a gRPC-Web call without its body's frame."""
 
     async def call(method, body, _answer_class, headers):
         headers = {"content-type": "application/grpc-web+proto"} | headers
@@ -412,7 +412,7 @@ def _without_frame(wire):
 
 
 async def test_answers_are_compressed_for_who_asks(tax):
-    """Requests alone may not be."""
+    """Only requests may not be compressed."""
     status, headers, body = await asyncio.to_thread(
         Connect(tax.server.web_url).post,
         f"{SERVICE}/ListAgents",
@@ -426,7 +426,7 @@ async def test_answers_are_compressed_for_who_asks(tax):
 
 @pytest.mark.parametrize("name", ["connect", "grpc-web"])
 async def test_a_deadline_ends_the_call(tax, name, monkeypatch):
-    """The caller's time is the call's, as on gRPC; nothing goes on behind it."""
+    """The client's timeout applies to the call, as on gRPC; the handler is cancelled with it."""
     key, given = ("connect-timeout-ms", "80") if name == "connect" else ("grpc-timeout", "80m")
     held = asyncio.Event()
 
@@ -446,7 +446,7 @@ async def test_a_deadline_ends_the_call(tax, name, monkeypatch):
 
 
 async def test_more_calls_than_it_can_answer_are_refused_unread(tmp_path, monkeypatch):
-    """Load is refused with a word, and when to come back."""
+    """The refusal has a reason and a retry delay."""
     async with serving(tmp_path, "tax", web_listen="127.0.0.1:0", pending_requests_max=1) as live:
         held, reached, load = asyncio.Event(), asyncio.Event(), live.store.load
 
@@ -476,7 +476,7 @@ async def test_more_calls_than_it_can_answer_are_refused_unread(tmp_path, monkey
 async def test_overload_is_told_before_the_body_and_half_a_body_holds_no_place(
     tmp_path, monkeypatch
 ):
-    """A caller need not send what nobody reads; strangers who send half hold nobody up."""
+    """The body is not read first; strangers who send half a body block no other caller."""
     async with serving(tmp_path, "tax", web_listen="127.0.0.1:0", pending_requests_max=1) as live:
         url = urllib.parse.urlsplit(live.server.web_url)
         body = json_format.MessageToJson(route(session_id="half")).encode()
@@ -517,14 +517,14 @@ async def test_overload_is_told_before_the_body_and_half_a_body_holds_no_place(
 
 
 class Watcher:
-    """A watch read from its connection as it comes, over Connect or gRPC-Web."""
+    """A watch read from its connection, over Connect or gRPC-Web."""
 
     def __init__(self, live, name):
         self.is_connect = name == "connect"
         self.url = urllib.parse.urlsplit(live.server.web_url)
 
     async def begin(self, request):
-        """Send the request, and read the head of the answer."""
+        """Send the request, and read the answer's headers."""
         kind = "connect+proto" if self.is_connect else "grpc-web+proto"
         body = request.SerializeToString()
         body = struct.pack(">BI", 0, len(body)) + body
@@ -553,7 +553,7 @@ class Watcher:
         return pb.WatchSessionResponse.FromString(content)
 
     async def end(self):
-        """Return the status with which the stream ends."""
+        """Return the status that ends the stream."""
         flags, content = await self.frame()
         if self.is_connect:
             assert flags & 0x02, content
@@ -577,7 +577,7 @@ class Watcher:
 
 @pytest.mark.parametrize("name", ["connect", "grpc-web"])
 async def test_a_watch_gets_changes_as_they_happen(tax, name):
-    """What began before it, what comes while it listens, and a sign of life in between."""
+    """Changes from before it, changes during it, and a heartbeat in between."""
     chat = tax.chat(f"web-watch-{name}")
     await chat.say("one")
     request = pb.WatchSessionRequest(session_id=chat.session_id, user_id="ana", after_revision=0)
@@ -595,7 +595,7 @@ async def test_a_watch_gets_changes_as_they_happen(tax, name):
 
 @pytest.mark.parametrize("name", ["connect", "grpc-web"])
 async def test_a_watch_that_is_refused_says_why(tax, name):
-    """The status is the stream's end, with all details."""
+    """The status with all its details ends the stream."""
     watcher = await Watcher(tax, name).begin(
         pb.WatchSessionRequest(session_id="nobody", user_id="ana")
     )
@@ -607,7 +607,7 @@ async def test_a_watch_that_is_refused_says_why(tax, name):
 
 @pytest.mark.parametrize("name", ["connect", "grpc-web"])
 async def test_streams_both_ways_need_grpc(tax, name):
-    """HTTP/1.1 has none: the caller is told, rather than left to wait."""
+    """HTTP/1.1 has no such streams: the caller gets an error instead of waiting."""
     kind = "connect+proto" if name == "connect" else "grpc-web+proto"
     status, _headers, body = await asyncio.to_thread(
         wire_to(tax, "connect").post,
@@ -624,7 +624,7 @@ async def test_streams_both_ways_need_grpc(tax, name):
 
 @pytest.mark.parametrize("name", ["connect", "grpc-web"])
 async def test_draining_ends_watches_and_finishes_calls(tmp_path, name, monkeypatch):
-    """SIGTERM means the same to browsers: calls are answered, watches may go on elsewhere."""
+    """SIGTERM works as on gRPC: calls are answered, watches can resume elsewhere."""
     async with serving(tmp_path, "tax", web_listen="127.0.0.1:0") as live:
         chat = live.chat("web-drain")
         await chat.say("one")
@@ -656,7 +656,7 @@ async def test_draining_ends_watches_and_finishes_calls(tmp_path, name, monkeypa
             await wire_to(live, name).call("Route", route(), pb.RouteResponse)
 
 
-# --- who is let in ---
+# --- access ---
 
 
 @pytest.mark.parametrize("name", HTTP_WIRES)
@@ -664,7 +664,7 @@ async def test_draining_ends_watches_and_finishes_calls(tmp_path, name, monkeypa
     "origin", ["http://evil.example", "null", f"{PAGE}.evil.example", f"{PAGE}:8443", "http://x"]
 )
 async def test_a_page_that_is_not_named_cannot_even_call(tax, name, origin):
-    """Hiding the answer is not enough: the call would have been carried out."""
+    """Hiding the answer would not be enough, because the call would have had its effect."""
     wire = Connect(tax.server.web_url)
     kinds = {"connect": "proto", "json": "json", "grpc-web": "grpc-web+proto"}
     status, headers, body = await asyncio.to_thread(
@@ -680,7 +680,7 @@ async def test_a_page_that_is_not_named_cannot_even_call(tax, name, origin):
 
 
 async def test_a_page_is_not_let_in_because_it_says_it_comes_from_here(tax):
-    """Host and origin may both be an attacker's, whose name leads to a loopback address."""
+    """An attacker may control host and origin both, by a name that resolves to loopback."""
     url = urllib.parse.urlsplit(tax.server.web_url)
     headers = {
         "content-type": "application/json",
@@ -693,7 +693,7 @@ async def test_a_page_is_not_let_in_because_it_says_it_comes_from_here(tax):
 
 
 async def test_a_page_that_is_named_may_call_and_read_all_of_the_answer(tax):
-    """Preflight, the answer, and the headers in which errors and repeats are."""
+    """The preflight, the answer, and the headers that carry errors and repeats."""
     url = urllib.parse.urlsplit(tax.server.web_url)
 
     def preflight(origin):
@@ -742,7 +742,7 @@ async def test_a_page_that_is_named_may_call_and_read_all_of_the_answer(tax):
     ],
 )
 async def test_what_is_not_served_here(tax, method, path, content_type, expected):
-    """Operators' calls, gRPC itself, and requests that end in logs with what a user said."""
+    """Operators' RPCs, gRPC itself, and requests whose URL would put user text into logs."""
     url = urllib.parse.urlsplit(tax.server.web_url)
 
     def ask():
@@ -758,7 +758,7 @@ async def test_what_is_not_served_here(tax, method, path, content_type, expected
 
 @pytest.mark.parametrize("tax", [WaitLimits(body_s_max=0.05)], indirect=True)
 async def test_a_body_that_never_comes_lets_go_of_its_connection(tax):
-    """A caller that sends half a message must not hold a place for ever."""
+    """A caller that sends half a message must not hold a place forever."""
     url = urllib.parse.urlsplit(tax.server.web_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     writer.write(
@@ -786,7 +786,7 @@ async def _livez(live):
 
 
 async def test_connections_that_say_nothing_are_let_go(tmp_path):
-    """As many as there may be, for ever: nobody else would be answered."""
+    """An unlimited number of them would block all other callers."""
     bounds = Bounds(web_waits=WaitLimits(headers_s_max=0.5))
     async with serving(
         tmp_path, "tax", bounds=bounds, web_listen="127.0.0.1:0", connections_max=10
@@ -804,7 +804,7 @@ async def test_connections_that_say_nothing_are_let_go(tmp_path):
 @pytest.mark.parametrize("tax", [WaitLimits(headers_s_max=0.2)], indirect=True)
 @pytest.mark.parametrize("before", [b"", b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"])
 async def test_headers_that_come_byte_by_byte_are_not_waited_for(tax, before):
-    """Neither the first request's nor one's behind it: each byte wins no more time."""
+    """For the first request and for later ones: single bytes do not extend the timeout."""
     url = urllib.parse.urlsplit(tax.server.web_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     writer.write(before)
@@ -823,7 +823,7 @@ async def test_headers_that_come_byte_by_byte_are_not_waited_for(tax, before):
 
 
 async def _end_of(reader):
-    """Return what comes until the connection ends, in whichever way."""
+    """Return everything up to the connection's end, however it ends."""
     try:
         return await reader.read()
     except ConnectionError:
@@ -831,7 +831,7 @@ async def _end_of(reader):
 
 
 async def test_an_answer_that_nobody_reads_is_not_kept(tmp_path):
-    """A caller who asks and never reads must not hold a place for ever."""
+    """A caller that sends requests and never reads must not hold a place forever."""
     bounds = Bounds(web_waits=WaitLimits(unread_s_max=0.2))
     path = tmp_path / "web.sock"
     async with serving(
@@ -842,7 +842,7 @@ async def test_an_answer_that_nobody_reads_is_not_kept(tmp_path):
             deaf.settimeout(0)
             gone = select.poll()
             gone.register(deaf, select.POLLHUP)
-            # More answers than the kernel keeps; requests until they are not read any more.
+            # More answers than the kernel buffers; requests until the server stops reading.
             asked = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n" * 1_000
             async with asyncio.timeout(30):
                 while not gone.poll(0):
@@ -873,7 +873,7 @@ async def test_a_call_may_take_longer_than_headers(tax, monkeypatch):
     )
     await reached.wait()
     url = urllib.parse.urlsplit(tax.server.web_url)
-    # It comes after the call's connection, and so is let go after that one would have been.
+    # It came after the call's connection, so it would be closed later.
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     assert await asyncio.wait_for(_end_of(reader), 20) == b""
     writer.close()
@@ -882,7 +882,7 @@ async def test_a_call_may_take_longer_than_headers(tax, monkeypatch):
 
 
 async def test_a_header_that_is_no_text_is_refused_with_a_word(tax):
-    """The remedy rather than an error of the library's, and its trace in the log."""
+    """The client gets the remedy, and the log gets no library traceback."""
     status, _headers, body = await asyncio.to_thread(
         Connect(tax.server.web_url).post,
         f"{SERVICE}/Route",
@@ -915,13 +915,13 @@ JSON = {"content-type": "application/json"}
         ("Route", {"content-type": "application/grpc"}, b"{}", 415),
         ("Route", JSON | {"x-user": b"\xe9"}, b"{}", 400),
         ("R" * 900, JSON, b"{}", 404),
-        # Behind a 200, where gRPC-Web has its errors.
+        # After a 200, since gRPC-Web has its errors in the body.
         ("Route", {"content-type": "application/grpc-web+proto"}, b"", 200),
         ("RouteStream", {"content-type": "application/connect+proto"}, b"", 200),
     ],
 )
 async def test_what_no_handler_hears_of_has_its_line(tax, path, headers, body, status):
-    """One line each, as for those whom a handler refuses; nothing unbounded in it."""
+    """One log line each, as for a handler's refusals, with limited length."""
     with structlog.testing.capture_logs() as lines:
         answered, _headers, _body = await asyncio.to_thread(
             Connect(tax.server.web_url).post, f"{SERVICE}/{path}", body, headers
@@ -937,7 +937,7 @@ async def test_what_no_handler_hears_of_has_its_line(tax, path, headers, body, s
 
 
 def head(*lines, end="\r\n"):
-    """Return the head of a request, and a body of two bytes that it may or may not announce."""
+    """Return a request's headers and a two-byte body, whose length may be missing or wrong."""
     first = (f"POST {SERVICE}/ListAgents HTTP/1.1", "host: x", "content-type: application/json")
     return (end.join((*first, *lines)) + end + end).encode() + b"{}"
 
@@ -957,7 +957,7 @@ def head(*lines, end="\r\n"):
     ],
 )
 async def test_a_head_that_proxies_read_differently_closes_the_connection(tax, sent, status):
-    """Such heads smuggle a second request past a proxy; and the limit holds for one large piece."""
+    """Such headers smuggle a second request past a proxy; the size limit holds for one piece."""
     url = urllib.parse.urlsplit(tax.server.web_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     is_refused = status != http.client.OK or b"\n\n" in sent
@@ -991,7 +991,7 @@ async def test_a_head_that_proxies_read_differently_closes_the_connection(tax, s
     ],
 )
 async def test_data_that_is_no_base64_is_refused(tax, text, is_taken):
-    """Protobuf skips what it does not know, and would store other bytes than were sent."""
+    """Protobuf skips unknown data, and would store other bytes than were sent."""
     item = {"contentType": "image/png", "data": text}
     body = {"sessionId": f"b64-{len(text)}", "userId": "ana", "text": "see", "items": [item]}
     status, _headers, answer = await asyncio.to_thread(
@@ -1003,7 +1003,7 @@ async def test_data_that_is_no_base64_is_refused(tax, text, is_taken):
 
 
 async def test_refused_requests_follow_the_privacy_of_the_log(tax):
-    """A path and an origin are whatever a stranger sent, names of people among it."""
+    """A path and an origin come from a stranger and may contain a person's name."""
     hashes = IdHashes(b"0123456789abcdef")
     with structlog.testing.capture_logs() as lines:
         for headers in (JSON, JSON | {"origin": "https://ana-perez.example"}):
@@ -1019,7 +1019,7 @@ async def test_refused_requests_follow_the_privacy_of_the_log(tax):
 
 
 async def test_what_a_handler_hears_of_has_no_second_line(tax):
-    """Nor have probes: they ask every second."""
+    """Probes have no line either: they come every second."""
     with structlog.testing.capture_logs() as lines:
         for name in HTTP_WIRES:
             refused = await wire_to(tax, name).call(
@@ -1032,7 +1032,7 @@ async def test_what_a_handler_hears_of_has_no_second_line(tax):
 
 
 async def test_an_origin_that_is_empty_is_quoted(tax):
-    """What stands between quotation marks can be seen not to be there."""
+    """The quotation marks show an empty value."""
     _status, _headers, body = await asyncio.to_thread(
         Connect(tax.server.web_url).post, f"{SERVICE}/Route", b"{}", JSON | {"origin": ""}
     )
@@ -1040,7 +1040,7 @@ async def test_an_origin_that_is_empty_is_quoted(tax):
 
 
 async def test_signing_in_is_the_same(tmp_path):
-    """No token, a token, one that reaches not so far, and two at once: by the handlers of gRPC."""
+    """No token, a valid one, one without the scope, and two at once: the same as on gRPC."""
     async with serving_signed_in(tmp_path, "tax", web_listen="127.0.0.1:0") as live:
         ana = {"authorization": f"Bearer {token('route', user='ana')}"}
         ben = {"authorization": f"Bearer {token('route', user='ben')}"}
@@ -1067,7 +1067,7 @@ async def test_signing_in_is_the_same(tmp_path):
 
 
 async def test_tls_is_the_servers_own(tmp_path):
-    """One certificate for both listeners; what is not TLS is not answered."""
+    """One certificate serves both listeners; plaintext is not answered."""
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     await asyncio.to_thread(
         subprocess.run,
@@ -1117,7 +1117,7 @@ async def test_tls_is_the_servers_own(tmp_path):
     ],
 )
 def test_origins_are_read_as_browsers_write_them(text, read):
-    """A port that goes without saying is never sent."""
+    """Browsers never send a scheme's default port."""
     assert parse_origins(text) == read
 
 
@@ -1125,7 +1125,7 @@ def test_origins_are_read_as_browsers_write_them(text, read):
     "text", ["*", "chat.example.org", f"{PAGE}/", "ftp://x", "https://*.example.org", "null"]
 )
 def test_what_is_no_origin_is_refused(text):
-    """Above all no wildcard, which would let in every page."""
+    """Above all not a wildcard, which would allow every page."""
     with pytest.raises(ValueError, match="is no origin; give scheme, host and port"):
         parse_origins(text)
 
@@ -1139,13 +1139,13 @@ def test_what_is_no_origin_is_refused(text):
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(flags, words):
-    """With the remedy."""
+    """The error names the remedy."""
     with pytest.raises(SettingsInvalid, match=words):
         resolve_settings(flags, {})
 
 
 async def test_an_address_that_is_taken_is_told(tmp_path):
-    """As for the gRPC listener, and nothing stays open."""
+    """As for the gRPC listener; no socket stays open."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(Exception, match=f"cannot listen on {address}"):
@@ -1166,7 +1166,7 @@ async def test_it_listens_on_a_unix_socket_too(tmp_path):
 
 
 def test_a_server_without_the_extra_says_what_to_install():
-    """The listener is an extra; the setting may be written where it is not installed."""
+    """The listener is an extra; its setting may be used where the extra is not installed."""
     registry = ROOT / "routing_service" / "examples" / "tax.yaml"
     program = (
         "import sys; sys.modules['routing_service.web.web_listener'] = None\n"
@@ -1186,12 +1186,12 @@ def test_a_server_without_the_extra_says_what_to_install():
     assert "install agent-routing-service[web]" in done.stderr
 
 
-# --- a client that is not ours ---
+# --- an independent client ---
 
 
 @pytest.mark.parametrize("protocol", ["connect", "grpcweb"])
 async def test_buf_curl_speaks_with_it(tax, protocol):
-    """Somebody else's idea of both protocols: an answer, an error, and a stream."""
+    """An independent implementation of both protocols: an answer, an error, and a stream."""
     chat = tax.chat(f"buf-{protocol}")
     await chat.say("hello")
     asked = json.dumps({"session_id": chat.session_id, "user_id": "ana"})

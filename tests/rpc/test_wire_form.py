@@ -1,4 +1,4 @@
-"""Answers as bytes: in a form that every language's reader takes for the same message."""
+"""The bytes of answers: every language's reader decodes them to the same message."""
 
 from agent_routing.v1 import routing_service_pb2 as pb
 from tests.rpc.live_service import ask, finish, hand_to, serving
@@ -9,7 +9,7 @@ BYTES = 2
 
 
 def varint(data, place):
-    """Read a number in groups of seven bits."""
+    """Read a varint."""
     number = shift = 0
     while True:
         byte = data[place]
@@ -20,7 +20,7 @@ def varint(data, place):
 
 
 def doubled(descriptor, data, path=""):
-    """Return the fields that come twice and are no lists, in a message and all within it."""
+    """Return the singular fields that occur twice, in a message and everything inside it."""
     found, seen, place = [], set(), 0
     while place < len(data):
         key, place = varint(data, place)
@@ -42,7 +42,7 @@ def doubled(descriptor, data, path=""):
 
 
 async def test_no_message_of_an_answer_comes_in_two_parts(tmp_path):
-    """Some readers keep the second and lose the first: an agent's name, for a user's words."""
+    """Some readers keep only the second part, and lose for example an agent's name."""
     async with serving(tmp_path, DESK) as service:
 
         async def told(rpc, request):

@@ -1,6 +1,6 @@
-"""Certificates for tests, made on the spot.
+"""Certificates for tests, made when needed.
 
-Owns: an authority, and what it signs. Must not know: what a server does with them.
+Owns a certificate authority and the files that it signs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Files:
 
 
 class Authority:
-    """Signs certificates, into a folder."""
+    """Signs certificates and writes them to a folder."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder = folder
