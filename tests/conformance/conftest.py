@@ -1,7 +1,7 @@
-"""The engines that the conformance suite runs on, and what its tests are made of.
+"""The engines that the conformance suite runs on, and helpers for its tests.
 
-A new engine is one line in ENGINES. Tests that need data to outlive a closed store ask for the
-fixture ``lasting_engine``, which skips engines that say they do not keep any.
+A new engine is one line in ENGINES. Tests that need data to outlive a closed store use the fixture
+``lasting_engine``, which skips engines without persistence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from routing_service.storage.store import (
 
 
 def remove_files(folder: Path, _server: Any) -> None:
-    """Take away what an engine has in its folder."""
+    """Remove an engine's files from its folder."""
     for file in folder.iterdir():
         file.unlink()
 
@@ -72,8 +72,8 @@ ENGINES = (
         server="dynamodb_tables",
         clear=lambda folder, tables: tables.clear(folder),
         sorts_groups=False,
-        # A call costs its stand-in a millisecond or two. Others, or the same with another limit,
-        # say what these say with fewer calls.
+        # A call to its stand-in takes a millisecond or two. Other tests cover the same with fewer
+        # calls.
         heavy=frozenset(
             {
                 "test_any_groups_have_the_outcome_of_one_after_the_other",
@@ -89,7 +89,7 @@ ENGINES = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is heavy for one engine, before the marks are looked at."""
+    """Mark tests that are slow on one engine, before marks are evaluated."""
     for item in items:
         chosen = getattr(item, "callspec", None) and item.callspec.params.get("engine")
         if isinstance(chosen, Engine) and chosen.heavy & {item.name, item.originalname}:
@@ -110,7 +110,7 @@ class OpenEngine:
         return self.engine.url(self.folder, self.server)
 
     def clear(self) -> None:
-        """Take away what is stored. What was opened has to be closed."""
+        """Remove the stored data. Opened stores must be closed before."""
         self.engine.clear(self.folder, self.server)
 
     async def open(self) -> Store:
@@ -146,7 +146,7 @@ def lasting_engine(engine: OpenEngine) -> OpenEngine:
 
 
 class Make:
-    """Values with every field set, so that a test names only what it is about."""
+    """Values with every field set, so that a test names only the fields it is about."""
 
     @staticmethod
     def key(session_id: str = "chat-1", tenant: str = "acme") -> SessionKey:

@@ -1,4 +1,4 @@
-"""One append: stored whole, or refused with nothing of it stored."""
+"""One append: stored completely, or refused without a trace."""
 
 import pytest
 from msgspec import structs
@@ -32,13 +32,13 @@ ODD_BYTES = [b"", b"\0", bytes(range(256)), b"\xff\xfe not utf-8", b"';--", b"\0
 
 
 async def snapshot(store, *keys):
-    """Everything that a refused append must leave as it was."""
+    """Return everything that a refused append must leave unchanged."""
     log, _ = await store.read_log(CURSOR_START, 1_000)
     return log, [(await store.load(key), await store.list_tasks(key, limit=1_000)) for key in keys]
 
 
 async def test_first_append_makes_the_session(store, make):
-    """A session is there from its first change on, not before."""
+    """A session exists from its first change."""
     assert await store.load(make.key()) is None
     assert await store.head_revision(make.key()) == 0
     await store.append(make.append())
@@ -47,7 +47,7 @@ async def test_first_append_makes_the_session(store, make):
 
 
 async def test_a_change_is_read_back_field_by_field(store, make):
-    """A repeat gets the first answer's very bytes, so no field may be lost or altered."""
+    """A repeat gets the first answer's exact bytes, so no field may be lost or altered."""
     change = make.change(
         1,
         time_us=1_700_000_000_123_456,
@@ -64,14 +64,14 @@ async def test_a_change_is_read_back_field_by_field(store, make):
 
 
 async def test_state_is_replaced_by_every_append(store, make):
-    """The state that belongs to the head is read, never an earlier one."""
+    """The head's state is read, never an earlier one."""
     await store.append(make.append(state=b"long " * 1_000))
     await store.append(make.append(base=1, state=b"short"))
     assert await store.load(make.key()) == Head(2, b"short")
 
 
 async def test_wrong_base_is_a_conflict_that_writes_nothing(store, make):
-    """Two replicas that decided on the same revision: the second has to decide again."""
+    """Of two replicas that decided on the same revision, the second must decide again."""
     task = make.task()
     await make.session(store, make.key(), 2)
     before = await snapshot(store, make.key())
@@ -84,7 +84,7 @@ async def test_wrong_base_is_a_conflict_that_writes_nothing(store, make):
 
 
 async def test_base_ahead_of_the_head_is_a_conflict(store, make):
-    """A cache that outlived a restored backup must not leave a gap."""
+    """A cache that is newer than a restored backup must not leave a gap."""
     await store.append(make.append())
     with pytest.raises(RevisionConflict) as raised:
         await store.append(make.append(base=5))
@@ -93,7 +93,7 @@ async def test_base_ahead_of_the_head_is_a_conflict(store, make):
 
 
 async def test_base_of_a_session_that_is_not_there_is_a_conflict(store, make):
-    """The actual revision of no session is 0."""
+    """A missing session has the revision 0."""
     with pytest.raises(RevisionConflict) as raised:
         await store.append(make.append(base=3))
     assert raised.value.actual_revision == 0
@@ -101,7 +101,7 @@ async def test_base_of_a_session_that_is_not_there_is_a_conflict(store, make):
 
 
 async def test_new_session_that_exists_is_a_conflict(store, make):
-    """Two first messages at once: one makes the session."""
+    """Of two concurrent first messages, one creates the session."""
     await store.append(make.append())
     with pytest.raises(RevisionConflict) as raised:
         await store.append(make.append(request_id="another"))
@@ -109,7 +109,7 @@ async def test_new_session_that_exists_is_a_conflict(store, make):
 
 
 async def test_repeated_request_gets_the_first_change(store, make):
-    """A retry after a lost answer must find the answer, not a conflict."""
+    """A retry after a lost answer must get the answer, not a conflict."""
     await store.append(make.append(answer=b"first answer"))
     await store.append(make.append(base=1))
     before = await snapshot(store, make.key())
@@ -122,7 +122,7 @@ async def test_repeated_request_gets_the_first_change(store, make):
 
 @pytest.mark.parametrize("base", [0, 1, 7])
 async def test_request_seen_comes_before_a_conflict(store, make, base):
-    """Whoever repeats a request has an old base as a rule; the first answer is what helps."""
+    """A repeat usually has an old base; its caller needs the first answer."""
     await make.session(store, make.key(), 3)
     with pytest.raises(RequestSeen) as raised:
         await store.append(make.append(base=base, request_id="request-2"))
@@ -139,7 +139,7 @@ async def test_request_seen_comes_before_a_taken_task(store, make):
 
 
 async def test_conflict_comes_before_a_taken_task(store, make):
-    """After the reload the task may be another one, so the conflict is what to say."""
+    """After a reload the task may differ, so the conflict is reported first."""
     await store.append(make.append(make.key("chat-2"), tasks=(make.task("chat-2"),)))
     await store.append(make.append())
     with pytest.raises(RevisionConflict):
@@ -162,7 +162,7 @@ async def test_taken_task_writes_nothing(store, make):
 
 
 async def test_taken_task_makes_no_session(store, make):
-    """A first append that is refused leaves no session behind."""
+    """A refused first append leaves no session behind."""
     await store.append(make.append(make.key("chat-2"), tasks=(make.task("chat-2"),)))
     with pytest.raises(TaskTaken):
         await store.append(make.append(tasks=(make.task(),)))
@@ -172,7 +172,7 @@ async def test_taken_task_makes_no_session(store, make):
 
 
 async def test_refused_append_can_be_made_right(store, make):
-    """A refusal leaves nothing that stands in the way of the corrected append."""
+    """A refusal leaves nothing that blocks the corrected append."""
     await store.append(make.append(make.key("chat-2"), tasks=(make.task("chat-2"),)))
     with pytest.raises(TaskTaken):
         await store.append(make.append(tasks=(make.task(),)))
@@ -196,7 +196,7 @@ async def test_request_id_is_unique_by_session_method_and_actor(store, make):
 
 
 async def test_changes_without_request_id_never_collide(store, make):
-    """What the service does by itself, such as an expiry, has no request."""
+    """The service's own changes, such as an expiry, have no request."""
     for base in range(3):
         await store.append(make.append(base=base, request_id="", method=""))
     assert await store.head_revision(make.key()) == 3
@@ -204,7 +204,7 @@ async def test_changes_without_request_id_never_collide(store, make):
 
 
 async def test_find_request_reads_what_append_stored(store, make):
-    """The way to the first answer without an append."""
+    """Finds the first answer without an append."""
     await store.append(make.append(method="CompleteTurn", request_id="r", actor="billing"))
     stored = make.change(1, method="CompleteTurn", request_id="r", actor="billing")
     assert await store.find_request(make.key(), "CompleteTurn", "r", "billing") == stored
@@ -238,7 +238,7 @@ async def test_texts_are_kept_as_they_are(store, make, text):
 
 @pytest.mark.parametrize("value", ODD_BYTES, ids=range(len(ODD_BYTES)))
 async def test_bytes_are_kept_as_they_are(store, make, value):
-    """The store does not look into bytes."""
+    """The store does not interpret bytes."""
     await store.append(
         make.append(
             state=value[:STATE_BYTES_MAX],
@@ -257,7 +257,7 @@ async def test_bytes_are_kept_as_they_are(store, make, value):
 
 
 async def test_ids_that_differ_in_form_only_are_different(store, make):
-    """Case, accents' form and trailing spaces make another session."""
+    """Case, the form of accents and trailing spaces make different sessions."""
     names = ["chat", "Chat", "chat ", "e\u0301", "\u00e9"]
     for name in names:
         await store.append(make.append(make.key(name), state=name.encode()))
@@ -287,7 +287,7 @@ async def test_largest_change_is_stored(store, make):
 
 @pytest.mark.parametrize("what", ["change", "state", "task"])
 async def test_one_byte_too_much_is_refused(store, make, what):
-    """What one engine would refuse all refuse, so that data can move between them."""
+    """A value that one engine refuses is refused by all, so that data can be moved."""
     parts = {
         "change": {"fingerprint": b"", "answer": b"", "events": b"e" * (CHANGE_BYTES_MAX + 1)},
         "state": {"state": b"s" * (STATE_BYTES_MAX + 1)},
@@ -313,7 +313,7 @@ async def test_one_byte_too_much_is_refused(store, make, what):
     ],
 )
 async def test_value_that_some_engine_cannot_hold_is_refused(store, make, field, value):
-    """Found before the write, so that it cannot spoil a group of other callers' writes."""
+    """Checked before the write, so that it cannot fail a group with other callers' writes."""
     with pytest.raises(AppendRefused):
         await store.append(make.append(**{field: value}))
     assert await store.load(make.key()) is None
@@ -324,13 +324,13 @@ async def test_value_that_some_engine_cannot_hold_is_refused(store, make, field,
     ("tenant", "session_id"), [("", "chat-1"), ("acme", ""), ("a\0", "chat-1"), ("acme", "\udfff")]
 )
 async def test_session_needs_a_name_that_can_be_stored(store, make, tenant, session_id):
-    """An empty name would be everybody's session."""
+    """Sessions with an empty name would be shared by all callers."""
     with pytest.raises(AppendRefused):
         await store.append(make.append(make.key(session_id, tenant=tenant)))
 
 
 async def test_largest_numbers_are_kept(store, make):
-    """Times are 64-bit everywhere: nothing is rounded through a float."""
+    """Times are 64-bit everywhere and are never rounded through a float."""
     await store.append(
         make.append(
             time_us=INT_MAX - 1,
@@ -345,13 +345,13 @@ async def test_largest_numbers_are_kept(store, make):
 
 
 def test_revision_that_does_not_follow_its_base_is_our_mistake(make):
-    """A gap is made impossible where the append is made, not found later."""
+    """The check is at the append itself, so that a gap is never stored."""
     with pytest.raises(AssertionError):
         structs.replace(make.append(), base_revision=1)
 
 
 async def test_tenants_do_not_see_each_other(store, make):
-    """The same ids under another tenant are other sessions, tasks, requests and settings."""
+    """The same ids in another tenant are other sessions, tasks, requests and settings."""
     await store.append(make.append(state=b"theirs", tasks=(make.task(data=b"theirs"),)))
     mine = make.key(tenant="other")
     assert await store.load(mine) is None

@@ -1,4 +1,4 @@
-"""What is stored beside the changes: the audit, the settings, and the probe."""
+"""What is stored next to the changes: the audit, the settings, and the probe."""
 
 import pytest
 from msgspec import structs
@@ -17,7 +17,7 @@ async def all_entries(store, tenant, session_id, limit):
 
 
 async def test_audit_entry_is_read_back_field_by_field(store, make):
-    """Also of a session that was never stored: a refusal may concern one."""
+    """Also for a session that was never stored, since a refusal may name one."""
     entry = make.audit(
         "never-stored",
         time_us=7,
@@ -34,7 +34,7 @@ async def test_audit_entry_is_read_back_field_by_field(store, make):
 
 
 async def test_audit_takes_no_revision(store, make):
-    """A refusal changes nothing but the audit."""
+    """A refusal changes only the audit."""
     await store.append(make.append())
     await store.append_audit(make.audit())
     assert await store.head_revision(make.key()) == 1
@@ -43,7 +43,7 @@ async def test_audit_takes_no_revision(store, make):
 
 
 async def test_audit_comes_in_the_order_it_was_written(store, make):
-    """Not by time: clocks of several callers differ, and a cursor must not pass over any."""
+    """Not by time: callers' clocks differ, and a cursor must not skip entries."""
     entries = [make.audit(time_us=100 - number, data=b"%d" % number) for number in range(10)]
     for entry in entries:
         await store.append_audit(entry)
@@ -59,7 +59,7 @@ async def test_equal_entries_are_all_kept(store, make):
 
 
 async def test_count_is_by_session_kind_and_request(store, make):
-    """The limit of refusals is of one request in one session."""
+    """The limit of refusals counts one request in one session."""
     await store.append_audit(make.audit())
     await store.append_audit(make.audit(kind="other"))
     await store.append_audit(make.audit(request_id="request-2"))
@@ -87,7 +87,7 @@ async def test_pages_of_the_audit_fit_together(store, make):
 
 
 async def test_audit_cursor_finds_later_entries(store, make):
-    """A reader that is at the end comes back for more."""
+    """A reader at the end comes back for more."""
     await store.append_audit(make.audit(data=b"1"))
     _, cursor = await store.read_audit("acme", None, CURSOR_START, 10)
     page, cursor = await store.read_audit("acme", None, cursor, 10)
@@ -98,7 +98,7 @@ async def test_audit_cursor_finds_later_entries(store, make):
 
 
 async def test_empty_audit_gives_a_cursor_to_wait_at(store, make):
-    """So does a session without entries."""
+    """The same holds for a session without entries."""
     page, cursor = await store.read_audit("acme", "chat-1", CURSOR_START, 10)
     assert page == []
     await store.append_audit(make.audit())
@@ -117,7 +117,7 @@ async def test_audit_entry_that_no_engine_can_hold_is_refused(store, make, field
 
 
 async def test_setting_is_read_as_last_put(store):
-    """The switch for stickiness lives here."""
+    """For example the switch for stickiness."""
     assert await store.get_setting("acme", "stickiness") is None
     await store.put_setting("acme", "stickiness", b"off")
     assert await store.get_setting("acme", "stickiness") == b"off"
@@ -137,7 +137,7 @@ async def test_settings_are_by_tenant_and_name(store):
 
 
 async def test_setting_too_large_or_without_name_is_refused(store):
-    """Settings are read on the way of a request: they stay small."""
+    """Settings are read during requests, so they stay small."""
     with pytest.raises(TooLarge):
         await store.put_setting("acme", "big", b"x" * (64 * 1024 + 1))
     with pytest.raises(AppendRefused):
@@ -146,7 +146,7 @@ async def test_setting_too_large_or_without_name_is_refused(store):
 
 
 async def test_probe_leaves_no_trace_in_the_data(store, make):
-    """Readiness probes run for ever, against data that is not theirs."""
+    """Readiness probes run permanently on real data."""
     await store.append(make.append())
     end = await store.log_end()
     for _ in range(3):

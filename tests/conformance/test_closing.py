@@ -41,13 +41,13 @@ def every_call(store, make):
 
 
 async def test_no_method_is_left_out(store, make):
-    """The other tests here go through all methods; a new one must come along."""
+    """The other tests here go through all methods; a new method must be included."""
     methods = {name for name, _ in inspect.getmembers(Store, inspect.iscoroutinefunction)}
     assert set(every_call(store, make)) == methods - {"close"}
 
 
 async def test_every_call_after_close_says_so(store, make):
-    """StoreClosed, and not the driver's own error."""
+    """The error is StoreClosed, not the driver's own."""
     await store.append(make.append())
     await store.close()
     for call in every_call(store, make).values():
@@ -56,13 +56,13 @@ async def test_every_call_after_close_says_so(store, make):
 
 
 async def test_closing_twice_is_no_error(store):
-    """Also at once: both wait until it is closed."""
+    """Also concurrently: both calls wait until it is closed."""
     await asyncio.gather(store.close(), store.close(), store.close())
     await store.close()
 
 
 async def test_calls_in_flight_end_with_a_result_or_closed(store, make):
-    """No caller may be left waiting for ever."""
+    """No caller may wait forever."""
     keys = [make.key(f"chat-{number:03}") for number in range(100)]
     writes = [asyncio.create_task(store.append(make.append(key))) for key in keys]
     reads = [asyncio.create_task(store.head_revision(key)) for key in keys]

@@ -1,4 +1,4 @@
-"""Many callers at once: each append's outcome is its own, and one base has one winner."""
+"""Many concurrent callers: each append has its own outcome, and one base has one winner."""
 
 import asyncio
 from collections import Counter
@@ -18,12 +18,12 @@ from routing_service.storage.store import (
 
 
 async def together(*writes):
-    """Start all at once; exceptions are results."""
+    """Start all calls at once; exceptions are returned as results."""
     return await asyncio.gather(*writes, return_exceptions=True)
 
 
 def kinds(outcomes):
-    """Count the outcomes by what they are."""
+    """Count the outcomes by kind."""
     return Counter("stored" if o is None else type(o).__name__ for o in outcomes)
 
 
@@ -42,7 +42,7 @@ async def test_one_base_has_one_winner(store, make):
 
 
 async def test_one_new_session_has_one_maker(store, make):
-    """Two first messages of one chat at once."""
+    """Two concurrent first messages of one chat."""
     outcomes = await together(
         *(store.append(make.append(request_id=f"r-{n}", user_id=f"u-{n}")) for n in range(8))
     )
@@ -52,7 +52,7 @@ async def test_one_new_session_has_one_maker(store, make):
 
 
 async def test_appends_of_one_session_that_follow_each_other_all_pass(store, make):
-    """Tried in the order of the calls, so a chain that is sent at once holds."""
+    """Appends are tried in call order, so a chain that is sent at once succeeds."""
     outcomes = await together(*(store.append(make.append(base=base)) for base in range(20)))
     assert outcomes == [None] * 20
     changes = await store.read_changes(make.key(), limit=100)
@@ -63,7 +63,7 @@ async def test_appends_of_one_session_that_follow_each_other_all_pass(store, mak
 
 
 async def test_chain_with_a_break_is_stored_up_to_the_break(store, make):
-    """What was decided on a change that was refused is refused too."""
+    """Appends that follow a refused one are refused too."""
     bases = [0, 1, 1, 2, 5, 3]
     outcomes = await together(
         *(store.append(make.append(base=b, request_id=f"r-{n}")) for n, b in enumerate(bases))
@@ -74,7 +74,7 @@ async def test_chain_with_a_break_is_stored_up_to_the_break(store, make):
 
 
 async def test_conflicts_are_their_own_affair(store, make):
-    """Every third session's append is wrong; the others are stored as if alone."""
+    """Every third session's append conflicts; the others are stored as usual."""
     for number in range(30):
         await store.append(make.append(make.key(f"chat-{number:02}")))
     outcomes = await together(
@@ -90,7 +90,7 @@ async def test_conflicts_are_their_own_affair(store, make):
 
 
 async def test_repeat_at_the_head_is_its_own_affair(store, make):
-    """The repeat of the newest request has the right base: only its id gives it away."""
+    """A repeat of the newest request has the right base; only its id shows that it is a repeat."""
     for number in range(12):
         await store.append(make.append(make.key(f"chat-{number:02}"), answer=b"first"))
     outcomes = await together(
@@ -120,7 +120,7 @@ async def test_one_request_sent_many_times_is_stored_once(store, make):
 
 
 async def test_one_task_id_in_many_sessions_has_one_owner(store, make):
-    """All sessions are new and none has the task yet: only one may get it."""
+    """All sessions are new and the task is unassigned: only one session gets it."""
     names = [f"chat-{number:02}" for number in range(16)]
     outcomes = await together(
         *(store.append(make.append(make.key(name), tasks=(make.task(name),))) for name in names)
@@ -134,7 +134,7 @@ async def test_one_task_id_in_many_sessions_has_one_owner(store, make):
 
 
 async def test_writes_of_all_kinds_pass_together(store, make):
-    """Appends, audit, settings and probes wait in one queue and none disturbs another."""
+    """Appends, audit, settings and probes share one queue and do not affect each other."""
     writes = []
     for number in range(20):
         writes += [
@@ -154,7 +154,7 @@ async def test_writes_of_all_kinds_pass_together(store, make):
 
 
 async def test_thousand_appends_at_once_are_all_stored(store, make):
-    """More than any one group holds."""
+    """More than fit into one group."""
     keys = [make.key(f"chat-{number:04}") for number in range(1_000)]
     outcomes = await together(*(store.append(make.append(key)) for key in keys))
     assert outcomes == [None] * 1_000
@@ -168,7 +168,7 @@ async def test_thousand_appends_at_once_are_all_stored(store, make):
 
 
 async def test_large_appends_at_once_are_all_stored(store, make):
-    """A group is bounded by bytes too; what does not fit is the next one."""
+    """A group is limited by bytes too; what does not fit goes into the next one."""
     keys = [make.key(f"chat-{number:02}") for number in range(40)]
     event = b"e" * 250_000
     outcomes = await together(*(store.append(make.append(key, events=event)) for key in keys))
@@ -179,7 +179,7 @@ async def test_large_appends_at_once_are_all_stored(store, make):
 
 
 async def test_head_is_seen_as_soon_as_the_append_has_returned(store, make):
-    """Read your own writes, and everybody else's that were acknowledged."""
+    """A read sees every acknowledged write, including other callers'."""
 
     async def write_and_look(number):
         key = make.key(f"chat-{number}")
@@ -197,7 +197,7 @@ async def test_head_is_seen_as_soon_as_the_append_has_returned(store, make):
 
 
 async def test_state_and_revision_are_never_torn(store, make):
-    """While a writer writes, a reader sees a head whose state is that revision's."""
+    """During writes, a reader always sees a head with that revision's state."""
     done = asyncio.Event()
 
     async def look():
@@ -215,7 +215,7 @@ async def test_state_and_revision_are_never_torn(store, make):
 
 @pytest.mark.parametrize("ticks", [0, 1, 2, 3, 5, 8])
 async def test_cancelled_append_is_whole_or_nothing(store, make, ticks):
-    """A deadline may end a call at any moment; no other caller's write is affected."""
+    """A deadline may end a call at any moment; other callers' writes are not affected."""
     key = make.key("cancelled")
     others = [make.key(f"chat-{number}") for number in range(10)]
     cancelled = asyncio.create_task(store.append(make.append(key, tasks=(make.task("cancelled"),))))
@@ -225,7 +225,7 @@ async def test_cancelled_append_is_whole_or_nothing(store, make, ticks):
     cancelled.cancel()
     await asyncio.wait([cancelled, *rest])
     assert [task.exception() for task in rest] == [None] * 10
-    # What waits behind the cancelled write sees what became of it.
+    # Later calls see the result of the cancelled write.
     await store.probe_write()
     revision = await store.head_revision(key)
     stored = await store.find_request(key, "Route", "request-1")
@@ -241,7 +241,7 @@ async def test_cancelled_append_is_whole_or_nothing(store, make, ticks):
 
 
 async def test_cancelled_append_can_be_repeated(store, make):
-    """The client repeats with the same request id and learns which it was."""
+    """The client repeats with the same request id and learns the result."""
     for number in range(20):
         key = make.key(f"chat-{number}")
         call = asyncio.create_task(store.append(make.append(key)))
@@ -255,7 +255,7 @@ async def test_cancelled_append_can_be_repeated(store, make):
 
 
 async def test_cancelled_reads_leave_the_store_usable(store, make):
-    """A read's caller may go away as well."""
+    """A read may be cancelled as well."""
     await make.session(store, make.key(), 5)
     reads = [asyncio.create_task(store.read_changes(make.key(), limit=5)) for _ in range(10)]
     await asyncio.sleep(0)
@@ -267,7 +267,7 @@ async def test_cancelled_reads_leave_the_store_usable(store, make):
     assert await store.head_revision(make.key()) == 5
 
 
-# One append of a group: which session, base relative to what came before, which request, tasks.
+# One append of a group: session, base relative to the previous one, request, tasks.
 DRAWN_APPENDS = st.lists(
     st.lists(
         st.tuples(
@@ -287,7 +287,7 @@ DRAWN_APPENDS = st.lists(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=DRAWN_APPENDS)
 def test_any_groups_have_the_outcome_of_one_after_the_other(engine, make, groups):
-    """Grouping is for speed alone: the same appends, alone in the groups' order, end the same."""
+    """Grouping affects only speed: the same appends one by one, in groups' order, end the same."""
     end_as_one_after_the_other(engine, make, groups)
 
 
@@ -295,12 +295,12 @@ def test_any_groups_have_the_outcome_of_one_after_the_other(engine, make, groups
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=DRAWN_APPENDS)
 def test_hundreds_of_groups_have_the_outcome_of_one_after_the_other(engine, make, groups):
-    """The long form of the one before."""
+    """The long version of the test above."""
     end_as_one_after_the_other(engine, make, groups)
 
 
 def end_as_one_after_the_other(engine, make, groups):
-    """Hold a store that is given the groups to a model that is given their appends.
+    """Compare a store that gets the groups with a model that gets their appends.
 
     The model is the memory engine, fed one append at a time in the order of the sorted group.
     """
@@ -357,7 +357,7 @@ def end_as_one_after_the_other(engine, make, groups):
 
 
 async def outcome(store, append):
-    """What an append's caller gets, in a form that compares."""
+    """Return what an append's caller gets, in a comparable form."""
     try:
         await store.append(append)
     except StoreError as error:
@@ -366,7 +366,7 @@ async def outcome(store, append):
 
 
 async def contents(store, make):
-    """All that can be read of the sessions that the drawn groups may have touched."""
+    """Return everything that can be read of the sessions in the groups."""
     found = []
     for number in range(6):
         key = make.key(f"chat-{number}")

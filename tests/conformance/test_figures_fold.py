@@ -1,4 +1,4 @@
-"""The figures of routing, folded on every engine by two readers at once."""
+"""The routing figures, folded by two concurrent readers on every engine."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ def spoken(place):
 
 
 async def test_two_readers_at_once_count_every_change_once(store, make):
-    """While changes are appended; one of them is started again in the middle."""
+    """Changes are appended meanwhile, and one reader is restarted in the middle."""
     keepers = [StatsKeeper(store, lambda: "front", lambda: 0, holder=str(n)) for n in range(2)]
 
     async def talk(number):

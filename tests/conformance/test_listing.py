@@ -1,4 +1,4 @@
-"""What finds everything that a store has: its tenants, their settings, one session's row."""
+"""Calls that find everything in a store: tenants, their settings, one session's row."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ async def all_tenants(store, limit):
 
 @pytest.mark.parametrize("limit", [1, 4, 1000])
 async def test_tenants_are_listed_by_code_point_each_once(store, make, limit):
-    """Whatever they have: sessions, an entry of the audit, a setting, or all of these."""
+    """A tenant may have sessions, an audit entry, a setting, or all of these."""
     for number, name in enumerate(NAMES):
         if number % 3 != 1:
             await store.append(make.append(make.key(tenant=name)))
@@ -35,7 +35,7 @@ async def test_tenants_are_listed_by_code_point_each_once(store, make, limit):
 
 
 async def test_tenant_is_listed_for_any_one_thing_it_has(store, make):
-    """A copy that finds tenants by their sessions would leave these two behind."""
+    """A copy that finds tenants by their sessions would miss the other two."""
     await store.append_audit(make.audit(tenant="audit-alone"))
     await store.put_setting("setting-alone", "stickiness", b"")
     await store.append(make.append(make.key(tenant="session-alone")))
@@ -43,7 +43,7 @@ async def test_tenant_is_listed_for_any_one_thing_it_has(store, make):
 
 
 async def test_tenants_that_were_only_asked_for_are_not_listed(store, make):
-    """Reading makes nothing."""
+    """Reading creates nothing."""
     assert await store.load(make.key(tenant="asked")) is None
     assert await store.get_setting("asked", "stickiness") is None
     assert (await store.list_sessions("asked", CURSOR_START, 10))[0] == []
@@ -51,14 +51,14 @@ async def test_tenants_that_were_only_asked_for_are_not_listed(store, make):
 
 
 async def test_tenants_are_listed_as_soon_as_their_first_write_has_returned(store, make):
-    """Many at once, as after a start: none is missed."""
+    """Many concurrent first writes, as after a start: no tenant is missing."""
     names = [f"tenant-{number:02}" for number in range(40)]
     await asyncio.gather(*(store.append(make.append(make.key(tenant=name))) for name in names))
     assert await all_tenants(store, 7) == names
 
 
 async def test_tenants_are_known_after_reopening(lasting_engine, make):
-    """By the process that opens the store next."""
+    """Also to the process that opens the store next."""
     store = await lasting_engine.open()
     for name in NAMES:
         await store.append(make.append(make.key(tenant=name)))
@@ -68,7 +68,7 @@ async def test_tenants_are_known_after_reopening(lasting_engine, make):
 
 @pytest.mark.parametrize("limit", [1, 4, 1000])
 async def test_settings_are_listed_by_code_point_with_their_values(store, limit):
-    """As last put; another tenant's are not among them."""
+    """With the latest values; other tenants' settings are not included."""
     for name in NAMES:
         await store.put_setting("acme", name, b"before")
         await store.put_setting("acme", name, name.encode())
@@ -95,7 +95,7 @@ async def test_one_session_s_row_is_the_one_that_the_list_has(store, make):
 
 
 async def test_session_s_row_tells_when_it_falls_due(store, make):
-    """As the last append gave it: a copy takes it along."""
+    """It has the last append's due time, which a copy needs."""
     for base, due_us in enumerate([None, 2**62, 5, None]):
         await store.append(structs.replace(make.append(base=base), due_us=due_us))
         row = await store.find_session(make.key())
@@ -105,7 +105,7 @@ async def test_session_s_row_tells_when_it_falls_due(store, make):
 
 
 async def test_session_s_row_is_as_fresh_as_its_head(store, make):
-    """Every append is seen by each call that begins after it returned."""
+    """A call that begins after an append has returned sees that append."""
     for base in range(20):
         await store.append(make.append(base=base))
         row = await store.find_session(make.key())
@@ -114,7 +114,7 @@ async def test_session_s_row_is_as_fresh_as_its_head(store, make):
 
 
 async def test_any_bytes_and_times_are_taken_as_they_are(store, make):
-    """A session that comes from elsewhere: long past, blank, several changes at one time."""
+    """A copied session may have old times, no content, or several changes at one time."""
     for base in range(3):
         await store.append(
             make.append(base=base, state=b"", time_us=7, events=b"", answer=b"", fingerprint=b"")

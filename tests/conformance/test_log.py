@@ -1,4 +1,4 @@
-"""The log of all sessions: every change at least once, whatever commits beside the reader."""
+"""The log of all sessions: every change at least once, also during concurrent commits."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ async def rest_of_log(store, cursor, limit):
 
 
 async def test_log_has_every_change_of_every_tenant(store, make):
-    """With the session it belongs to, and all its bytes."""
+    """Each entry has its session and all its bytes."""
     keys = [make.key("a"), make.key("b"), make.key("a", tenant="other")]
     expected = []
     for base in range(5):
@@ -32,7 +32,7 @@ async def test_log_has_every_change_of_every_tenant(store, make):
 
 
 async def test_pages_of_the_log_fit_together(store, make):
-    """Nothing lost at a page's edge, nothing read twice while there are no writes."""
+    """Without concurrent writes, each change is read exactly once across pages."""
     for number in range(30):
         await store.append(make.append(make.key(f"chat-{number % 4}"), number // 4))
     for limit in (1, 3, 29, 30, 31):
@@ -45,7 +45,7 @@ async def test_pages_of_the_log_fit_together(store, make):
 
 
 async def test_cursor_at_the_end_waits_for_later_changes(store, make):
-    """A watcher that has caught up comes back with the same cursor."""
+    """A watcher that has caught up uses the same cursor again."""
     await make.session(store, make.key(), 3)
     found, cursor = await rest_of_log(store, CURSOR_START, 10)
     assert len(found) == 3
@@ -58,7 +58,7 @@ async def test_cursor_at_the_end_waits_for_later_changes(store, make):
 
 
 async def test_end_of_an_empty_log_is_before_the_first_change(store, make):
-    """A watcher may be there before anything else."""
+    """A watcher may start before the first change."""
     end = await store.log_end()
     page, cursor = await store.read_log(CURSOR_START, 10)
     assert page == []
@@ -69,7 +69,7 @@ async def test_end_of_an_empty_log_is_before_the_first_change(store, make):
 
 
 async def test_log_end_leaves_out_what_was_before(store, make):
-    """Who wants only what comes now need not read the past."""
+    """A reader of new changes does not have to read the old ones."""
     await make.session(store, make.key(), 5)
     end = await store.log_end()
     page, _ = await store.read_log(end, 10)
@@ -80,7 +80,7 @@ async def test_log_end_leaves_out_what_was_before(store, make):
 
 
 async def test_refused_appends_are_not_in_the_log(store, make):
-    """What was rolled back was never there, and leaves no hole that stops a reader."""
+    """A rolled-back append is not in the log, and leaves no hole that stops a reader."""
     await store.append(make.append())
     outcomes = await asyncio.gather(
         *(store.append(make.append(request_id=f"again-{number}")) for number in range(5)),
@@ -93,7 +93,7 @@ async def test_refused_appends_are_not_in_the_log(store, make):
 
 
 async def test_reader_beside_writers_misses_nothing(store, make):
-    """Row ids are handed out before the commit; a reader of `id > last` would miss late ones."""
+    """Row ids are assigned before the commit, so reading `id > last` would miss late ones."""
     dice = random.Random(7)
     callers, changes = 16, 8
 
@@ -109,7 +109,7 @@ async def test_reader_beside_writers_misses_nothing(store, make):
             page, cursor = await store.read_log(cursor, dice.randrange(1, 40))
             found += [(key.session_id, change.revision) for key, change in page]
             if not page:
-                # Lets the writers on; the next commit, not a time, is what is waited for.
+                # Lets the writers continue; the test waits for the next commit, not for a time.
                 await asyncio.sleep(0)
         return found
 
@@ -122,7 +122,7 @@ async def test_reader_beside_writers_misses_nothing(store, make):
 
 
 async def test_cursor_of_another_store_is_refused(engine, tmp_path_factory, make):
-    """After the data was lost and started again, an old place would skip new changes."""
+    """After the data was lost and recreated, an old cursor would skip new changes."""
     store = await engine.open()
     await make.session(store, make.key(), 2)
     cursor = await store.log_end()

@@ -1,4 +1,4 @@
-"""Changes and sessions in pages: their order, their bounds, and nothing passed over."""
+"""Changes and sessions in pages: order, limits, and completeness."""
 
 import asyncio
 import time
@@ -44,7 +44,7 @@ BOUNDS = [
 
 
 async def test_bounds_of_changes(store, make):
-    """Both bounds are exclusive, and any number a caller may send is a bound."""
+    """Both bounds are exclusive, and every number that a caller may send is accepted."""
     await make.session(store, make.key(), 10)
     await make.session(store, make.key("chat-2"), 11)
     for bounds, expected in BOUNDS:
@@ -52,12 +52,12 @@ async def test_bounds_of_changes(store, make):
 
 
 async def test_changes_of_no_session_are_an_empty_page(store, make):
-    """Whether the session exists is another question."""
+    """Whether the session exists is checked elsewhere."""
     assert await store.read_changes(make.key(), limit=5) == []
 
 
 async def test_deep_pages_of_changes_pass_over_nothing(store, make):
-    """Forwards and backwards, the pages put together are the session."""
+    """Forwards and backwards, the pages together are the whole session."""
     await make.session(store, make.key(), 137)
     forwards, last = [], 0
     while page := await revisions(store, make.key(), after=last, limit=10):
@@ -72,7 +72,7 @@ async def test_deep_pages_of_changes_pass_over_nothing(store, make):
 
 
 async def test_page_limit_is_kept_within_bounds(store, make):
-    """An unbounded page is our mistake: requests are checked before they come here."""
+    """A wrong page limit is a programming error: requests are checked before."""
     for limit in (0, -1, 1_001):
         with pytest.raises(AssertionError):
             await store.read_changes(make.key(), limit=limit)
@@ -97,7 +97,7 @@ async def all_sessions(store, tenant, limit):
 
 
 async def test_sessions_are_listed_in_the_order_of_their_ids(store, make):
-    """By code point, as every engine can, and not in a locale's order."""
+    """By code point, which every engine can do, and not by a locale's order."""
     names = ["b", "a", "B", "ab", "a b", "ñ", "z", "日本", "😀", "\uffee", "a.b", "0"]
     for name in names:
         await store.append(make.append(make.key(name)))
@@ -116,7 +116,7 @@ async def test_pages_of_sessions_fit_together(store, make):
 
 
 async def test_session_row_tells_owner_revision_and_times(store, make):
-    """What the admin's list shows without reading states."""
+    """The admin's list shows this without reading states."""
     await store.append(make.append(time_us=10))
     await store.append(make.append(base=1, time_us=20))
     await store.append(make.append(base=2, time_us=30))
@@ -126,7 +126,7 @@ async def test_session_row_tells_owner_revision_and_times(store, make):
 
 
 async def test_sessions_used_while_paging_are_listed_once(store, make):
-    """A list by time would pass over sessions or list them twice; this one does neither."""
+    """A list by time would skip sessions or list them twice."""
     names = [f"chat-{number:02}" for number in range(20)]
     for name in names:
         await store.append(make.append(make.key(name)))
@@ -143,7 +143,7 @@ async def test_sessions_used_while_paging_are_listed_once(store, make):
 
 
 async def test_cursor_after_the_last_session_finds_later_ones(store, make):
-    """The end is the end for now."""
+    """New sessions may follow later."""
     await store.append(make.append(make.key("a")))
     page, cursor = await store.list_sessions("acme", CURSOR_START, 10)
     assert len(page) == 1
@@ -156,7 +156,7 @@ async def test_cursor_after_the_last_session_finds_later_ones(store, make):
 
 @pytest.mark.parametrize("cursor", [b"x", b"\0", b"S\xff\xfe", b"L" * 17, b"A" * 40])
 async def test_cursor_of_another_list_is_refused(store, make, cursor):
-    """Page tokens come back from callers, who may send anything."""
+    """Page tokens come back from callers and may be anything."""
     await store.append(make.append())
     if not cursor.startswith(b"S") or cursor == b"S\xff\xfe":
         with pytest.raises(CursorInvalid):
@@ -168,7 +168,7 @@ async def test_cursor_of_another_list_is_refused(store, make, cursor):
 
 
 async def test_cursors_of_two_lists_cannot_be_mixed_up(store, make):
-    """Read as another list's place a cursor would pass over rows in silence."""
+    """A cursor used with another list would silently skip rows."""
     await store.append(make.append())
     await store.append_audit(make.audit())
     _, log = await store.read_log(CURSOR_START, 10)
@@ -186,10 +186,10 @@ async def test_cursors_of_two_lists_cannot_be_mixed_up(store, make):
 
 
 async def test_wait_for_changes_ends_after_its_time(store):
-    """A reader polls the log by it; only a hint that another process committed ends it sooner."""
+    """A reader polls the log at this interval; only a hint from another process ends it sooner."""
     seen, heard, waited_s = -1, 0, 0.0
     async with asyncio.timeout(10):
-        while heard != seen:  # A first hint may say that the store has begun to listen.
+        while heard != seen:  # The first hint may only say that the store has begun to listen.
             seen, begun_s = heard, time.monotonic()
             heard = await store.wait_for_changes(seen, timeout_s=0.05)
             waited_s = time.monotonic() - begun_s

@@ -1,4 +1,4 @@
-"""Engines that keep their data: closing and opening again finds all of it."""
+"""Engines with persistence: everything is there after closing and opening again."""
 
 import asyncio
 
@@ -37,7 +37,7 @@ async def test_session_goes_on_after_reopening(lasting_engine, make):
 
 
 async def test_cursors_stay_good_after_reopening(lasting_engine, make):
-    """A watcher resumes where it was, over a restart of the service."""
+    """A watcher resumes where it was after a restart of the service."""
     store = await lasting_engine.open()
     await make.session(store, make.key(), 3)
     await store.append_audit(make.audit(data=b"before"))

@@ -1,4 +1,4 @@
-"""Settings that are stored only if they are still what the writer read."""
+"""Settings that are stored only if they still have the value that the writer read."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from routing_service.storage.store import TooLarge
 
 
 async def test_setting_is_swapped_only_where_it_is_as_it_was(store):
-    """Also where there was none."""
+    """Also if there was no value."""
     assert await store.swap_setting("acme", "count", None, b"1")
     assert not await store.swap_setting("acme", "count", None, b"2")
     assert not await store.swap_setting("acme", "count", b"0", b"2")
@@ -21,7 +21,7 @@ async def test_setting_is_swapped_only_where_it_is_as_it_was(store):
 
 
 async def test_swaps_of_one_setting_lose_nothing(store):
-    """Eight writers count up one number."""
+    """Eight writers increment one number."""
 
     async def count_up():
         done = 0
@@ -36,7 +36,7 @@ async def test_swaps_of_one_setting_lose_nothing(store):
 
 
 async def test_swap_that_is_too_large_is_refused(store):
-    """As a put is."""
+    """The same limit as for a put."""
     with pytest.raises(TooLarge):
         await store.swap_setting("acme", "big", None, b"x" * (64 * 1024 + 1))
     assert await store.get_setting("acme", "big") is None

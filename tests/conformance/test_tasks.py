@@ -1,4 +1,4 @@
-"""Tasks: upserted with the change that touched them, listed in the order they were made."""
+"""Tasks: updated by the change that touched them, listed in order of creation."""
 
 import pytest
 from msgspec import structs
@@ -16,7 +16,7 @@ async def all_tasks(store, key, limit):
 
 
 async def test_task_is_read_back_field_by_field(store, make):
-    """By its id alone, from the tenant: a task id given alone finds its session."""
+    """By its id alone within the tenant: a task id without a session finds its session."""
     task = make.task(
         user_id="bo",
         status="paused",
@@ -31,7 +31,7 @@ async def test_task_is_read_back_field_by_field(store, make):
 
 
 async def test_unknown_task_is_none(store, make):
-    """Not known, not an error: the caller decides what that means."""
+    """An unknown task is not an error here; the caller decides."""
     await store.append(make.append())
     assert await store.find_task("acme", "task-1") is None
     assert await store.find_task("nobody", "task-1") is None
@@ -40,7 +40,7 @@ async def test_unknown_task_is_none(store, make):
 
 
 async def test_later_append_updates_the_task(store, make):
-    """The row is the task as it stands, after any change: status, times, data, expiry gone."""
+    """The row has the task's state after the latest change: status, times, data, expiry."""
     await store.append(make.append(tasks=(make.task(expire_us=9_000),)))
     done = make.task(status="completed", update_us=3_000, expire_us=None, data=b"done")
     await store.append(make.append(base=1, tasks=(done,)))
@@ -49,7 +49,7 @@ async def test_later_append_updates_the_task(store, make):
 
 
 async def test_update_cannot_move_a_task_in_its_list(store, make):
-    """A task that moved while a caller pages would be skipped or listed twice."""
+    """A task that moved during paging would be skipped or listed twice."""
     tasks = tuple(make.task(task_id=f"task-{n}", create_us=n) for n in (1, 2, 3))
     await store.append(make.append(tasks=tasks))
     moved = make.task(task_id="task-1", create_us=99, status="completed")
@@ -90,7 +90,7 @@ async def test_pages_of_tasks_fit_together(store, make):
 
 
 async def test_place_between_tasks_need_not_be_a_task(store, make):
-    """A page token stays good when its task is gone."""
+    """A page token stays valid after its task is gone."""
     tasks = tuple(make.task(task_id=f"task-{n}", create_us=n * 10) for n in (1, 2, 3))
     await store.append(make.append(tasks=tasks))
     page = await store.list_tasks(make.key(), after=TaskCursor(15, "gone"), limit=5)
@@ -99,7 +99,7 @@ async def test_place_between_tasks_need_not_be_a_task(store, make):
 
 
 async def test_task_keeps_its_session(store, make):
-    """Even after the task is closed its id stays the session's."""
+    """The id still belongs to the session after the task is closed."""
     done = make.task(status="completed")
     await store.append(make.append(tasks=(done,)))
     with pytest.raises(TaskTaken):

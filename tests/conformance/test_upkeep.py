@@ -1,4 +1,4 @@
-"""What is done to sessions when nobody calls: due times, leases, erasing, deleting."""
+"""Maintenance of sessions between calls: due times, leases, erasing, deleting."""
 
 import asyncio
 
@@ -21,12 +21,12 @@ CANARY = b"canary"
 
 
 async def due(store, now_us, limit=100):
-    """Name the sessions that are due."""
+    """Return the sessions that are due."""
     return [key.session_id for key in await store.due_sessions(now_us, limit)]
 
 
 async def test_due_sessions_come_earliest_first(store, make):
-    """Of all tenants, and only what has come: due_us = now_us has."""
+    """Of all tenants; a session is due from due_us = now_us on."""
     for session_id, due_us in [("c", 30), ("a", 10), ("d", 41), ("b", 20), ("e", None)]:
         append = make.append(make.key(session_id))
         await store.append(structs.replace(append, due_us=due_us))
@@ -40,7 +40,7 @@ async def test_due_sessions_come_earliest_first(store, make):
 
 
 async def test_due_time_is_replaced_by_each_append(store, make):
-    """Also by none: what the last append says holds."""
+    """The latest append decides, also if it has no due time."""
     for base, due_us, found in [
         (0, 50, ["chat-1"]),
         (1, 90, []),
@@ -53,7 +53,7 @@ async def test_due_time_is_replaced_by_each_append(store, make):
 
 
 async def test_due_times_of_a_large_group_are_each_ones_own(store, make):
-    """Appends that wait together are written together; new sessions and old ones."""
+    """Appends that wait together are written together, for new and old sessions."""
     for base in range(2):
         appends = [
             structs.replace(
@@ -69,7 +69,7 @@ async def test_due_times_of_a_large_group_are_each_ones_own(store, make):
 
 
 async def test_refused_append_leaves_the_due_time(store, make):
-    """It is part of the change."""
+    """The due time is part of the change."""
     await store.append(structs.replace(make.append(), due_us=5))
     late = structs.replace(make.append(request_id="late"), due_us=None)
     with pytest.raises(RevisionConflict):
@@ -78,7 +78,7 @@ async def test_refused_append_leaves_the_due_time(store, make):
 
 
 async def test_due_time_that_no_engine_can_hold_is_refused(store, make):
-    """As with every number."""
+    """The same check as for every number."""
     for due_us in (-1, INT_MAX + 1):
         with pytest.raises(AppendRefused):
             await store.append(structs.replace(make.append(), due_us=due_us))
@@ -86,7 +86,7 @@ async def test_due_time_that_no_engine_can_hold_is_refused(store, make):
 
 
 async def test_due_times_outlive_the_process(lasting_engine, make):
-    """What fell due while nothing ran is found at the start."""
+    """Timeouts from a time without a running service are found at the start."""
     store = await lasting_engine.open()
     await store.append(structs.replace(make.append(), due_us=5))
     await store.close()
@@ -94,7 +94,7 @@ async def test_due_times_outlive_the_process(lasting_engine, make):
 
 
 async def test_lease_is_one_holders_until_its_end(store):
-    """Renewed by its holder, refused to others, free again when its time has come."""
+    """Its holder can renew it, others are refused, and it is free again after its end."""
     assert await store.acquire_lease("sweep", "a", 100, 200)
     assert not await store.acquire_lease("sweep", "b", 199, 300)
     assert await store.acquire_lease("sweep", "a", 150, 250)
@@ -104,14 +104,14 @@ async def test_lease_is_one_holders_until_its_end(store):
 
 
 async def test_leases_are_by_name(store):
-    """One who sweeps does not keep another from folding figures."""
+    """The lease for sweeping does not block the one for folding figures."""
     assert await store.acquire_lease("sweep", "a", 100, 200)
     assert await store.acquire_lease("fold", "b", 100, 200)
     assert not await store.acquire_lease("fold", "a", 100, 200)
 
 
 async def test_lease_given_up_is_free_at_once(store):
-    """Also to a process whose clock is behind; and none gives up another's."""
+    """Also for a process whose clock is behind; only the holder can release it."""
     assert await store.acquire_lease("sweep", "a", 100, 200)
     assert not await store.acquire_lease("sweep", "b", 150, 150)
     assert not await store.acquire_lease("sweep", "b", 150, 250)
@@ -120,7 +120,7 @@ async def test_lease_given_up_is_free_at_once(store):
 
 
 async def test_lease_asked_for_by_many_at_once_has_one_holder(engine):
-    """Two replicas are two opened stores, where the engine can have that."""
+    """Two replicas are two opened stores, if the engine allows that."""
     stores = [await engine.open()]
     if stores[0].shared_writers:
         stores.append(await engine.open())
@@ -137,13 +137,13 @@ async def test_lease_asked_for_by_many_at_once_has_one_holder(engine):
 
 @pytest.mark.parametrize("fields", [("", "a", 1, 2), ("n", "", 1, 2), ("n", "a\0", 1, 2)])
 async def test_lease_that_no_engine_can_hold_is_refused(store, fields):
-    """Names follow the rules of all names."""
+    """The rules are those of all names."""
     with pytest.raises(AppendRefused):
         await store.acquire_lease(*fields)
 
 
 async def talk(store, make, key, changes):
-    """Store a session with content in every slot that has any, and audit entries."""
+    """Store a session with content in every field that can have some, and audit entries."""
     task = make.task(key.session_id, f"task of {key.session_id}", user_id="ana", data=CANARY)
     await asyncio.gather(
         *(
@@ -180,7 +180,7 @@ async def everything(store, key):
 
 
 async def test_erasing_takes_the_content_and_keeps_the_order(store, make):
-    """Of everything before a revision, over several transactions; the neighbours keep theirs."""
+    """Everything before a revision, over several transactions; other sessions are unchanged."""
     changes = ERASE_CHANGES_MAX + 12
     key, beside, other = make.key(), make.key("chat-2"), make.key(tenant="other")
     for session, count in ((key, changes), (beside, 2), (other, 2)):
@@ -209,7 +209,7 @@ async def test_erasing_takes_the_content_and_keeps_the_order(store, make):
 
 
 async def test_erasing_again_finds_nothing_left(store, make):
-    """Whoever was interrupted calls again; the answer counts what was done now."""
+    """An interrupted caller calls again; the answer counts only this call's work."""
     await talk(store, make, make.key(), 6)
     assert await store.erase_before(make.key(), 4, b"blank") == 3
     after = await everything(store, make.key())
@@ -220,7 +220,7 @@ async def test_erasing_again_finds_nothing_left(store, make):
 
 
 async def test_erasing_nothing_is_no_error(store, make):
-    """Of an unknown session only the audit can have something; before revision 1 is nothing."""
+    """An unknown session can only have audit entries; before revision 1 there is nothing."""
     await store.append_audit(make.audit("never-stored", data=CANARY))
     assert await store.erase_before(make.key("never-stored"), 5, b"") == 0
     (entry,), _ = await store.read_audit("acme", "never-stored", CURSOR_START, 10)
@@ -233,7 +233,7 @@ async def test_erasing_nothing_is_no_error(store, make):
 
 
 async def test_repeat_of_an_erased_request_is_still_known(store, make):
-    """It must not be handled as something new."""
+    """It must not be handled as a new request."""
     await talk(store, make, make.key(), 3)
     await store.erase_before(make.key(), 4, b"blank")
     with pytest.raises(RequestSeen) as seen:
@@ -251,7 +251,7 @@ async def test_blank_that_no_change_can_have_is_refused(store, make):
 
 
 async def test_session_goes_on_while_it_is_erased(store, make):
-    """An append of the same session comes before or after, and neither is lost."""
+    """A concurrent append comes before or after, and neither is lost."""
     await talk(store, make, make.key(), 30)
     erased, *stored = await asyncio.gather(
         store.erase_before(make.key(), 21, b"blank"),
@@ -265,7 +265,7 @@ async def test_session_goes_on_while_it_is_erased(store, make):
 
 
 async def test_erased_bytes_stay_away_after_reopening(lasting_engine, make):
-    """Durable when the call returns."""
+    """The erasure is durable when the call returns."""
     store = await lasting_engine.open()
     await talk(store, make, make.key(), 3)
     await store.erase_before(make.key(), 4, b"blank")
@@ -275,7 +275,7 @@ async def test_erased_bytes_stay_away_after_reopening(lasting_engine, make):
 
 
 async def test_deleted_session_leaves_nothing_but_its_audit(store, make):
-    """Its ids are free again; the session that takes them is a new one."""
+    """Its ids are free again; a session that uses them is a new one."""
     for session in (make.key(), make.key("chat-2"), make.key(tenant="other")):
         await talk(store, make, session, 3)
     await store.append(structs.replace(make.append(base=3), due_us=5))
@@ -303,7 +303,7 @@ async def test_deleted_session_leaves_nothing_but_its_audit(store, make):
 
 
 async def test_deleting_is_refused_elsewhere_than_at_the_revision(store, make):
-    """Somebody has used it meanwhile, or it is gone: the caller looks again."""
+    """The session has changed or is gone, so the caller must look again."""
     await talk(store, make, make.key(), 3)
     before = await everything(store, make.key())
     for revision, session_id, actual in [(2, "chat-1", 3), (0, "chat-1", 3), (1, "chat-9", 0)]:
@@ -314,7 +314,7 @@ async def test_deleting_is_refused_elsewhere_than_at_the_revision(store, make):
 
 
 async def test_deleting_what_is_not_there_blanks_its_audit(store, make):
-    """Revision 0: a refusal may have been recorded of a session that was never stored."""
+    """Revision 0: a refusal may have been recorded for a session that was never stored."""
     await store.append_audit(make.audit("never-stored", data=CANARY))
     await store.delete_session(make.key("never-stored"), 0)
     (entry,), _ = await store.read_audit("acme", "never-stored", CURSOR_START, 10)
@@ -322,7 +322,7 @@ async def test_deleting_what_is_not_there_blanks_its_audit(store, make):
 
 
 async def test_delete_or_append_wins_and_never_half_of_both(store, make):
-    """A message that comes in while the session is being purged."""
+    """A message arrives while the session is being purged."""
     keys = [make.key(f"chat-{number:02}") for number in range(12)]
     for key in keys:
         await make.session(store, key, 2)
@@ -343,7 +343,7 @@ async def test_delete_or_append_wins_and_never_half_of_both(store, make):
 
 
 async def test_cursors_stay_good_after_a_delete(store, make):
-    """Before, within and after what was deleted; and new changes come after the end."""
+    """Cursors before, within and after the deleted part; new changes come after the end."""
     keys = [make.key(name) for name in ("a", "b", "c")]
     for base in range(3):
         for key in keys:
@@ -369,7 +369,7 @@ async def test_cursors_stay_good_after_a_delete(store, make):
 
 
 async def test_erasing_does_not_move_the_log(store, make):
-    """A watcher that reads along sees each change once, erased or not."""
+    """A watcher sees each change once, erased or not."""
     await make.session(store, make.key(), 6)
     page, cursor = await store.read_log(CURSOR_START, 3)
     await store.erase_before(make.key(), 7, b"blank")

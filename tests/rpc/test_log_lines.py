@@ -1,4 +1,4 @@
-"""The log line of each decision says who has the message, who had it, why, and on which channel."""
+"""The log line of each decision names the new agent, the one before, the reason and the channel."""
 
 import pytest
 
@@ -14,7 +14,7 @@ async def service(tmp_path):
 
 
 def line(service):
-    """Return what the latest line says of agents: before, now, why, channel."""
+    """Return the agents of the latest line: before, now, why, channel."""
     call = service.observer.calls[-1]
     assert call.session_id
     assert call.request_id
@@ -29,7 +29,7 @@ async def on_whatsapp(service, agent_id):
 
 
 async def test_each_line_has_agents_reason_and_channel(service):
-    """Also of calls that name no channel: it is the session's."""
+    """Also for calls that name no channel: the session's channel is logged."""
     chat = await on_whatsapp(service, "sales")
     assert line(service)[1:] == ("sales", "", "whatsapp")
     routed = await chat.say("How much?")
@@ -43,7 +43,7 @@ async def test_each_line_has_agents_reason_and_channel(service):
 
 
 async def test_bare_commands_say_who_gets_the_next_message(service):
-    """Nothing is dispatched by them, so they count as commands and not as decisions."""
+    """They dispatch nothing, so they count as commands and not as decisions."""
     chat = await on_whatsapp(service, "sales")
     for text, expected in (
         ("/supervisor", ("sales", "front", "command")),
@@ -80,7 +80,7 @@ async def test_refused_handoff_names_both_agents(service):
 
 
 async def test_supervisors_own_handoff_bypasses_nobody(service):
-    """Only a user's message that reaches an agent at once has saved the supervisor's call."""
+    """Only a user's message that goes straight to an agent saves the supervisor's call."""
     chat = service.chat()
     routed = await chat.say("I need sales")
     handed = await chat.answer(routed.dispatch, **hand_to("sales"))

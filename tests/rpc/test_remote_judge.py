@@ -1,4 +1,4 @@
-"""A detector behind a gRPC address: what it is asked, which answers count, and its absence."""
+"""A detector at a gRPC address: its questions, the accepted answers, and its absence."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CUE = re.compile(r"(\w+)!")
 
 @dataclass
 class Judge(TopicDetectorServiceServicer):
-    """Answers with the agent that a message names with an exclamation mark."""
+    """Answers with the agent that a message names after an exclamation mark."""
 
     asked: list[pb.JudgeRequest] = field(default_factory=list)
     answer: pb.JudgeResponse | None = None
@@ -76,7 +76,7 @@ async def judging(judge: Judge, port: int = 0):
 
 
 def judged_by(tmp_path, port: int, **settings):
-    """A server that asks the judge; the scripted model stands for the one that ships."""
+    """A server that asks the judge; the scripted model replaces the built-in one."""
     given = {"topic_detector_limit_s": 5.0, "metrics_listen": "127.0.0.1:0"} | settings
     return serving(
         tmp_path,
@@ -88,7 +88,7 @@ def judged_by(tmp_path, port: int, **settings):
 
 
 async def test_judge_decides_and_is_named_with_the_decision(tmp_path):
-    """Its model's name is what a decision is logged and explained with."""
+    """Decisions are logged and explained with the name of its model."""
     async with judging(Judge()) as port, judged_by(tmp_path, port) as service:
         routed = await service.chat().say("vat! please", explain_topic=True)
         assert went(routed.dispatch) == ("vat", "TOPIC_SWITCH")
@@ -97,7 +97,7 @@ async def test_judge_decides_and_is_named_with_the_decision(tmp_path):
 
 
 async def test_judge_is_asked_with_the_conversation_and_the_agents(tmp_path):
-    """A judge keeps no state: all that it needs comes with the question."""
+    """A judge is stateless: the question has everything that it needs."""
     judge = Judge()
     async with judging(judge) as port, judged_by(tmp_path, port) as service:
         chat = service.chat()
@@ -143,7 +143,7 @@ async def test_judge_is_asked_with_the_conversation_and_the_agents(tmp_path):
     ],
 )
 async def test_what_ships_judges_where_the_judge_does_not(tmp_path, broken, cause):
-    """The message waits for the time limit at most, and the decision names who judged."""
+    """The message waits up to the time limit, and the decision names which model judged."""
     judge = Judge(**broken)
     async with (
         judging(judge) as port,
@@ -159,7 +159,7 @@ async def test_what_ships_judges_where_the_judge_does_not(tmp_path, broken, caus
 
 
 async def test_without_a_fallback_the_message_goes_as_if_topics_were_off(tmp_path):
-    """Where the operator wants no other judge."""
+    """If the operator wants no other judge."""
     judge = Judge(code=grpc.StatusCode.UNAVAILABLE)
     async with (
         judging(judge) as port,
@@ -171,7 +171,7 @@ async def test_without_a_fallback_the_message_goes_as_if_topics_were_off(tmp_pat
 
 
 async def test_judge_that_is_away_is_asked_again_when_it_is_back(tmp_path):
-    """A server starts without its judge, and needs no restart for it."""
+    """A server starts without its judge, and does not need a restart when it is back."""
     async with judging(Judge()) as port:
         pass
     async with judged_by(tmp_path, port) as service:
@@ -184,7 +184,7 @@ async def test_judge_that_is_away_is_asked_again_when_it_is_back(tmp_path):
 
 
 async def test_second_request_is_in_the_trace(tmp_path):
-    """A judge may see two requests in a message."""
+    """A judge may detect two requests in one message."""
     named = Dispatch.TopicCandidate(agent_id="vat", probability=0.9)
     answer = pb.JudgeResponse(ranked=[named], sureness=0.8, second_request_agent_id="payroll")
     async with judging(Judge(answer=answer)) as port, judged_by(tmp_path, port) as service:
@@ -196,7 +196,7 @@ async def test_second_request_is_in_the_trace(tmp_path):
 
 @pytest.mark.parametrize("address", ["grpc://", "grpc://nowhere", "grpcs://a b:1"])
 async def test_server_does_not_start_with_an_address_that_is_none(tmp_path, address):
-    """The message says how one is written."""
+    """The error shows the format of an address."""
     with pytest.raises(SettingsInvalid, match="grpc://HOST:PORT"):
         async with serving(tmp_path, REGISTRY, topic_detector=address):
             pass

@@ -132,7 +132,7 @@ async def with_offer(service):
     ["Cambiar a Especialista en IVA", "dale", "sí, conéctame", "1", "bora", "👍", "sure, go ahead"],
 )
 async def test_offer_is_accepted_in_words(offering, typed):
-    """By the label, its number, or a yes in any of the languages."""
+    """By its label, its number, or a yes in any of the languages."""
     chat, _ = await with_offer(offering)
     routed = await chat.say(typed)
     assert went(routed.dispatch) == ("vat", "TOPIC_SWITCH")
@@ -141,7 +141,7 @@ async def test_offer_is_accepted_in_words(offering, typed):
 
 @pytest.mark.parametrize("typed", ["mejor no", "todavía no", "agora não", "not now", "👎"])
 async def test_offer_is_declined_in_words(offering, typed):
-    """The offer is gone; the agent hears the no as well, since it may be meant for it."""
+    """The offer is withdrawn; the agent gets the no as well, which may be for it."""
     chat, offer = await with_offer(offering)
     routed = await chat.say(typed)
     assert (routed.dispatch.agent.agent_id, routed.dispatch.text) == ("invoices", typed)
@@ -151,7 +151,7 @@ async def test_offer_is_declined_in_words(offering, typed):
 
 @pytest.mark.parametrize("typed", ["Seguir con Facturación", "2"])
 async def test_option_to_stay_can_be_typed(offering, typed):
-    """It is the service's own option, so no agent gets it."""
+    """The option belongs to the service, so the text does not go to an agent."""
     chat, _ = await with_offer(offering)
     routed = await chat.say(typed)
     assert routed.reply.text == "Sigues con Facturación."
@@ -164,7 +164,7 @@ async def test_option_to_stay_can_be_typed(offering, typed):
     ["sí, y cuánto es?", "no me llegó la boleta", "12", "ok gracias", "perfecto, mándamela"],
 )
 async def test_what_is_more_than_an_answer_goes_to_the_agent(offering, typed):
-    """Unchanged, and the offer stays open."""
+    """The text is unchanged, and the offer stays open."""
     chat, offer = await with_offer(offering)
     routed = await chat.say(typed)
     assert (routed.dispatch.agent.agent_id, routed.dispatch.text) == ("invoices", typed)

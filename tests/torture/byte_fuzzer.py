@@ -1,10 +1,9 @@
-"""Bytes for every RPC, by atheris: it learns which of them reach new code, and goes on from those.
+"""Random bytes for every RPC, by atheris, which continues from inputs that reach new code.
 
-    python -m tests.torture.byte_fuzzer --runs 10000 --seed 7 --registry agents.yaml --out v.json
+python -m tests.torture.byte_fuzzer --runs 10000 --seed 7 --registry agents.yaml --out v.json
 
-Owns: a fuzzer's process, which ends by itself after its runs. Must not know: what an answer has to
-be. Rule: the first two bytes of an input choose the RPC and the rest is the request, so that what
-is found for one RPC is tried on the others too.
+Owns a fuzzer's process, which ends after its runs. The first two bytes of an input choose the RPC
+and the rest is the request, so that what is found for one RPC is tried on the others too.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def main() -> None:
             f"-atheris_runs={given.runs}",
             f"-seed={given.seed}",
             f"-max_len={INPUT_BYTES_MAX}",
-            # What ends it is in what it prints: nothing is left beside the sources.
+            # The output names the failing input, so no file is left in the sources.
             f"-artifact_prefix={corpus}/",
             "-timeout=120",
             "-rss_limit_mb=4096",
@@ -64,7 +63,7 @@ def main() -> None:
 
 
 class Target:
-    """Sends each input to a server, which is a new one now and then."""
+    """Sends each input to a server, which is replaced now and then."""
 
     def __init__(self, registry: str, runs: int, out: Path) -> None:
         self._registry = registry
@@ -75,7 +74,7 @@ class Target:
         self._server: InProcess | None = None
 
     def __call__(self, data: bytes) -> None:
-        """Take one input."""
+        """Handle one input."""
         if self._verdicts.inputs % RENEWED_EVERY == 0:
             self._loop.run_until_complete(self._renew())
         assert self._server is not None

@@ -1,6 +1,6 @@
-"""`agent-routing`, which tells what it holds when it is asked by a signal.
+"""`agent-routing` that reports its tasks and objects on a signal.
 
-    TORTURE_COUNTS=/tmp/counts .venv/bin/python -m tests.torture.counted_server serve …
+TORTURE_COUNTS=/tmp/counts .venv/bin/python -m tests.torture.counted_server serve …
 
 SIGUSR1 writes the number of tasks, and of objects that Python's collector knows after it has looked
 for garbage, to that file, on a line of its own.
@@ -22,7 +22,7 @@ _serve = process.serve
 
 
 async def serve_and_count(*given: Any) -> None:
-    """Serve as ever."""
+    """Run the normal command."""
     out = Path(os.environ["TORTURE_COUNTS"])
 
     def write() -> None:

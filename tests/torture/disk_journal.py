@@ -1,14 +1,14 @@
-"""What of SQLite's files is on the disk, whatever the operating system's cache still holds.
+"""Which parts of SQLite's files are on disk, without the operating system's cache.
 
-Owns: a journal of every write, truncation and sync that SQLite asks for (``record``, in the process
+Owns a journal of every write, truncation and sync that SQLite asks for (``record``, in the process
 that is to be killed), and the files as a disk may have them after the power failed
-(``after_power_failure``, in whoever looks afterwards). Must not know: what is in the files.
-Rule: what was synced is there; of what was not, any part may be, in any order, torn anywhere.
+(``after_power_failure``, in the process that checks afterwards). Synced writes are always there; of
+the others, any part may be, in any order, torn anywhere.
 
 How: SQLite reaches the disk through a table of functions, its VFS. The journal is a VFS that passes
 everything on to SQLite's own and notes a write before it happens and a sync after it has returned.
-It is made with ctypes, so it needs a Python whose sqlite3 module uses a shared libsqlite3; where
-there is none ``is_possible`` says so. Not modelled: loss of a file's name (SQLite syncs the
+It is made with ctypes, so it needs a Python whose sqlite3 module uses a shared libsqlite3;
+``is_possible`` says whether there is one. Not modelled: loss of a file's name (SQLite syncs the
 folder), a disk that lies about a sync.
 """
 
@@ -42,7 +42,7 @@ _XDelete = _Call(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
 
 
 class _IoMethods(ctypes.Structure):
-    """sqlite3_io_methods. Those that are passed on unseen are plain pointers."""
+    """sqlite3_io_methods. Methods that are only passed on are plain pointers."""
 
     _fields_ = (
         ("version", ctypes.c_int),
@@ -72,7 +72,7 @@ class _Vfs(ctypes.Structure):
 
 
 def is_possible() -> bool:
-    """Say whether this Python's sqlite3 uses a shared library that can be reached."""
+    """Say whether this Python's sqlite3 uses a shared library that can be found."""
     import sqlite3  # noqa: PLC0415 - it must be in the process for the next lines
 
     try:
@@ -84,17 +84,17 @@ def is_possible() -> bool:
 
 
 def record(path: Path) -> None:
-    """Journal what SQLite does to files from now on, in this process. There is no way back."""
+    """Journal SQLite's file operations in this process from now on. This cannot be undone."""
     _Recording(path).install()
 
 
 class _Recording:
-    """The VFS. One for the process, kept for ever: SQLite holds pointers into it."""
+    """The VFS. There is one per process, kept forever: SQLite holds pointers into it."""
 
     kept: _Recording | None = None
 
     def __init__(self, path: Path) -> None:
-        # Written with write(2), a record at a time: what was noted outlives a SIGKILL.
+        # Each record is one write(2), so that it survives a SIGKILL.
         self.journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         library = ctypes.CDLL(LIBRARY)
         library.sqlite3_vfs_find.restype = ctypes.POINTER(_Vfs)
@@ -121,7 +121,7 @@ class _Recording:
         os.write(self.journal, _HEADER.pack(what, len(name), place, len(data)) + name + data)
 
     def open(self, _vfs: int, name: int, file: int, flags: int, flags_out: int) -> int:
-        """XOpen: open as SQLite does, then put our methods between."""
+        """XOpen: open as SQLite does, then insert our methods."""
         real = self.real.contents
         code = _XOpen(real.open)(
             ctypes.cast(self.real, ctypes.c_void_p).value, name, file, flags, flags_out
@@ -133,7 +133,7 @@ class _Recording:
         return int(code)
 
     def ours(self, address: int) -> _IoMethods:
-        """Return our methods over those at an address; one for each kind of file SQLite has."""
+        """Return our methods around those at an address; one for each kind of file SQLite has."""
         if address not in self.methods:
             real = ctypes.cast(address, ctypes.POINTER(_IoMethods)).contents
             calls = (
@@ -150,24 +150,24 @@ class _Recording:
         return self.methods[address][0]
 
     def write(self, real: _IoMethods, file: int, data: int, size: int, offset: int) -> int:
-        """XWrite: note it, do it."""
+        """XWrite: record it, then do it."""
         self.note(WRITE, self.names[file], offset, ctypes.string_at(data, size))
         return int(_XWrite(real.write)(file, data, size, offset))
 
     def truncate(self, real: _IoMethods, file: int, size: int) -> int:
-        """XTruncate: note it, do it."""
+        """XTruncate: record it, then do it."""
         self.note(TRUNCATE, self.names[file], size)
         return int(_XTruncate(real.truncate)(file, size))
 
     def sync(self, real: _IoMethods, file: int, flags: int) -> int:
-        """XSync: do it, note that it is done."""
+        """XSync: do it, then record it."""
         code = int(_XSync(real.sync)(file, flags))
         if code == 0:
             self.note(SYNC, self.names[file])
         return code
 
     def delete(self, _vfs: int, name: bytes, sync_folder: int) -> int:
-        """XDelete: do it, note it."""
+        """XDelete: do it, then record it."""
         real = ctypes.cast(self.real, ctypes.c_void_p).value
         code = int(_XDelete(self.real.contents.delete)(real, name, sync_folder))
         if code == 0:
@@ -177,7 +177,7 @@ class _Recording:
 
 @dataclass(slots=True)
 class _OnDisk:
-    """A file: what is certainly on the disk, and what was written since the last sync."""
+    """A file: its content that is certainly on disk, and the writes since the last sync."""
 
     content: bytearray
     unsynced: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -196,7 +196,7 @@ class _OnDisk:
         self.unsynced.clear()
 
     def power_failed(self, dice: random.Random) -> None:
-        """Let a part of what was not synced have got there after all: often nothing."""
+        """Keep a random part of the unsynced writes, often none."""
         kept_share = dice.choice([0.0, 0.0, 0.5, 0.9])
         for what, place, data in self.unsynced:
             if dice.random() >= kept_share:
@@ -210,7 +210,7 @@ class _OnDisk:
 
 @dataclass(frozen=True, slots=True)
 class PowerFailure:
-    """What a power failure did. unsynced: writes that were not synced when it came."""
+    """The result of a power failure. unsynced: the number of writes that were not synced."""
 
     syncs: int
     unsynced: int
@@ -219,9 +219,9 @@ class PowerFailure:
 def after_power_failure(
     journal: Path, before: dict[str, bytes], folder: Path, dice: random.Random
 ) -> PowerFailure:
-    """Put into folder the files as the disk may have them, and begin a new journal.
+    """Write the files to folder as a disk may have them, and begin a new journal.
 
-    before: what was on the disk when the journal was begun, by name, all of it synced.
+    before: the synced files at the journal's beginning, by name.
     """
     files = {name: _OnDisk(bytearray(content)) for name, content in before.items()}
     syncs = 0
@@ -238,7 +238,7 @@ def after_power_failure(
     unsynced = sum(len(file.unsynced) for file in files.values())
     for path in folder.iterdir():
         if path.name in files or path.name.endswith("-shm"):
-            path.unlink()  # The index of the log is made anew from the log.
+            path.unlink()  # The log's index is rebuilt from the log.
     for name, file in files.items():
         file.power_failed(dice)
         (folder / name).write_bytes(file.content)
@@ -247,7 +247,7 @@ def after_power_failure(
 
 
 def _read(journal: Path) -> list[tuple[int, str, int, bytes]]:
-    """Read a journal; a last record that is cut off never took effect."""
+    """Read a journal; an incomplete last record had no effect."""
     content = journal.read_bytes()
     found, place = [], 0
     while place + _HEADER.size <= len(content):

@@ -1,11 +1,10 @@
-"""Named points on the way of a write, at which a test lets something happen.
+"""Named points in the course of a write, at which a test can inject an action.
 
-Owns: the points, the actions, and how both are put around the service's own functions. Must not
-know: what should come of it. Rule: the service has no hook for this and pays nothing for it; a
-point is a wrapper around a function or a statement, put there by a test or by spoilt_server.py,
-which reads TORTURE_FAILPOINTS once, at its start.
+Owns the points, the actions, and their wrappers around the service's functions. The service has no
+hook for this and pays nothing for it; a point is a wrapper around a function or a statement, put
+there by a test or by spoilt_server.py, which reads TORTURE_FAILPOINTS once, at its start.
 
-    append.begin      before the transaction of a group with an append in it begins
+append.begin      before the transaction of a group with an append in it begins
     append.insert     before the first of its rows is written
     append.commit     before COMMIT
     append.committed  after COMMIT, on the writer's thread
@@ -14,7 +13,7 @@ which reads TORTURE_FAILPOINTS once, at its start.
     published         after they did
     answer            after the handler is done, before the answer leaves
 
-    TORTURE_FAILPOINTS="append.commit=crash@3;publish=delay:0.2"
+TORTURE_FAILPOINTS="append.commit=crash@3;publish=delay:0.2"
 
 An action is crash (SIGKILL), error (what the disk or a bug would raise) or delay:SECONDS, at the
 n-th time (@n, first if left out), counted from the moment that the server serves.
@@ -69,12 +68,12 @@ _SPEC: Final = re.compile(
 
 
 class Failed(Exception):
-    """What a bug in the service would raise."""
+    """An error as a bug in the service would raise it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failpoint:
-    """One action at one point. nth: which time it is met; from 1."""
+    """One action at one point. nth: the pass that triggers it, from 1."""
 
     point: str
     action: str
@@ -84,9 +83,9 @@ class Failpoint:
 
 @dataclass(slots=True)
 class Failpoints:
-    """Those of one process. armed: whether points are counted. met: how often each was.
+    """The failpoints of one process. armed: whether points are counted. met: passes of each.
 
-    released: a test that has seen enough sets it, and delays in other threads end at once.
+    released: a test sets it to end delays in other threads at once.
     """
 
     planned: tuple[Failpoint, ...]
@@ -95,7 +94,7 @@ class Failpoints:
     released: threading.Event = field(default_factory=threading.Event)
 
     def due(self, point: str) -> Failpoint | None:
-        """Count a point, and return what is to happen there now."""
+        """Count a pass, and return the action that is due."""
         if not self.armed:
             return None
         self.met[point] += 1
@@ -105,7 +104,7 @@ class Failpoints:
         return None
 
     def pass_by(self, point: str, error: Callable[[], Exception] = Failed) -> None:
-        """Do what is due at a point; the thread waits for a delay."""
+        """Do what is due at a point; a delay blocks the thread."""
         failpoint = self.due(point)
         if failpoint is not None:
             _act(failpoint, error)
@@ -131,7 +130,7 @@ def parse(text: str) -> tuple[Failpoint, ...]:
 
 
 def install(planned: tuple[Failpoint, ...]) -> Failpoints:
-    """Put the points in place for as long as the process lives, armed once it serves."""
+    """Install the points for the rest of the process; they count once it serves."""
     points = Failpoints(planned)
     for owner, name, replacement in _wrappers(points):
         setattr(owner, name, replacement)
@@ -147,7 +146,7 @@ def install(planned: tuple[Failpoint, ...]) -> Failpoints:
 
 @contextmanager
 def installed(text: str) -> Iterator[Failpoints]:
-    """Put the points in place for a block, in this process; the test arms them."""
+    """Install the points in this process for a block; the test arms them."""
     points = Failpoints(parse(text))
     before = []
     try:
@@ -175,7 +174,7 @@ def _disk_error() -> Exception:
 
 
 def _wrappers(points: Failpoints) -> list[tuple[Any, str, Any]]:
-    """Return what is to be replaced, and by what."""
+    """Return the functions to replace, and their wrappers."""
     return [
         *_around_transactions(points),
         (sqlite_writer, "_settle", _around_settle(points)),
@@ -185,7 +184,7 @@ def _wrappers(points: Failpoints) -> list[tuple[Any, str, Any]]:
 
 
 def _around_transactions(points: Failpoints) -> list[tuple[Any, str, Any]]:
-    """Watch for the statements of a group in which there is an append."""
+    """Watch for the statements of a group that contains an append."""
     in_transaction = sqlite_writer._in_transaction
     connect = sqlite_connection.sqlite3.connect
     now = threading.local()

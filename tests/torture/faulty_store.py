@@ -1,15 +1,14 @@
 """A store that fails as stores do: before the write, after it, late, or with the caller cancelled.
 
-Owns: the faults, and which call meets which, by a seed or by a list. Must not know: what is stored.
-Rule: a fault says nothing that a real store could not say; what happened really happened.
+Owns the faults, and which call gets which, by a seed or by a list. Every fault could come from a
+real store, and its effects on the data are real.
 
-==================  ================================================================================
-before              StoreUnavailable, and nothing was written
-after               StoreUnavailable, and it was written: executed, then timed out
-late                written and told, after a while
-cancelled before    the driver was cancelled before it sent anything
-cancelled after     the driver was cancelled while the answer was on its way
-==================  ================================================================================
+================== ================================================================================
+before StoreUnavailable, and nothing was written after StoreUnavailable, and it was written:
+executed, then timed out late written and told, after a while cancelled before the driver was
+cancelled before it sent anything cancelled after the driver was cancelled while the answer was on
+its way ==================
+================================================================================
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ LATE_S: Final = 0.01
 
 
 class FaultyStore:
-    """A Store around another one. Faults come from ``plan`` while it lasts, then by chance.
+    """A Store around another one. Faults come from ``plan``, then by chance.
 
-    share: of the calls that meet a fault by chance; 0 = none. is_shared: what it says of other
-    writers; with True a cached state is never trusted. met: what happened how often.
+    share: the share of calls with a random fault; 0 = none. is_shared: whether it reports other
+    writers; with True a cached state is never trusted. met: how often each fault occurred.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class FaultyStore:
         self._is_shared = inner.shared_writers if is_shared is None else is_shared
 
     def __getattr__(self, name: str) -> Any:
-        # What has no fault of its own goes straight through: pages, settings, probes.
+        # Calls without faults are passed on: pages, settings, probes.
         return getattr(self.inner, name)
 
     @property
@@ -69,7 +68,7 @@ class FaultyStore:
         return self._is_shared
 
     def next_writes(self, faults: Iterable[str]) -> None:
-        """Let the next appends meet these faults, in order; "" is none."""
+        """Give the next appends these faults, in order; "" is none."""
         self.plan.extend(faults)
 
     async def append(self, append: Append) -> None:

@@ -1,8 +1,7 @@
-"""What is sent to every RPC by fuzzers, and what no answer may be.
+"""The fuzzers' requests to every RPC, and the check of every answer.
 
-Owns: the RPCs and their share, requests to begin from, and the verdict on an answer. Must not know:
-how an input is made, or how it is sent.
-Rule: an answer is either good or says why not in the contract's words; anything else is a failure.
+Owns the RPCs and their share, seed requests, and the verdict on an answer. An answer is either a
+success or an error with a reason of the contract; anything else is a failure.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ TASK: Final = "0198a6c0-0000-7000-8000-0000000000aa"
 FORBIDDEN: Final = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS", "UNAVAILABLE", "CANCELLED"})
 """Codes that no input may lead to. Nothing here stops, and nothing fails but by an input."""
 
-# What words of Python, of its libraries or of the machine would look like. Quoted values are the
-# caller's own and are taken out first.
+# Typical texts of Python, its libraries or the machine. Quoted values are the caller's own and are
+# removed first.
 _INSIDE: Final = re.compile(
     r"Traceback|\b[A-Z]\w+(Error|Exception)\b|File \"|\.py\b|0x[0-9a-f]{6}|<class|object at|"
     r"\bline \d+|NoneType|codec can't|asyncio|sqlite|site-packages|/(usr|root|home|tmp)/"
@@ -83,7 +82,7 @@ def message_class(path: str, *, response: bool = False) -> type[Message]:
 
 @dataclass
 class Verdicts:
-    """What came of all inputs."""
+    """The verdicts on all inputs."""
 
     codes: Counter[str] = field(default_factory=Counter)
     methods: Counter[str] = field(default_factory=Counter)
@@ -91,11 +90,11 @@ class Verdicts:
 
     @property
     def inputs(self) -> int:
-        """How many there were."""
+        """The number of inputs."""
         return self.codes.total()
 
     def take(self, path: str, data: bytes, answer: Answer) -> None:
-        """Hold one answer against what answers have to be."""
+        """Check one answer."""
         self.codes[answer.code] += 1
         self.methods[path.rpartition("/")[2]] += 1
         for problem in problems_of(path, data, answer):
@@ -110,7 +109,7 @@ class Verdicts:
 
 
 def problems_of(path: str, data: bytes, answer: Answer) -> Iterator[str]:
-    """Say what is wrong with an answer to a request."""
+    """Return what is wrong with an answer to a request."""
     if answer.raised is not None:
         yield f"raised {answer.raised!r}"
     if answer.code in FORBIDDEN:
@@ -145,20 +144,20 @@ def _problems_of_details(data: bytes, details: bytes, message: str) -> Iterator[
     info = error_details_pb2.ErrorInfo()
     if not status.details or not status.details[0].Unpack(info) or info.reason not in _REASONS:
         yield f"has no reason: {status}"
-    # What the caller has sent may look like anything.
+    # What the caller sent may look like anything.
     own = [value for value in info.metadata.values() if value.encode() not in data]
     said = " ".join([message, *own])
     if _INSIDE.search(_QUOTED.sub('""', said)):
         yield f"shows its inside: {said}"
 
 
-# --- requests to begin from ---
+# --- seed requests ---
 
 
 def seeds() -> list[tuple[str, bytes]]:
-    """Return a good request of every RPC, and several of the large ones, in their order.
+    """Return a valid request of every RPC, and several of the large ones, in order.
 
-    The first ones leave sessions behind in which the later ones have something to do.
+    The first ones create sessions for the later ones.
     """
     rs, ad = routing_service_pb2, admin_service_pb2
     png = item_pb2.Item(content_type="image/png", uri="https://example.com/a.png")

@@ -1,8 +1,7 @@
-"""A whole server without its network: each RPC's handler, called as gRPC would call it.
+"""A complete server without its network: each RPC's handler, called as gRPC would call it.
 
-Owns: what stands in for gRPC's server and its contexts. Must not know: what is sent, or what should
-come of it. Rule: all between the wire and the store is the server's own, so that a million calls
-take minutes and still meet everything that is ours.
+Owns the stand-ins for gRPC's server and contexts. Everything between the wire and the store is the
+real code, so that a million calls take minutes and still cover it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,10 @@ UNTIL_READ: Final = frozenset({"Watch", "WatchSession", "WatchEvents"})
 
 @dataclass(slots=True)
 class Answer:
-    """What came of a call. raised: what reached gRPC, which would show it to the caller."""
+    """The result of a call.
+
+    raised: the error that reached gRPC, which would send it to the caller.
+    """
 
     code: str = "OK"
     message: str = ""
@@ -56,7 +58,7 @@ class InProcess:
     async def start(
         cls, registry_path: str, store: Store | None = None, **settings: Any
     ) -> InProcess:
-        """Start a server over a store in memory, or over the one that is given."""
+        """Start a server over a store in memory, or over the given one."""
         gate = _Gate()
         observer = _Observer()
         given = Settings(store="memory:", agents=registry_path, expiry_sweep=False, **settings)
@@ -81,7 +83,7 @@ class InProcess:
         *,
         remaining_s: float = HANG_S / 2,
     ) -> Answer:
-        """Call an RPC with bytes; on a stream they are its one message. Raises TimeoutError."""
+        """Call an RPC with bytes, on a stream as its only message. Raises TimeoutError."""
         handler = self._found.get(path) or self._gate.handler(path)
         self._found[path] = handler
         async with asyncio.timeout(HANG_S):
@@ -130,7 +132,7 @@ def _opener(store: Store) -> Callable[[str], Awaitable[Store]]:
 
 
 class _Context:
-    """What gRPC hands to a handler."""
+    """The context that gRPC passes to a handler."""
 
     def __init__(
         self,
@@ -186,7 +188,7 @@ class _Context:
 
 
 class _Gate:
-    """Stands in for gRPC's server: keeps the handlers, and listens nowhere."""
+    """Stands in for gRPC's server: keeps the handlers, and does not listen."""
 
     def __init__(self) -> None:
         self._handlers: list[grpc.GenericRpcHandler] = []

@@ -1,17 +1,16 @@
-"""Histories of calls, held against a session that is changed by one call at a time.
+"""Checks histories of calls for linearisability: one order of calls must explain all answers.
 
-Owns: what was seen of each call (``Observed``), what is stored (``Stored``), and the check of one
-against the other. Must not know: how the calls were made, what agents and messages mean.
-Rule: nothing is asked of the service's own code, and what was never answered may have happened
-once, at any time after it began, or not at all.
+Owns the observed calls (``Observed``), the stored changes (``Stored``), and the check of one
+against the other. It uses none of the service's code. An unanswered call may have happened once, at
+any time after it began, or not at all.
 
 Why this is nearly a replay, where checking a history for linearisability is hard in general: every
-change has a number of its own, given out without gaps, and every answer tells it. So the order is
-known, and what is left to check is that it is one: nobody shares a number, nobody who began after
-another's end comes before it, reads see a number that was there while they ran, and numbers that
-no answer has told are those of calls that were never answered.
+change has its own number, without gaps, and every answer has it. So the order is known, and what is
+left to check is that it is one: no number is shared, no call that began after another's end comes
+before it, reads see a number that existed while they ran, and numbers in no answer belong to calls
+that were never answered.
 
-    history = recorder.history                  # see recorder.py
+history = recorder.history                  # see recorder.py
     assert check(history) == []                 # from outside alone
     assert check(history, await stored_changes(store)) == []   # and against the log
 """
@@ -34,7 +33,7 @@ UNKNOWN_SESSION: Final = "UNKNOWN_SESSION"
 
 
 class Outcome(StrEnum):
-    """What a caller knows of a call."""
+    """What a caller knows about a call's outcome."""
 
     ANSWERED = "answered"
     REFUSED = "refused"
@@ -44,7 +43,7 @@ class Outcome(StrEnum):
 
 
 class Op(NamedTuple):
-    """What makes a repeat the same call, within its session."""
+    """Identifies a call and its repeats within a session."""
 
     kind: str
     request_id: str
@@ -56,11 +55,11 @@ class Observed:
     """One call as its caller saw it.
 
     session: tenant and session id. kind: the RPC's name. invoke_ns, response_ns: on one monotonic
-    clock for the whole history; response_ns None: the caller heard nothing. revision: the answer's
-    or, of a refusal, the one that it names. agent: the active agent after that revision, "" for
-    none; None where the answer does not tell. answer: a digest of the answer's bytes, which a
-    repeat must have again. kept: one of those bytes that are stored with the change, "" = not
-    known. error: the reason of a refusal. attempts: how often it was sent.
+    clock for the whole history; response_ns None: there was no answer. revision: the answer's or,
+    for a refusal, the one that it names. agent: the active agent after that revision, "" for none;
+    None if the answer does not say. answer: a digest of the answer's bytes, which a repeat must
+    have too. kept: a digest of the bytes that are stored with the change, "" = not known. error:
+    the reason of a refusal. attempts: how often it was sent.
     """
 
     session: str
@@ -82,12 +81,12 @@ class Observed:
 
     @property
     def op(self) -> Op:
-        """The call, whichever of its repeats this is."""
+        """The call, the same for each of its repeats."""
         return Op(self.kind, self.request_id, self.actor)
 
     @property
     def end_ns(self) -> float:
-        """When it ended; never, for one that is still open or whose effect may still come."""
+        """When it ended; infinite for an open call, or one that may still take effect."""
         if self.response_ns is None or self.outcome is Outcome.UNKNOWN:
             return math.inf
         return self.response_ns
@@ -109,20 +108,20 @@ class Stored:
 
     @property
     def op(self) -> Op:
-        """The call that made it."""
+        """The call that made this change."""
         return Op(self.method, self.request_id, self.actor)
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that no order of the calls explains. kind: see the checks below."""
+    """A finding that no order of the calls explains. kind: see the checks below."""
 
     kind: str
     session: str
     detail: str
 
     def __str__(self) -> str:
-        """Read as one line of a report."""
+        """Return one line of a report."""
         return f"{self.kind}: session {self.session}: {self.detail}"
 
 
@@ -130,9 +129,9 @@ Log = Mapping[str, Sequence[Stored]]
 
 
 def check(history: Iterable[Observed], log: Log | None = None) -> list[Violation]:
-    """Return what is wrong with a history, nothing for one that is sound.
+    """Return the violations in a history.
 
-    log: what is stored of each session in the end, by ``Observed.session``; None = unknown. A
+    log: the stored changes of each session at the end, by ``Observed.session``; None = unknown. A
     session that it lacks has no changes. Sessions are independent, and checked one by one.
     """
     by_session: defaultdict[str, list[Observed]] = defaultdict(list)
@@ -157,7 +156,7 @@ class _Point(NamedTuple):
 
 
 class _Session:
-    """One session's calls, and the order that their revisions give them."""
+    """One session's calls, and their order by revision."""
 
     def __init__(self, calls: Sequence[Observed], stored: Sequence[Stored] | None) -> None:
         self.calls = sorted(calls, key=lambda call: call.invoke_ns)
@@ -186,9 +185,9 @@ class _Session:
             yield from self._log_is_what_was_answered(self.stored)
 
     def _is_read(self, call: Observed) -> bool:
-        """Say whether a call only saw the revision that it tells."""
+        """Say whether a call only saw the revision in its answer."""
         if call.outcome is Outcome.REFUSED:
-            # A refusal that names the head, and one that found no session, have seen it.
+            # A refusal that names the head, or that found no session, has seen it.
             return call.revision is not None or call.error == UNKNOWN_SESSION
         if call.outcome is not Outcome.ANSWERED or call.revision is None:
             return False
@@ -197,8 +196,8 @@ class _Session:
     def _is_no_op(self, call: Observed) -> bool:
         """Say whether an answered write may have written nothing.
 
-        Without the log it may have; then it counts as having seen its revision, which asks of it
-        no less than having made it.
+        Without the log this is possible; it then counts as having seen its revision, which is
+        checked as strictly.
         """
         if call.kind != NO_OP:
             return False
@@ -209,7 +208,7 @@ class _Session:
         return [call for call in self.writes.values() if not self._is_no_op(call)]
 
     def _one_answer_each(self) -> _Found:
-        """two_answers: a request was handled twice, or its repeat got another answer."""
+        """two_answers: a request was applied twice, or a repeat got another answer."""
         for op, tries in self.attempts.items():
             answered = [call for call in tries if call.outcome is Outcome.ANSWERED]
             if not answered or self._is_no_op(answered[0]):
@@ -226,7 +225,7 @@ class _Session:
                     )
 
     def _one_revision_each(self) -> _Found:
-        """shared_revision: two requests got one revision. no_revision: an answer has none."""
+        """shared_revision: two requests have one revision. no_revision: an answer has none."""
         takers: dict[int, Op] = {}
         for call in self._wrote():
             if call.revision is None or call.revision < 1:
@@ -241,7 +240,7 @@ class _Session:
                 takers[call.revision] = call.op
 
     def _as_expected(self) -> _Found:
-        """unexpected_revision: applied on another revision than the caller asked for."""
+        """unexpected_revision: applied on another revision than the caller expected."""
         for call in self._wrote():
             if call.expected_revision is None or call.revision is None:
                 continue
@@ -255,7 +254,7 @@ class _Session:
                 )
 
     def _never_sent(self) -> _Found:
-        """phantom_repeat: the very first time that a request was sent it was called a repeat."""
+        """phantom_repeat: the first attempt of a request was called a repeat."""
         for op, tries in self.attempts.items():
             first, *others = tries
             alone = not any(call.invoke_ns < first.end_ns for call in others)
@@ -266,17 +265,17 @@ class _Session:
         points = [
             _Point(2 * call.revision, call) for call in self._wrote() if call.revision is not None
         ]
-        # UNKNOWN_SESSION says that there was no change yet.
+        # UNKNOWN_SESSION means that there was no change yet.
         points += [_Point(2 * (call.revision or 0) + 1, call) for call in self.reads]
         return points
 
     def _in_real_time(self) -> _Found:
-        """Find those who began after another's end and yet come before it.
+        """Find calls that began after another's end and yet come before it.
 
         reordered: a write before an earlier write. stale_read: it missed a write. backwards_read:
         it missed what an earlier read saw. read_ahead: it saw a write that had not begun.
         """
-        # From the last place to the first: who of those that come later ended earliest?
+        # From the last place to the first: which of the later calls ended earliest?
         earliest: _Point | None = None
         points = sorted(self._points(), key=lambda point: point.position, reverse=True)
         place = 0
@@ -291,7 +290,7 @@ class _Session:
             place += len(level)
 
     def _one_agent_each(self) -> _Found:
-        """two_agents: after one and the same change different agents were active."""
+        """two_agents: different agents were active after the same change."""
         told: dict[int, tuple[str, str]] = {}
         if self.stored is not None:
             told = {
@@ -313,10 +312,11 @@ class _Session:
                 )
 
     def _accounted_for(self) -> _Found:
-        """phantom: a revision that was seen, or passed over, and that no call can have made.
+        """phantom: a revision that was seen or skipped, and that no call can have made.
 
-        Gaps are given to unanswered calls, each of which may have made one: one that began before
-        anything ended that comes later. Later gaps have later bounds, so the first come first.
+        Gaps are assigned to unanswered calls, each of which may have made one: one that began
+        before anything ended that comes later. Later gaps have later bounds, so the first come
+        first.
         """
         points = sorted(self._points(), key=lambda point: point.position)
         made = {call.revision for call in self.writes.values() if call.revision is not None}
@@ -361,9 +361,9 @@ class _Session:
     def _log_is_what_was_answered(self, stored: Sequence[Stored]) -> _Found:
         """Compare answers with the log.
 
-        lost_write: answered, not stored. moved_write: stored under another revision.
-        other_answer: stored with another answer. refusal_applied: refused, and yet stored.
-        phantom: stored, and nobody asked for it.
+        lost_write: answered, not stored. moved_write: stored under another revision. other_answer:
+        stored with another answer. refusal_applied: refused, and yet stored. phantom: stored
+        without a call.
         """
         by_op = {change.op: change for change in stored}
         for call in self._wrote():
@@ -382,7 +382,7 @@ class _Session:
                 )
         for change in stored:
             if not change.request_id:
-                continue  # The service's own, or a caller's that wants no repeats.
+                continue  # The service's own change, or one of a caller that wants no repeats.
             tries = self.attempts.get(change.op)
             if tries is None:
                 yield "phantom", f"{_say(change.op)} is stored as revision {change.revision}"
@@ -397,7 +397,7 @@ class _Session:
 
 
 def _once(tries: Sequence[Observed]) -> Observed | None:
-    """Return a request's answered tries as one call: from when it began to its first answer."""
+    """Return a request's answered attempts as one call, from its start to its first answer."""
     answered = [call for call in tries if call.outcome is Outcome.ANSWERED]
     if not answered:
         return None
@@ -408,7 +408,7 @@ def _once(tries: Sequence[Observed]) -> Observed | None:
 
 
 def _backwards(late: _Point, early: _Point) -> tuple[str, str]:
-    """Name what is wrong where a call that began after another's end comes before it."""
+    """Name the violation in which a call that began after another's end comes before it."""
     late_reads, early_reads = late.position % 2, early.position % 2
     kind = {
         (0, 0): "reordered",

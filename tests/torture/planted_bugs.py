@@ -1,11 +1,10 @@
-"""Mistakes that somebody might make, each with the cheapest test that finds it.
+"""Plausible bugs, each with the fastest test that finds it.
 
-Owns: the bugs, how each is put into a running process, and the proof that the suite finds them.
-Must not know: why the right code is right. Rule: a bug that its test does not find is a hole in the
-suite, and fails ``test_planted_bugs.py``; a bug that no longer fits the code cannot be planted, and
-fails as well.
+Owns the bugs, how each is put into a running process, and the proof that the suite finds them. A
+bug that its test does not find is a hole in the suite, and fails ``test_planted_bugs.py``; a bug
+that no longer fits the code cannot be planted, and fails as well.
 
-    .venv/bin/python -m tests.torture.planted_bugs            # all of them, with their times
+.venv/bin/python -m tests.torture.planted_bugs            # all of them, with their times
     .venv/bin/python -m tests.torture.planted_bugs no_sync    # one, with what its test says
 
 The processes that a test starts have the bug too: they find it in TORTURE_BUG (spoilt_server.py).
@@ -59,7 +58,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One mistake. test: what finds it. is_quick: its test takes less than a second."""
+    """One bug. test: the test that finds it. is_quick: that test takes less than a second."""
 
     name: str
     what: str
@@ -72,7 +71,7 @@ BUGS: dict[str, Bug] = {}
 
 
 def bug(test: str, *, is_quick: bool = True) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """List a function that plants the bug that it is named for."""
+    """Register a function that plants the bug it is named for."""
 
     def listed(plant_it: Callable[[], None]) -> Callable[[], None]:
         name = plant_it.__name__
@@ -83,12 +82,12 @@ def bug(test: str, *, is_quick: bool = True) -> Callable[[Callable[[], None]], C
 
 
 def plant(name: str) -> None:
-    """Put a bug into this process. Raises KeyError for an unknown one."""
+    """Plant a bug in this process. Raises KeyError for an unknown one."""
     BUGS[name].plant()
 
 
 def put(owner: Any, name: str, made: Callable[[Any], Any]) -> None:
-    """Replace what is there by what made() makes of it. Raises AttributeError if nothing is."""
+    """Replace an attribute by made(attribute). Raises AttributeError if there is none."""
     setattr(owner, name, made(getattr(owner, name)))
 
 
@@ -114,7 +113,7 @@ def no_sync() -> None:
 
 @bug("tests/torture/test_failpoints.py::test_nothing_is_told_of_a_write_before_its_commit")
 def acknowledged_before_commit() -> None:
-    """Callers are told when their write is taken up, not when it is committed."""
+    """Callers are answered when their write is queued, not when it is committed."""
 
     def made(write_group: Any) -> Any:
         async def too_soon(self: Any, group: Any) -> None:
@@ -130,7 +129,7 @@ def acknowledged_before_commit() -> None:
 
 @bug("tests/torture/test_failpoints.py::test_nothing_is_told_of_a_write_before_its_commit")
 def published_before_commit() -> None:
-    """Watchers hear of a change while it may still fail."""
+    """Watchers get a change while it may still fail."""
 
     def made(append: Any) -> Any:
         async def publish_first(self: Any, written: Any) -> None:
@@ -168,7 +167,7 @@ def no_lock_file() -> None:
     "tests/unit/storage/sqlite/test_group_commit.py::test_group_is_written_in_the_order_of_its_keys"
 )
 def unsorted_group() -> None:
-    """A group is written as it came; two of them in different orders lock each other out."""
+    """A group is written in call order; two groups in different orders can deadlock."""
 
     def made(take_group: Any) -> Any:
         def as_it_came(self: Any) -> Any:
@@ -182,7 +181,7 @@ def unsorted_group() -> None:
 
 @bug("tests/conformance/test_concurrency.py::test_conflicts_are_their_own_affair[sqlite]")
 def conflict_fails_the_group() -> None:
-    """One write's conflict is everybody's."""
+    """One write's conflict fails the whole group."""
 
     def made(run: Any) -> Any:
         def all_or_none(connection: Any, writes: Any) -> Any:
@@ -202,7 +201,7 @@ def conflict_fails_the_group() -> None:
 
 @bug("tests/rpc/test_repeats.py::test_repeated_message_gets_the_first_answer")
 def request_id_not_stored() -> None:
-    """The change is stored without its request id, so nobody can repeat it."""
+    """The change is stored without its request id, so it cannot be repeated."""
 
     def made(append: Any) -> Any:
         async def without_id(self: Any, written: Any) -> None:
@@ -216,7 +215,7 @@ def request_id_not_stored() -> None:
 
 @bug("tests/rpc/test_repeats.py::test_handoff_or_clear_with_other_content_is_refused")
 def fingerprint_not_compared() -> None:
-    """Another request under a known id gets that one's answer."""
+    """Another request with a known id gets that request's answer."""
 
     def made(replay: Any) -> Any:
         async def whatever(self: Any, hot: Any, call: Any, change: Any) -> Any:
@@ -229,13 +228,13 @@ def fingerprint_not_compared() -> None:
 
 @bug("tests/rpc/test_session_owner.py::test_repeat_by_another_user_does_not_get_the_answer")
 def owner_not_checked_before_a_repeat() -> None:
-    """Whoever knows a request id gets its answer."""
+    """Every caller that knows a request id gets its answer."""
     put(command_handler, "refused", lambda _: lambda *_args: None)
 
 
 @bug("tests/rpc/test_repeats.py::test_refused_request_is_not_used_up")
 def refusal_uses_the_id_up() -> None:
-    """After a refusal the request id is taken."""
+    """After a refusal the request id cannot be used again."""
 
     def made(attempt: Any) -> Any:
         refused = set()
@@ -257,7 +256,7 @@ def refusal_uses_the_id_up() -> None:
 
 @bug("tests/rpc/test_repeats.py::test_repeats_after_a_restart_get_the_first_answers")
 def answer_made_anew() -> None:
-    """A repeat gets an answer of its own instead of the stored one."""
+    """A repeat gets a new answer instead of the stored one."""
 
     def made(replay: Any) -> Any:
         async def anew(self: Any, *args: Any) -> Any:
@@ -274,7 +273,7 @@ def answer_made_anew() -> None:
 
 @bug("tests/rpc/test_sticky_agents.py::test_refusal_is_never_decided_on_an_old_state")
 def stale_cache_trusted() -> None:
-    """What appends nothing is answered from memory, whoever else may write."""
+    """Calls that append nothing are answered from memory, although others may write."""
 
     async def trusting(_self: Any, _key: Any, _state: Any) -> None:
         return
@@ -284,7 +283,7 @@ def stale_cache_trusted() -> None:
 
 @bug("tests/rpc/test_sticky_agents.py::test_active_agent_is_the_same_from_every_instance")
 def status_from_memory() -> None:
-    """Status shows what this replica remembers."""
+    """Status shows this replica's cache."""
 
     def made(_current: Any) -> Any:
         async def remembered(self: Any, key: Any, hot: Any) -> Any:
@@ -297,7 +296,7 @@ def status_from_memory() -> None:
 
 @bug("tests/rpc/test_sticky_agents.py::test_active_agent_is_the_same_from_every_instance")
 def conflict_not_retried() -> None:
-    """Another replica came first, and the caller hears of it."""
+    """The caller gets a conflict with another replica."""
     put(command_handler, "CONFLICT_ATTEMPTS_MAX", lambda _: 1)
 
     def made(attempt: Any) -> Any:
@@ -316,7 +315,7 @@ def conflict_not_retried() -> None:
 
 @bug("tests/conformance/test_concurrency.py::test_one_base_has_one_winner[memory]")
 def revision_not_compared() -> None:
-    """The store takes whatever it is given: the last one wins."""
+    """The store accepts every append: the last one wins."""
 
     def made(append: Any) -> Any:
         async def overwrites(self: Any, written: Any) -> None:
@@ -339,7 +338,7 @@ def revision_not_compared() -> None:
     "test_next_message_after_a_fault_is_decided_on_what_is_stored"
 )
 def cache_kept_after_a_failed_append() -> None:
-    """A write that was not answered for is taken for undone."""
+    """A write without an answer is treated as not done."""
     put(session_cache.HotSession, "forget", lambda _: lambda _self: None)
 
 
@@ -347,13 +346,13 @@ def cache_kept_after_a_failed_append() -> None:
     "tests/rpc/test_expected_revisions.py::test_call_on_another_session_than_it_expects_is_aborted"
 )
 def expected_revision_ignored() -> None:
-    """A caller's own expectation is not compared."""
+    """The caller's expected revision is not compared."""
     put(command_handler, "check_revision", lambda _: lambda _call, _state: None)
 
 
 @bug("tests/rpc/test_session_owner.py::test_one_session_id_in_two_tenants_is_two_sessions")
 def tenants_share_sessions() -> None:
-    """The tenant is no part of a session's key."""
+    """The session's key does not contain the tenant."""
     put(no_sign_in, "named_tenant", lambda _: lambda _metadata: "default")
 
 
@@ -362,7 +361,7 @@ def tenants_share_sessions() -> None:
 
 @bug("tests/rpc/test_sticky_agents.py::test_sticky_agent_survives_restart")
 def lock_lost_on_restart() -> None:
-    """The stored state forgets that the agent has asked something."""
+    """The stored state loses the open question."""
 
     def made(encode_state: Any) -> Any:
         def unlocked(state: Any) -> bytes:
@@ -377,7 +376,7 @@ def lock_lost_on_restart() -> None:
 
 @bug("tests/rpc/test_histories.py::test_as_many_turns_go_along_as_are_asked_for")
 def history_off_by_one() -> None:
-    """One past turn less than was asked for goes along with a message."""
+    """A message has one past turn less than asked for."""
     put(
         dispatch_history,
         "history_count",
@@ -387,7 +386,7 @@ def history_off_by_one() -> None:
 
 @bug("tests/rpc/test_watch_session.py::test_watch_from_any_revision_sends_each_later_change_once")
 def watch_repeats_a_change() -> None:
-    """A watch that resumes gets the change that it had before."""
+    """A resumed watch gets the last change again."""
 
     def made(after: Any) -> Any:
         return lambda self, revision: after(self, max(revision - 1, 0))
@@ -408,7 +407,7 @@ def watch_repeats_a_change() -> None:
 
 @bug("tests/rpc/test_conversation_lock.py::test_lock_ends_at_its_timeout")
 def expiry_ignored() -> None:
-    """Locks and idle agents are for ever."""
+    """Locks and idle agents never time out."""
     put(ownership, "expire_ownership", lambda _: lambda _draft: False)
     for module in (m for m in list(sys.modules.values()) if hasattr(m, "expire_ownership")):
         module.expire_ownership = ownership.expire_ownership  # type: ignore[attr-defined]
@@ -416,7 +415,7 @@ def expiry_ignored() -> None:
 
 @bug("tests/unit/core/test_interludes.py::test_transfer_empties_the_stack")
 def two_agents_hold_the_session() -> None:
-    """A transfer leaves whom it replaces on the stack, from where it comes back."""
+    """A transfer leaves the replaced agent on the stack, so that it returns."""
 
     def made(with_new_owner: Any) -> Any:
         def kept(state: Any, event: Any) -> Any:
@@ -433,7 +432,7 @@ def two_agents_hold_the_session() -> None:
 
 @bug("tests/rpc/test_handoff_limits.py::test_message_is_handed_on_only_so_often")
 def hop_limit_off_by_one() -> None:
-    """A message may be handed on once more than the registry says."""
+    """A message may have one handoff more than the registry allows."""
 
     def made(rules: Any) -> Any:
         def one_more(attempt: Any) -> str:
@@ -452,7 +451,7 @@ def hop_limit_off_by_one() -> None:
 
 @bug("tests/rpc/test_handoffs.py::test_doubled_handoff_is_refused")
 def stale_handoff_taken() -> None:
-    """Who hands over is not compared with who has the conversation."""
+    """The caller of a handoff is not compared with the active agent."""
     put(
         handoff_rules,
         "HANDOFF_RULES",
@@ -462,13 +461,13 @@ def stale_handoff_taken() -> None:
 
 @bug("tests/unit/core/test_complete_turn.py::test_late_answer_is_kept_and_moves_nothing")
 def late_answer_moves_the_session() -> None:
-    """An answer to a message that was overtaken still moves the conversation."""
+    """An answer to an overtaken message still moves the conversation."""
     put(session.SessionState, "is_live", lambda _: lambda _self, _turn: True)
 
 
 @bug("tests/rpc/test_user_commands.py::test_reset_cancels_the_task_and_empties_lock_and_stack")
 def task_left_open_by_reset() -> None:
-    """/reset leaves the task as it is."""
+    """/reset does not cancel the task."""
 
     def made(evolve_task: Any) -> Any:
         def not_cancelled(state: Any, event: Any) -> Any:
@@ -481,7 +480,7 @@ def task_left_open_by_reset() -> None:
 
 @bug("tests/unit/core/test_topics.py::test_agent_that_owns_the_session_keeps_its_user")
 def topic_takes_an_owners_user() -> None:
-    """A topic takes the user away in the middle of a lesson."""
+    """A topic switches the user in the middle of a lesson."""
     put(topic_switch, "session_owner", lambda _owner: lambda _state, _registry: "")
     rules = tuple(rule for rule in handoff_rules.HANDOFF_RULES if rule.name != "owns_session")
     put(handoff_rules, "HANDOFF_RULES", lambda _rules: rules)
@@ -489,7 +488,7 @@ def topic_takes_an_owners_user() -> None:
 
 @bug("tests/unit/core/test_topics.py::test_switch_ends_an_ordinary_lock_only_over_lock_threshold")
 def topic_ignores_locks() -> None:
-    """The threshold for all counts while an agent waits for an answer, too."""
+    """The general threshold counts while an agent waits for an answer, too."""
 
     def made(_threshold: Any) -> Any:
         return lambda registry, target, **_locked: registry.topics.threshold_to(target)
@@ -501,7 +500,7 @@ def topic_ignores_locks() -> None:
     "tests/unit/core/test_topics.py::test_nothing_is_suggested_that_would_be_refused_when_it_is_accepted"
 )
 def offer_judged_too_early() -> None:
-    """An offer is judged as of before the task that its message begins."""
+    """An offer is judged by the state before its message's task begins."""
 
     def made(attempt: Any) -> Any:
         def before_it(draft: Any, target: Any, **asked: Any) -> Any:
@@ -517,7 +516,7 @@ def offer_judged_too_early() -> None:
     "tests/unit/core/test_topics.py::test_suggestion_is_gone_with_any_change_of_ownership[handoff]"
 )
 def suggestion_outlives_a_handoff() -> None:
-    """A button of before takes the user back out of where they went."""
+    """An old button moves the user back."""
 
     def made(with_new_owner: Any) -> Any:
         def keeping(state: Any, event: Any) -> Any:
@@ -530,7 +529,7 @@ def suggestion_outlives_a_handoff() -> None:
 
 @bug("tests/unit/core/test_topics.py::test_declined_suggestion_rests_for_some_messages")
 def declined_agent_is_offered_again() -> None:
-    """Who said no is asked again with the next message."""
+    """A user who declined gets the same offer with the next message."""
 
     def made(answer: Any) -> Any:
         def without_rest(state: Any, event: Any) -> Any:
@@ -543,12 +542,12 @@ def declined_agent_is_offered_again() -> None:
 
 @bug("tests/unit/core/test_topics.py::test_whoever_asked_for_the_home_agent_gets_it[/supervisor]")
 def topic_takes_who_asked_for_home() -> None:
-    """After /supervisor the next message goes back to where the user fled from."""
+    """After /supervisor the next message goes back to the agent that the user left."""
     put(ownership, "_topics_count", lambda _count: lambda _draft: False)
 
 
 def _replaced(value: Any, **changes: Any) -> Any:
-    """Copy a frozen value with changes, its own checks skipped: the mistake is on purpose."""
+    """Copy a frozen value with changes, without its checks: the bug is on purpose."""
     made = copy.copy(value)
     put_field = force_setattr if isinstance(value, msgspec.Struct) else object.__setattr__
     for name, changed in changes.items():
@@ -561,7 +560,7 @@ def _replaced(value: Any, **changes: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """What became of one bug. said: what its test has printed."""
+    """The result for one bug. said: the output of its test."""
 
     bug: Bug
     exit_code: int
@@ -575,7 +574,7 @@ class Hunt:
 
     @property
     def is_skipped(self) -> bool:
-        """Whether this machine lacks what the test needs, as the test says itself."""
+        """Whether this machine lacks what the test needs, as the test reports."""
         return self.exit_code == 0 and "1 skipped" in self.said and " passed" not in self.said
 
 
@@ -602,7 +601,7 @@ PYTEST_OPTIONS: Final = (
     "--show-capture=no",
     "-pno:cacheprovider",
     "-pno:xdist",
-    # Plugins are imported before the forks; that their own assertions say less is no loss.
+    # Plugins are imported before the forks; their assertions are less detailed, which is fine.
     "-Wignore::pytest.PytestAssertRewriteWarning",
 )
 
@@ -622,12 +621,12 @@ IMPORTED_ONCE: Final = (
 def hunt(bugs: Iterable[Bug]) -> list[Hunt]:
     """Plant each bug in a process of its own and run its test there.
 
-    The processes are forked from this one, which has imported what they need: that makes it a
-    fraction of a second a bug instead of two.
+    The processes are forked from this one, which has imported what they need: a bug takes a
+    fraction of a second instead of two.
     """
     for name in IMPORTED_ONCE:
         importlib.import_module(name)
-    # Otherwise each process would look through all that was imported, and so copy it.
+    # Otherwise each process would scan all imported objects, and so copy them.
     gc.collect()
     gc.freeze()
     hunts = []
@@ -647,7 +646,7 @@ def hunt(bugs: Iterable[Bug]) -> list[Hunt]:
 
 
 def _run_planted(planted: Bug, said: int) -> None:
-    """Become the process of one bug; never returns."""
+    """Run one bug's test in this process; never returns."""
     code = NOT_PLANTED
     try:
         os.dup2(said, 1)
@@ -681,7 +680,7 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # As the module that spoilt_server.py and the tests import, not as a second one beside it.
+    # Use the module that spoilt_server.py and the tests import, not a second copy of it.
     from tests.torture import planted_bugs
 
     sys.exit(planted_bugs.main(sys.argv[1:]))

@@ -1,9 +1,9 @@
-"""The attack named rapid reset, from a process of its own: calls that are taken back at once.
+"""The rapid reset attack from a separate process: calls that are reset at once.
 
-    python -m tests.torture.rapid_reset PORT SECONDS PER_S
+python -m tests.torture.rapid_reset PORT SECONDS PER_S
 
-Prints how many it sent; PER_S 0 sends as many as go. Each costs the attacker three small frames,
-and a server that begins it all the work of a call. Source: CVE-2023-44487.
+Prints how many it sent; PER_S 0 sends as many as possible. Each costs the attacker three small
+frames, and a server that begins the call all its work. Source: CVE-2023-44487.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH: Final = 100
 
 
 async def attack(port: float, seconds: float, per_s: float) -> int:
-    """Send them on several connections; each one that is closed is opened again."""
+    """Send them on several connections; a closed connection is opened again."""
     tally = Tally()
     headers = headers_of("/agent_routing.v1.RoutingService/Route", 10_000)
     request = routing_service_pb2.RouteRequest(session_id="taken-back", user_id="eve", text="x")

@@ -1,11 +1,11 @@
-"""gRPC calls by hand: HTTP/2 frames, made and read with next to no work.
+"""gRPC calls by hand: HTTP/2 frames, made and read at little cost.
 
-Owns: the few frames that a unary call needs. Must not know: what is called, or what an answer
-holds. Rule: a call costs a fraction of what it costs the server, so that one core can ask for
-several times what another can do; and frames can be sent that no client would send.
+Owns the few frames that a unary call needs. A call costs a fraction of its cost for the server, so
+that one core can send several times what another can answer; and frames can be sent that no client
+would send.
 
-Sources: RFC 9113 (frames), RFC 7541 (headers; the server is told to keep no table of them, so that
-each comes spelt out), and gRPC's own protocol over HTTP/2.
+Sources: RFC 9113 (frames), RFC 7541 (headers; the server is told to keep no header table, so that
+each header is sent in full), and gRPC's own protocol over HTTP/2.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def headers_of(path: str, timeout_ms: int) -> bytes:
-    """Return the headers of a call, spelt out."""
+    """Return the headers of a call, without compression."""
     made = b""
     for name, value in (
         (":method", "POST"),
@@ -55,7 +55,7 @@ def headers_of(path: str, timeout_ms: int) -> bytes:
         ("grpc-timeout", f"{timeout_ms}m"),
     ):
         made += b"\x00" + bytes((len(name),)) + name.encode()
-        # Lengths from 127 on take a second byte.
+        # Lengths of 127 and more take a second byte.
         rest = len(value) - 127
         made += (bytes((len(value),)) if rest < 0 else bytes((127, rest))) + value.encode()
     return made
@@ -68,14 +68,14 @@ def message_of(body: bytes) -> bytes:
 
 @dataclass
 class Tally:
-    """What came of calls: how many of each status, and how long those that were answered took."""
+    """The results of calls: the count of each status, and the latencies of answered calls."""
 
     sent: int = 0
     statuses: dict[int, int] = field(default_factory=dict)
     ok_s: list[float] = field(default_factory=list)
 
     def take(self, status: int, seconds: float) -> None:
-        """Note one call that has ended."""
+        """Record one finished call."""
         self.statuses[status] = self.statuses.get(status, 0) + 1
         if status == OK:
             self.ok_s.append(seconds)
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
         return len(self.open) < STREAMS_MAX and self._is_writable and not self.is_lost
 
     def call(self, headers: bytes, message: bytes) -> int:
-        """Send a call; what becomes of it is in the tally. Return its stream."""
+        """Send a call; its result goes to the tally. Return its stream."""
         assert self.transport is not None
         self._stream += 2
         self.open[self._stream] = time.perf_counter()
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
         return self._stream
 
     def call_and_reset(self, headers: bytes, message: bytes, count: int) -> None:
-        """Send calls, each taken back at once: the attack that is named rapid reset."""
+        """Send calls and reset each at once: the rapid reset attack."""
         assert self.transport is not None
         parts = []
         for _ in range(count):
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         self.transport.write(b"".join(parts))
 
     def cancel(self, stream: int) -> bool:
-        """Take a call back, if it is still under way."""
+        """Cancel a call that is still in progress."""
         assert self.transport is not None
         if self.open.pop(stream, None) is None or self.is_lost:
             return False
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def read_again(self) -> None:
-        """Let the server send what it holds back, and all that comes."""
+        """Read again, including what the server held back."""
         assert self.transport is not None
         more = (_WINDOW_MAX - 65_535).to_bytes(4, "big")
         for stream in (0, *self.open):
@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
         )
         transport.write(PREFACE + frame(_SETTINGS, 0, 0, settings))
         if self._window == _WINDOW_MAX:
-            # Answers are not waited with until somebody has said that there is room.
+            # Answers are delayed only until the window is opened.
             more = (_WINDOW_MAX - 65_535).to_bytes(4, "big")
             transport.write(frame(_WINDOW, 0, 0, more))
 
@@ -216,7 +216,7 @@ class Connection(asyncio.Protocol):
 
 
 def _status_in(block: bytes) -> int:
-    """Find the status in headers that are spelt out: its name, a length, its digits."""
+    """Return the status in uncompressed headers: its name, a length, its digits."""
     place = block.find(b"grpc-status")
     assert place >= 0, block
     place += len(b"grpc-status")
@@ -232,9 +232,9 @@ async def connect(
     *,
     local_addr: tuple[str, int] | None = None,
 ) -> Connection:
-    """Open a connection. window: bytes of each answer that the server may send unasked.
+    """Open a connection. window: bytes of each answer that the server may send at first.
 
-    local_addr: where it comes from; None = as the system chooses.
+    local_addr: its source address; None = the system's choice.
     """
     loop = asyncio.get_running_loop()
     _, made = await loop.create_connection(

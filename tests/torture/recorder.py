@@ -1,10 +1,9 @@
-"""Calls through the project's own client, written down as the linearisability checker wants them.
+"""Records calls of the project's client for the linearisability checker.
 
-Owns: what a call's answer or error says to the checker, and when it began and ended. Must not
-know: what should come of a call. Rule: what left open whether it happened is written down as
-unknown, never as refused.
+Owns the meaning of each answer or error for the checker, and the times of each call. A call that
+may have happened is recorded as unknown, never as refused.
 
-    recorder = Recorder()
+recorder = Recorder()
     client = recorder.wrap(agent_routing.AsyncClient(address, fallback=None), "client-1")
     await client.route("hello", session_id="chat-1", request_id=new_uuid7())
     assert check(recorder.history) == []
@@ -60,12 +59,12 @@ REVISION_MISMATCH: Final = "REVISION_MISMATCH"
 
 @dataclass(slots=True)
 class Recorder:
-    """A history in the making. history: calls in the order of their ends."""
+    """Records a history. history: calls in the order of their ends."""
 
     history: list[Observed] = field(default_factory=list)
 
     def wrap(self, client: AsyncClient, name: str = "", tenant: str = "default") -> RecordedClient:
-        """Return a client with the same methods, whose calls are written down."""
+        """Return a client with the same methods that records its calls."""
         return RecordedClient(client, self, name, tenant)
 
     def save(self, path: Path) -> None:
@@ -74,7 +73,7 @@ class Recorder:
 
 
 def load_history(paths: Iterable[Path]) -> list[Observed]:
-    """Read what several processes of one machine have saved, as one history."""
+    """Load the files of several processes of one machine as one history."""
     calls = []
     for path in paths:
         for line in path.read_text("utf-8").splitlines():
@@ -84,7 +83,7 @@ def load_history(paths: Iterable[Path]) -> list[Observed]:
 
 
 class RecordedClient:
-    """The AsyncClient's calls of one session, written down; arguments and answers are its own."""
+    """The AsyncClient's calls of one session, recorded; arguments and answers are unchanged."""
 
     def __init__(self, client: AsyncClient, recorder: Recorder, name: str, tenant: str) -> None:
         self.client = client
@@ -93,24 +92,24 @@ class RecordedClient:
         self._tenant = tenant
 
     async def route(self, text: str = "", *, session_id: str, **fields: Any) -> Any:
-        """Write down Route. A decision of the client's own is no answer of the service."""
+        """Record Route. A fallback decision of the client is not an answer of the service."""
         fields["session_id"] = session_id
         return await self._write("Route", self.client.route, (text,), session_id, fields)
 
     async def set_active_agent(self, session_id: str, agent_id: str, **fields: Any) -> Any:
-        """Write down SetActiveAgent."""
+        """Record SetActiveAgent."""
         call = self.client.set_active_agent
         return await self._write("SetActiveAgent", call, (session_id, agent_id), session_id, fields)
 
     async def clear_active_agent(self, session_id: str, **fields: Any) -> Any:
-        """Write down ClearActiveAgent."""
+        """Record ClearActiveAgent."""
         call = self.client.clear_active_agent
         return await self._write("ClearActiveAgent", call, (session_id,), session_id, fields)
 
     async def resume_task(
         self, task_id: str, request_id: str, decision: Any, *, session_id: str, **fields: Any
     ) -> Any:
-        """Write down ResumeTask, which is once by the request that it resumes."""
+        """Record ResumeTask, which is unique by the request that it resumes."""
         info = CallInfo()
         call = self.client.resume_task(
             task_id, request_id, decision, session_id=session_id, info=info, **fields
@@ -121,7 +120,7 @@ class RecordedClient:
     async def complete_turn(
         self, session_id: str, request_id: str, agent_id: str, outcome: Any, **fields: Any
     ) -> Any:
-        """Write down CompleteTurn, which is once by the request and the agent."""
+        """Record CompleteTurn, which is unique by request and agent."""
         info = CallInfo()
         call = self.client.complete_turn(
             session_id, request_id, agent_id, outcome, info=info, **fields
@@ -130,7 +129,7 @@ class RecordedClient:
         return await self._record(call, {**seen, "actor": agent_id}, info)
 
     async def status(self, session_id: str, **fields: Any) -> Any:
-        """Write down Status."""
+        """Record Status."""
         info = CallInfo()
         call = self.client.status(session_id, info=info, **fields)
         return await self._record(call, {"kind": STATUS, "session_id": session_id}, info)
@@ -143,13 +142,13 @@ class RecordedClient:
         session_id: str,
         fields: dict[str, Any],
     ) -> Any:
-        """Make a call that has a request id of its own; one is made where none is given."""
+        """Make a call with a request id; one is made if none is given."""
         info = CallInfo()
         given = {"request_id": new_uuid7(), **fields}
         seen = {
             "kind": kind,
             "session_id": session_id,
-            # A dry run decides and writes nothing: it only sees a revision.
+            # A trial writes nothing: it only sees a revision.
             "request_id": "" if fields.get("validate_only") else given["request_id"],
             "expected_revision": given.get("expected_revision"),
         }
@@ -192,7 +191,7 @@ class RecordedClient:
 
 
 def _answer(message: Any) -> dict[str, Any]:
-    """Return what an answer tells. Two of them tell who is active, the others who acts."""
+    """Return an answer's data. Two of them name the active agent, the others the next one."""
     tells_agent = "active_agent" in message.DESCRIPTOR.fields_by_name
     return {
         "outcome": Outcome.ANSWERED,
@@ -204,7 +203,7 @@ def _answer(message: Any) -> dict[str, Any]:
 
 
 def _kept(message: Message) -> str:
-    """Return a digest of what is stored of an answer: all but the user's words and past turns."""
+    """Return a digest of the stored part of an answer: all but the user's text and past turns."""
     for name in ("dispatch", "next"):
         if name in message.DESCRIPTOR.fields_by_name and message.HasField(name):
             kept = type(message).FromString(message.SerializeToString())

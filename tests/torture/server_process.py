@@ -1,7 +1,7 @@
-"""`agent-routing serve` in a process of its own, which may be killed and started again.
+"""An `agent-routing serve` process that can be killed and started again.
 
-Owns: the process, its address (a unix socket, the same after each start) and its log. Must not
-know: what is said to it. Rule: it ends no process but the one that it started.
+Owns the process, its address (a unix socket, the same after each start) and its log. It ends only
+the process that it started.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ START_TIMEOUT_S: Final = 60
 
 @dataclass
 class ServerProcess:
-    """A server on one store. folder: where socket, store and log are; short, for the socket's path.
+    """A server on one store. folder: of its socket, store and log; short, for the socket's path.
 
-    is_traced: the command is a tracer with the server as its one child. start_s: what each start
-    took, from the command to SERVING. announced: where it said that it listens.
+    is_traced: the command is a tracer with the server as its one child. start_s: the duration of
+    each start, from the command to SERVING. announced: the address that it printed.
     """
 
     folder: Path
@@ -50,12 +50,12 @@ class ServerProcess:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Its address."""
         return f"unix:{self.folder / 'serve'}"
 
     @property
     def pid(self) -> int:
-        """The process that runs."""
+        """The process id of the server."""
         assert self._process is not None
         return self._process.pid
 
@@ -66,7 +66,7 @@ class ServerProcess:
 
     @property
     def log(self) -> str:
-        """All that it has logged, over all starts."""
+        """Its log lines, over all starts."""
         path = self.folder / "log"
         return path.read_text("utf-8") if path.exists() else ""
 
@@ -76,7 +76,7 @@ class ServerProcess:
         self._process.send_signal(number)
 
     async def launch(self) -> None:
-        """Start the process, and do not wait until it serves."""
+        """Start the process without waiting until it serves."""
         assert self._process is None
         given = {
             "listen": self.address,
@@ -105,7 +105,7 @@ class ServerProcess:
             )
 
     async def start(self) -> None:
-        """Start the process, and return once it serves."""
+        """Start the process; return once it serves."""
         begun_s = time.monotonic()
         await self.launch()
         assert self._process is not None
@@ -116,15 +116,15 @@ class ServerProcess:
         self.start_s.append(time.monotonic() - begun_s)
 
     async def kill(self) -> None:
-        """End it by SIGKILL, wherever it is."""
+        """Kill it with SIGKILL."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> int:
-        """End it in order, and return its exit code."""
+        """Stop it gracefully, and return its exit code."""
         return await self._end(signal.SIGTERM)
 
     async def wait(self, timeout_s: float = START_TIMEOUT_S) -> int:
-        """Wait until it has ended by itself, and return its exit code."""
+        """Wait until it ends, and return its exit code."""
         assert self._process is not None
         code = await asyncio.wait_for(self._process.wait(), timeout_s)
         self._process = None
@@ -140,14 +140,14 @@ class ServerProcess:
             return 0
         if self._process.returncode is None:
             if self.is_traced:
-                # The tracer passes no signals on, and ends with what it traces.
+                # The tracer does not forward signals, and ends with its child.
                 os.kill(_child_of(self._process.pid), number)
             else:
                 self._process.send_signal(number)
         return await self.wait()
 
     def client(self, **settings: object) -> agent_routing.AsyncClient:
-        """Return a client that is quick to come back after a kill."""
+        """Return a client that reconnects quickly after a kill."""
         given = {
             "timeout": 20,
             "retry": agent_routing.RetryPolicy(
@@ -160,16 +160,16 @@ class ServerProcess:
 
 
 class TcpServer(ServerProcess):
-    """The same on a port of its own, for frames by hand."""
+    """The same on a TCP port, for hand-made frames."""
 
     @property
     def address(self) -> str:
-        """Where it listens; before its start: on any port that is free."""
+        """Its address; before its start, any free port."""
         return self.announced or "127.0.0.1:0"
 
     @property
     def port(self) -> int:
-        """The port that it has taken."""
+        """Its port."""
         return int(self.announced.rpartition(":")[2])
 
 

@@ -1,15 +1,15 @@
 """`agent-routing` with faults on purpose: the same program, started through this module.
 
-Owns: which faults are put in place before the command runs. These variables are read once:
+Owns which faults are installed before the command runs. These variables are read once:
 
-    TORTURE_JOURNAL      a file: every write and sync of SQLite is noted there (disk_journal.py)
+TORTURE_JOURNAL      a file: every write and sync of SQLite is noted there (disk_journal.py)
     TORTURE_FAILPOINTS   points and what happens there (failpoints.py)
     TORTURE_BUG          a mistake that somebody might make (planted_bugs.py)
 
-Must not know: what a fault is for. Rule: the service itself has no hook for any of this, so that
-nothing of it is ever in what ships; without the variables it is the command as installed.
+The service itself has no hook for any of this, so no release contains it. Without the variables
+this is the command as installed.
 
-    python -m tests.torture.spoilt_server serve --listen … --store … --agents …
+python -m tests.torture.spoilt_server serve --listen … --store … --agents …
 """
 
 from __future__ import annotations

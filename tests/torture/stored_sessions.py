@@ -1,7 +1,6 @@
-"""What is stored, held to itself: states, requests and tasks against the log they come from.
+"""Checks of stored data: states, requests and tasks against their log.
 
-Owns: the checks that need nothing but the store. Must not know: who wrote it, and when it was
-killed. Rule: everything is read back through a store that was opened anew.
+Owns the checks that need only the store. Everything is read through a newly opened store.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tests.torture.recorder import stored_changes
 
 
 async def violations(url: str, history: list[Observed]) -> list[Violation]:
-    """Open a store that a server has left and hold it to itself and to what callers saw."""
+    """Open a server's store and check it, also against what callers saw."""
     store = await open_store(url)
     try:
         found = [Violation("stored", "", told) for told in await contradictions(store)]
@@ -27,7 +26,7 @@ async def violations(url: str, history: list[Observed]) -> list[Violation]:
 
 
 async def contradictions(store: Store) -> list[str]:
-    """Return where a session's state is not what its own events make, or is not there."""
+    """Return sessions whose state is missing or is not the fold of their events."""
     found = []
     for key, changes in (await _sessions(store)).items():
         if [change.revision for change in changes] != list(range(1, len(changes) + 1)):

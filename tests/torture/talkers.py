@@ -1,8 +1,7 @@
-"""Clients that talk at random and do not give up: what goes on while a server is killed.
+"""Clients with random calls that do not give up, for servers that are killed.
 
-Owns: what is said and done, by a seed, and that every call is repeated with its own ids until it is
-answered or refused. Must not know: when the server dies. Rule: a call that was answered is kept by
-the recorder, so that it can be looked for afterwards.
+Owns the calls, by a seed; every call is repeated with its ids until it is answered or refused. The
+recorder keeps answered calls, so that they can be checked afterwards.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ class Talker:
         self._sent: deque[Send] = deque(maxlen=REPEATED_MAX)
 
     async def talk(self, stopped: Callable[[], bool]) -> None:
-        """Go on until told to stop."""
+        """Run until stopped."""
         while not stopped():
             await self.step()
 
     async def step(self) -> None:
-        """Do something that a frontend, an agent or an operator does, until it is settled."""
+        """Make a call of a frontend, an agent or an operator, until it is answered or refused."""
         dice = self.dice.random()
         if dice < 0.05:
             await self._settle(lambda: self.client.status(self.session_id))
@@ -77,7 +76,7 @@ class Talker:
             )
 
     async def repeat_all(self) -> None:
-        """Send again what was answered last; the recorder holds the answers to the first ones."""
+        """Repeat the last answered calls; the recorder compares the answers."""
         for send in tuple(self._sent):
             await self._settle(send)
 
@@ -100,7 +99,7 @@ class Talker:
         )
 
     async def _write(self, send: Send) -> Any:
-        """Settle a write, and keep it for a repeat if it was answered."""
+        """Make a write, and keep it for a repeat if it was answered."""
         answer = await self._settle(send)
         if answer is not None:
             self.answered += 1

@@ -1,9 +1,9 @@
-"""Something happens at each point on the way of a write: it happened whole or not at all, and once.
+"""A failure at each point of a write: the write happened completely or not at all, and once.
 
-Each test sends a few writes, lets one of them meet the failpoint, repeats it with its request id
-until it is answered, and goes on; a reader and a watcher are there all the while. What is then
-held: the history is linearisable, the store is its own replay, the watcher saw each revision once
-and in order, and the repeat was a repeat only where the first attempt had been committed.
+Each test sends a few writes. One of them meets the failpoint and is repeated with its request id
+until it is answered; a reader and a watcher run all the time. Checked: the history is linearisable,
+the store equals its replay, the watcher saw each revision once and in order, and the repeat was a
+repeat only if the first attempt had been committed.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ SESSION = "chat-1"
 
 
 def quick_client(address):
-    """A client that is back soon after a failure, and repeats nothing by itself."""
+    """A client that reconnects quickly, and does not repeat calls."""
     return agent_routing.AsyncClient(
         address,
         timeout=20,
@@ -55,7 +55,7 @@ async def settle(send, again):
 
 
 async def writes(client, again, count=5):
-    """Make a session's writes one after the other, each settled before the next."""
+    """Make a session's writes one after the other, each until it is answered."""
     for number in range(count):
         request_id = new_uuid7()
 
@@ -69,7 +69,7 @@ async def writes(client, again, count=5):
 
 
 async def reads(client, done):
-    """Read the session until told to stop; whether each answer was possible is checked later."""
+    """Read the session until stopped; the answers are checked later."""
     while not done.is_set():
         try:
             await client.status(SESSION)
@@ -79,7 +79,7 @@ async def reads(client, done):
 
 
 async def watched(client, last):
-    """Watch the session from its first change until the last, over reconnections."""
+    """Watch the session from its first to its last change, over reconnections."""
     seen = []
     while True:
         try:
@@ -95,7 +95,7 @@ async def watched(client, last):
 
 
 async def talk_and_look(address, again, count=5):
-    """Write, read and watch at once; return the history."""
+    """Write, read and watch concurrently; return the history."""
     recorder = Recorder()
     done = asyncio.Event()
     async with quick_client(address) as plain:
@@ -115,7 +115,7 @@ async def talk_and_look(address, again, count=5):
 
 
 def repeats(history):
-    """Return whether the write that had to be repeated was answered as a repeat, or None."""
+    """Return whether the repeated write was answered as a repeat, or None."""
     tries = [call for call in history if call.request_id]
     by_id = {}
     for call in tries:
@@ -126,13 +126,13 @@ def repeats(history):
 
 
 async def nothing():
-    """A repeat comes at once."""
+    """Repeat at once."""
     await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("point", failpoints.POINTS)
 async def test_error_at_a_point_leaves_the_write_whole_or_undone(tmp_path, point):
-    """The disk fails, the store gives up, a bug raises: the caller repeats and learns."""
+    """A disk failure, a store failure or a bug: the caller repeats and gets the result."""
     with failpoints.installed(f"{point}=error@{HIT}") as points:
         async with serving(tmp_path, DESK) as service:
             points.armed = True
@@ -140,7 +140,7 @@ async def test_error_at_a_point_leaves_the_write_whole_or_undone(tmp_path, point
             assert check(history, await stored_changes(service.store)) == []
             assert await contradictions(service.store) == []
             assert len(service.observer.failures) == 1
-            # That failure was ordered; serving() is to see no other.
+            # The test caused this failure; serving() must see no other.
             service.observer.failures.clear()
             service.observer.calls[:] = [c for c in service.observer.calls if c.code == "OK"]
     assert points.met[point] >= HIT
@@ -149,7 +149,7 @@ async def test_error_at_a_point_leaves_the_write_whole_or_undone(tmp_path, point
 
 @pytest.mark.parametrize("point", failpoints.POINTS)
 async def test_delay_at_a_point_delays_and_does_no_more(tmp_path, point):
-    """Reads and watchers meanwhile see what is committed; the checker compares them with it."""
+    """Readers and watchers see what is committed; the checker compares."""
     with failpoints.installed(f"{point}=delay:0.15@{HIT}") as points:
         async with serving(tmp_path, DESK) as service:
             points.armed = True
@@ -166,13 +166,13 @@ async def test_delay_at_a_point_delays_and_does_no_more(tmp_path, point):
 
 @pytest.mark.parametrize("point", ["append.begin", "append.insert", "append.commit"])
 async def test_nothing_is_told_of_a_write_before_its_commit(tmp_path, point):
-    """While the commit is held up no answer comes, no reader sees it and no watcher hears of it."""
+    """While the commit is blocked there is no answer, and no reader or watcher sees the write."""
     with failpoints.installed(f"{point}=delay:50@2") as points:
         async with (
             serving(tmp_path, DESK) as service,
             quick_client(service.server.address) as client,
         ):
-            # With an owner: of a session without one, a watch first reads who owns it by now.
+            # With an owner: a watch of a session without one first reads who owns it.
             await client.route("first", session_id=SESSION, user_id="ana")
             heard = []
 
@@ -188,7 +188,7 @@ async def test_nothing_is_told_of_a_write_before_its_commit(tmp_path, point):
             writing = asyncio.create_task(client.route("second", session_id=SESSION, user_id="ana"))
             try:
                 await until(lambda: points.met[point] == 2)
-                # Time for a word that must not come.
+                # Time for a message that must not come.
                 await asyncio.sleep(0.1)
                 assert not writing.done()
                 assert heard == [1]
@@ -201,14 +201,14 @@ async def test_nothing_is_told_of_a_write_before_its_commit(tmp_path, point):
 
 
 async def until(condition):
-    """Wait for what another thread does."""
+    """Poll for something that another thread does."""
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - there is no event that it could set
             await asyncio.sleep(0.001)
 
 
 async def crash_at(points):
-    """Let one server after the other die at a point; return what the store and the callers say."""
+    """Let servers die at a point, one after the other; return store and history checks."""
     with tempfile.TemporaryDirectory(prefix="routing-") as name:
         for number, point in enumerate(points):
             folder = Path(name) / str(number)
@@ -235,7 +235,7 @@ async def crash_at(points):
 
 
 async def has_died(server):
-    """Say whether a server has gone; a call may fail a moment before its process is gone."""
+    """Say whether a server has died; a call may fail a moment before its process ends."""
     for _ in range(50):
         if not server.is_running:
             return True
@@ -245,14 +245,14 @@ async def has_died(server):
 
 @pytest.mark.timeout(300)
 async def test_server_that_dies_around_the_commit_has_the_write_or_not():
-    """The short form of the next one: just before the commit, and just after."""
+    """The short version: just before the commit, and just after."""
     await crash_at(["append.commit", "append.committed"])
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(900)
 async def test_server_that_dies_at_any_point_has_the_write_or_not():
-    """At each point: the repeat is told which, and nothing is lost or done twice."""
+    """At each point: the repeat learns the result, and nothing is lost or applied twice."""
     await crash_at(failpoints.POINTS)
 
 

@@ -1,7 +1,7 @@
-"""Floods of resets from one machine, for half a minute, next to ordinary callers.
+"""Floods of resets from one machine for half a minute, next to ordinary callers.
 
 The attacker and the callers have the same address, which is the harder case: it is refused for new
-connections if it floods again and again.
+connections if it floods repeatedly.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ async def serving(tmp_path):
 
 
 async def called_s(server, seconds):
-    """Return what the calls of ordinary callers took, and the errors that they were told."""
+    """Return the latencies of ordinary callers, and their errors."""
     took_s, failed, end_s = [], [], time.perf_counter() + seconds
 
     async def call(number):
@@ -56,7 +56,7 @@ async def called_s(server, seconds):
 
 @asynccontextmanager
 async def attacked(server, seconds, per_s):
-    """Flood the server from a process of its own; the block begins once that runs."""
+    """Flood the server from a separate process; the block begins once it runs."""
     attacker = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "tests.torture.rapid_reset", str(server.port), str(seconds), str(per_s)),
@@ -71,7 +71,7 @@ async def attacked(server, seconds, per_s):
 
 
 async def probe_s(probes):
-    """Ask whether the server lives; return the seconds that the answer took."""
+    """Check liveness; return the seconds until the answer."""
     begun_s = time.perf_counter()
     async with asyncio.timeout(5):
         reader, writer = await asyncio.open_unix_connection(probes)
@@ -93,7 +93,7 @@ async def probe_s(probes):
 )
 @pytest.mark.timeout(300)
 async def test_callers_and_probes_are_answered_during_a_flood(tmp_path, per_s, seconds, may_fail):
-    """No call fails, the probes answer, and five seconds after it all is as before."""
+    """No call fails, the probes answer, and five seconds later all is as before."""
     async with serving(tmp_path) as (server, probes):
         await called_s(server, 1)
         alone, _ = await called_s(server, 3)

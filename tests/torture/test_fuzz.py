@@ -1,6 +1,6 @@
 """A million inputs for every RPC: bytes by atheris, fields by Hypothesis, a part over the wire.
 
-No INTERNAL, no UNKNOWN, no hang, no crash, and no answer that shows what is inside.
+Checked: no INTERNAL, no UNKNOWN, no hang, no crash, and no internal detail in an answer.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ REALS = (0.0, -1.5, float("inf"), float("nan"), 5e-324, 1.8e308)
 
 
 def texts(name, is_tame):
-    """Texts for a field: one that it may take, or any."""
+    """Texts for a field: a valid one, or any."""
     fitting = st.sampled_from(IDS.get(name, ("plain",)))
     if is_tame:
         return fitting
@@ -152,7 +152,7 @@ _made = {}
 def messages(descriptor, is_tame, depth=0):
     """Messages of a type as dictionaries, each field there or not.
 
-    is_tame: each value is one that some such field takes, so that many requests get far.
+    is_tame: each value is valid for some such field, so that many requests are valid.
     """
     key = descriptor.full_name, is_tame, depth
     if key not in _made:
@@ -179,7 +179,7 @@ REQUEST_TYPES = {path: message_class(path) for path in PATHS}
 
 @st.composite
 def requests(draw):
-    """An RPC, and a request of its own type."""
+    """An RPC, and a request of its type."""
     path = draw(st.sampled_from(WEIGHTED_PATHS))
     made = REQUEST_TYPES[path]()
     fill(made, draw(messages(made.DESCRIPTOR, is_tame=draw(st.booleans()))))
@@ -187,7 +187,7 @@ def requests(draw):
 
 
 def fill(message, drawn):
-    """Set a message's fields; of a oneof the last one stays."""
+    """Set a message's fields; in a oneof the last one stays."""
     for name, value in drawn.items():
         field = message.DESCRIPTOR.fields_by_name[name]
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -211,7 +211,7 @@ def fill(message, drawn):
 
 
 def draw_requests(seed, runs, take):
-    """Give so many drawn requests to a function."""
+    """Pass a number of drawn requests to a function."""
 
     @with_seed(seed)
     @settings(
@@ -229,7 +229,7 @@ def draw_requests(seed, runs, take):
 
 
 def fuzz_fields(registry_file, runs, seed):
-    """Send drawn requests to a server in this process, a new one now and then."""
+    """Send drawn requests to an in-process server, which is replaced now and then."""
     verdicts = Verdicts()
     with asyncio.Runner() as runner:
         while verdicts.inputs < runs:
@@ -246,7 +246,7 @@ def fuzz_fields(registry_file, runs, seed):
 
 
 async def start_with_sessions(registry_file):
-    """Start a server in which there is something to find."""
+    """Start a server that has some sessions."""
     server = await InProcess.start(registry_file)
     for path, data in seeds():
         await server.send(path, data)
@@ -263,12 +263,12 @@ def told(what, verdicts, begun_s):
 
 
 def hold(verdicts, runs):
-    """Hold what is proven: enough inputs, none of them a problem, and all kinds of ends."""
+    """Check the result: enough inputs, no problems, and all kinds of outcomes."""
     assert verdicts.problems == []
     assert verdicts.inputs >= runs
-    # It would prove little if nothing came through, or only some of the RPCs were met.
+    # The test needs some accepted requests, and most of the RPCs.
     names = {path.rpartition("/")[2] for path in PATHS}
-    # What is drawn differs a little: of a few hundred inputs, a few RPCs may have had none.
+    # Drawing varies a little: of a few hundred inputs, a few RPCs may have had none.
     assert len(names - RARE - verdicts.methods.keys()) <= (0 if runs >= WIRE_RUNS else 3)
     assert verdicts.codes["OK"] > runs / 50
     wanted = {"INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "FAILED_PRECONDITION"}
@@ -276,7 +276,7 @@ def hold(verdicts, runs):
 
 
 def test_any_fields_have_an_answer(registry_file):
-    """The short form."""
+    """The short version."""
     hold(fuzz_fields(registry_file, 1_500, SEED), 1_500)
 
 
@@ -294,7 +294,7 @@ def test_any_fields_have_an_answer_for_long(registry_file):
 
 
 async def fuzz_bytes(registry_file, tmp_path, runs, seed):
-    """Run the fuzzer in a process of its own: it instruments what it imports, and exits."""
+    """Run the fuzzer in a separate process: it instruments its imports, and exits."""
     out = tmp_path / "verdicts.json"
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -325,7 +325,7 @@ async def fuzz_bytes(registry_file, tmp_path, runs, seed):
 
 @needs_atheris
 async def test_any_bytes_have_an_answer(registry_file, tmp_path):
-    """The short form."""
+    """The short version."""
     hold(await fuzz_bytes(registry_file, tmp_path, 4_000, SEED), 4_000)
 
 
@@ -353,7 +353,7 @@ METADATA = (
 
 
 def send_over_the_wire(channel, path, data, metadata):
-    """Call an RPC as a client would; of a stream read a little, and leave it."""
+    """Call an RPC as a client would; read a stream a little, then cancel it."""
     stream = path.endswith(("ServerReflectionInfo", "RouteStream"))
     answer = Answer()
     try:
@@ -377,7 +377,7 @@ def send_over_the_wire(channel, path, data, metadata):
 
 
 def fuzz_the_wire(registry_file, runs, seed):
-    """Send drawn requests, each second one damaged, to a real server."""
+    """Send drawn requests, every second one damaged, to a real server."""
     verdicts = Verdicts()
     with (
         server_in_thread(registry_file, "memory:") as address,
@@ -395,7 +395,7 @@ def fuzz_the_wire(registry_file, runs, seed):
             verdicts.take(path, data, send_over_the_wire(channel, path, data, metadata))
 
         draw_requests(seed, runs, take)
-        # It is as well as before.
+        # The server works as before.
         for path, data in seeds()[:3]:
             answer = send_over_the_wire(channel, path, data, (("agent-routing-tenant", "after"),))
             assert answer.code == "OK"
@@ -403,21 +403,21 @@ def fuzz_the_wire(registry_file, runs, seed):
 
 
 def test_any_request_over_the_wire_has_an_answer(registry_file):
-    """The short form."""
+    """The short version."""
     hold(fuzz_the_wire(registry_file, 600, SEED), 600)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3_600)
 def test_any_request_over_the_wire_has_an_answer_for_long(registry_file):
-    """A hundredth of the million: gRPC itself is between."""
+    """A hundredth of the million, through gRPC itself."""
     begun_s = time.monotonic()
     verdicts = fuzz_the_wire(registry_file, WIRE_RUNS, SEED)
     told("over the wire", verdicts, begun_s)
     hold(verdicts, WIRE_RUNS)
 
 
-# --- the judge itself ---
+# --- the check itself ---
 
 
 @pytest.mark.parametrize(
@@ -432,5 +432,5 @@ def test_any_request_over_the_wire_has_an_answer_for_long(registry_file):
     ],
 )
 def test_bad_answer_is_found(answer):
-    """A judge who finds nothing would make the million worth nothing."""
+    """A check that never fails would make the million worthless."""
     assert list(problems_of("/agent_routing.v1.RoutingService/Route", b"", answer))

@@ -1,8 +1,8 @@
-"""kill -9 while clients write: what was acknowledged is there once, whatever was going on.
+"""kill -9 during writes: every acknowledged write is stored exactly once.
 
-A kill leaves the operating system's cache alive, so it says nothing about the disk; that is
-test_unsynced_writes.py's. It does say that nothing is acknowledged that was not given to the store,
-and that a start after any of these moments finds a store that is whole.
+A kill keeps the operating system's cache, so it does not test the disk; test_unsynced_writes.py
+does. It does test that a write is given to the store before it is acknowledged, and that a start
+after any kill finds a consistent store.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ KILLED_AT_START = 0.08
 
 @dataclass
 class Lane:
-    """A server with its own store and talkers, which is killed again and again."""
+    """A server with its own store and talkers, which is killed repeatedly."""
 
     number: int
     folder: Path
@@ -61,14 +61,14 @@ class Lane:
         return sum(talker.answered for talker in self.talkers)
 
     def new_talker(self, client):
-        """Every third one shares the session of the one before."""
+        """Every third talker shares the session of the one before."""
         name = next(self.names)
         session_id = f"chat-{name - 1 if name % 3 == 2 else name}"
         wrapped = self.recorder.wrap(client, f"client-{name}")
         return Talker(wrapped, session_id, f"{SEED}-{self.number}-{name}")
 
     async def run(self):
-        """Kill as often as asked while the talkers talk, then let them come to an end."""
+        """Kill as often as asked while the talkers talk, then let them finish."""
         await self.server.start()
         clients = [self.server.client() for _ in range(4)]
         self.talkers = [
@@ -79,7 +79,7 @@ class Lane:
             while self.kills_done < self.kills or self.answered < self.writes:
                 share = self.writes / max(self.kills, 1)
                 await self.answers(self.answered + self.dice.randrange(int(2 * share)), talks)
-                # Somewhere between two system calls, rather than just after an answer.
+                # Between two system calls, rather than just after an answer.
                 await asyncio.sleep(self.dice.random() * 0.02)
                 await self.server.kill()
                 self.kills_done += 1
@@ -101,7 +101,7 @@ class Lane:
             await self.server.kill()
 
     async def answers(self, wanted, talks):
-        """Wait until so many writes were answered."""
+        """Wait for a number of answered writes."""
         while self.answered < wanted:
             done = [talk for talk in talks if talk.done()]
             for talk in done:
@@ -110,9 +110,9 @@ class Lane:
 
 
 async def kill_under_load(*, kills, writes, lanes, talkers_count, bug=""):
-    """Run lanes at once; return their figures, and whatever was lost or done twice."""
+    """Run lanes concurrently; return their figures, and lost or repeated writes."""
     begun_s = time.monotonic()
-    # A folder of its own: a socket's path has at most 107 bytes.
+    # Its own folder: a socket's path has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="routing-") as name:
         running = [
             Lane(n, Path(name) / str(n), kills // lanes, writes // lanes, talkers_count, bug)
@@ -123,7 +123,7 @@ async def kill_under_load(*, kills, writes, lanes, talkers_count, bug=""):
         found = []
         for lane in running:
             found += await violations(f"sqlite:///{lane.server.store_path}", lane.recorder.history)
-            # A kill leaves no word; what the servers had to say of themselves is no failure.
+            # A killed server logs nothing; its other log lines are not failures.
             assert '"level":"error"' not in lane.server.log, lane.server.log
     history = [call for lane in running for call in lane.recorder.history]
     outcomes = Counter(call.outcome for call in history)
@@ -145,7 +145,7 @@ async def kill_under_load(*, kills, writes, lanes, talkers_count, bug=""):
 
 @pytest.mark.timeout(300)
 async def test_nothing_acknowledged_is_lost_or_done_twice_over_a_few_kills():
-    """The short form of the next one."""
+    """The short version of the next one."""
     figures, found = await kill_under_load(kills=4, writes=600, lanes=1, talkers_count=10)
     assert found == [], found[:10]
     assert figures["kills"] >= 4
@@ -155,7 +155,7 @@ async def test_nothing_acknowledged_is_lost_or_done_twice_over_a_few_kills():
 @pytest.mark.torture
 @pytest.mark.timeout(600)
 async def test_acknowledgement_before_the_commit_would_be_found_by_kills():
-    """With that bug planted a dozen kills lose writes, and the checks say so."""
+    """With that bug planted, a dozen kills lose writes, and the checks report it."""
     _, found = await kill_under_load(
         kills=12, writes=1_200, lanes=2, talkers_count=24, bug="acknowledged_before_commit"
     )

@@ -1,4 +1,4 @@
-"""A server on a store of a gigabyte: soon there, also after a kill with a long log."""
+"""A server on a store of a gigabyte starts quickly, also after a kill with a long log."""
 
 import sqlite3
 import statistics
@@ -23,7 +23,7 @@ CHANGES_PER_SESSION = 10
 
 
 async def template(folder, registry):
-    """Let a server make one ordinary session, of which all the others are copies."""
+    """Let a server make one ordinary session, the template of all copies."""
     server = ServerProcess(folder, registry)
     await server.start()
     client = server.client()
@@ -36,7 +36,7 @@ async def template(folder, registry):
 
 
 def copy_until(path, size_bytes):
-    """Copy the one session in the file, under other names, until the file is as large as asked."""
+    """Copy the session under other names until the file has the wanted size."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("PRAGMA cache_size = -400000")
@@ -44,7 +44,7 @@ def copy_until(path, size_bytes):
         table: [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
         for table in ("sessions", "changes", "tasks")
     }
-    # What has to differ between a session and its copy; all the rest is as the server wrote it.
+    # The fields that differ between a session and its copy; the rest is as the server wrote it.
     differing = {
         "sessions": {
             "session_no": "session_no + n",
@@ -80,21 +80,21 @@ def copy_until(path, size_bytes):
 
 
 def size_of(connection):
-    """Return the bytes of the database, its log left out."""
+    """Return the size of the database in bytes, without its log."""
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     return pages * page_bytes
 
 
 async def starts(server, recorder, sessions):
-    """Write until the log is long, kill, start again, three times; return what the starts took."""
+    """Three times: write until the log is long, kill, start. Return the durations of the starts."""
     logs = []
     for round_number in range(3):
         await server.start()
         plain = server.client()
         client = recorder.wrap(plain)
         for number in range(400):
-            # All over the file, so that each write dirties pages of its own.
+            # Spread over the file, so that each write dirties different pages.
             name = f"copy-{1 + (number * 7_919 + round_number) % (sessions - 1)}"
             await client.route("once more", session_id=name, user_id="ana", history_turns=-1)
         await plain.close()
@@ -107,7 +107,7 @@ async def starts(server, recorder, sessions):
 @pytest.mark.torture
 @pytest.mark.timeout(1800)
 async def test_server_on_a_gigabyte_serves_within_two_seconds_also_after_a_kill():
-    """The start reads neither the sessions nor the changes; the log is bounded by checkpoints."""
+    """The start reads neither sessions nor changes; checkpoints limit the log."""
     with tempfile.TemporaryDirectory(prefix="routing-") as name:
         folder = Path(name)
         registry = folder / "agents.yaml"
@@ -151,6 +151,6 @@ async def test_server_on_a_gigabyte_serves_within_two_seconds_also_after_a_kill(
             "log_bytes_at_kill": logs,
         }
         print(f"start on a large store: {figures}")  # noqa: T201 - the figures are the result
-        # The best of several: what else this machine is doing is not the server's.
+        # The best of several: other load on this machine is not the server's.
         assert clean_s <= START_S_MAX, figures
         assert min(killed_s) <= START_S_MAX, figures

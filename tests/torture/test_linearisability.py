@@ -1,4 +1,4 @@
-"""The checker finds what it is there for, and accepts whatever one session at a time explains."""
+"""The checker finds planted violations, and accepts every linearisable history."""
 
 import asyncio
 import itertools
@@ -20,7 +20,7 @@ SESSION = "default/chat-1"
 
 
 def kinds(history, log=None):
-    """Name what is wrong with a history."""
+    """Return the violations in a history."""
     return sorted({violation.kind for violation in check(history, log)})
 
 
@@ -51,7 +51,7 @@ def read(revision, begin, end, agent=None):
 
 
 def unknown(number, begin, end=None):
-    """A write that nobody answered."""
+    """A write without an answer."""
     return Observed(
         session=SESSION,
         kind="Route",
@@ -63,12 +63,12 @@ def unknown(number, begin, end=None):
 
 
 def refused(number, begin, end, **fields):
-    """A write that the service decided against."""
+    """A write that the service refused."""
     return write(number, None, begin, end, outcome=Outcome.REFUSED, answer="", **fields)
 
 
 def stored(*numbers, agents=()):
-    """The log in which the requests of these numbers came one after the other."""
+    """The log in which the requests with these numbers came one after the other."""
     agents = list(agents) or [None] * len(numbers)
     return {
         SESSION: [
@@ -113,7 +113,7 @@ SOUND = {
 }
 
 BROKEN = {
-    # What anyone can see from outside.
+    # Violations that are visible without the log.
     "shared_revision": [write(1, 1, 0, 1), write(2, 1, 2, 3)],
     "two_answers": [write(1, 1, 0, 1), write(1, 1, 2, 3, answer="another")],
     "reordered": [write(1, 2, 0, 1), write(2, 1, 2, 3)],
@@ -151,22 +151,22 @@ BROKEN_BESIDE_LOG = {
 
 @pytest.mark.parametrize("name", SOUND)
 def test_history_that_one_session_explains_is_accepted(name):
-    """From outside alone, and beside the log."""
+    """Without the log, and with it."""
     history, log = SOUND[name]
-    if name != "change of the service's own":  # From outside it cannot be told from a phantom.
+    if name != "change of the service's own":  # Without the log it looks like a phantom.
         assert check(history) == []
     assert check(history, log) == []
 
 
 @pytest.mark.parametrize("kind", BROKEN)
 def test_planted_violation_is_found_from_outside(kind):
-    """By its own name, in a history in which nothing else is wrong."""
+    """By its own name, in an otherwise correct history."""
     assert kinds(BROKEN[kind]) == [kind]
 
 
 @pytest.mark.parametrize("kind", BROKEN_BESIDE_LOG)
 def test_planted_violation_is_found_beside_the_log(kind):
-    """What only the store can tell, as well."""
+    """Including violations that only the store shows."""
     assert kind in kinds(*BROKEN_BESIDE_LOG[kind])
 
 
@@ -180,17 +180,17 @@ def test_unanswered_call_explains_one_revision_and_no_more():
     """Two gaps and one call that may have filled one of them."""
     assert kinds([unknown(1, 0), write(2, 2, 1, 2)]) == []
     assert kinds([unknown(1, 0), write(2, 3, 1, 2)]) == ["phantom"]
-    # Begun after a later revision had been seen, it cannot have made an earlier one.
+    # It began after a later revision had been seen, so it cannot have made an earlier one.
     assert kinds([write(2, 2, 0, 1), unknown(1, 2)]) == ["phantom"]
 
 
 def test_sessions_are_told_apart():
-    """One revision in each of two sessions is no shared one."""
+    """One revision in each of two sessions is not a shared one."""
     assert check([write(1, 1, 0, 1), write(2, 1, 0, 1, session="default/chat-2")]) == []
 
 
 class OneAtATime:
-    """A session as it should be, with clients that overlap at random, seeded."""
+    """A correct session, with clients that overlap at random, seeded."""
 
     def __init__(self, seed):
         self.dice = random.Random(seed)
@@ -199,7 +199,7 @@ class OneAtATime:
         self.clock = itertools.count(1)
 
     def play(self, calls):
-        """Let several clients call; each call takes effect somewhere between begin and end."""
+        """Let several clients call; each call takes effect between its begin and its end."""
         events = []
         for number in range(calls):
             begin = self.dice.random() * calls / 3
@@ -229,7 +229,7 @@ class OneAtATime:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_overlapping_clients_of_a_sound_session_are_accepted(seed):
-    """No false alarm, whatever overlaps what."""
+    """There is no false alarm, for any overlap."""
     history, log = OneAtATime(seed).play(300)
     assert check(history) == []
     assert check(history, log) == []
@@ -237,7 +237,7 @@ def test_overlapping_clients_of_a_sound_session_are_accepted(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_one_spoilt_answer_among_many_is_found(seed):
-    """A read or a write of a large history is changed by hand, at random."""
+    """One read or write of a large history is changed at random."""
     history, log = OneAtATime(seed).play(300)
     dice = random.Random(seed)
     found = []
@@ -255,7 +255,7 @@ def test_one_spoilt_answer_among_many_is_found(seed):
 
 
 async def test_history_of_a_real_server_is_sound(tmp_path):
-    """Clients who share sessions, repeat, overlap and give up; recorded through the real client."""
+    """Clients that share sessions, repeat, overlap and give up, recorded by the real client."""
     recorder = Recorder()
     async with serving(tmp_path, DESK) as service:
         async with agent_routing.AsyncClient(service.server.address, fallback=None) as client:
@@ -273,13 +273,13 @@ async def test_history_of_a_real_server_is_sound(tmp_path):
     assert seen["Route", Outcome.UNKNOWN], seen
     recorder.save(tmp_path / "history")
     assert load_history([tmp_path / "history"]) == recorder.history
-    # One answer that was never given makes it unsound.
+    # One invented answer makes it wrong.
     lost = replace(recorder.history[0], request_id=new_uuid7())
     assert check([*recorder.history, lost], log) != []
 
 
 async def talk(client, number):
-    """Say and do things at random in three sessions that all the others use too."""
+    """Make random calls in three sessions that all clients use."""
     dice = random.Random(number)
     last = {}
     for step in range(25):

@@ -1,6 +1,6 @@
-"""More load than a server can carry, and load that is meant to hurt.
+"""More load than a server can handle, and attacks.
 
-Ratios within one run: capacity and overload, quiet and attack are measured in turn.
+Ratios within one run: capacity and overload, normal load and attack are measured in turn.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ MESSAGES = [
 
 @asynccontextmanager
 async def serving():
-    """Run `agent-routing serve` on a port of its own, over SQLite as it comes."""
+    """Run `agent-routing serve` on a free port, over SQLite with default settings."""
     with TemporaryDirectory(prefix="routing-") as folder:
         server = TcpServer(Path(folder), EXAMPLES["tax"].registry_path)
         await server.start()
@@ -60,7 +60,7 @@ async def serving():
 
 
 async def capacity(port, seconds):
-    """Return the calls a second of AT_ONCE callers, each of which waits for its answer."""
+    """Return the calls per second of AT_ONCE callers that wait for each answer."""
     tally, headers = Tally(), headers_of(PATH, 30_000)
     begun_s = time.perf_counter()
     numbers = iter(range(10**9))
@@ -80,7 +80,7 @@ async def capacity(port, seconds):
 
 
 async def offered(port, seconds, per_s, tally):
-    """Send calls at a rate, whatever becomes of them; return the answers a second."""
+    """Send calls at a rate without waiting; return the answers per second."""
     headers = headers_of(PATH, int(DEADLINE_S * 1_000))
     connections = [await connect("127.0.0.1", port, tally) for _ in range(CONNECTIONS)]
     begun_s, number, answered_before = time.perf_counter(), 0, tally.ok
@@ -97,14 +97,14 @@ async def offered(port, seconds, per_s, tally):
                 unsent += 1
         await asyncio.sleep(0.001)
     answered = tally.ok - answered_before
-    # It would be no overload if the callers had no room to send it.
+    # Callers without room to send would make no overload.
     assert unsent < number / 20, (unsent, number)
     await ended(connections)
     return answered / seconds, number / seconds
 
 
 async def ended(connections):
-    """Wait until nothing is under way, and close."""
+    """Wait until no call is in progress, and close."""
     async with asyncio.timeout(60):
         while any(connection.open for connection in connections):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -113,7 +113,7 @@ async def ended(connections):
 
 
 def p99_s(values):
-    """Return what one call in a hundred took longer than."""
+    """Return the latency that one call in a hundred exceeds."""
     return sorted(values)[int(len(values) * 0.99)]
 
 
@@ -121,10 +121,10 @@ async def overload(rounds, seconds):
     """Measure capacity and overload in turn; print and return (goodput ratio, p99, statuses)."""
     tally, alone, under, asked = Tally(), [], [], []
     async with serving() as server:
-        await capacity(server.port, seconds / 2)  # The sessions are made, and the code is warm.
+        await capacity(server.port, seconds / 2)  # Sessions are created, and the code is warm.
         alone.append(await capacity(server.port, seconds))
         for _ in range(rounds):
-            # Each goodput stands between two capacities, as what else the machine does changes.
+            # Each goodput is between two capacities, since the machine's other load varies.
             goodput, sent = await offered(server.port, seconds, OVERLOAD * alone[-1], tally)
             under.append(goodput)
             asked.append(sent)
@@ -151,7 +151,7 @@ async def overload(rounds, seconds):
 
 
 async def test_overload_is_shed_and_what_is_taken_is_answered():
-    """The short form: whatever the machine does, calls end in an answer or in a refusal."""
+    """The short version: on any machine, calls end in an answer or in a refusal."""
     _, _, tally = await overload(1, 1)
     assert tally.ok
     assert sum(tally.statuses.values()) == tally.sent
@@ -160,7 +160,7 @@ async def test_overload_is_shed_and_what_is_taken_is_answered():
 @pytest.mark.torture
 @pytest.mark.timeout(600)
 async def test_goodput_and_latency_hold_at_five_times_the_load():
-    """Load is refused before it costs anything: those who are served are served in time."""
+    """Load is refused before it costs anything, so accepted calls are answered in time."""
     ratio, slow_s, _ = await overload(5, 6)
     assert ratio >= 0.9
     assert slow_s < DEADLINE_S / 2
@@ -170,7 +170,7 @@ async def test_goodput_and_latency_hold_at_five_times_the_load():
 
 
 async def until_answered(client, session_id):
-    """Send a message, again where the client has given up: that too is time that it takes."""
+    """Send a message, again if the client gave up; the retries count in its time."""
     request_id = new_uuid7()
     while True:
         with suppress(agent_routing.errors.Overloaded):
@@ -184,7 +184,7 @@ async def until_answered(client, session_id):
 
 
 async def callers_s(server, seconds):
-    """Return what calls of ordinary callers take, repeats by their client included."""
+    """Return the latencies of ordinary callers, including their client's retries."""
     took_s, end_s = [], time.perf_counter() + seconds
 
     async def call(number):
@@ -199,7 +199,7 @@ async def callers_s(server, seconds):
 
 
 async def rapid_reset(rounds, seconds, per_s):
-    """Measure ordinary callers alone and beside the attack, in turn; return both and its size."""
+    """Measure ordinary callers alone and during the attack, in turn; return both and its size."""
     alone, beside, resets = [], [], 0
     async with serving() as server:
         await callers_s(server, seconds / 2)
@@ -214,7 +214,7 @@ async def rapid_reset(rounds, seconds, per_s):
                 stdout=asyncio.subprocess.PIPE,
             )
             try:
-                # A second for Python to start; then the attack outlasts the callers.
+                # A second for Python to start; the attack lasts longer than the callers.
                 await asyncio.sleep(1)
                 beside += await callers_s(server, seconds)
             finally:
@@ -236,7 +236,7 @@ async def rapid_reset(rounds, seconds, per_s):
 
 
 async def test_callers_beside_a_rapid_reset_are_all_answered():
-    """The short form: no call of theirs fails, and the server is as well as before."""
+    """The short version: no ordinary call fails, and the server works as before."""
     alone, beside, resets = await rapid_reset(1, 1, 1_000)
     assert alone
     assert beside
@@ -246,6 +246,6 @@ async def test_callers_beside_a_rapid_reset_are_all_answered():
 @pytest.mark.torture
 @pytest.mark.timeout(600)
 async def test_callers_beside_a_rapid_reset_hardly_wait():
-    """A call that is taken back at once costs the others less than three times their patience."""
+    """Latencies of the others grow less than threefold."""
     alone, beside, _ = await rapid_reset(4, 6, RESETS_PER_S)
     assert p99_s(beside) < 3 * p99_s(alone)

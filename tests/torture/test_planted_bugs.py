@@ -1,8 +1,8 @@
-"""Mistakes on purpose, each of which the suite must find.
+"""Planted bugs, each of which the suite must find.
 
-A test that cannot fail proves nothing. planted_bugs.py puts one mistake after the other into a
-process of its own and runs there the cheapest test that should notice; here all of them have to
-have been noticed, by a test that ran and failed.
+A test that cannot fail proves nothing. planted_bugs.py plants one bug after the other in a separate
+process and runs the fastest test that should find it there; each must be found by a test that ran
+and failed.
 """
 
 import os
@@ -20,7 +20,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="bugs are plante
 
 
 def hunted(names):
-    """Hunt for bugs from a process that nothing else has touched; return what it printed."""
+    """Hunt for bugs from a fresh process; return its output."""
     return subprocess.run(
         [sys.executable, "-m", "tests.torture.planted_bugs", *names, "--table"],
         cwd=ROOT,
@@ -34,7 +34,7 @@ def hunted(names):
 @needs_fork
 @pytest.mark.timeout(600)
 def test_quick_bugs_are_all_found():
-    """Those whose test takes less than a second."""
+    """Bugs whose test takes less than a second."""
     ended = hunted(QUICK)
     print(ended.stdout)  # noqa: T201 - the table is what the run is for
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -45,7 +45,7 @@ def test_quick_bugs_are_all_found():
 @pytest.mark.torture
 @pytest.mark.timeout(900)
 def test_slow_bugs_are_all_found():
-    """The rest: their tests start servers in processes of their own."""
+    """The rest: their tests start server processes."""
     ended = hunted(OTHERS)
     print(ended.stdout)  # noqa: T201 - the table is what the run is for
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -53,7 +53,7 @@ def test_slow_bugs_are_all_found():
 
 
 def test_list_of_bugs_is_long_enough_to_mean_something():
-    """Each is named for what is wrong, says so, and has a test that there is."""
+    """Each bug's name and text describe it, and its test exists."""
     assert len(BUGS) >= 25
     for bug in BUGS.values():
         path, _, name = bug.test.partition("::")

@@ -1,7 +1,7 @@
-"""Three replicas on one Redis that is killed and hung while they write: what has to hold after it.
+"""Three replicas on one Redis that is killed and hung during writes.
 
-All that was acknowledged is there, once; a task id has one session; and a reader that followed the
-log all along has every change, a session's in order.
+Checked: every acknowledged write is there once, a task id has one session, and a reader that
+followed the log has every change, in order within a session.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ PREFIX = "agent-routing"
 
 
 class World:
-    """What the replicas were told, for the comparison at the end."""
+    """The replicas' answers, for the comparison at the end."""
 
     def __init__(self, seed):
         self.dice = random.Random(seed)
@@ -47,18 +47,18 @@ class World:
         self.outcomes = {}
         self._wanted = 0
         self.over = False
-        """Nobody begins anything new."""
+        """No new work is begun."""
         self.written = False
-        """Nobody writes any more."""
+        """All writers have ended."""
 
     def next_task(self):
-        """Name the task that others want now, too."""
+        """Return the task id that other writers request now, too."""
         self._wanted += 1
         return f"task-{self._wanted // WANTED_TIMES}"
 
 
 async def write(world, store, name):
-    """Append to any of the sessions, some with a task that others want too; repeat what failed."""
+    """Append to any of the sessions, some with a shared task id; repeat failed appends."""
     count = 0
     while not world.over:
         count += 1
@@ -91,7 +91,7 @@ async def write(world, store, name):
 
 
 async def follow(world, store, found):
-    """Read the log as it grows, and to its end."""
+    """Follow the log to its end."""
     cursor = CURSOR_START
     while True:
         done = world.written
@@ -108,7 +108,7 @@ async def follow(world, store, found):
 
 
 async def strike(world, server):
-    """Kill the server, or hang it for longer than anybody waits, again and again."""
+    """Repeatedly kill the server, or hang it for longer than any timeout."""
     for _ in range(BLOWS):
         await asyncio.sleep(world.dice.uniform(0.5, 2))
         blow = world.dice.choice(["kill", "end", "hang", "flush scripts"])
@@ -131,7 +131,7 @@ async def strike(world, server):
 async def test_nothing_is_lost_doubled_or_shared_over_crashes(
     own_redis, monkeypatch, seed, claim_wait_s
 ):
-    """A failure prints its seed. With no wait every claim that is met half-way is fenced off."""
+    """A failure prints its seed. Without a wait, every incomplete claim is fenced off."""
     monkeypatch.setattr(redis_writer, "CLAIM_WAIT_S", claim_wait_s)
     with own_redis.client() as client:
         client.flushall()

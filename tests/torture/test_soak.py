@@ -1,6 +1,6 @@
-"""A long time under load of which a third is taken back: what is held stays what it was.
+"""Long load with a third of the calls cancelled: memory use stays constant.
 
-Memory, tasks and descriptors are read from outside, each time with nothing under way.
+Memory, tasks and descriptors are read from outside while no call is in progress.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ SPARE_DESCRIPTORS = 4
 
 @dataclass(frozen=True)
 class Held:
-    """What a server holds with nothing under way."""
+    """What a server holds while no call is in progress."""
 
     requests: int
     rss_bytes: int
@@ -55,7 +55,7 @@ class Held:
 
 
 def calls_of(number):
-    """Return the kinds of calls of one session, each with its headers and message."""
+    """Return the kinds of calls of one session, each with headers and message."""
     rs = routing_service_pb2
     session = {"session_id": f"soak-{number}", "user_id": "ana"}
     return [
@@ -65,14 +65,14 @@ def calls_of(number):
             ("Route", rs.RouteRequest(**session, text="and then?", history_turns=5)),
             ("Status", rs.StatusRequest(**session)),
             ("ListTurns", rs.ListTurnsRequest(**session, page_size=5, order=2)),
-            # A stream, of which nobody waits for the end.
+            # A stream that is not read to its end.
             ("WatchSession", rs.WatchSessionRequest(**session)),
         )
     ]
 
 
 class Soak:
-    """Callers on a few connections, who take back what they asked for now and then."""
+    """Callers on a few connections that cancel some of their calls."""
 
     def __init__(self, port, seed):
         self.dice = random.Random(seed)
@@ -89,8 +89,8 @@ class Soak:
         ]
 
     async def run(self, requests):
-        """Send so many, and wait until nothing is under way."""
-        # Connections are renewed now and then by the server: a new one takes their place.
+        """Send a number of calls, and wait until none is in progress."""
+        # The server closes connections now and then: new ones replace them.
         for connection in self.connections:
             connection.transport.close()
         await self.connect()
@@ -115,7 +115,7 @@ class Soak:
         kind = self.dice.choices(range(len(kinds)), (50, 15, 20, 10, 5))[0]
         stream = connection.call(*kinds[kind])
         is_watch = kind == len(kinds) - 1
-        # However fast answers come, and so however many are there before they are taken back.
+        # The cancelled share does not depend on the speed of answers.
         behind = self.cancelled < CANCELLED_SHARE * self.tally.sent
         if is_watch or (behind and self.dice.random() < 2 * CANCELLED_SHARE):
             after_s = self.dice.random() * CANCEL_AFTER_S_MAX
@@ -128,7 +128,7 @@ class Soak:
 
 
 async def held(server, counts, requests):
-    """Read what the server holds, once that has come to rest."""
+    """Read what the server holds, once that is stable."""
     before = len(counts.read_text("ascii").splitlines()) if counts.exists() else 0
     server.send(signal.SIGUSR1)
     async with asyncio.timeout(60):
@@ -143,7 +143,7 @@ async def held(server, counts, requests):
 
 
 async def soak(requests, samples, seed):
-    """Send so many requests in parts; return what was held after each, and the load itself."""
+    """Send requests in parts; return what was held after each part, and the load."""
     with TemporaryDirectory(prefix="routing-") as name:
         counts = Path(name) / "counts"
         server = TcpServer(
@@ -170,10 +170,10 @@ async def soak(requests, samples, seed):
 
 
 async def at_rest(server, counts, requests, tasks):
-    """Wait until connections that were closed are let go of, and calls taken back have ended.
+    """Wait until closed connections are released and cancelled calls have ended.
 
-    tasks: what there were at rest before; None: until nothing changes any more. What is held after
-    a minute is held for good.
+    tasks: the number at rest before; None: until nothing changes. What is held after a minute
+    counts as held forever.
     """
     last = await held(server, counts, requests)
     end_s = time.monotonic() + REST_S_MAX
@@ -198,7 +198,7 @@ def growth_per_million(found):
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc")
 async def test_calls_that_are_taken_back_leave_nothing_behind():
-    """The short form: tasks and descriptors are what they were."""
+    """The short version: tasks and descriptors are as before."""
     found, load = await soak(1_500, 3, 7)
     assert load.cancelled > 200
     assert load.tally.statuses[OK] > 500
@@ -210,7 +210,7 @@ async def test_calls_that_are_taken_back_leave_nothing_behind():
 @pytest.mark.timeout(3_600)
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc")
 async def test_nothing_grows_under_load_that_is_taken_back():
-    """Hundreds of thousands of calls, a third of them cancelled: memory stays, tasks too."""
+    """Hundreds of thousands of calls, a third cancelled: memory and tasks stay constant."""
     begun_s = time.monotonic()
     found, load = await soak(REQUESTS, SAMPLES, 7)
     warm = found[int(SAMPLES * WARM_UP_SHARE) :]

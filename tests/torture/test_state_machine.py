@@ -1,11 +1,11 @@
-"""A conversation at random over gRPC, beside the state machine that is held in memory.
+"""A random conversation over gRPC, compared with the state machine in memory.
 
 Hypothesis chooses what is said, answered, handed over, cleared, approved, how time goes by and when
-the server is restarted, and shrinks what goes wrong. Every step is done twice: by a real server
-over a store, and by the simulation's ``Conversation``, which has no store, no cache and no wire.
-After each of them both must be in the same state and have given the same answer or refusal; plain
-messages also go where ``Reference`` says, which shares no code with either. Whatever was answered
-can be repeated at any time and is answered the same, to the byte.
+the server is restarted, and shrinks failures. Every step is done twice: by a real server over a
+store, and by the simulation's ``Conversation``, which has no store, no cache and no wire. After
+each of them both must be in the same state and have given the same answer or refusal; plain
+messages also go where ``Reference`` says, which shares no code with either. Every answered call can
+be repeated at any time, with a byte-identical answer.
 """
 
 import asyncio
@@ -75,10 +75,10 @@ OUTCOMES = {
 
 
 class KeptOpen(FaultyStore):
-    """A store without faults that outlives the servers on it."""
+    """A store without faults that outlives its servers."""
 
     async def close(self):
-        """A server lets go of it; the next one goes on."""
+        """Stay open for the next server."""
 
 
 class ServerBesideModel(RuleBasedStateMachine):
@@ -100,7 +100,7 @@ class ServerBesideModel(RuleBasedStateMachine):
         self.start()
 
     def start(self):
-        """Start a server that remembers nothing, over the store that there is."""
+        """Start a server with an empty cache over the existing store."""
 
         async def start():
             async with AsyncExitStack() as opened:
@@ -117,11 +117,11 @@ class ServerBesideModel(RuleBasedStateMachine):
         self.runner.run(start())
 
     def teardown(self):
-        """Stop the server, after a last look at all that was said and stored."""
+        """Stop the server, after a last comparison with the store."""
 
         async def end():
             log = await stored_changes(self.store)
-            # Time goes by here, and Status shows what it does to the agent; the log does not.
+            # Only Status shows the effect of passed time on the agent; the log does not.
             history = [replace(call, agent=None) for call in self.recorder.history]
             found = [*check(history, log), *await contradictions(self.store)]
             await self.opened.aclose()
@@ -159,7 +159,7 @@ class ServerBesideModel(RuleBasedStateMachine):
         return answer
 
     def same_dispatch(self, answer, decision):
-        """Compare who acts next, and remember the server's name for that request."""
+        """Compare the next agent, and keep the server's request id."""
         name = "next" if "next" in answer.DESCRIPTOR.fields_by_name else "dispatch"
         if name not in answer.DESCRIPTOR.fields_by_name:
             return
@@ -172,18 +172,18 @@ class ServerBesideModel(RuleBasedStateMachine):
             self.server_ids[planned.request_id] = sent.request_id
 
     def open_turn(self, place):
-        """Return one of the model's open turns, and the server's name for it."""
+        """Return one of the model's open turns, with the server's request id."""
         turn = self.model.state.open_turns[place % len(self.model.state.open_turns)]
         return turn, self.server_ids[turn.request_id]
 
     @property
     def has_open_turn(self):
-        """Whether there is a turn to be answered."""
+        """Whether there is a turn to answer."""
         return self.model.state is not None and bool(self.model.state.open_turns)
 
     @rule(text=st.sampled_from((*PLAIN, *PLAIN, *COMMANDS)))
     def say(self, text):
-        """A user's message, and where it must go if it is a plain one."""
+        """Send a user's message; a plain one must go where the reference says."""
         expected = None
         if text in PLAIN and self.model.state is not None:
             reference = Reference(self.model.state, self.model.registry, self.model.now_us)
@@ -212,17 +212,17 @@ class ServerBesideModel(RuleBasedStateMachine):
     @precondition(lambda self: self.has_open_turn)
     @rule(place=st.integers(0, 3), agent_id=st.sampled_from(AGENTS))
     def hand_over_in_a_turn(self, place, agent_id):
-        """A framework's own handoff."""
+        """Make a framework's own handoff."""
         turn, server_id = self.open_turn(place)
         self.hand_over(agent_id, turn.request_id, server_id)
 
     @rule(agent_id=st.sampled_from(AGENTS))
     def hand_over_between_messages(self, agent_id):
-        """An operator's or a frontend's handoff."""
+        """Make an operator's or a frontend's handoff."""
         self.hand_over(agent_id, "", "")
 
     def hand_over(self, agent_id, turn_id, server_turn_id):
-        """Ask both sides for a handoff."""
+        """Request a handoff on both sides."""
         request_id = self.model.fresh_id()
         self.both(
             lambda: self.model.hands_to(agent_id, turn=turn_id),
@@ -234,7 +234,7 @@ class ServerBesideModel(RuleBasedStateMachine):
     @precondition(lambda self: self.model.state is not None)
     @rule(scope=st.sampled_from(sorted(ClearScope, key=lambda scope: scope.value)))
     def clear(self, scope):
-        """Back to the supervisor."""
+        """Clear to the supervisor."""
         request_id = self.model.fresh_id()
         self.both(
             lambda: self.model.clears(scope),
@@ -246,7 +246,7 @@ class ServerBesideModel(RuleBasedStateMachine):
     @precondition(lambda self: self.model.state is not None and self.model.state.paused)
     @rule(decision=st.sampled_from(sorted(ApprovalDecision, key=lambda each: each.value)))
     def resume(self, decision):
-        """A person decides."""
+        """Decide a pending approval."""
         task_id = self.runner.run(self.client.status(SESSION_ID)).task.task_id
         request_id = self.server_ids[self.model.state.paused.request_id]
         self.both(
@@ -258,14 +258,14 @@ class ServerBesideModel(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 59, 60, 601, 1_300]))
     def wait(self, seconds):
-        """Time goes by, for locks, idle agents and turns that nobody answers."""
+        """Let time pass, for locks, idle agents and unanswered turns."""
         self.clock.advance(seconds)
         self.model.wait(seconds)
 
     @precondition(lambda self: bool(self.repeatable))
     @rule(place=st.integers(0, 1_000))
     def repeat(self, place):
-        """A call is sent again, however long ago it was: the same bytes, and nothing happens."""
+        """Repeat an old call: the same bytes, and no effect."""
         send, first = self.repeatable[place % len(self.repeatable)]
         again = self.runner.run(send())
         again = getattr(again, "response", again)
@@ -274,13 +274,13 @@ class ServerBesideModel(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        """The server forgets all that it has in memory."""
+        """Restart the server, which loses its cache."""
         self.runner.run(self.opened.aclose())
         self.start()
 
     @invariant()
     def both_are_in_one_state(self):
-        """Status shows what the model holds."""
+        """Compare Status with the model."""
         if self.model.state is None:
             return
         status = self.runner.run(self.client.status(SESSION_ID))
@@ -303,7 +303,7 @@ class ServerBesideModel(RuleBasedStateMachine):
 
 
 def run(examples, steps):
-    """Let Hypothesis play."""
+    """Let Hypothesis run it."""
     run_state_machine_as_test(
         ServerBesideModel,
         settings=settings(
@@ -318,7 +318,7 @@ def run(examples, steps):
 
 @pytest.mark.timeout(300)
 def test_server_does_what_the_model_does():
-    """A few conversations of a few steps; the next one is the long form."""
+    """A few conversations of a few steps; the next test is the long version."""
     run(examples=12, steps=25)
 
 

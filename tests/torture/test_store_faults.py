@@ -1,7 +1,7 @@
-"""A store that fails: under the command handler, and under a real server whose clients repeat.
+"""A failing store, under the command handler and under a real server with repeating clients.
 
-No wrong answer, no double effect: what is answered is what is stored, once, whichever way the
-store failed before, and a session goes on as if nothing had been.
+Checked: no wrong answer and no double effect. An answered write is stored once, for every kind of
+store failure, and the session continues normally.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ async def inner(request, tmp_path):
 
 
 def handler_of(store, tmp_path, heard):
-    """A command handler over a store, with a desk's registry."""
+    """A command handler over a store, with the help desk's registry."""
     path = tmp_path / "agents.yaml"
     path.write_text(DESK, "utf-8")
     registry = check_registry_file(str(path)).registry
@@ -75,13 +75,13 @@ def message(key, request_id, text):
 
 
 def revision_as_answer(made):
-    """What a servicer would make bytes of."""
+    """The bytes of an answer, as a servicer would make them."""
     return Answer(b"answer %d" % made.revision)
 
 
 @pytest.mark.parametrize("fault", WRITE_FAULTS)
 async def test_repeat_after_a_fault_gets_the_one_answer(inner, tmp_path, fault):
-    """Whether the write had happened or not; and the next message follows on it."""
+    """Whether the write happened or not; the next message follows on it."""
     store, heard = FaultyStore(inner), []
     handler = handler_of(store, tmp_path, heard)
     key = SessionKey("default", "chat-1")
@@ -106,7 +106,7 @@ async def test_repeat_after_a_fault_gets_the_one_answer(inner, tmp_path, fault):
 
 @pytest.mark.parametrize("fault", [CANCELLED_BEFORE, AFTER, CANCELLED_AFTER, "before"])
 async def test_next_message_after_a_fault_is_decided_on_what_is_stored(inner, tmp_path, fault):
-    """Also where nobody repeats: the cache is not believed after a write that was not answered."""
+    """Also without a repeat: after an unanswered write the cache is not used."""
     store, heard = FaultyStore(inner), []
     handler = handler_of(store, tmp_path, heard)
     key = SessionKey("default", "chat-1")
@@ -125,7 +125,7 @@ async def test_next_message_after_a_fault_is_decided_on_what_is_stored(inner, tm
 async def test_callers_who_repeat_over_a_faulty_store_are_each_applied_once(
     inner, tmp_path, is_shared
 ):
-    """Eight at once in two sessions, a third of all calls of the store faulty."""
+    """Eight callers in two sessions; a third of all store calls fail."""
     store, heard = FaultyStore(inner, seed=7, share=0.3, is_shared=is_shared), []
     handler = handler_of(store, tmp_path, heard)
     given = {}
@@ -154,7 +154,7 @@ async def test_callers_who_repeat_over_a_faulty_store_are_each_applied_once(
         for change in changes:
             assert given[key, change.request_id] == (change.revision, change.answer)
     assert await contradictions(inner) == []
-    # Watchers are told of nothing that is not stored, and of nothing twice.
+    # Watchers get only stored changes, and each once.
     assert max(Counter(heard).values()) == 1
     assert {place for _, place in heard} <= set(range(1, 49))
     assert all(store.met[fault] for fault in WRITE_FAULTS), store.met
@@ -173,7 +173,7 @@ CALLS = {
 
 
 async def answered_in_the_end(send):
-    """Send until answered; what the store's faults make of a call is never a refusal."""
+    """Send until answered; a store's faults never cause a refusal."""
     failed = []
     while True:
         try:
@@ -187,7 +187,7 @@ async def answered_in_the_end(send):
 @pytest.mark.parametrize("rpc", [*CALLS, "CompleteTurn"])
 @pytest.mark.parametrize("fault", WRITE_FAULTS)
 async def test_client_s_repeat_over_the_wire_gets_the_one_answer(tmp_path, rpc, fault):
-    """Every RPC that writes, every fault: one change, one answer, and watchers hear of it once."""
+    """Every writing RPC, every fault: one change, one answer, and watchers get it once."""
     inner = await open_store("memory:")
     store = FaultyStore(inner)
     recorder = Recorder()
@@ -229,7 +229,7 @@ async def test_client_s_repeat_over_the_wire_gets_the_one_answer(tmp_path, rpc, 
 
 
 async def first_changes(client, last):
-    """Watch from the first change on, until the last."""
+    """Watch from the first change to the last."""
     async for change in client.watch_session("chat-1", after_revision=0):
         yield change.revision
         if change.revision >= last:
@@ -237,13 +237,13 @@ async def first_changes(client, last):
 
 
 def forgive(service):
-    """Let serving() end: the store's failures were ordered. No other kind of failure is."""
+    """Clear the store's failures, which the test caused; any other kind fails the test."""
     assert all(isinstance(failure, StoreUnavailable) for failure in service.observer.failures)
     service.observer.failures.clear()
 
 
 async def talk_over_faults(tmp_path, inner, *, seed, share, is_shared, talkers_count, steps):
-    """Let clients talk at random over a store that fails at random; check all there is."""
+    """Make random calls over a store that fails at random; check everything."""
     store = FaultyStore(inner, seed=seed, is_shared=is_shared)
     recorder = Recorder()
     async with (
@@ -251,7 +251,7 @@ async def talk_over_faults(tmp_path, inner, *, seed, share, is_shared, talkers_c
         agent_routing.AsyncClient(
             service.server.address,
             fallback=None,
-            # The service asks for a second's patience before a repeat; the talkers have none.
+            # The service asks for a second's delay before a repeat; the talkers skip it.
             retry=agent_routing.RetryPolicy(attempts_max=1),
         ) as plain,
     ):
@@ -259,7 +259,7 @@ async def talk_over_faults(tmp_path, inner, *, seed, share, is_shared, talkers_c
             Talker(recorder.wrap(plain, f"client-{n}"), f"chat-{n // 3}", f"{seed}-{n}", 0.001)
             for n in range(talkers_count)
         ]
-        # Each kind of fault for certain, then as chance has it.
+        # Each kind of fault for certain, then at random.
         store.next_writes(WRITE_FAULTS)
         store.share = share
 
@@ -278,7 +278,7 @@ async def talk_over_faults(tmp_path, inner, *, seed, share, is_shared, talkers_c
 
 @pytest.mark.parametrize("is_shared", [False, True])
 async def test_clients_who_repeat_over_a_faulty_store_see_one_history(inner, tmp_path, is_shared):
-    """Every sixth call of the store fails; every answer is one that a sound store leads to."""
+    """Every sixth call of the store fails; every answer is one that a correct store leads to."""
     history, met = await talk_over_faults(
         tmp_path, inner, seed=11, share=0.15, is_shared=is_shared, talkers_count=6, steps=15
     )
@@ -302,7 +302,7 @@ async def test_clients_who_repeat_over_a_faulty_store_see_one_history_for_long(
 
 
 async def test_watcher_is_told_of_a_change_whose_caller_was_cancelled(tmp_path):
-    """It was committed without a word: whoever watches is told all the same."""
+    """It was committed without an answer; watchers get it anyway."""
     inner = await open_store("memory:")
     store = FaultyStore(inner)
     async with (

@@ -1,9 +1,9 @@
-"""The power fails: what was acknowledged is on the disk, and not only in the system's cache.
+"""After a power failure every acknowledged write is on disk, not only in the system's cache.
 
-Two ways to see it. By the order of the system calls: a request's frame in the log, then a sync of
-the log, then its answer. And by its effect: a server is killed, all that it had not synced is
-dropped, torn or kept at random, and a server that starts on what is left has everything that was
-acknowledged. Each is shown to find a server that does not sync.
+Two checks. By the order of the system calls: a request's frame in the log, then a sync of the log,
+then its answer. And by its effect: a server is killed, all that it had not synced is dropped, torn
+or kept at random, and a server that starts on what is left has everything that was acknowledged.
+Each is shown to find a server that does not sync.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ needs_shared_sqlite = pytest.mark.skipif(
 
 @pytest.fixture
 def folder():
-    """A folder with a short name, for the socket in it."""
+    """A folder with a short name, for the socket."""
     with tempfile.TemporaryDirectory(prefix="routing-") as name:
         yield Path(name)
 
@@ -49,7 +49,7 @@ def server_of(folder, **environment):
 
 
 def on_disk(folder):
-    """Return the store's files as they are, when nobody uses them."""
+    """Return the content of the store's files while they are not in use."""
     return {
         path.name: path.read_bytes()
         for path in folder.iterdir()
@@ -107,7 +107,7 @@ async def fail_the_power(folder, server, *, failures, writes, talkers_count):
 @needs_shared_sqlite
 @pytest.mark.timeout(300)
 async def test_acknowledged_writes_survive_a_power_failure(folder):
-    """The short form of the next but one."""
+    """The short version of the test after the next."""
     server = server_of(folder)
     found, figures = await fail_the_power(folder, server, failures=2, writes=200, talkers_count=8)
     assert found == [], found[:10]
@@ -117,7 +117,7 @@ async def test_acknowledged_writes_survive_a_power_failure(folder):
 @needs_shared_sqlite
 @pytest.mark.timeout(300)
 async def test_server_that_does_not_sync_would_be_found_by_a_power_failure(folder):
-    """With synchronous=OFF planted what it acknowledged is gone; a mere kill would lose nothing."""
+    """With synchronous=OFF planted acknowledged writes are lost; a kill alone would lose none."""
     server = server_of(folder, TORTURE_BUG="no_sync")
     found, _ = await fail_the_power(folder, server, failures=1, writes=100, talkers_count=4)
     assert {violation.kind for violation in found} & {"lost_write", "two_answers", "stale_read"}
@@ -127,7 +127,7 @@ async def test_server_that_does_not_sync_would_be_found_by_a_power_failure(folde
 @pytest.mark.torture
 @pytest.mark.timeout(1800)
 async def test_acknowledged_writes_survive_many_power_failures(folder):
-    """Forty of them, with whatever part of the unsynced writes got to the disk all the same."""
+    """Forty failures, each with a random part of the unsynced writes on disk."""
     server = server_of(folder)
     found, figures = await fail_the_power(
         folder, server, failures=40, writes=12_000, talkers_count=24
@@ -137,7 +137,7 @@ async def test_acknowledged_writes_survive_many_power_failures(folder):
 
 
 async def test_journal_replayed_in_full_is_the_files_themselves(folder):
-    """The journal misses nothing: with everything kept it makes the very files that SQLite made."""
+    """The journal is complete: with everything kept it reproduces SQLite's files."""
     if not disk_journal.is_possible():
         pytest.skip("this Python's sqlite3 has no shared libsqlite3")
     server = server_of(folder)
@@ -163,7 +163,7 @@ async def test_journal_replayed_in_full_is_the_files_themselves(folder):
 
 
 def strace_command():
-    """Return strace's path, or skip where it is not there or not allowed."""
+    """Return strace's path, or skip if it is missing or not allowed."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed: the order of log, sync and answer is not shown")
@@ -173,7 +173,7 @@ def strace_command():
 
 
 async def traced_requests(folder, **environment):
-    """Serve under strace, send requests one by one, and return their ids and the trace."""
+    """Run a server under strace, send requests one by one, and return their ids and the trace."""
     trace = folder / "trace"
     calls = "trace=pwrite64,fsync,fdatasync,sendmsg,sendto,write,writev"
     tracing = (strace_command(), "-f", "-y", "-s", "8192", "-e", calls, "-o", str(trace))
@@ -191,7 +191,7 @@ async def traced_requests(folder, **environment):
 
 
 def order_of(request_id, trace):
-    """Read what a trace has of one request: frames of the log, syncs of it, the answer."""
+    """Return the events of one request in a trace: frames of the log, syncs, the answer."""
     seen = ""
     syncing = set()
     for line in trace.splitlines():
@@ -215,7 +215,7 @@ def order_of(request_id, trace):
 
 @pytest.mark.timeout(300)
 async def test_log_is_synced_between_a_request_s_frame_and_its_answer(folder):
-    """Of each request: its frame in the log, a sync of the log, its answer; in this order."""
+    """For each request in this order: its frame in the log, a sync of the log, its answer."""
     ids, trace = await traced_requests(folder)
     for request_id in ids:
         assert order_of(request_id, trace).startswith("wsa"), order_of(request_id, trace)
@@ -223,7 +223,7 @@ async def test_log_is_synced_between_a_request_s_frame_and_its_answer(folder):
 
 @pytest.mark.timeout(300)
 async def test_missing_sync_before_an_answer_would_be_found(folder):
-    """With synchronous=OFF planted the same reading finds no sync there."""
+    """With synchronous=OFF planted the same check finds no sync there."""
     ids, trace = await traced_requests(folder, TORTURE_BUG="no_sync")
     for request_id in ids:
         assert order_of(request_id, trace).startswith("wa"), order_of(request_id, trace)
