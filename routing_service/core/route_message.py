@@ -99,6 +99,10 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
     offer = None
     if note is not None and note.outcome is TopicOutcome.SUGGESTED:
         offer = topic_switch.suggest(draft, command, note, choice.agent_id)
+    elif note is not None:
+        second = topic_switch.offered_second(draft, note, choice.agent_id)
+        if second is not None:
+            offer = topic_switch.suggest(draft, command, second, choice.agent_id)
     return Decision(
         events=tuple(draft.events),
         task_id=task_id,

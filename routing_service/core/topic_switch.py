@@ -6,6 +6,8 @@ detector is.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from routing_service.core import events as ev
@@ -35,6 +37,10 @@ from routing_service.core.vocabulary import (
     TopicOutcome,
     WhenUnsure,
 )
+
+OPEN_TURN_THRESHOLD: Final = 0.9
+"""How sure a switch must be while the active agent still works on an earlier message: what is
+written then mostly goes with that message."""
 
 
 class TopicInquiry(msgspec.Struct, frozen=True):
@@ -137,19 +143,20 @@ def weigh(
         return TopicEffect(TopicNote(TopicOutcome.NO_VERDICT, opinion=opinion))
     if opinion is None or not opinion.ranked:
         return TopicEffect(TopicNote(TopicOutcome.UNSURE, opinion=opinion))
-    if opinion.is_unsure and draft.registry.topics.asks_when_unsure:
+    is_unsure = opinion.is_unsure and draft.registry.topics.asks_when_unsure
+    if is_unsure and not asked.is_turn_open:
         return _ask(draft, opinion)
     agent_id, confidence = opinion.ranked[0]
     target = draft.registry.agent(agent_id)
     if target is None or not _is_target(draft, target):
         return TopicEffect(TopicNote(TopicOutcome.UNSURE, opinion=opinion))
-    threshold = _threshold(draft.registry, target, is_locked=asked.is_locked)
+    offers = bool(asked.active_agent_id) and draft.registry.topics.mode_to(target) == "suggest"
+    threshold = _threshold(draft.registry, target, asked, moves=not offers)
     note = TopicNote(TopicOutcome.UNSURE, agent_id, confidence, threshold, opinion)
     if confidence < threshold or confidence <= opinion.stay:
         return TopicEffect(note)
     if any(rest.agent_id == agent_id for rest in draft.state.rests):
         return TopicEffect(_noted(note, TopicOutcome.RESTING))
-    offers = bool(asked.active_agent_id) and draft.registry.topics.mode_to(target) == "suggest"
     return (
         _offer(draft, note, target) if offers else _switch(draft, note, target, mid_task=mid_task)
     )
@@ -187,6 +194,25 @@ def suggest(
         )
     )
     return SuggestionPlan(suggestion_id, note.agent_id, note.confidence)
+
+
+def offered_second(draft: Draft, note: TopicNote, dispatched: str) -> TopicNote | None:
+    """Return the offer of a message's other request, to be made with its dispatch; None for none.
+
+    dispatched: the agent that got the message for its newer request.
+    """
+    opinion, registry = note.opinion, draft.registry
+    if opinion is None or not opinion.second_request or opinion.second_request == dispatched:
+        return None
+    agent_id = opinion.second_request
+    target = registry.agent(agent_id)
+    if target is None or not _is_target(draft, target):
+        return None
+    if any(rest.agent_id == agent_id for rest in draft.state.rests):
+        return None
+    probability = dict(opinion.ranked).get(agent_id, opinion.stay)
+    effect = _offer(draft, TopicNote(note.outcome, agent_id, probability, 0.0, opinion), target)
+    return effect.note if effect.offer else None
 
 
 def attempt_by_topic(
@@ -234,11 +260,14 @@ def _is_target(draft: Draft, agent: Agent) -> bool:
     )
 
 
-def _threshold(registry: Registry, target: Agent, *, is_locked: bool) -> float:
+def _threshold(registry: Registry, target: Agent, asked: TopicInquiry, *, moves: bool) -> float:
     threshold = registry.topics.threshold_to(target)
     lock_threshold = registry.topics.lock_threshold
-    if is_locked and lock_threshold is not None:
-        return max(threshold, lock_threshold)
+    if asked.is_locked and lock_threshold is not None:
+        threshold = max(threshold, lock_threshold)
+    if moves and asked.is_turn_open:
+        # An offer takes nobody away from the agent that works.
+        threshold = max(threshold, OPEN_TURN_THRESHOLD)
     return threshold
 
 

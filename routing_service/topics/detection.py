@@ -30,6 +30,7 @@ from routing_service.core.vocabulary import RouteReason
 from routing_service.ids import new_uuid7
 from routing_service.topics.ask_bound import AskBound
 from routing_service.topics.detector_pool import DetectorThreads, ThreadsBusy, TooLate, as_exception
+from routing_service.topics.message_requests import judge_requests
 from routing_service.topics.topic_detector import (
     RECENT_TURNS_MAX,
     RecentTurn,
@@ -195,7 +196,7 @@ class TopicJudge:
             if remote is not None:
                 verdict = _sound(await remote.judge_remotely(question), question)
             elif self._limit_s is None:
-                verdict = detector.judge(question)
+                verdict = judge_requests(detector, question)
             else:
                 verdict = await self._threads.call(
                     partial(_sound_verdict, detector, question), self._limit_s
@@ -211,7 +212,7 @@ class TopicJudge:
         if remote is None or remote.fallback is None:
             return failed
         try:
-            verdict = remote.fallback.judge(question)
+            verdict = judge_requests(remote.fallback, question)
         except Exception as error:  # noqa: BLE001 - as above
             return self._missing("error", error)
         verdict = replace(verdict, model=remote.fallback_version)

@@ -158,7 +158,9 @@ def read(
     fit = target = weighted(fits.columns, index.weights_here(fit_weights))
     targets: list[list[float]] = []
     if present >= 0:
-        unanswered = _unanswered(question.recent, index, fits.places)
+        # An open turn is no silence: the agent still works on it.
+        silent = () if question.is_turn_open else question.recent
+        unanswered = _unanswered(silent, index, fits.places)
         targets = _targets(question, place, message, announced, unanswered, present)
         target = weighted([*fits.columns, *targets], target_weights)
     return Reading(
@@ -217,7 +219,7 @@ def _unanswered(
     """
     found = [0.0] * len(places)
     for turn in reversed(recent):
-        if turn.agent_text:
+        if turn.is_answered:
             break
         said = index.mentions(split(turn.user_text))
         found = [max(known, said[place]) for known, place in zip(found, places, strict=True)]
@@ -306,7 +308,7 @@ def stay_features(reading: Reading, other: int, manner: float, manner_asked: flo
         outcome == "follow_up",
         outcome == "complete",
         outcome == "failure",
-        not last_text,
+        not (question.is_turn_open or (last and last.is_answered)),
         question.is_locked,
         reading.is_released,
         held,
