@@ -16,20 +16,20 @@ AGENTS_MAX: Final = 64
 """Agents with rows of their own: registries have tens of agents."""
 
 PAIRS_MAX: Final = 256
-"""Rows of the table of who hands to whom: 12 agents in every combination, and then some."""
+"""Rows of the table of handoffs by pair: enough for 12 agents in every combination."""
 
 WORDS_MAX: Final = 64
 """Rows of the tables whose keys come from the code: reasons, commands, rules."""
 
 CHANNELS_MAX: Final = 32
-"""Channels that are counted by themselves; callers name them."""
+"""Channels with figures of their own; callers name them."""
 
 FIRSTS_MAX: Final = 512
-"""Different earlier hours, in which sessions that speak up again had spoken last."""
+"""Different earlier hours in which returning sessions had their last message."""
 
 OTHER: Final = "other"
 NEVER: Final = -1
-"""The earlier hour of a session that had not spoken before."""
+"""The earlier hour of a session without an earlier message."""
 
 PAIR_SEPARATOR: Final = "\t"
 
@@ -67,7 +67,7 @@ class AgentCounts(msgspec.Struct, omit_defaults=True):
 
 
 class PairCounts(msgspec.Struct, omit_defaults=True):
-    """What became of the handoffs of one kind between two agents."""
+    """The outcomes of the handoffs of one kind between two agents."""
 
     carried_out: int = 0
     refused: int = 0
@@ -83,7 +83,7 @@ class PairCounts(msgspec.Struct, omit_defaults=True):
 
 
 class SuggestionCounts(msgspec.Struct, omit_defaults=True):
-    """What became of the offers of one agent to users who were with another."""
+    """The outcomes of the offers of one agent to users who were with another."""
 
     offered: int = 0
     accepted: int = 0
@@ -91,7 +91,7 @@ class SuggestionCounts(msgspec.Struct, omit_defaults=True):
 
     @property
     def ignored(self) -> int:
-        """Offers without an answer; of a span in which some were made before it, none too few."""
+        """Offers without an answer; at least 0 if some answers are to offers before the span."""
         return max(0, self.offered - self.accepted - self.declined)
 
     def add(self, other: SuggestionCounts) -> None:
@@ -102,7 +102,7 @@ class SuggestionCounts(msgspec.Struct, omit_defaults=True):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Who handed to whom, who asked, and how; mode "" where none was applied."""
+    """Source, target, requester and mode of a handoff; mode "" if none was applied."""
 
     from_agent: str
     to_agent: str
@@ -126,11 +126,11 @@ OTHER_OFFER: Final = PAIR_SEPARATOR.join((OTHER, OTHER))
 
 
 class Counts(msgspec.Struct, omit_defaults=True):
-    """All figures of some stretch of time.
+    """All figures of a period.
 
     messages: of users, dispatched to an agent; saved: without a call of the supervisor. handoffs:
     by Pair.name. refusals: by rule; refused: each refused handoff once. firsts: for each hour in
-    which a session spoke, the hour in which it had spoken before (NEVER: in none), counted.
+    which a session had messages, the earlier hour of its last one before (NEVER: none), counted.
     suggestions: by the agent that users were with and the one that was offered.
     """
 
@@ -165,9 +165,9 @@ class Counts(msgspec.Struct, omit_defaults=True):
         return self.suggestions.setdefault(name if is_known else OTHER_OFFER, SuggestionCounts())
 
     def count_first(self, earlier_hour: int, count: int = 1) -> None:
-        """Count sessions that spoke in an hour, by the hour in which they had spoken before.
+        """Count sessions with messages in an hour, by the earlier hour of their last message.
 
-        When there are too many different ones, the two that are longest ago become the later.
+        If there are too many different hours, the two earliest are merged into the later one.
         """
         self.firsts[earlier_hour] = self.firsts.get(earlier_hour, 0) + count
         if len(self.firsts) > FIRSTS_MAX:
@@ -198,7 +198,7 @@ class Counts(msgspec.Struct, omit_defaults=True):
     def coarsen(self) -> None:
         """Make the tables smaller: the rarer half of agents and pairs goes into the shared rows.
 
-        For counts that have outgrown what can be stored; repeat it until they fit.
+        For counts that are too large to store; repeat it until they fit.
         """
         pairs = sorted(self.handoffs, key=lambda name: self.handoffs[name].carried_out)
         for name in [name for name in pairs if name != OTHER_PAIR][: (len(pairs) + 1) // 2]:
@@ -215,7 +215,7 @@ class Counts(msgspec.Struct, omit_defaults=True):
 
 
 def add_word(table: Table, word: str, rows_max: int = WORDS_MAX, count: int = 1) -> None:
-    """Count a word; in a full table, one that is new counts as OTHER."""
+    """Count a key; in a full table, a new key counts as OTHER."""
     row = word if word in table or len(table) < rows_max else OTHER
     table[row] = table.get(row, 0) + count
 

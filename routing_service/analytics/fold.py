@@ -29,7 +29,7 @@ from routing_service.core import events as ev
 from routing_service.storage.store import SessionKey
 
 REFUSED_KIND: Final = "handoff_refused"
-"""The audit's word for a refused handoff; other entries count for nothing."""
+"""The audit's kind for a refused handoff; entries of other kinds are not counted."""
 
 _HASH_BYTES: Final = 8
 
@@ -58,7 +58,7 @@ class _RefusalData(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One refused handoff of the audit. data: as the audit has it; b"" = erased, counts nothing."""
+    """One refused handoff of the audit. data: the stored bytes; b"" = erased, not counted."""
 
     tenant: str
     time_us: int
@@ -67,10 +67,10 @@ class Refusal:
 
 
 class Step:
-    """A step of the fold while it is made: figures by setting, and what there is by tenant."""
+    """A step of the fold under construction: figures by setting, and directories by tenant."""
 
     def __init__(self, head: Head, home_agent_id: str) -> None:
-        """Begin after a head, which stays as it is."""
+        """Begin after a head, which is not changed."""
         self.figures: dict[tuple[str, str], Counts] = {}
         self.directories: dict[str, DirectoryDelta] = {}
         self.walks: dict[SessionKey, SessionWalk] = {}
@@ -83,7 +83,7 @@ class Step:
         self._as_of_us = head.as_of_us
 
     def is_counted(self, key: SessionKey, revision: int, time_us: int) -> bool:
-        """Say whether a change was counted, by this step or one before.
+        """Whether a change was counted, by this step or an earlier one.
 
         A session that was purged and started again has low revisions again, at a later time.
         """
@@ -122,7 +122,7 @@ class Step:
         self._added.setdefault(refusal.tenant, Added()).at(place).add(counts)
 
     def end_audit(self, tenant: str, cursor: bytes) -> None:
-        """Take note of how far a tenant's audit is counted."""
+        """Record how far a tenant's audit is counted."""
         self._directory(tenant).audit = cursor
 
     def end(self, cursor: bytes) -> Head:
@@ -162,7 +162,7 @@ class Step:
     def _add_to(self, tenant: str, hour: int, channel: str, counts: Counts) -> None:
         day = hour // HOURS_PER_DAY
         begin = day * HOURS_PER_DAY
-        # A session that spoke earlier on the day has been counted on it.
+        # A session with an earlier message on the day has been counted for it.
         first_today = {h: n for h, n in counts.firsts.items() if h < begin}
         of_day = msgspec.structs.replace(counts, firsts=first_today)
         for owner in (tenant, ALL_TENANTS):
@@ -176,7 +176,7 @@ class Step:
             self._figures(owner, day_name(day, channel)).add(of_day)
 
     def _is_counted_by_itself(self, delta: DirectoryDelta, channel: str) -> bool:
-        """Say whether a channel has figures of its own; the first ones that a tenant names do."""
+        """Whether a channel has figures of its own: the first channels that a tenant names do."""
         known = self.known.get(delta.tenant, Directory())
         if channel in known.channels or channel in delta.channels:
             return True
@@ -202,7 +202,7 @@ def fold(
     *,
     home_agent_id: str,
 ) -> Head:
-    """Return the head after changes of the log; what was counted before is passed over."""
+    """Return the head after changes of the log; changes counted before are skipped."""
     made = Step(head, home_agent_id)
     for change in changes:
         if not made.is_counted(change.key, change.revision, change.time_us):
@@ -211,6 +211,6 @@ def fold(
 
 
 def _hash(key: SessionKey) -> int:
-    """Return a session's name in 64 bits: two of RECENT_SESSIONS_MAX meet once in 10^13 times."""
+    """Return a 64-bit hash of a session: two of RECENT_SESSIONS_MAX collide once in 10^13 times."""
     name = f"{key.tenant}/{key.session_id}".encode()
     return int.from_bytes(blake2b(name, digest_size=_HASH_BYTES).digest())

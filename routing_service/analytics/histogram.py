@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Final
 
 SIZE_MAX: Final = 2**36
-"""What is larger counts as this: in ticks of 0.1 ms, 79 days."""
+"""Larger sizes count as this: in ticks of 0.1 ms, 79 days."""
 
 ERROR: Final = 1 / 32
-"""How far a quantile may be from the size that stands at its rank, as a share of that size."""
+"""How far a quantile may be from the size at its rank, as a share of that size."""
 
 _BITS: Final = 4
 _EXACT: Final = 1 << _BITS
@@ -41,7 +41,7 @@ def middle_of(bucket: int) -> float:
 
 
 def quantile(histogram: Mapping[int, int], share: float) -> float | None:
-    """Return the size that a share of all sizes does not exceed; None where there are none.
+    """Return the size that a share of all sizes does not exceed; None without sizes.
 
     It is within ERROR of the size at the rank ceil(share * count). share: above 0, at most 1.
     """

@@ -55,32 +55,32 @@ RETRY_S: Final = 5.0
 """After a store that failed, or a change that only a newer release can read."""
 
 COUNTED_AT_ONCE: Final = 25
-"""Changes counted before other tasks of the process get their turn: about a millisecond."""
+"""Changes counted before other tasks of the process run: about a millisecond."""
 
 REST_FACTOR: Final = 19
-"""How much longer the keeper rests than it counts, where a step follows another: it takes at most a
-twentieth of the process from those who call. That is enough for a thousand changes a second; where
-there are more for long, the figures lag, which their as_of_time says."""
+"""How much longer the keeper rests than it counts between two steps: it takes at most a twentieth
+of the process from callers. That is enough for a thousand changes a second; under a higher
+sustained load the figures lag, as their as_of_time shows."""
 
 WALKS_KEPT_MAX: Final = 4_096
 """Sessions whose walk is kept in memory, some 500 bytes each. Others are read again from the
 store when they change."""
 
 REPLAY_CHANGES_MAX: Final = 10_000
-"""Changes that are walked again for one session. In a longer one the earlier changes are left out:
-that may change the length of a stay or a handing back, and never a count of events."""
+"""Changes that are read again for one session. In a longer session the earlier changes are left
+out: that may change the length of a stay or a handing back, but never a count of events."""
 
 REPLAY_PAGE: Final = 100
 
 AUDITS_PER_STEP_MAX: Final = 8
-"""Tenants without news whose audit a step looks into, in turn."""
+"""Tenants without new changes whose audit a step checks, in rotation."""
 
 AUDITS_ASKED_MAX: Final = 100
 ASKED_PAGES_MAX: Final = 10
-"""Tenants whose audit is looked into for one who asks for all tenants; others have their turn."""
+"""Tenants whose audit a request for all tenants checks; the others follow in rotation."""
 
 CATCH_UP_STEPS_MAX: Final = 50
-"""Steps that one who asks may take: ten thousand changes. What is left shows in as_of_time."""
+"""Steps that one request may take: ten thousand changes. as_of_time shows the rest."""
 
 SWAP_ATTEMPTS_MAX: Final = 8
 WRITES_AT_ONCE: Final = 16
@@ -126,7 +126,7 @@ class StatsKeeper:
                 try:
                     there_is_more = await self._has_lease(LEASE_S) and await self.advance()
                 except StoreError as error:
-                    # A caller that asks gets the error; here it is enough to come back.
+                    # A request gets the error; the background task only tries again.
                     _log.warning("stats_step_failed", error=str(error))
                     await asyncio.sleep(RETRY_S)
                 except Exception:  # noqa: BLE001 - a bug must not end the counting unseen
@@ -139,13 +139,13 @@ class StatsKeeper:
                 await self._has_lease(0)
 
     def _rest_s(self) -> float:
-        """Return how long to leave the process to others after a step."""
+        """Return how long to pause after a step."""
         return min(self._counting_s * REST_FACTOR, PAUSE_S)
 
     async def catch_up(self, tenant: str) -> int | None:
-        """Take the steps that are due; say up to when everything is counted, None = not all is.
+        """Take the steps that are due; return up to when all is counted, None = not all is.
 
-        tenant: its audit is looked into, too. Raises StoreError.
+        tenant: its audit is checked too. Raises StoreError.
         """
         after = ""
         for _ in range(ASKED_PAGES_MAX if tenant == ALL_TENANTS else 0):
@@ -164,12 +164,12 @@ class StatsKeeper:
         return None
 
     async def head(self) -> tuple[bytes | None, Head]:
-        """Read how far the fold is, as stored and as it is meant."""
+        """Read the fold's head, as stored bytes and decoded."""
         raw = await self._store.get_setting(ALL_TENANTS, HEAD)
         return raw, decode(Head, raw, HEAD)
 
     async def advance(self, tenants: Iterable[str] = ()) -> bool:
-        """Take one step; say whether there may be more to take. tenants: whose audit to look into.
+        """Take one step; return whether more may follow. tenants: the audits to check.
 
         Raises StoreError; the step is then taken whole, or not at all.
         """
@@ -199,7 +199,7 @@ class StatsKeeper:
             await self._add(head)
 
     async def _has_lease(self, seconds: float) -> bool:
-        """Take the lease for so long; 0 gives it up."""
+        """Take the lease for this long; 0 gives it up."""
         now_us = self._clock_us()
         until_us = now_us + int(seconds * 1_000_000)
         return await self._store.acquire_lease(LEASE, self._holder, now_us, until_us)
@@ -207,7 +207,7 @@ class StatsKeeper:
     async def _make_step(
         self, head: Head, limit: int, tenants: Iterable[str]
     ) -> tuple[Step | None, Head, bool]:
-        """Count what comes next; None where nothing does. The last: whether there may be more."""
+        """Count the next changes; None without any. The last value: whether more may follow."""
         page, cursor = await self._store.read_log(head.cursor, limit)
         made = Step(head, self._home_agent_id())
         with_news = dict.fromkeys((*tenants, *(key.tenant for key, _ in page)))
@@ -241,7 +241,7 @@ class StatsKeeper:
         return made, made.end(cursor), is_full
 
     async def _in_turn(self) -> list[str]:
-        """Return the tenants whose turn it is to be looked into."""
+        """Return the tenants whose audit is next in the rotation."""
         tenants = await self._store.list_tenants(self._audit_after, AUDITS_PER_STEP_MAX)
         self._audit_after = tenants[-1] if len(tenants) == AUDITS_PER_STEP_MAX else ""
         return tenants
@@ -337,7 +337,7 @@ class StatsKeeper:
 
 
 def _events(key: SessionKey, change: Change) -> Sequence[ev.Event]:
-    """Return a change's events; of one that is damaged none. Raises SchemaTooNew."""
+    """Return a change's events, none for a damaged change. Raises SchemaTooNew."""
     try:
         return decode_events(change.events)
     except StoreCorrupt as error:

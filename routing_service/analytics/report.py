@@ -34,8 +34,8 @@ PERIODS_MAX: Final = 1_100
 READS_AT_ONCE: Final = 32
 
 SAME_HEAD_ATTEMPTS_MAX: Final = 3
-"""Readings of a span until none of the settings changed meanwhile. After these the last one counts:
-it may have part of a step that another process is taking."""
+"""Attempts to read a span without a concurrent change of its settings. After these the last reading
+counts: it may contain part of a step that another process is taking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Period:
 
 @dataclass(slots=True)
 class Report:
-    """The figures of a span. start_us None: there is nothing yet."""
+    """The figures of a span. start_us None: no data yet."""
 
     as_of_us: int
     start_us: int | None
@@ -106,7 +106,7 @@ class _Reader:
         if report.start_us is None:
             report.start_us = min(directory.first_hour * HOUR_US, end_us)
         begin = max(report.start_us // HOUR_US, directory.first_hour)
-        # The hour that is under way is counted as far as it has come.
+        # The current hour is counted up to now.
         end = min(-(-end_us // HOUR_US), directory.last_hour + 1)
         if end_us == as_of_us:
             end = directory.last_hour + 1
@@ -125,7 +125,7 @@ class _Reader:
         return report
 
     async def _periods(self, begin: int, end: int, *, is_hourly: bool) -> list[Period]:
-        """Read the hours and days that make up a span, those with anything in them."""
+        """Read the hours and days of a span that have figures."""
         first_day = -(-begin // HOURS_PER_DAY)
         last_day = end // HOURS_PER_DAY
         if is_hourly or first_day >= last_day:

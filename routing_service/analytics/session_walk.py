@@ -1,8 +1,7 @@
 """What one change of a session adds to the figures.
 
-It follows from the session's own changes up to that one and from nothing else, so it is the same
-whenever and wherever the change is read. Events that count for nothing, such as kinds of a newer
-release, are skipped.
+It depends only on the session's own changes up to that one, so every process computes the same at
+any time. Events that are not counted, such as kinds of a newer release, are skipped.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from routing_service.core.vocabulary import (
 HOUR_US: Final = 3_600_000_000
 
 STUCK_TURNS_MAX: Final = 2
-"""Who leaves an agent by a command after so many turns with it, or fewer, was stuck."""
+"""A user who leaves an agent by a command after at most this many turns with it was stuck."""
 
 PING_PONG_MESSAGES_MAX: Final = 2
-"""A conversation that is given back after so many messages, or fewer, went back and forth."""
+"""A conversation that is given back after at most this many messages went back and forth."""
 
 SESSION_CHANNELS_MAX: Final = 8
 """Channels of one session whose last hours are remembered. Most sessions have one."""
@@ -47,13 +46,13 @@ RESPONSE_TICK_US: Final = 100
 
 _COUNTED_MODES: Final = (HandoffMode.TRANSFER, HandoffMode.INTERLUDE, HandoffMode.HOP)
 _BY_THEMSELVES: Final = (Initiator.USER, Initiator.OPERATOR)
-"""Who asks for a handoff because of a mistake that it mends, rather than by one."""
+"""Requesters whose handoffs correct a mistake rather than make one."""
 
 
 class Frame(msgspec.Struct, frozen=True):
     """An agent that an interlude has interrupted.
 
-    pair, hour, channel: the handoff that interrupted it, and where that was counted.
+    pair, hour, channel: the handoff that interrupted it, and the place where it was counted.
     """
 
     agent_id: str
@@ -64,7 +63,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class SessionWalk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What has to be known of a session's changes so far to count the next one.
+    """The state of a session's changes so far that is needed to count the next one.
 
     revision: of the last change. turns: dispatched to the active agent since it became active.
     handed_from, handed_to: the last handoff that was carried out, messages_since: messages since.
@@ -85,7 +84,7 @@ class SessionWalk(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class HourChannel:
-    """Where something is counted. hour: since 1970. channel: "" = none was named."""
+    """The place where an event is counted. hour: since 1970. channel: "" = none was named."""
 
     hour: int
     channel: str
@@ -93,7 +92,7 @@ class HourChannel:
 
 @dataclass(slots=True)
 class Added:
-    """What changes add, by place; firsts are those of all channels together.
+    """The figures that changes add, by place; firsts are those of all channels together.
 
     channel_firsts: counts with nothing but the firsts within one channel.
     """
@@ -115,10 +114,10 @@ def step(
     home_agent_id: str,
     added: Added,
 ) -> SessionWalk:
-    """Walk over one change, and return what has to be known after it.
+    """Walk over one change, and return the state after it.
 
-    time_us: the change's. home_agent_id: whose calls are the ones that stickiness saves. added: to
-    which the change's own figures are added.
+    time_us: the change's. home_agent_id: the agent whose calls stickiness saves. added: receives
+    the change's figures.
     """
     stride = _Stride(walk, time_us, home_agent_id, added)
     stride.by_command = any(isinstance(event, ev.CommandHandled) for event in events)
@@ -146,7 +145,7 @@ class _Stride:
         self.last_hours = dict(walk.last_hours)
 
     def end(self, revision: int) -> SessionWalk:
-        """Return the walk as it stands."""
+        """Return the walk so far."""
         return SessionWalk(
             revision=revision,
             channel=self.channel,
@@ -194,7 +193,7 @@ class _Stride:
                 self._end_all()
             case ev.LockEngaged():
                 if event.agent_id != self.active:
-                    # Who stood in, or a default agent, asked the user and takes over.
+                    # A stand-in or default agent asked the user and takes over.
                     self._end_all()
                     self._activate(event.agent_id)
             case _:

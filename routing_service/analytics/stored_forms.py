@@ -30,11 +30,11 @@ HOURS_PER_DAY: Final = 24
 VERSION: Final = 1
 
 VALUE_BYTES_MAX: Final = 60 * 1024
-"""The largest value: what every store takes for a setting, less some room."""
+"""The largest value: the limit of every store for a setting, less some room."""
 
 RECENT_SESSIONS_MAX: Final = 1_024
-"""Sessions whose last counted revision is remembered, so that a change which a store delivers again
-is not counted again. Stores deliver again what is recent: a page, or the seconds before a crash."""
+"""Sessions whose last counted revision is remembered, so that a change which a store delivers twice
+is counted once. Stores repeat recent changes: a page, or the seconds before a crash."""
 
 _LEVEL: Final = 1
 _COMPRESSED: Final = b"z"
@@ -42,7 +42,7 @@ _PLAIN: Final = b"p"
 
 
 class Delta(msgspec.Struct, omit_defaults=True):
-    """What a step adds to one setting of figures."""
+    """A step's addition to one setting of figures."""
 
     tenant: str
     name: str
@@ -50,7 +50,7 @@ class Delta(msgspec.Struct, omit_defaults=True):
 
 
 class DirectoryDelta(msgspec.Struct, omit_defaults=True):
-    """What a step adds to a tenant's directory. audit: None = as before."""
+    """A step's addition to a tenant's directory. audit: None = unchanged."""
 
     tenant: str
     first_hour: int = NEVER
@@ -60,12 +60,12 @@ class DirectoryDelta(msgspec.Struct, omit_defaults=True):
 
 
 class Head(msgspec.Struct, omit_defaults=True):
-    """How far the fold is, and what its last step adds: written as one, by compare-and-set.
+    """The fold's progress and its last step's additions, written together by compare-and-set.
 
     seq: of the last step. cursor: the place in the log after it. as_of_us: the time of the last
     change it took. recent: for a session's hash the revision and time of its last counted change,
-    the latest last. deltas, directories: what the step adds; each setting that has them in it says
-    so by its seq, so that adding them again adds nothing.
+    the latest last. deltas, directories: the step's additions; a setting that contains them has the
+    step's seq, so that adding them again changes nothing.
     """
 
     seq: int = 0
@@ -77,14 +77,14 @@ class Head(msgspec.Struct, omit_defaults=True):
 
 
 class Figures(msgspec.Struct, omit_defaults=True):
-    """A setting of figures. seq: of the last step that is in it."""
+    """A setting of figures. seq: of the last step that it contains."""
 
     seq: int = 0
     counts: Counts = msgspec.field(default_factory=Counts)
 
 
 class Directory(msgspec.Struct, omit_defaults=True):
-    """What there is of a tenant. audit: the place in its audit after what is counted."""
+    """A tenant's stored figures. audit: the place in its audit after the counted entries."""
 
     seq: int = 0
     first_hour: int = NEVER
@@ -93,7 +93,7 @@ class Directory(msgspec.Struct, omit_defaults=True):
     audit: bytes = b""
 
     def add(self, delta: DirectoryDelta) -> None:
-        """Add what a step found."""
+        """Add a step's findings."""
         if delta.first_hour != NEVER:
             known = self.first_hour != NEVER
             self.first_hour = min(self.first_hour, delta.first_hour) if known else delta.first_hour
@@ -119,14 +119,14 @@ def day_name(day: int, channel: str) -> str:
 
 
 def encode(value: Head | Directory) -> bytes:
-    """Return the stored form. It may be larger than a store takes: see VALUE_BYTES_MAX."""
+    """Return the stored form. It may be too large for a store: see VALUE_BYTES_MAX."""
     data = msgspec.msgpack.encode((VERSION, value))
     packed = zlib.compress(data, _LEVEL)
     return _COMPRESSED + packed if len(packed) < len(data) else _PLAIN + data
 
 
 def encode_figures(figures: Figures) -> bytes:
-    """Return the stored form, with the rarest rows taken together until a store takes it."""
+    """Return the stored form, with the rarest rows merged until it is small enough to store."""
     while True:
         data = msgspec.msgpack.encode((VERSION, figures))
         packed = _COMPRESSED + zlib.compress(data, _LEVEL)
@@ -136,7 +136,7 @@ def encode_figures(figures: Figures) -> bytes:
 
 
 def decode(kind: type[Stored], data: bytes | None, where: str) -> Stored:
-    """Return what is stored; an empty one where there is nothing.
+    """Return the stored value, or an empty one if none is stored.
 
     Raises SchemaTooNew, StoreCorrupt.
     """

@@ -105,7 +105,7 @@ def _wrong_value(
     value = document.value_at(path)
     if value is None:
         hint = "; in YAML a # starts a comment" if name == "color" else ""
-        # The place of nothing would be wherever the next thing starts.
+        # A missing value has no place of its own; the next value's would mislead.
         message, remedy = f"{name} is empty{hint}", f"give {expects}, or remove the key"
         return document.problem(path, message, remedy, on_key=path in document.key_marks)
     return document.problem(path, f"{name} cannot be {_shown(value)}", f"use {expects}")
@@ -209,7 +209,7 @@ def check_references(document: Document) -> list[FileProblem]:
 
 
 def _check_when_unsure(data: dict[str, Any], document: Document) -> Iterator[FileProblem]:
-    """Find a swarm that wants its supervisor asked."""
+    """Find a swarm whose settings ask for a supervisor."""
     topics = data.get("topics")
     asks = isinstance(topics, dict) and topics.get("when_unsure") == "supervisor"
     if asks and "default_agent" in data:
@@ -361,7 +361,7 @@ def _check_locales(
 
 
 def _unknown_agent(path: Path, name: str, known: list[str], document: Document) -> FileProblem:
-    """Say that a reference leads nowhere, and which id was probably meant."""
+    """Return the problem of an unknown reference, with the id that was probably meant."""
     agents = agent_entries(cast("dict[str, Any]", document.data))
     folded = fold_name(name)
     by_alias = next(

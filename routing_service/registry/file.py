@@ -51,7 +51,7 @@ _COMPLETIONS = {"stay": OnComplete.STAY, "release": OnComplete.RELEASE, "return"
 
 
 class RegistryFileError(Exception):
-    """A registry file that is refused. ``problems`` has everything that is wrong with it."""
+    """A registry file is refused. ``problems`` lists every problem."""
 
     def __init__(self, source: str, problems: tuple[FileProblem, ...]) -> None:
         self.source = source
@@ -110,7 +110,7 @@ def check_registry(text: str, source: str) -> CheckedRegistry:
 
 
 def registry_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of registry files, for editors and for print."""
+    """Return the JSON Schema (draft 2020-12) of registry files, for editors and printing."""
     return cast("dict[str, Any]", json.loads(_schema_text()))
 
 

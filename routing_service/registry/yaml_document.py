@@ -52,7 +52,7 @@ _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 
-# Part of the parser's word for a mistake -> what usually mends it.
+# Part of the parser's message for a mistake -> its usual remedy.
 _SYNTAX_REMEDIES = (
     (r"'\t'", "indent with spaces; tabs are not allowed in YAML"),
     (

@@ -21,7 +21,7 @@ class ReplayPolicy(enum.StrEnum):
 
 
 class SwitchMode(enum.StrEnum):
-    """What happens to a message that was dispatched to an agent which does not own it."""
+    """What happens to a message that was dispatched to the wrong agent."""
 
     SUPERVISOR = "supervisor"
     """The agent gives the conversation back, and the supervisor hands it to the owner."""
@@ -32,7 +32,7 @@ class SwitchMode(enum.StrEnum):
 
 
 class TopicMode(enum.StrEnum):
-    """What the server does about changes of topic."""
+    """The server's handling of changes of topic."""
 
     OFF = "off"
     """Nothing: an agent keeps the user until it hands over."""
@@ -47,19 +47,19 @@ class FirstMessage(enum.StrEnum):
 
     SUPERVISOR = "supervisor"
     AUTO = "auto"
-    """The agent that it is about, where the server is sure."""
+    """The agent of its topic, if the server is sure."""
 
 
 TOPIC_THRESHOLD_DEFAULT: Final = 0.5
-"""Of a corpus's registry. A verdict is a probability, and a wrong switch costs what a missed one
-does: more than even odds is enough."""
+"""Threshold of a corpus's registry. A verdict is a probability, and a wrong switch costs as much as
+a missed one, so more than even odds is enough."""
 
 
 CONCURRENCY_DEFAULT: Final = 32
-"""Enough for a store to group its writes: twice 16 was a third faster, twice 32 a quarter more."""
+"""Enough for a store to group its writes: 32 was a third faster than 16, 64 a quarter more."""
 
 CONCURRENCY_MAX: Final = 64
 """Below the hundred calls that a connection carries at a time."""
 
 PATIENCE_DEFAULT_S: Final = 60.0
-"""How long a server may be away: the time of a restart with a large store, and then some."""
+"""How long a server may be away: more than a restart with a large store takes."""

@@ -29,7 +29,7 @@ COMPARED: Final = (
     "false_switches_per_1000",
     "errors",
 )
-"""Figures of which a difference means something; the others are equal, or of this run alone."""
+"""Figures whose differences are meaningful; the others are equal, or specific to the run."""
 
 
 EFFECTS: Final = {
@@ -37,7 +37,7 @@ EFFECTS: Final = {
     "supervised": "by the supervisor now",
     "misrouted": "misrouted now",
 }
-"""What is said of a message by where it goes now, and where it did not go before."""
+"""The effect of the new registry on a message, by its new and its old target."""
 
 NO_EFFECT: Final = "as good as before"
 
@@ -46,8 +46,8 @@ NO_EFFECT: Final = "as good as before"
 class ChangedTurn:
     """A user's message that the two registries sent elsewhere, or for another reason.
 
-    turn: its place in the record, from 0. owner: whose it truly was, "" where the record does not
-    show it. effect: one of EFFECTS, or "unknown" without an owner.
+    turn: its place in the record, from 0. owner: its true owner, "" if the record does not show
+    it. effect: one of EFFECTS, or "unknown" without an owner.
     """
 
     dialogue_id: str
@@ -75,7 +75,7 @@ class ChangedTurn:
 
 @dataclass(slots=True)
 class ChangedTurns:
-    """The changed turns of a run while it runs. kept_max: the first so many; None = all."""
+    """The changed turns of a running replay. kept_max: only the first are kept; None = all."""
 
     kept_max: int | None = None
     effects: Counter[str] = field(default_factory=Counter)
@@ -83,13 +83,13 @@ class ChangedTurns:
 
     @property
     def count(self) -> int:
-        """How many there are, those not kept included."""
+        """The number of changed turns, including those not kept."""
         return self.effects.total()
 
     def note(
         self, number: int, found: FoundDialogue, sides: tuple[list[FirstDispatch], ...]
     ) -> None:
-        """Take note of a dialogue, the number-th of the run, that was played on both sides."""
+        """Record a dialogue, the number-th of the run, that was played on both sides."""
         old, new = sides
         changed = list(_changed(found, old, new))
         self.effects.update(turn.effect for turn in changed)
@@ -98,7 +98,7 @@ class ChangedTurns:
             self._trim()
 
     def in_order(self) -> list[ChangedTurn]:
-        """Return what was kept, in the order of the record."""
+        """Return the kept turns, in the order of the record."""
         turns = [turn for number in sorted(self._kept) for turn in self._kept[number]]
         return turns if self.kept_max is None else turns[: self.kept_max]
 
@@ -114,7 +114,7 @@ class ChangedTurns:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One of the two registries. name: of its file, or what it was made of."""
+    """One of the two registries. name: of its file, or of its source."""
 
     name: str
     version: str
@@ -186,7 +186,7 @@ def _effect(was: FirstDispatch, is_now: FirstDispatch) -> str:
 
 
 def _verdict(first: FirstDispatch) -> str:
-    """Say in a key of EFFECTS whether a message went to whom it was for."""
+    """Return the key of EFFECTS for a message: whether it reached its owner."""
     if first.agent_id == first.owner:
         return "right"
     return "supervised" if first.is_home else "misrouted"

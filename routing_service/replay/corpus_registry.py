@@ -42,7 +42,7 @@ class TopicSettings:
     lock_threshold: float | None
 
     def as_dict(self) -> dict[str, object]:
-        """Return them as a registry file has them."""
+        """Return them in the form of a registry file."""
         lock = self.lock_threshold
         return {
             "mode": str(self.mode),
@@ -62,7 +62,7 @@ class _Service(msgspec.Struct, frozen=True):
 
 
 class CorpusAgent(msgspec.Struct, frozen=True):
-    """One agent as a corpus describes it. Keys that are not here are of no use to a registry."""
+    """One agent as a corpus describes it. Keys that a registry does not need are left out."""
 
     id: str
     name: str = ""
@@ -72,7 +72,7 @@ class CorpusAgent(msgspec.Struct, frozen=True):
 
 
 class CorpusAgentsInvalid(Exception):
-    """A file of agents that cannot be used; the message names it and says why."""
+    """An unusable file of agents; the message names it and says why."""
 
 
 def load_corpus_agents(path: str, corpus: str) -> tuple[CorpusAgent, ...]:
@@ -114,9 +114,9 @@ def corpus_registry(
 ) -> str:
     """Return a registry file: one specialist an agent, and a supervisor over them.
 
-    A topic, rather than a finished task, is what ends an agent's time under the sticky policy; so
-    an agent that says it is done stays. Where nothing mends a wrong dispatch (stuck) a finished
-    task is the only way out, and frees the user.
+    Under the sticky policy a change of topic ends an agent's time, not a finished task; so an agent
+    that says it is done stays. If nothing corrects a wrong dispatch (stuck), a finished task is the
+    only way out, and frees the user.
     """
     stays = policy is ReplayPolicy.STICKY and switch is not SwitchMode.STUCK
     return "".join(
@@ -132,7 +132,7 @@ def corpus_registry(
 
 
 def with_topics(registry_text: str, topics: TopicSettings) -> str:
-    """Return a registry file with other topics; all else in it stays as it is."""
+    """Return a registry file with other topics, otherwise unchanged."""
     yaml = YAML()
     data = yaml.load(registry_text)
     data["topics"] = topics.as_dict()

@@ -19,9 +19,9 @@ CALIBRATION_BINS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How often verdicts came true, by how sure they were: bins of a tenth each.
+    """How often verdicts were right, by their probability: bins of a tenth each.
 
-    Of each bin the verdicts, those that were right, and the sum of their probabilities.
+    A bin has the number of verdicts, of right verdicts, and the sum of the probabilities.
     """
 
     counts: tuple[int, ...] = (0,) * CALIBRATION_BINS
@@ -30,7 +30,7 @@ class Calibration:
 
     @classmethod
     def of(cls, probability: float, *, is_right: bool) -> Calibration:
-        """Return one verdict's."""
+        """Return the bins of one verdict."""
         place = min(int(probability * CALIBRATION_BINS), CALIBRATION_BINS - 1)
         bins = range(CALIBRATION_BINS)
         return cls(
@@ -40,7 +40,7 @@ class Calibration:
         )
 
     def __add__(self, other: Calibration) -> Calibration:
-        """Return both together."""
+        """Return the sum of both."""
         return Calibration(
             tuple(map(operator.add, self.counts, other.counts)),
             tuple(map(operator.add, self.rights, other.rights)),
@@ -49,7 +49,7 @@ class Calibration:
 
     @property
     def error(self) -> float:
-        """Return the expected calibration error: how far off a verdict's probability is, 0-1."""
+        """Return the expected calibration error: the mean error of the probabilities, 0-1."""
         total = sum(self.counts)
         gaps = map(lambda right, said: abs(right - said), self.rights, self.sums)
         return sum(gaps) / total if total else 0.0
@@ -64,21 +64,21 @@ class Tally:
     scored_turns: int = 0
     """User turns whose owner the record shows; the others are in no score."""
     saved_turns: int = 0
-    """User turns that stickiness took past the supervisor."""
+    """User turns in which stickiness bypassed the supervisor."""
     supervisor_calls: int = 0
-    """Dispatches to the supervisor, those that a wrong dispatch led to included."""
+    """Dispatches to the supervisor, including those after a wrong dispatch."""
     unsupervised_turns: int = 0
     """User turns for which the supervisor was not dispatched at all."""
     first_right_turns: int = 0
     """Scored turns that Route sent to their owner."""
     misrouted_turns: int = 0
-    """Scored turns that Route sent to an agent which is not their owner (nor the supervisor)."""
+    """Scored turns that Route sent to an agent other than their owner and the supervisor."""
     handoffs: int = 0
     """Handoffs to the owner of a turn, from the supervisor or from a misled agent."""
     handoffs_refused: int = 0
     """Handoffs that the rules of the registry refused."""
     stuck_turns: int = 0
-    """User turns that ended with an agent which does not own them."""
+    """User turns that ended with the wrong agent."""
     judged_turns: int = 0
     """Scored turns that the server asked topic detection about."""
     switches: int = 0

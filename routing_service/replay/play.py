@@ -41,7 +41,7 @@ _NEXT_MAX: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What all dialogues of a replay have in common."""
+    """The settings that all dialogues of a replay share."""
 
     policy: ReplayPolicy
     switch: SwitchMode
@@ -99,7 +99,7 @@ async def play_dialogue(
     """Play a dialogue to its end, or to its first error; return its counts, and that error or "".
 
     first_dispatches: gets one entry for each user's message that was routed.
-    Raises RoutingError where the server is away: then nothing can be said of the rest.
+    Raises RoutingError if the server is away: the rest cannot be played then.
     """
     player = _Player(dialogue, server, stage, first_dispatches)
     error = ""
@@ -137,7 +137,7 @@ class _Player:
         self._session_id = session_id_for(stage.run_label, dialogue)
         is_locale = _LOCALE.fullmatch(dialogue.language)
         self._locale = dialogue.language if is_locale else ""
-        # Whose the message at hand is.
+        # The owner of the current message.
         self._owner = ""
         # The agent that was active after the last answer, "" for none.
         self._active = ""
@@ -152,7 +152,7 @@ class _Player:
                 await self._answer(number, turn, held)
 
     async def _send(self, number: int, turn: RecordedTurn) -> Held:
-        """Route a user's message and bring it to its owner; return who holds it then."""
+        """Route a user's message and bring it to its owner; return the agent that then has it."""
         request_id = uuid.uuid5(_REQUEST_IDS, f"{self._session_id}\x1f{number}")
         response = await self._server.route(
             pb.RouteRequest(
@@ -160,7 +160,7 @@ class _Player:
                 user_id=self._stage.user_id,
                 request_id=str(request_id),
                 text=turn.text,
-                # The record says what became of the message; it was no command then.
+                # The record shows that the message was not a command.
                 literal_text=True,
                 locale=self._locale,
                 channel=self._stage.channel,
@@ -208,7 +208,7 @@ class _Player:
             self.tally.misrouted_turns += 1
 
     def _score_topic(self, turn: RecordedTurn, response: pb.RouteResponse, owner: str) -> None:
-        """Count what topic detection did with a message, where the record shows whose it is."""
+        """Count topic detection's verdict on a message whose owner the record shows."""
         if turn.uncertain:
             return
         home, active = self._stage.home_agent_id, self._active
@@ -274,7 +274,7 @@ class _Player:
         return held
 
     async def _hand_over(self, number: int, held: Held, agent_id: str) -> Held:
-        """Hand over; a refusal leaves the message where it is, and is counted."""
+        """Hand over; a refusal leaves the message with its agent, and is counted."""
         request = self._completion(held, "")
         request.handoff.agent_id = agent_id
         request.handoff.reason = "the topic is another agent's"
@@ -289,10 +289,10 @@ class _Player:
         return self._take(number, response.next)
 
     async def _answer(self, number: int, turn: RecordedTurn, held: Held) -> None:
-        """Complete the turn as it was recorded; an agent that was misled has nothing to say."""
+        """Complete the turn as recorded; an agent that got it wrongly gives an empty answer."""
         answerer = turn.agent or self._stage.home_agent_id
         if answerer != self._owner:
-            # It was answered by another than the one it was for: they handed over among themselves.
+            # Another agent than the owner answered: the agents handed over among themselves.
             held = await self._bring_to(number, held, answerer)
         if held.agent_id == answerer:
             request = self._completion(held, turn.text)
@@ -313,7 +313,7 @@ class _Player:
         for _ in range(_NEXT_MAX):
             if not response.HasField("next"):
                 return
-            # The registry sends the message on. The record has no word of that agent.
+            # The registry passes the message on to an agent that the record does not have.
             follower = self._take(number, response.next)
             request = self._completion(follower, "")
             request.proceed.SetInParent()
@@ -370,6 +370,6 @@ def _came_true(trace: pb.TopicTrace, present: str, home: str, owner: str) -> Cal
 
 
 def _name(enum: EnumDescriptor, value: int) -> str:
-    """Return the name of an enum's value; the number where a newer server has one more."""
+    """Return the name of an enum's value, or the number of a newer server's value."""
     found = enum.values_by_number.get(value)
     return str(found.name) if found else str(value)

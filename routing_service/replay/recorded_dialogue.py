@@ -20,7 +20,7 @@ _DECODER_PLACE: Final = re.compile(r"^(?P<message>.*?) - at `(?P<place>[^`]*)`$"
 
 
 class RecordedTurn(msgspec.Struct, frozen=True):
-    """One turn as it was recorded. Keys that are not here say nothing about routing."""
+    """One recorded turn. Keys without meaning for routing are left out."""
 
     speaker: Literal["user", "agent"]
     text: str

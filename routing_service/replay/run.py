@@ -34,7 +34,7 @@ class ReplayStopped(Exception):
 class Side:
     """One of the servers that the same dialogues are played on.
 
-    known_agents: its registry's. name: what its complaints begin with; "" where there is only one.
+    known_agents: its registry's. name: the prefix of its complaints; "" for a single server.
     """
 
     server: PatientServer
@@ -45,8 +45,8 @@ class Side:
 
 
 Played = Callable[[int, FoundDialogue, tuple[list[FirstDispatch], ...]], None]
-"""Hears of a dialogue that was played on every side: its number in the run, and where each side
-sent its messages."""
+"""Called for a dialogue that was played on every side, with its number in the run and each side's
+dispatches."""
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class Run:
         return None
 
     def _unplayable(self, found: FoundDialogue) -> str:
-        """Say why a dialogue cannot be played on every side, "" where it can."""
+        """Return why a dialogue cannot be played on every side, "" if it can."""
         for side in self.sides:
             unknown = sorted(found.dialogue.agent_ids - side.known_agents)
             if not unknown:
@@ -127,7 +127,7 @@ def _named(side: Side) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be replayed, and how. See the options of agent-routing replay."""
+    """The order for a replay. See the options of agent-routing replay."""
 
     files: Sequence[str]
     concurrency: int = CONCURRENCY_DEFAULT

@@ -38,9 +38,9 @@ _FIRST_WAIT_S: Final = 0.05
 _LONGEST_WAIT_S: Final = 1.0
 
 CHANNEL_OPTIONS: Final = (
-    # Repeats are ours: one layer of them is enough.
+    # This module retries, so gRPC must not.
     ("grpc.enable_retries", 0),
-    # A server that comes back is found soon.
+    # Reconnect soon after a server comes back.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -50,7 +50,7 @@ TENANT_METADATA: Final = "agent-routing-tenant"
 
 
 class Server(Protocol):
-    """What playing a dialogue needs of a server. Every call raises RoutingError."""
+    """The server calls that playing a dialogue needs. Every call raises RoutingError."""
 
     async def route(self, request: pb.RouteRequest) -> pb.RouteResponse:
         """See RoutingService.Route."""
@@ -77,7 +77,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class PatientServer:
-    """A server over gRPC that may go away and come back. target: as it is named in errors."""
+    """A server over gRPC that may go away and come back. target: its name in errors."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class PatientServer:
         patience_s: float = PATIENCE_DEFAULT_S,
         metadata: Callable[[], Metadata] = lambda: (),
     ) -> None:
-        """Call over a channel. metadata: what signs in, asked for with each call."""
+        """Call over a channel. metadata: returns the sign-in metadata, for each call."""
         self._stub = RoutingServiceStub(channel)
         self._target = target
         self._tenant: Metadata = ((TENANT_METADATA, tenant),) if tenant else ()
@@ -145,7 +145,7 @@ class PatientServer:
                 ) from failure
 
         try:
-            # Nearly every call ends here: what repeats cost is paid by those that need them.
+            # Nearly every call ends here, without the cost of retries.
             return await once()
         except RoutingError as error:
             if not (repeats and is_away(error)):
@@ -154,6 +154,6 @@ class PatientServer:
 
 
 def _raise_last(state: RetryCallState) -> object:
-    """Raise what the last try raised, rather than an error about trying."""
+    """Raise the last try's error rather than one about retrying."""
     assert state.outcome is not None
     return state.outcome.result()

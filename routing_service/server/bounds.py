@@ -16,7 +16,7 @@ from routing_service.web.wait_limits import DEFAULT_WAITS, WaitLimits
 class Bounds:
     """Bounds of one server. Tests make them small.
 
-    write_s_max: how long a stream's reader may read nothing. health_watches_max: open at a time.
+    write_s_max: how long a stream's reader may stall. health_watches_max: open at a time.
     audit_read_max, audit_scanned_max: changes of a tenant's audit that are read at once, and for
     one page. deaf_s, strikes_max: for connections that flood. web_waits: for clients of the web
     listener.

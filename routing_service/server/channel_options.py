@@ -17,21 +17,21 @@ METADATA_BYTES_MAX: Final = 16 * 1024
 """All metadata of a request. The default of 8 KiB is less than some sign-in tokens alone."""
 
 STREAMS_PER_CONNECTION_MAX: Final = 100
-"""Calls at a time on one connection; more wait at the client. What HTTP/2 recommends at least."""
+"""Calls at a time on one connection; more wait at the client. HTTP/2's recommended minimum."""
 
 PENDING_HARD_FACTOR: Final = 2
-"""Up to so many times pending_requests_max a growing share is refused, beyond that everything."""
+"""Up to this multiple of pending_requests_max a growing share is refused, above it every call."""
 
 PING_INTERVAL_MIN_S: Final = 30
-"""Clients may ask whether we are there as often as this; gRPC's default of 300 s would cut off
-those that keep connections open through proxies with an idle limit of a minute."""
+"""The minimum interval of clients' keepalive pings. gRPC's default of 300 s would disconnect
+clients that keep connections open through proxies with an idle limit of a minute."""
 
 HANDSHAKE_TIMEOUT_S: Final = 10
-"""Time to agree on HTTP/2: a connection that says nothing holds a descriptor. Default 120 s."""
+"""Time for the HTTP/2 handshake: a silent connection holds a descriptor. Default 120 s."""
 
 CONNECTION_AGE_GRACE_S: Final = 60
-"""Time for the calls of a connection that is renewed: as long as a call may take. Watches are cut
-then, and resume at their revision."""
+"""Grace for the calls of a connection that reached its maximum age: as long as a call may take.
+Watches are cut then, and resume at their revision."""
 
 _MS_PER_S: Final = 1_000
 
@@ -52,7 +52,7 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_S * _MS_PER_S),
         ("grpc.keepalive_time_ms", int(settings.keepalive_s * _MS_PER_S)),
         ("grpc.keepalive_timeout_ms", int(settings.keepalive_timeout_s * _MS_PER_S)),
-        # A client that only watches, or waits, is asked too.
+        # Clients that only watch, or wait, are pinged too.
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MIN_S * _MS_PER_S),
         ("grpc.max_connection_age_ms", int(settings.connection_age_max_s * _MS_PER_S)),

@@ -21,55 +21,55 @@ from routing_service.server.own_sockets import NO_TRAFFIC, Descriptor, OwnSocket
 from routing_service.settings.settings import Settings
 
 SWEEP_S: Final = 0.25
-"""Seconds between two looks. At 20,000 resets a second 5,000 calls begin in this time."""
+"""Seconds between two checks. At 20,000 resets a second 5,000 calls begin in this time."""
 
 SWEEP_SHARE: Final = 0.1
 SWEEP_MAX_S: Final = 1.0
-"""Share of the time that looking may take: with thousands of connections it is done less often, yet
-once a second."""
+"""Share of the time that checks may take: with thousands of connections they are less frequent, but
+at least once a second."""
 
 SHORT_FROM: Final = 0.75
 """Share of connections_max in use from which unsigned connections are closed."""
 
 HOST_FACTOR: Final = 10
-"""A host may reset so many times what one connection may: it has many users behind one address."""
+"""A host's limit of resets, as a multiple of a connection's: many users may share one address."""
 
 REFUSAL_BYTES: Final = 24
-"""Bytes that the server sends at least when it refuses a stream: a header frame, RST_STREAM.
-So many bytes sent stand for one stream that failed because the server was full."""
+"""Minimum bytes that the server sends to refuse a stream: a header frame, RST_STREAM. This many
+bytes sent count as one stream that failed because the server was full."""
 
 REFUSED_SHARE: Final = 0.2
-"""What such a stream counts. Not nothing: while a flood lasts, most of its calls are refused before
-their reset is read. A caller that repeats more than 1,000 refused calls a second floods too."""
+"""The weight of such a stream. It is above 0 because most calls of a flood are refused before their
+reset is read. A caller that repeats more than 1,000 refused calls a second floods too."""
 
 CREDIT_MAX: Final = 2_000
-"""Finished calls that a connection may save up, against a time when the server is full of others'
-calls and refuses its own."""
+"""Finished calls that a connection may save as credit, for times when the server is full of other
+callers' calls and refuses its own."""
 
 BUSY_BYTES: Final = 1_000
-"""Received since the last look, below which a connection cannot have reset more than 40 calls."""
+"""Bytes received since the last check below which a connection cannot have reset over 40 calls."""
 
 ASKED_MAX: Final = 16
-"""Connections whose streams are counted at one look: the ones that receive most for what they
+"""Connections whose streams are counted at one check: those that receive most relative to what they
 send. One costs 0.1 ms, on an overloaded server 0.4 ms of the event loop."""
 
 DEAF_S: Final = 30.0
-"""Seconds for which nothing is read of a connection that flooded, before it is reset. A peer that
-is reset at once connects again at once."""
+"""Seconds for which a connection that flooded is not read before it is reset. A peer that is reset
+at once connects again at once."""
 
 STRIKES_MAX: Final = 8
 STRIKES_S: Final = 60.0
-"""A host of which more than so many connections flooded within so many seconds is refused. Fewer
-may be one bad client among the users behind one address."""
+"""A host is refused if more than this many of its connections flooded within this many seconds.
+Fewer may be one bad client among the users behind one address."""
 
 BAN_S: Final = 3.0
-"""Seconds for which it is refused. Its open connections go on, and kernels repeat a SYN every
-second or two, so that others behind the address get in later."""
+"""Seconds for which it is refused. Its open connections stay, and kernels repeat a SYN every second
+or two, so that other users behind the address connect later."""
 
 TURNED_AWAY_MAX: Final = 500
 TURNED_AWAY_PER_S: Final = 50
-"""A host of which more than so many connections were closed for its share, not counting so many a
-second, is refused as well: it opens others as fast as they are closed."""
+"""A host is also refused if more than this many of its connections were closed for exceeding its
+share, beyond this many a second: it opens connections as fast as they are closed."""
 
 _LOG_S: Final = 1.0
 """One line for each host and reason in this time."""
@@ -95,7 +95,7 @@ class SignedPeers:
 
 @dataclass(slots=True)
 class Watched:
-    """One connection, from the first look to the last."""
+    """One connection, from the first check to the last."""
 
     descriptor: Descriptor
     opened_s: float
@@ -104,15 +104,15 @@ class Watched:
     traffic: Traffic = NO_TRAFFIC
     received_bytes: int = 0
     sent_bytes: int = 0
-    """Of these, since the look before."""
+    """Of these, since the previous check."""
     streams: StreamCounts = NO_STREAMS
     sent_counted_bytes: int = 0
     deaf_until_s: float | None = None
     resets: float = 0.0
-    """Calls taken back beyond those that were let finish; runs off at resets_per_s_max."""
+    """Calls reset minus calls finished; decays at resets_per_s_max."""
 
     def count_resets(self, streams: StreamCounts) -> float:
-        """Add the calls that were taken back since the last count; return how many."""
+        """Add the calls that were reset since the last count; return how many."""
         before, self.streams = self.streams, streams
         sent_bytes = self.traffic.sent_bytes - self.sent_counted_bytes
         self.sent_counted_bytes = self.traffic.sent_bytes
@@ -125,7 +125,7 @@ class Watched:
 
 
 class ConnectionGuard:
-    """Looks at the connections of some listeners."""
+    """Guards the connections of some listeners."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class ConnectionGuard:
         self._unlogged: Counter[tuple[str, str]] = Counter()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         took_s = 0.0
         while True:
             await asyncio.sleep(min(max(SWEEP_S, took_s / SWEEP_SHARE), SWEEP_MAX_S))
@@ -176,7 +176,7 @@ class ConnectionGuard:
             own_sockets.refuse(self._sockets.listeners.items(), ())
 
     def look(self) -> None:
-        """Look at every connection once, and close those that keep others out."""
+        """Check every connection once, and close those that keep others out."""
         now_s = self._clock_s()
         since_s, self._looked_s = now_s - self._looked_s, now_s
         self._find(now_s)
@@ -196,7 +196,7 @@ class ConnectionGuard:
         self._refuse(now_s)
 
     def _find(self, now_s: float) -> None:
-        """Take the connections that are open, who has signed in on which, and their traffic."""
+        """Read the open connections, their signed-in callers and their traffic."""
         found = {each.inode: each for each in self._sockets.connections()}
         self._watched = {
             inode: self._watched.get(inode)
@@ -214,7 +214,7 @@ class ConnectionGuard:
                 each.traffic = traffic
 
     def _close_floods(self, now_s: float, since_s: float) -> None:
-        """Close connections that take back more calls than they let finish."""
+        """Close connections that reset more calls than they let finish."""
         runs_off = self._resets_per_s * since_s
         busy: list[tuple[int, Watched]] = []
         for each in self._watched.values():
@@ -253,7 +253,7 @@ class ConnectionGuard:
             self._deafen(each, now_s)
 
     def _deafen(self, each: Watched, now_s: float) -> None:
-        """Read no more of a connection; refuse its host if that has flooded often."""
+        """Stop reading a connection; refuse its host if it has flooded often."""
         if not own_sockets.deafen(each.descriptor):
             own_sockets.reset(each.descriptor)
         each.deaf_until_s = now_s + self._deaf_s
@@ -279,12 +279,12 @@ class ConnectionGuard:
         counts = self._calls.counts([each.descriptor.peer for each in silent])
         for each in silent:
             streams = counts.get(each.descriptor.peer)
-            # One that watches health has a call under way.
+            # A connection that watches health has a call in flight.
             if streams is None or not streams.open:
                 self._close(each, "silence")
 
     def _close_shares(self) -> None:
-        """Close what a host has beyond its share: the unsigned first, of them the oldest."""
+        """Close a host's connections beyond its share: unsigned ones first, oldest first."""
         for group in self._by_host(self._watched.values()):
             excess = len(group) - self._per_host_max
             if excess > 0:
@@ -294,7 +294,7 @@ class ConnectionGuard:
                     self._close(each, "share")
 
     def _close_short(self) -> None:
-        """Close unsigned connections where slots run short, from the host that has most."""
+        """Close unsigned connections if slots run short, from the host with the most."""
         by_port: defaultdict[int, list[Watched]] = defaultdict(list)
         for each in self._watched.values():
             by_port[each.descriptor.local_port].append(each)

@@ -41,7 +41,7 @@ class ExitWatchdog:
         self._begun = False
 
     def begin(self) -> None:
-        """Start the time. Further calls do nothing."""
+        """Start the timer. Further calls do nothing."""
         if not self._begun:
             self._begun = True
             # A daemon thread: the event loop may be what hangs, and an orderly exit ends it.

@@ -24,7 +24,7 @@ class Listeners:
     """The gRPC servers of one process."""
 
     def __init__(self, settings: Settings, tls: TlsFiles | None, sign_in: SignIn) -> None:
-        """Listen nowhere yet. tls: None = in the clear. sign_in: asked by reflection."""
+        """Listen nowhere yet. tls: None = unencrypted. sign_in: checked by reflection."""
         self._sign_in = sign_in
         self._settings = settings
         self._tls = tls
@@ -51,7 +51,7 @@ class Listeners:
         return address
 
     def drain(self) -> None:
-        """End the reflection streams, which would not end by themselves."""
+        """End the reflection streams, which have no end of their own."""
         for reflection in self._reflections:
             reflection.drain()
 

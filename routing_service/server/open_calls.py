@@ -1,6 +1,6 @@
 """How many calls gRPC has seen on each connection, as its channelz counts them.
 
-gRPC's core counts every stream, those that were gone before Python saw them too.
+gRPC's core counts every stream, including those that ended before Python saw them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined] # What grpcio-chan
 from routing_service.server.own_sockets import Peer, peer_of
 
 PAGE_SOCKETS: Final = 500
-"""Names of connections that are asked for at once."""
+"""Connections per request to channelz."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ NO_STREAMS: Final = StreamCounts(0, 0, 0)
 
 
 class OpenCalls:
-    """Asks channelz. Numbers of connections are remembered while they are asked for."""
+    """Asks channelz. It remembers the numbers of connections while they are in use."""
 
     def __init__(self) -> None:
         self._ids: Mapping[Peer, int] = {}
@@ -81,7 +81,7 @@ def _socket_data(number: int) -> Mapping[str, Any] | None:
 
 
 def _asked(function: Callable[..., str], *given: int) -> Mapping[str, Any]:
-    """Return what channelz answers, parsed; empty if what is asked for is gone."""
+    """Return channelz's parsed answer; empty if the connection is gone."""
     try:
         answer: Mapping[str, Any] = json.loads(function(*given))
     except ValueError:

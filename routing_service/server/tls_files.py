@@ -18,7 +18,7 @@ import structlog
 _log = structlog.get_logger(__name__)
 
 LOOK_EVERY_S: Final = 1.0
-"""How often the files are looked at."""
+"""How often the files are checked."""
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 
@@ -26,14 +26,14 @@ _Contents = tuple[bytes, bytes, bytes]
 
 
 class TlsFilesInvalid(Exception):
-    """Files that make no TLS; the message says why and what to do."""
+    """Unusable TLS files; the message says why and what to do."""
 
 
 class TlsFiles:
     """A server's TLS files."""
 
     def __init__(self, certificate: str, key: str, client_authority: str = "") -> None:
-        """Read them. client_authority: whose client certificates are demanded; "" = none are.
+        """Read them. client_authority: signs the required client certificates; "" = none.
 
         Raises TlsFilesInvalid.
         """
@@ -45,7 +45,7 @@ class TlsFiles:
         self._newest: ssl.SSLContext | None = None
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return what a port is opened with; each port has its own."""
+        """Return the credentials for opening a port; each port has its own."""
         given = self._generation
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -64,11 +64,11 @@ class TlsFiles:
         )
 
     def context(self) -> ssl.SSLContext:
-        """Return the TLS context of the web listener. New connections get the files as they are."""
+        """Return the TLS context of the web listener. New connections use the current files."""
         context = self._newest = self._made_context()
 
         def take_newest(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
-            # A context cannot forget an authority, so that each change makes another context.
+            # A context cannot drop an authority, so each change makes a new context.
             assert self._newest is not None
             connection.context = self._newest
 
@@ -92,7 +92,7 @@ class TlsFiles:
         )
 
     async def run(self) -> None:
-        """Take over what changes, for ever."""
+        """Reload changed files until cancelled."""
         refused = None
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
@@ -115,7 +115,7 @@ class TlsFiles:
                 _log.info("tls_files_taken_over", certificate=str(self._paths[0]))
 
     def _changed(self) -> _Contents | None:
-        """Return the files' contents where they are others. Raises TlsFilesInvalid."""
+        """Return the files' contents if they have changed. Raises TlsFilesInvalid."""
         return None if self._contents_now() == self._contents else self._read()
 
     def _contents_now(self) -> _Contents:
@@ -123,7 +123,7 @@ class TlsFiles:
         return certificate, key, authority
 
     def _read(self) -> _Contents:
-        """Return the files' contents, which belong together. Raises TlsFilesInvalid."""
+        """Return the files' contents, checked to match. Raises TlsFilesInvalid."""
         certificate, key, authority = self._paths
         assert certificate is not None
         before = self._contents_now()

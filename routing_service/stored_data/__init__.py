@@ -1,4 +1,4 @@
-"""What a store holds as a whole: checked against itself, and copied to another store.
+"""Whole stores: verified against their own changes, and copied to other stores.
 
 It works on stores that are in use, with memory that does not grow with them.
 """

@@ -23,7 +23,7 @@ class CanonicalHash:
     """Takes records one after the other, and gives their hash."""
 
     def __init__(self, what: str) -> None:
-        """Begin. what: the kind of thing that is hashed, which is part of it."""
+        """Begin. what: the kind of the hashed data, which is part of the hash."""
         self._sha256 = hashlib.sha256()
         self.record(FORM, what)
 
@@ -72,7 +72,7 @@ class CanonicalHash:
         )
 
     def head(self, row: SessionRow, state: bytes) -> None:
-        """Take what a session has once."""
+        """Take a session's head."""
         self.record(
             "head",
             row.key.tenant,

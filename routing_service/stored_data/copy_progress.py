@@ -15,19 +15,18 @@ import msgspec
 from routing_service.storage.store import CURSOR_START, OWN_SETTING_PREFIX, Store
 
 PROGRESS_TENANT: Final = f"{OWN_SETTING_PREFIX}copy"
-"""Whose setting it is. No sessions are kept under this name, and no copy takes it along."""
+"""The tenant of the setting. It has no sessions, and no copy includes it."""
 
 
 T = TypeVar("T")
 
 
 class Progress(msgspec.Struct):
-    """How far the sessions have come.
+    """The progress of the sessions.
 
-    begun: log is good. log: the source's log up to where every session that is behind us has been
-    copied. tenant, place: how far the first pass is, as a place in the source's list of that
-    tenant.
-    passed: the first pass is over; the log tells what has changed since.
+    begun: log is valid. log: the place in the source's log up to which all sessions of the first
+    pass so far have been copied. tenant, place: the first pass's place in the source's list of that
+    tenant. passed: the first pass is over; the log has the changes since.
     """
 
     begun: bool = False
@@ -38,7 +37,7 @@ class Progress(msgspec.Struct):
 
 
 class AuditProgress(msgspec.Struct):
-    """How far the audit of one tenant has come, by the cursors of both stores."""
+    """The progress of one tenant's audit, as cursors of both stores."""
 
     source: bytes = CURSOR_START
     target: bytes = CURSOR_START
@@ -50,7 +49,7 @@ class ProgressNotes:
 
     target: Store
     source_name: str
-    """The source's URL as it may be shown: it tells several sources of one target apart."""
+    """The source's URL as it may be shown: it distinguishes several sources of one target."""
 
     @property
     def _name(self) -> str:
@@ -58,19 +57,19 @@ class ProgressNotes:
         return f"{PROGRESS_TENANT}.{digest}"
 
     async def sessions(self) -> Progress:
-        """Read how far the sessions are; a new note where there is none that can be read."""
+        """Read the progress of the sessions; a new note if none can be read."""
         return await self._read(PROGRESS_TENANT, Progress)
 
     async def audit(self, tenant: str) -> AuditProgress:
-        """Read how far a tenant's audit is."""
+        """Read the progress of a tenant's audit."""
         return await self._read(tenant, AuditProgress)
 
     async def keep(self, progress: Progress) -> None:
-        """Write how far the sessions are."""
+        """Write the progress of the sessions."""
         await self.target.put_setting(PROGRESS_TENANT, self._name, msgspec.json.encode(progress))
 
     async def keep_audit(self, tenant: str, progress: AuditProgress) -> None:
-        """Write how far a tenant's audit is."""
+        """Write the progress of a tenant's audit."""
         await self.target.put_setting(tenant, self._name, msgspec.json.encode(progress))
 
     async def _read(self, tenant: str, form: type[T]) -> T:
@@ -80,5 +79,5 @@ class ProgressNotes:
         try:
             return msgspec.json.decode(stored, type=form)
         except msgspec.DecodeError:
-            # Another release's. Starting again only costs time: what is there is compared.
+            # Another release's. Starting again only costs time: existing data is compared.
             return form()

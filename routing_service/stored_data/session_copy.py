@@ -45,7 +45,7 @@ class SessionDiffers(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CopiedSession:
-    """What was written of a session; all 0 = the target had it already."""
+    """The parts of a session that were written; all 0 = the target had it already."""
 
     changes: int = 0
     tasks: int = 0
@@ -53,7 +53,7 @@ class CopiedSession:
 
 
 async def copy_session(source: Store, target: Store, key: SessionKey) -> CopiedSession:
-    """Make the target's session what the source's is; one that is gone there stays as it is.
+    """Make the target's session equal to the source's; one deleted in the source stays.
 
     Raises SessionDiffers, SessionBusy, StoreError.
     """
@@ -77,7 +77,7 @@ async def copy_session(source: Store, target: Store, key: SessionKey) -> CopiedS
 
 
 async def _compare_changes(source: Store, target: Store, key: SessionKey, base: int) -> int:
-    """Compare what both have. Returns the revision before which the target has to be erased."""
+    """Compare both stores. Returns the revision before which the target has to be erased."""
     erase_before = 0
     async for page in pages_of_changes(target, key, after=0, upto=base):
         after, before = page[0].revision - 1, page[-1].revision + 1
@@ -100,9 +100,9 @@ def _blanked(change: Change) -> Change:
 async def _tasks_to_write(
     source: Store, target: Store, key: SessionKey, *, will_erase: bool
 ) -> list[TaskRow]:
-    """Return the source's tasks that the target has not, or has otherwise.
+    """Return the source's tasks that the target lacks or that differ there.
 
-    will_erase: the target's are going to be blanked, so that those need no writing.
+    will_erase: the target's tasks will be blanked, so they need no writing.
     """
     differing = []
     async for task in tasks_of(source, key):

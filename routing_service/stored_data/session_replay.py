@@ -26,7 +26,7 @@ from routing_service.storage.store import (
 )
 
 PROBLEMS_MAX: Final = 10
-"""Problems reported of one session: the first ones cause the others."""
+"""Problems reported for one session: the first ones cause the others."""
 
 
 class SessionReplay:
@@ -46,7 +46,7 @@ class SessionReplay:
         self._statuses: dict[str, TaskStatus] = {}
 
     def problem(self, text: str) -> None:
-        """Note what is wrong."""
+        """Record a problem."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(text)
         else:
@@ -110,7 +110,7 @@ class SessionReplay:
             self._statuses[state.task.task_id] = state.task.status
 
     def compare_head(self, row: SessionRow, head: Head) -> None:
-        """Hold the stored head against the fold of all changes."""
+        """Compare the stored head with the fold of all changes."""
         if head.revision != self.revision:
             self.problem(f"the head is at revision {head.revision}, the changes at {self.revision}")
         times = (row.create_us, row.update_us)
@@ -134,7 +134,7 @@ class SessionReplay:
             self.problem("the session's user is not the one that the changes name")
 
     def compare_task(self, task: TaskRow) -> None:
-        """Hold one stored task against the events. Each task is given once."""
+        """Compare one stored task with the events. Each task is given once."""
         if task.session_id != self.key.session_id:
             self.problem(f"task {task.task_id} says that it is of session {task.session_id}")
         if not self._is_readable:

@@ -45,21 +45,21 @@ SESSIONS_AT_ONCE: Final = 32
 page of changes in memory."""
 
 SESSIONS_PER_NOTE: Final = 200
-"""Sessions after which the progress is noted: what a repeat compares once more."""
+"""Sessions between two notes of the progress: a repeat compares at most these again."""
 
 LOG_PER_READ: Final = 32
 """Changes of the log in one page; with the largest ones it is 10 MB."""
 
 AUDIT_PER_NOTE: Final = 100
-"""Audit entries after which the progress is noted: what a repeat looks for once more."""
+"""Audit entries between two notes of the progress: a repeat searches at most these again."""
 
 
 @dataclass(slots=True)
 class Copied:
-    """What a copy has brought so far.
+    """The progress of a copy.
 
-    sessions: looked at; written: of these, those that were not there or have grown. refused: why
-    each session that could not be brought was not.
+    sessions: checked; written: of these, the new or grown ones. refused: for each session that
+    could not be copied, the reason.
     """
 
     sessions: int = 0
@@ -137,12 +137,12 @@ class _StoreCopy:
         self.copied = Copied()
 
     async def sessions(self, *, again: bool) -> None:
-        """Bring all sessions, and then what has changed meanwhile."""
+        """Copy all sessions, and then the changes made meanwhile."""
         progress = Progress() if again else await self._notes.sessions()
         try:
             await self._sessions_from(progress)
         except CursorInvalid:
-            # The source was restored from a backup: its lists and its log are others now.
+            # The source was restored from a backup: its lists and its log have changed.
             await self._sessions_from(Progress())
         if self.copied.refused:
             # Refused sessions are tried again: the cause may be fixed by now.
@@ -159,7 +159,7 @@ class _StoreCopy:
         await self._changed_since(progress)
 
     async def _first_pass(self, progress: Progress) -> None:
-        """Bring the sessions after the noted one, by tenant and session id."""
+        """Copy the sessions after the noted one, by tenant and session id."""
         async for tenant in tenants_of(self._source):
             if tenant < progress.tenant:
                 continue
@@ -176,7 +176,7 @@ class _StoreCopy:
                 await self._notes.keep(progress)
 
     async def _changed_since(self, progress: Progress) -> None:
-        """Bring the sessions that the source's log names after the noted place."""
+        """Copy the sessions that the source's log names after the noted place."""
         while True:
             page, cursor = await self._source.read_log(progress.log, LOG_PER_READ)
             if page:
@@ -187,7 +187,7 @@ class _StoreCopy:
                 return
 
     async def _bring(self, keys: Iterable[SessionKey]) -> None:
-        """Bring some sessions, several at a time."""
+        """Copy some sessions, several at a time."""
         waiting = iter(keys)
 
         async def work() -> None:
@@ -217,7 +217,7 @@ class _StoreCopy:
         self._on_progress(copied)
 
     async def tenants_own(self, *, again: bool) -> None:
-        """Copy what tenants have outside their sessions: settings, and the audit in its order."""
+        """Copy tenants' data outside their sessions: settings, and the audit in its order."""
         async for tenant in tenants_of(self._source):
             if tenant == PROGRESS_TENANT:
                 continue
@@ -230,13 +230,13 @@ class _StoreCopy:
             await self._bring_audit(tenant, again=again)
 
     async def _bring_audit(self, tenant: str, *, again: bool) -> None:
-        """Bring a tenant's audit entries after the noted place, one by one, so in their order."""
+        """Copy a tenant's audit entries after the noted place, one by one to keep their order."""
         progress = AuditProgress() if again else await self._notes.audit(tenant)
         try:
             await self._source.read_audit(tenant, None, progress.source, 1)
         except CursorInvalid:
             progress = AuditProgress()
-        # What was written after the last note is there already. Equal entries are several.
+        # Entries written after the last note exist already. Equal entries are counted.
         present, progress.target = await self._entries_after(tenant, progress.target)
         while True:
             page, progress.source = await self._source.read_audit(
@@ -267,7 +267,7 @@ class _StoreCopy:
 
 
 def _name(entry: AuditEntry) -> bytes:
-    """Tell an entry from others in a few bytes."""
+    """Return a short key that identifies an entry."""
     hashed = CanonicalHash("audit")
     hashed.audit(entry)
     return bytes.fromhex(hashed.hexdigest())[:16]

@@ -41,12 +41,12 @@ AUDIT_PER_READ: Final = 100
 """Audit entries in one page; one may be as large as a change."""
 
 UNREADABLE: Final = "unreadable"
-"""In place of the hash of what could not be read to its end."""
+"""Shown instead of a hash if the data could not be read completely."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionReport:
-    """What was found of one session."""
+    """The findings about one session."""
 
     key: SessionKey
     revision: int
@@ -57,7 +57,7 @@ class SessionReport:
 
 @dataclass(frozen=True, slots=True)
 class TenantReport:
-    """What was found of a tenant outside its sessions."""
+    """The findings about a tenant's data outside its sessions."""
 
     tenant: str
     settings: int
@@ -68,7 +68,7 @@ class TenantReport:
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """All that was found. damaged: the sessions and tenants that have problems."""
+    """All findings. damaged: the sessions and tenants with problems."""
 
     tenants: int
     sessions: int
@@ -84,10 +84,10 @@ Report = SessionReport | TenantReport | StoreReport
 
 
 async def verify_store(store: Store) -> AsyncIterator[Report]:
-    """Report on each session and each tenant, by tenant and session id, and at last on the whole.
+    """Report on each session and each tenant, by tenant and session id, and last on the store.
 
-    Sessions that come and go meanwhile may be in it or not; each that is in it is whole at one
-    revision. Raises StoreUnavailable, StoreClosed.
+    Sessions that are made or deleted meanwhile may be included or not; each included one is
+    complete at one revision. Raises StoreUnavailable, StoreClosed.
     """
     total = StoreReport(0, 0, 0, 0, 0, 0, 0, "")
     everything = CanonicalHash("store")
@@ -105,7 +105,7 @@ async def verify_store(store: Store) -> AsyncIterator[Report]:
             yield session
         outside = await _verify_tenant(store, tenant)
         if not (outside.settings or outside.audit or outside.problems):
-            # Nothing, or what this store alone has: no other store knows the tenant by it.
+            # Empty, or data of this store alone, which a copy does not have.
             total = replace(total, tenants=total.tenants + (total.sessions > sessions_before))
             continue
         everything.record("tenant", tenant, outside.sha256)
@@ -133,7 +133,7 @@ async def _sessions(store: Store, tenant: str) -> AsyncIterator[SessionReport]:
 
 
 async def verify_session(store: Store, key: SessionKey) -> SessionReport | None:
-    """Report on one session; None = it is not there (any more). Raises StoreUnavailable."""
+    """Report on one session; None = it does not exist (any more). Raises StoreUnavailable."""
     replay = SessionReplay(key)
     changes = CanonicalHash("session")
     try:
@@ -160,7 +160,7 @@ async def verify_session(store: Store, key: SessionKey) -> SessionReport | None:
 async def _read_until_settled(
     store: Store, key: SessionKey, replay: SessionReplay, changes: CanonicalHash
 ) -> tuple[SessionRow, Head, list[TaskRow]] | None:
-    """Read on until the head stands still between the first and the last look."""
+    """Read until the head has not changed between the first and the last read."""
     for _ in range(SETTLE_ATTEMPTS_MAX):
         head = await store.load(key)
         if head is None:
@@ -180,7 +180,7 @@ async def _read_until_settled(
 async def _check_requests(
     store: Store, key: SessionKey, page: list[Change], replay: SessionReplay
 ) -> None:
-    """See that a repeat of each request would find the change that the first one made."""
+    """Check that a repeat of each request would find the change of the first one."""
     asked = [change for change in page if change.request_id]
     found = await asyncio.gather(
         *(store.find_request(key, c.method, c.request_id, c.actor) for c in asked)

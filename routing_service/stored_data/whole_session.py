@@ -1,7 +1,7 @@
-"""One session as a whole: its changes, tasks and head, as they are together at one revision.
+"""One session as a whole: its changes, tasks and head, all at one revision.
 
-What was read of a revision stays true while others write, so a session that has moved on is read on
-and not read again.
+A revision's data stays valid while others write, so only the newer changes of a session that has
+grown are read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ to it in those few milliseconds, so a hundred in a row mean that it never rests.
 
 
 class SessionBusy(Exception):
-    """A session was written to at every look; try again when it is quieter."""
+    """A session was written to during every read; try again later."""
 
     def __init__(self, key: SessionKey) -> None:
         super().__init__(
@@ -44,7 +44,7 @@ class SessionBusy(Exception):
 
 
 async def settled_head(store: Store, key: SessionKey) -> tuple[SessionRow, Head] | None:
-    """Read a session's row and its head of one and the same revision; None = no such session.
+    """Read a session's row and head at the same revision; None = no such session.
 
     Raises SessionBusy.
     """
@@ -52,7 +52,7 @@ async def settled_head(store: Store, key: SessionKey) -> tuple[SessionRow, Head]
         row = await store.find_session(key)
         head = await store.load(key)
         if row is None or head is None:
-            # Gone, or made between the two: the next look tells.
+            # Deleted or made between the two: the next read decides.
             if row is None and head is None:
                 return None
             continue

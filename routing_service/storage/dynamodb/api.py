@@ -45,20 +45,20 @@ PIECES_ABOVE_BYTES: Final = 512 * 1024
 
 @asynccontextmanager
 async def open_api(place: DynamodbPlace) -> AsyncIterator[Api]:
-    """Make a client for the block. Nothing is connected to before the first call.
+    """Make a client for the block. It connects at the first call.
 
     Raises StoreUnavailable where AWS's configuration files cannot be read.
     """
     options = place.options
     session = AioSession()
-    # Reading the service's description takes most of the time that a client does to make.
+    # Most of the time to make a client is reading the service's description.
     session.register_component("data_loader", _loader())
     config = AioConfig(
         connect_timeout=options.connect_timeout_s,
         read_timeout=options.read_timeout_s,
         max_pool_connections=options.connections,
         retries={"mode": "standard", "total_max_attempts": options.attempts_max},
-        # What we send is made by us: checking it again is a tenth of a call's time.
+        # Our own requests need no validation, which would take a tenth of a call's time.
         parameter_validation=False,
         user_agent_extra="agent-routing",
     )
@@ -80,7 +80,7 @@ async def open_api(place: DynamodbPlace) -> AsyncIterator[Api]:
 
 
 def _send_in_pieces(request: Any, **_: object) -> None:
-    """Let other calls have a turn while a large body is sent, as the driver would warn of it."""
+    """Let other calls run while a large body is sent; the driver would warn of the delay."""
     if isinstance(request.body, bytes) and len(request.body) > PIECES_ABOVE_BYTES:
         request.body = BytesIO(request.body)
 
@@ -140,7 +140,7 @@ class Api:
         return described
 
     async def get(self, key: dict[str, Any], attributes: str = "") -> dict[str, Any] | None:
-        """Read one item as it stands, after every write that has returned; None = there is none."""
+        """Read one item consistently, after every write that has returned; None = not found."""
         wanted = {"ProjectionExpression": attributes} if attributes else {}
         answer = await self.on_table("get_item", Key=key, ConsistentRead=True, **wanted)
         return answer.get("Item")
@@ -148,7 +148,7 @@ class Api:
     async def get_many(
         self, wanted: Sequence[dict[str, Any]], attributes: str = ""
     ) -> dict[tuple[str, str], dict[str, Any]]:
-        """Read items as they stand, by pk and sk; those that are not there are left out.
+        """Read items consistently, by pk and sk; missing items are left out.
 
         They are not of one moment. attributes has to have pk and sk.
         """
@@ -208,7 +208,7 @@ class Api:
         condition: str = "",
         values: dict[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """Read a partition's items with low <= sk <= high as they stand, in the order of sk.
+        """Read a partition's items with low <= sk <= high consistently, in the order of sk.
 
         high None = to the end. limit None = all of them. condition: which of those read to keep,
         by ``values``; only without a limit.

@@ -44,11 +44,11 @@ from routing_service.storage.store import (
 from routing_service.storage.write_figures import WriteFigures
 
 WAITING_WRITES_MAX: Final = 8_192
-"""Writes that may wait: some seconds' worth. What comes on top would time out in the queue."""
+"""Writes that may wait: some seconds' worth. Further writes would time out in the queue."""
 
 APPENDS_AT_ONCE: Final = 32
-"""Appends in flight, so that one that has its place in the log does not wait for a connection:
-readers wait for that place."""
+"""Appends in flight. The limit keeps an append that has its place in the log from waiting for a
+connection, because readers wait for that place."""
 
 
 class DynamodbEngine:
@@ -72,7 +72,7 @@ class DynamodbEngine:
         self._room = asyncio.Semaphore(APPENDS_AT_ONCE)
         self._writes: set[asyncio.Task[None]] = set()
         self._last_append: dict[SessionKey, asyncio.Task[None]] = {}
-        """Of the sessions that are being written."""
+        """By session: the last append that is under way."""
         self._calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -227,15 +227,15 @@ class DynamodbEngine:
             return await self._settings.acquire_lease(name, holder, now_us, until_us)
 
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
-        """See Store.erase_before. Point-in-time backups keep what was there until they end."""
+        """See Store.erase_before. Point-in-time backups keep the old content until they expire."""
         async with self._call():
             return await self._removal.erase_before(key, revision, blank)
 
     async def delete_session(self, key: SessionKey, revision: int) -> None:
         """See Store.delete_session.
 
-        The session is gone by one write. What it had goes next; where that is cut short, it is
-        finished by the next call that asks what is due.
+        One write removes the session. Its content goes next; if that is interrupted, the next call
+        that asks for due sessions finishes it.
         """
 
         async def remove() -> None:
@@ -244,13 +244,13 @@ class DynamodbEngine:
         await asyncio.shield(self._start(remove))
 
     async def probe_write(self) -> None:
-        """See Store.probe_write. It comes after all that were accepted before it."""
+        """See Store.probe_write. It runs after all writes that were accepted before it."""
         before = list(self._writes)
 
         async def probe() -> None:
             if before:
                 await asyncio.wait(before)
-            # One of some, so that replicas' probes seldom meet.
+            # One of several items, so that replicas' probes seldom conflict.
             item = item_key(f"{keys.PROBE}/{str(new_uuid7())[-1]}", keys.PROBE)
             await self._api.transact([{"Put": {"Item": item}}], str(new_uuid7()))
 

@@ -91,11 +91,11 @@ class TransactionRefused(Exception):
 
 
 class MetAnother(StoreUnavailable):
-    """Another write was in the same item at the same time. Nothing was written."""
+    """Another write changed the same item at the same time. Nothing was written."""
 
 
 def refusal(error: ClientError) -> Exception | None:
-    """Say what the engine expects and handles; None = something is wrong."""
+    """Return the error that the engine expects and handles; None = another error."""
     code = error.response.get("Error", {}).get("Code", "")
     if code == "ConditionalCheckFailedException":
         return ConditionFailed()

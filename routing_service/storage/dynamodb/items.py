@@ -26,7 +26,7 @@ Item = dict[str, Any]
 """Attributes by name, each with its type: {"revision": {"N": "3"}}."""
 
 HEAD_ATTRIBUTES: Final = "pk, sk, revision, user_id, create_us, update_us, due_us, gone"
-"""What a line of the list is made of, without the state."""
+"""The attributes for a line of the list, without the state."""
 
 
 def text(value: str) -> Item:
@@ -50,7 +50,7 @@ def key(pk: str, sk: str) -> Item:
 
 
 def change_item(append: Append, write_id: str) -> Item:
-    """Make the item of a change. write_id: tells this call of append from every other."""
+    """Make the item of a change. write_id: unique for each call of append."""
     change = append.change
     return {
         **key(keys.session_pk(append.key), keys.change_sk(change.revision)),
@@ -94,7 +94,7 @@ def to_revision(item: Mapping[str, Any]) -> int:
 
 
 def is_gone(item: Mapping[str, Any]) -> bool:
-    """Whether a head is that of a session which is being removed."""
+    """Whether a head belongs to a session that is being removed."""
     return "gone" in item
 
 
@@ -143,7 +143,7 @@ def to_session_id(item: Mapping[str, Any]) -> str:
 
 
 def to_key(item: Mapping[str, Any]) -> SessionKey:
-    """Read the session that a place of a sequence is of. Raises StoreCorrupt."""
+    """Read the session of a sequence's place. Raises StoreCorrupt."""
     with _reading(item):
         return SessionKey(_text(item, "tenant"), _text(item, "session_id"))
 

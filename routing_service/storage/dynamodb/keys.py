@@ -36,9 +36,9 @@ from typing import Final
 from routing_service.storage.store import INT_MAX, SessionKey, StoreCorrupt
 
 LOG_SHARDS: Final = 16
-"""Sequences of the log. A partition takes 1,000 write units a second, a place of the log is two:
-500 appends a second each, 8,000 in all. A reader who waits asks for all in one call, which costs
-as many read units as there are shards. Cursors have it: another number is a new schema version."""
+"""Sequences of the log. A partition takes 1,000 write units a second and a place of the log takes
+two: 500 appends a second each, 8,000 in all. A waiting reader asks for all in one call, which costs
+one read unit per shard. Cursors contain the number, so changing it needs a new schema version."""
 
 DUE_SHARDS: Final = 8
 """Partitions of the index of due times. An append moves a session in it, which is two write units:
@@ -62,7 +62,7 @@ TASK_PLACES_PREFIX: Final = "t/"
 AUDIT_PREFIX: Final = "a/"
 
 NEXT: Final = "\0"
-"""Behind a text: the first one that sorts after it. No stored name contains it."""
+"""Appended to a text: the first text that sorts after it. No stored name contains it."""
 
 LAST: Final = "~"
 """Sorts after every digit: the end of a range of numbers."""
@@ -85,7 +85,7 @@ def to_session(pk: str) -> SessionKey:
 
 
 def number(value: int) -> str:
-    """Write a number so that texts sort as the numbers do; what is out of bounds is clamped."""
+    """Write a number so that texts sort as the numbers do; out of bounds is clamped."""
     return f"{min(max(value, 0), INT_MAX):019}"
 
 
@@ -102,7 +102,7 @@ def request_sk(method: str, request_id: str, actor: str) -> str:
 
 
 def task_place_sk(create_us: int, task_id: str) -> str:
-    """Name a task's place in its session's list, in whose order it sorts."""
+    """Name a task's place in its session's list. Names sort in the list's order."""
     return f"{TASK_PLACES_PREFIX}{number(create_us)}/{task_id}"
 
 

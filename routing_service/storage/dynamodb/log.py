@@ -36,14 +36,14 @@ from routing_service.storage.page_cursor import Places, check_reached
 from routing_service.storage.store import AuditEntry, Change, SessionKey
 
 READERS_KEPT_MAX: Final = 256
-"""Readers at the log's end whose last look is remembered."""
+"""Readers at the log's end whose last read is remembered."""
 
 
 class LogReader:
     """Reads the log and the audit of one table."""
 
     def __init__(self, api: Api, sequences: Sequences, *, poll_s: float) -> None:
-        """Read nothing yet. poll_s: how often one who has read everything asks again."""
+        """Read nothing yet. poll_s: how often a reader at the end reads again."""
         self._api = api
         self._sequences = sequences
         self._poll_s = poll_s
@@ -51,14 +51,14 @@ class LogReader:
         self._told = asyncio.Event()
 
     def tell(self) -> None:
-        """Let readers look at once: this process has appended."""
+        """Let readers read at once: this process has appended."""
         self._told.set()
         self._told = asyncio.Event()
 
     async def read_log(
         self, places: Places, limit: int
     ) -> tuple[list[tuple[SessionKey, Change]], Places]:
-        """See Engine.read_log. An empty page comes after a look, and at most one each poll_s."""
+        """See Engine.read_log. An empty page comes after a read, and at most one each poll_s."""
         loop = asyncio.get_running_loop()
         told = self._told
         wait_s = self._empty_at_s.get(places, -self._poll_s) + self._poll_s - loop.time()
@@ -84,7 +84,7 @@ class LogReader:
         return [], places
 
     async def log_end(self) -> Places:
-        """See Engine.log_end. It waits for what is being written, as after it all is the future."""
+        """See Engine.log_end. It waits for the appends that are being written."""
         names = keys.log_names()
         counters = await self._sequences.counters(names)
         places = await asyncio.gather(
@@ -106,7 +106,7 @@ class LogReader:
         if session_id is None:
             entries, place = await self._tenant_audit(name, place, counter.given, limit)
         else:
-            # What is being written may come in between.
+            # Entries that are being written may come in between.
             end = await self._sequences.settle(name, counter)
             pk = keys.session_pk(SessionKey(tenant, session_id))
             found = await self._api.query(
@@ -140,7 +140,7 @@ class LogReader:
         return entries, place
 
     async def _look(self, places: Places, limit: int) -> list[Stretch]:
-        """Read each sequence of the log on from its place, where it has more."""
+        """Read each sequence of the log from its place, if it has more."""
         names = keys.log_names()
         counters = await self._sequences.counters(names)
         for place, counter in zip(places, counters, strict=True):

@@ -46,7 +46,7 @@ class Reads:
     def __init__(
         self, api: Api, *, finish_removal: Callable[[SessionKey], Awaitable[None]]
     ) -> None:
-        """Read nothing yet. finish_removal: takes away what is left of a session."""
+        """Read nothing yet. finish_removal: removes the rest of a session."""
         self._api = api
         self._finish_removal = finish_removal
 
@@ -115,7 +115,7 @@ class Reads:
         return [to_task(found[name]) for name in wanted if name in found]
 
     async def list_sessions(self, tenant: str, last_id: str, limit: int) -> list[SessionRow]:
-        """Read a tenant's sessions after an id. Fewer than limit = that is all for now."""
+        """Read a tenant's sessions after an id. Fewer than limit = no more for now."""
         rows: list[SessionRow] = []
         while len(rows) < limit:
             left, after = limit - len(rows), last_id + keys.NEXT
@@ -132,7 +132,7 @@ class Reads:
             for session in sessions:
                 head = heads.get((keys.session_pk(session), keys.HEAD))
                 row = None if head is None else to_session_row(session, head)
-                # Without a head it is being removed.
+                # A session without a head is being removed.
                 if row is not None:
                     rows.append(row)
             last_id = ids[-1]
@@ -155,7 +155,7 @@ class Reads:
         return len([to_audit(item) for item in found])
 
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
-        """See Store.due_sessions. A session that is gone, and not whole so, is finished here."""
+        """See Store.due_sessions. It finishes interrupted removals of sessions."""
         pages = await asyncio.gather(
             *(self._due(shard, now_us, limit) for shard in keys.due_shards())
         )

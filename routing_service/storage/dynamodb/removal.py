@@ -29,13 +29,13 @@ from routing_service.storage.dynamodb.items import (
 from routing_service.storage.store import INT_MAX, RevisionConflict, SessionKey, StoreUnavailable
 
 TRANSACTION_DELETES: Final = 90
-"""Items that one transaction takes away: DynamoDB takes 100 actions, one is the head's check."""
+"""Items that one transaction deletes: DynamoDB takes 100 actions, one is the head's check."""
 
 WRITES_AT_ONCE: Final = 8
 """Items that are blanked at the same time, so that an erasure leaves room for appends."""
 
 ATTEMPTS_MAX: Final = 6
-"""Appends to the session that may come first while it is to be removed at revision 0."""
+"""Appends to the session that may come first during a removal at revision 0."""
 
 
 class Removal:
@@ -47,7 +47,7 @@ class Removal:
         self._room = asyncio.Semaphore(WRITES_AT_ONCE)
 
     async def erase_before(self, session: SessionKey, revision: int, blank: bytes) -> int:
-        """See Store.erase_before. Each item is one write of its own, whole or not done."""
+        """See Store.erase_before. Each item is a separate write, done whole or not at all."""
         pk = keys.session_pk(session)
         values = {":blank": binary(blank), ":none": binary(b"")}
         differs = "events <> :blank OR answer <> :none OR fingerprint <> :none"
@@ -69,7 +69,7 @@ class Removal:
                 self._update(
                     item,
                     "SET events = :blank, answer = :none, fingerprint = :none",
-                    # write_id: nothing of a later session of the same name.
+                    # write_id: spares a later session of the same name.
                     f"write_id = :write AND ({differs})",
                     {**values, ":write": item["write_id"]},
                 )
@@ -78,7 +78,7 @@ class Removal:
         )
         await self._blank_tasks(session)
         await self._blank_audit(session)
-        # Last of all: by its owner the session is found again, where this is cut short.
+        # The owner goes last: if this is interrupted, the session is found again by its owner.
         await self._update(
             key(pk, keys.HEAD),
             "SET user_id = :nobody",
@@ -88,7 +88,7 @@ class Removal:
         return sum(erased)
 
     async def delete_session(self, session: SessionKey, revision: int) -> None:
-        """See Store.delete_session. One write decides; what is left then goes in several."""
+        """See Store.delete_session. One write decides; further writes remove the rest."""
         head = key(keys.session_pk(session), keys.HEAD)
         mark = str(new_uuid7())
         for _ in range(ATTEMPTS_MAX):
@@ -116,7 +116,7 @@ class Removal:
                 if item is not None and is_gone(item):
                     is_ours = to_text(item, "gone") == mark
                     await self.finish(session)
-                    # Ours: by an attempt whose answer was lost.
+                    # Marked by our own attempt whose answer was lost.
                     if is_ours or revision == 0:
                         return
                     item = None
@@ -129,7 +129,7 @@ class Removal:
         raise StoreUnavailable("other writes are in the same session; try again")
 
     async def finish(self, session: SessionKey) -> None:
-        """Take away what is left of a session whose head says that it is gone."""
+        """Remove the rest of a session whose head is marked as gone."""
         pk = keys.session_pk(session)
         head = await self._api.get(key(pk, keys.HEAD), "pk, sk, gone")
         if head is None or not is_gone(head):
@@ -137,7 +137,7 @@ class Removal:
         mark = to_text(head, "gone")
         await self._blank_audit(session)
         try:
-            # The list first: it shows what has a head.
+            # The list first, because it shows only sessions with a head.
             await self._delete(session, mark, [key(keys.list_pk(session), session.session_id)])
             places = await self._places(session)
             tasks = [
@@ -208,7 +208,7 @@ class Removal:
         await asyncio.gather(*(self._update(item, blank, differs, values) for item in found))
 
     async def _update(self, item: Item, update: str, condition: str, values: Item) -> bool:
-        """Change one item; False = it was not as the condition says."""
+        """Change one item; False = the condition did not hold."""
         async with self._room:
             try:
                 await self._api.on_table(

@@ -31,7 +31,7 @@ COMPATIBLE_FROM: Final = 1
 """The oldest release, by its schema version, that can work with what this one writes."""
 
 CREATE_TIMEOUT_S: Final = 120.0
-"""How long a new table may take to be there. AWS says: within a minute, as a rule some seconds."""
+"""Time limit for making a table. AWS: within a minute, usually some seconds."""
 
 CREATE_POLL_S: Final = 0.5
 
@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def check(api: Api) -> bytes:
-    """Check that the table is there and can be worked with, and return the store's identity.
+    """Check that the table exists and is usable, and return the store's identity.
 
     Raises StoreUnavailable (no table, not reached, no rights), StoreCorrupt (another
     application's), SchemaTooNew.
@@ -56,7 +56,7 @@ async def check(api: Api) -> bytes:
 
 
 async def migrate(api: Api) -> tuple[int, int]:
-    """Make the table if there is none and bring it to this release's version.
+    """Make the table if it is missing and bring it to this release's version.
 
     Returns the versions before and after; 0 = there was no table, or an empty one. Safe to repeat,
     and while other processes do the same. Raises StoreError.
@@ -96,7 +96,7 @@ async def _read(api: Api) -> tuple[int, bytes]:
     try:
         item = await api.get(_META)
     except AppendRefused as error:
-        # Its keys are others than ours.
+        # Its keys differ from ours.
         raise _foreign(api) from error
     if item is None:
         return 0, b""
@@ -107,7 +107,7 @@ async def _read(api: Api) -> tuple[int, bytes]:
 
 
 async def _make_table(api: Api) -> bool:
-    """Make the table; False = it was there."""
+    """Make the table; False = it existed."""
     if await _status(api) is not None:
         return False
     await api.on_table(
@@ -141,7 +141,7 @@ async def _wait_until_ready(api: Api) -> None:
 
 
 async def _status(api: Api) -> str | None:
-    """Ask for the table's status; None = there is none."""
+    """Ask for the table's status; None = it does not exist."""
     tables = await api.describe()
     if tables is None:
         return None
@@ -153,7 +153,7 @@ async def _status(api: Api) -> str | None:
 
 
 async def _has_items(api: Api) -> bool:
-    """Whether there is any item: another application's, or a store's whose record was lost."""
+    """Whether there is any item, of another application or of a store whose record was lost."""
     answer = await api.on_table("scan", Limit=1, ConsistentRead=True)
     return bool(answer.get("Items"))
 

@@ -29,18 +29,18 @@ from routing_service.storage.dynamodb.items import Item, integer, key, to_intege
 from routing_service.storage.store import StoreCorrupt, StoreError
 
 HOLE_WAIT_S: Final = 1.0
-"""How long a hole is left to its writer, who needs some 10 ms; a writer who needs longer writes
-again. This is how long watchers wait for nothing after a process was killed in the middle."""
+"""How long a hole is left to its writer, who needs some 10 ms; a slower writer writes again. It is
+also how long watchers wait in vain after a process was killed between the two steps."""
 
 LOOK_PAUSE_MIN_S: Final = 0.005
 LOOK_PAUSE_MAX_S: Final = 0.1
-"""Pauses between two looks at a hole: the first, and what doubling it ends at."""
+"""Pauses between two reads of a hole: the first, and the maximum after doubling."""
 
 HOLES_KEPT_MAX: Final = 1_024
-"""Holes whose age is known. There are as many as there are readers at different places."""
+"""Holes whose age is remembered: about one for each reader at a different place."""
 
 SETTLE_STEP: Final = 256
-"""Places that a sequence must have grown by before how far it is complete is stored again."""
+"""Places that a sequence must grow by before its settled place is stored again."""
 
 SETTLE_EVERY: Final = 1_024
 """Places after which a writer does that if no reader has: finding the end then reads no more
@@ -53,23 +53,23 @@ class Counter(NamedTuple):
     """How far a sequence is."""
 
     given: int
-    """The last place that was given out; 0 = none was."""
+    """The last place that was given out; 0 = none."""
     settled: int
     """Up to here all places are taken or sealed; maybe further."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What a sequence has after some place, up to the first hole."""
+    """The content of a sequence after some place, up to the first hole."""
 
     taken: list[tuple[int, Item]]
     """The places and their items, without the sealed ones."""
     reached: int
     """Up to here it is complete."""
     is_held: bool
-    """Whether a hole is next, which is still being written."""
+    """Whether the next place is a hole that is still being written."""
     has_more: bool
-    """Whether places behind it are complete too: they were more than was asked for."""
+    """Whether later places are complete too: there were more than requested."""
 
 
 class Sequences:
@@ -82,10 +82,10 @@ class Sequences:
         self._asking: dict[str, list[asyncio.Future[int]]] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._holes: dict[tuple[str, int], tuple[float, int]] = {}
-        """By sequence and place: when it was first seen, and what was given out then."""
+        """By sequence and place: when a hole was first seen, and the last place given out then."""
 
     async def give(self, name: str) -> int:
-        """Give out the next place. Callers who ask at the same time share a call."""
+        """Give out the next place. Concurrent callers share a call."""
         outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         asking = self._asking.get(name)
         if asking is None:
@@ -109,15 +109,15 @@ class Sequences:
         await asyncio.gather(*(self._seal(name, place) for place in places))
 
     async def counters(self, names: Sequence[str]) -> list[Counter]:
-        """Read how far sequences are."""
+        """Read the state of sequences."""
         wanted = [key(keys.counter_pk(name), keys.COUNTER) for name in names]
         found = await self._api.get_many(wanted)
         return [_counter(found.get((keys.counter_pk(name), keys.COUNTER))) for name in names]
 
     async def after(self, name: str, place: int, *, upto: int, limit: int) -> Stretch:
-        """Read on from a place, up to the first hole; close holes that have been there too long.
+        """Read from a place to the first hole; close holes that are too old.
 
-        upto: what is given out.
+        upto: the last place that was given out.
         """
         stretch, missing = await self._look(name, place, upto, limit)
         if not stretch.is_held:
@@ -134,7 +134,7 @@ class Sequences:
         return (await self._look(name, place, upto, limit))[0]
 
     async def settle(self, name: str, counter: Counter | None = None) -> int:
-        """Wait until all that was given out is taken or sealed, and return the last place."""
+        """Wait until all given places are taken or sealed, and return the last one."""
         if counter is None:
             (counter,) = await self.counters([name])
         place = counter.settled
@@ -159,7 +159,7 @@ class Sequences:
         self._start(settle())
 
     async def close(self) -> None:
-        """Wait for what runs."""
+        """Wait for the running tasks."""
         while self._running:
             await asyncio.wait(self._running)
 
@@ -184,7 +184,7 @@ class Sequences:
                     if not outcome.done():
                         outcome.set_result(place)
         finally:
-            # Writers are left here only if the event loop is being torn down.
+            # Writers remain here only if the event loop is being torn down.
             for outcome in self._asking.pop(name):
                 outcome.cancel()
 
@@ -202,12 +202,12 @@ class Sequences:
     async def _look(
         self, name: str, place: int, upto: int, limit: int
     ) -> tuple[Stretch, list[int]]:
-        """Read on from a place, and list the holes among what was read."""
+        """Read from a place, and list the holes in the part that was read."""
         found = await self._api.query(
             keys.sequence_pk(name), keys.number(place + 1), keys.number(upto), limit=limit
         )
         places = [_place(item) for item in found]
-        # Where the limit cut it short, nothing is known of what is behind.
+        # If the limit cut the page short, the places after it are unknown.
         end = places[-1] if len(found) >= limit else upto
         there = set(places)
         missing = [gap for gap in range(place + 1, end + 1) if gap not in there]
@@ -262,7 +262,7 @@ def _place(item: Mapping[str, Any]) -> int:
 
 
 def _copy(error: Exception) -> Exception:
-    """Make one for each caller: a traceback grows on what is raised."""
+    """Make an exception for each caller, because raising one adds to its traceback."""
     if not isinstance(error, StoreError):
         return error
     failure = copy(error)

@@ -60,7 +60,7 @@ def bytes_array(values: Sequence[bytes]) -> BytesArray:
 
 
 def int_array(values: Sequence[int]) -> IntArray:
-    """Make a bigint[]. Raises struct.error for what does not fit."""
+    """Make a bigint[]. Raises struct.error for numbers out of range."""
     packed = struct.pack(
         ">" + "iq" * len(values), *(part for value in values for part in (_INT8_LENGTH, value))
     )
@@ -89,7 +89,7 @@ def _head(element_type: int, count: int, *, has_null: bool) -> bytes:
 
 
 class _ReadyDumper(Dumper):
-    """Sends what is in binary form already."""
+    """Sends values that are in binary form already."""
 
     format = pq.Format.BINARY
 

@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from routing_service.storage.postgres.url import PostgresPlace
 
 SERVER_VERSION_MIN: Final = 140000
-"""PostgreSQL 14. pg_current_xact_id and gen_random_uuid came with 13, and 13 has no support."""
+"""PostgreSQL 14. pg_current_xact_id and gen_random_uuid need 13, which is out of support."""
 
 RECONNECT_PAUSE_S: Final = 0.2
-"""After an attempt to connect has failed, calls fail at once for so long: a server that is away
-costs a thousand callers five attempts a second and not a thousand."""
+"""After a failed attempt to connect, calls fail at once for this long: with the server away, a
+thousand callers make five attempts a second and not a thousand."""
 
 PREPARE_AFTER_CALLS: Final = 5
-"""A statement sent so often on one connection is prepared there. It saves the server its parsing
-and planning: half of what a lookup by key costs it."""
+"""A statement sent this often on one connection is prepared there. That saves the server parsing
+and planning: half the cost of a lookup by key."""
 
 IDLE_IN_TRANSACTION_S: Final = 30
-"""The server ends a transaction of ours that stays open for so long with nothing sent. None does,
-unless this process hangs; its row locks would stop others."""
+"""The server ends our transactions that stay open and idle for this long. Only a hanging process
+has such a transaction, and its row locks would stop others."""
 
 KEEPALIVES: Final = {
     "keepalives": "1",
@@ -61,7 +61,7 @@ KEEPALIVES: Final = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
 }
-"""An idle connection whose server is gone without a word is found out within a minute."""
+"""An idle connection whose server vanished without closing it is detected within a minute."""
 
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 
@@ -121,7 +121,7 @@ class Connector:
         return connection
 
     def error_fields(self, error: BaseException) -> dict[str, object]:
-        """Say an error whole for the log, without the password: see ``error_fields``."""
+        """Return an error's full text for the log, without the password: see ``error_fields``."""
         fields = error_fields(error)
         if "error" in fields:
             fields["error"] = self._place.without_secrets(str(fields["error"]))
@@ -162,7 +162,7 @@ def _check_server(connection: Connection) -> None:
             f"{SERVER_VERSION_MIN // 10000} or newer; upgrade the server"
         )
     encoding = connection.info.parameter_status("server_encoding")
-    # A pooler need not tell.
+    # A pooler need not report it.
     if encoding not in {"UTF8", None}:
         raise StoreUnavailable(
             f"the database has the encoding {encoding}, which cannot hold every text; "
@@ -171,14 +171,14 @@ def _check_server(connection: Connection) -> None:
 
 
 def is_whole(connection: Connection) -> bool:
-    """Whether a connection is open and in the middle of nothing."""
+    """Whether a connection is open and idle."""
     return not connection.closed and connection.info.transaction_status == pq.TransactionStatus.IDLE
 
 
 def is_usable(connection: Connection) -> bool:
-    """Whether an idle connection is still what it was when it was put aside.
+    """Whether an idle connection is still usable.
 
-    One look at its socket: a server that has gone away has sent its end, and an idle connection
+    It checks the socket once: a server that has gone away has sent its end, and an idle connection
     has nothing else to receive. (What a reload of the server's settings sends costs a new
     connection, no more.)
     """
@@ -210,7 +210,7 @@ _UNSTORABLE: Final = (
     errors.ProgramLimitExceeded,
     errors.CardinalityViolation,
 )
-"""What is wrong is a value, so that a repeat will find it as wrong."""
+"""Errors about a value, which a repeat would get again."""
 
 
 def error_fields(error: BaseException) -> dict[str, object]:
@@ -258,5 +258,5 @@ def is_away(error: StoreUnavailable) -> bool:
     cause = error.__cause__
     if not isinstance(cause, psycopg.Error):
         return True
-    # Without a code it is the line. 08: connection exceptions. 57P: the server is going or coming.
+    # Without a code the connection failed. 08: connection exceptions. 57P: shutdown or start.
     return cause.sqlstate is None or cause.sqlstate.startswith(("08", "57P"))

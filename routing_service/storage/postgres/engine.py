@@ -40,7 +40,7 @@ from routing_service.storage.store import (
 from routing_service.storage.write_figures import WriteFigures
 
 _BOOKKEEPING_BYTES: Final = 512
-"""What a write holds besides its payload, for the writer's limits; an estimate."""
+"""Estimated memory of a write besides its payload, for the writer's limits."""
 
 T = TypeVar("T")
 
@@ -168,7 +168,7 @@ class PostgresEngine:
     async def read_log(
         self, places: Places, limit: int
     ) -> tuple[list[tuple[SessionKey, Change]], Places]:
-        """See Engine.read_log. It waits a little for what a running transaction holds back."""
+        """See Engine.read_log. It waits a little for rows that a running transaction holds back."""
         return await self._log.read_log(places, limit)
 
     async def log_end(self) -> Places:
@@ -205,7 +205,7 @@ class PostgresEngine:
         )
 
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
-        """See Store.erase_before. What was there is in the server's files until a VACUUM."""
+        """See Store.erase_before. The old content stays in the server's files until a VACUUM."""
         head_revision = await self._writes.run(
             lambda connection: self._upkeep.blank_beside(connection, key)
         )

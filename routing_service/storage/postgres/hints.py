@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from routing_service.storage.postgres.pool import ConnectionPool
 
 SEND_PAUSE_S: Final = 0.02
-"""Between two hints of one replica. A hint costs as much as a small append; one is enough for all
-that was committed meanwhile, and the 100 ms in which watchers hear of a change leave room."""
+"""The pause between two hints of one replica. A hint costs as much as a small append, one covers
+all commits since the last, and watchers may learn of a change within 100 ms."""
 
 LISTEN_RETRY_S: Final = 0.5
 """How long the listener waits before it connects again."""
 
-# A NOTIFY writes to the server's log. Nothing is lost if a crash takes it back, so it does not wait
-# for the disk; the appends that it is about did.
+# A NOTIFY writes to the server's log. Losing it in a crash is harmless, so it does not wait for the
+# disk; the appends themselves did.
 _NOTIFY: Final = b"SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 
 _log = structlog.get_logger(__name__)
@@ -43,7 +43,7 @@ class HintSender:
     """Tells the other replicas that this one has committed something."""
 
     def __init__(self, pool: ConnectionPool, channel: str, origin: str) -> None:
-        """Send nothing yet. origin: tells this replica's hints from others'."""
+        """Send nothing yet. origin: identifies this replica's hints."""
         self._pool = pool
         self._channel = channel
         self._payload = json.dumps([origin])
@@ -57,7 +57,7 @@ class HintSender:
             self._sending = asyncio.create_task(self._send_all(), name="postgres hints")
 
     async def close(self) -> None:
-        """Drop what is not sent: it is only a hint."""
+        """Drop an unsent hint."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])
@@ -80,7 +80,7 @@ class HintSender:
 
 
 def is_own(payload: str, origin: str) -> bool:
-    """Say whether a hint is this replica's own. One that cannot be read is another's.
+    """Whether a hint is this replica's own. An unreadable hint is another's.
 
     Every user who may connect may send; other releases may add to the list behind the origin.
     """

@@ -23,10 +23,10 @@ from routing_service.storage.store import INT_MAX, AuditEntry, Change, SessionKe
 
 HELD_BACK_WAIT_S: Final = 0.2
 """How long a read waits for committed rows that a running transaction holds back. A group of
-appends is on its way for some milliseconds; what runs longer is not this service's."""
+appends takes some milliseconds; a longer transaction is another application's."""
 
 HELD_BACK_POLL_S: Final = 0.002
-"""The first pause between two looks; each is twice the one before."""
+"""The first pause between two reads; each is twice the one before."""
 
 HELD_BACK_WARN_S: Final = 60.0
 """How often a log that is held back is logged."""
@@ -42,16 +42,15 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """One look at a list."""
+    """The bounds of a list at one read."""
 
     rows: list[tuple[Any, ...]]
     complete_label: int
-    """Below it no row can be added any more."""
+    """No row can be added below it any more."""
     newest_label: int
-    """Of the newest row that is committed, held back or not; 0 = there is none."""
+    """The label of the newest committed row, held back or not; 0 = no rows."""
     last_position: int
-    """The last position that was given out."""
-    """Of the list asked for."""
+    """The last position that was given out in the requested list."""
 
 
 Look = Callable[[], Awaitable[_Page]]
@@ -133,7 +132,7 @@ class LogReader:
         return page.rows, page.rows[-1][:2]
 
     async def _complete(self, look: Look, *, limit: int) -> _Page:
-        """Look until all is there that was committed at the first look, or time is up."""
+        """Read until all rows committed at the first read are visible, or time is up."""
         page = await look()
         wanted_label = page.newest_label
         now_s = asyncio.get_running_loop().time

@@ -63,7 +63,7 @@ class ConnectionPool:
         self._waiting_calls_max = waiting_calls_max
         self._idle: list[Connection] = []
         self._made = 0
-        """Connections there are, those being made included."""
+        """The number of connections, including those being made."""
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._calls: set[asyncio.Task[object]] = set()
         self._closing = False
@@ -121,7 +121,7 @@ class ConnectionPool:
     async def _take(self) -> Connection:
         """Return an idle connection, or make one, or wait until one of the two is possible."""
         while self._idle:
-            # The last one used: the others may then go cold together.
+            # The last one used, so that unneeded connections stay idle.
             connection = self._idle.pop()
             if is_usable(connection):
                 return connection
@@ -140,7 +140,7 @@ class ConnectionPool:
             raise
 
     async def _wait(self) -> Connection | None:
-        """Wait for a connection; None = there is room to make one, counted as made already."""
+        """Wait for a connection; None = the caller may make one, which is counted already."""
         if len(self._waiting) >= self._waiting_calls_max:
             raise StoreUnavailable(f"{len(self._waiting)} calls wait for the store; try again")
         turn: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
@@ -150,7 +150,7 @@ class ConnectionPool:
                 return await turn
         except TimeoutError:
             if turn.done() and not turn.cancelled():
-                # Its turn came in the same instant: what it was given must not be lost.
+                # The connection was assigned at the same moment and must not be lost.
                 return turn.result()
             raise StoreUnavailable("no connection to the store became free; try again") from None
         finally:
@@ -166,13 +166,13 @@ class ConnectionPool:
         return None
 
     def _offer_room(self) -> None:
-        """Let the first that waits make a connection in place of one that is gone."""
+        """Let the first waiting call replace a lost connection."""
         if self._made < self._size_max and (turn := self._next_waiting()) is not None:
             self._made += 1
             turn.set_result(None)
 
     async def _give_back(self, connection: Connection) -> None:
-        # Whether its server is still there is checked when a call takes it, which may be now.
+        # A call that takes it, maybe at once, checks that its server is still there.
         good = is_usable(connection) if self._waiting else is_whole(connection)
         if not good:
             await self._drop(connection)

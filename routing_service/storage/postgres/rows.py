@@ -57,7 +57,7 @@ _DURABLE: Final = (
     "current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN '' "
     "ELSE set_config('synchronous_commit', 'on', true) END AS done) "
 )
-"""What be_durable() of the migrations does, for a statement outside of functions."""
+"""The same as be_durable() of the migrations, for a statement outside functions."""
 
 
 def _statement(schema: str, text: str) -> bytes:
@@ -139,8 +139,7 @@ class Rows:
             "SELECT user_id, revision, create_us, update_us, due_us FROM @sessions "
             "WHERE tenant = $1 AND session_id = $2"
         )
-        # From one name to the next by the indexes: as many steps as tenants, however many rows
-        # they have.
+        # From one name to the next by the indexes: one step per tenant, independent of its rows.
         self._select_tenants = statement(
             'WITH RECURSIVE names (name) AS (SELECT $1::text COLLATE "C" UNION ALL SELECT least('
             "(SELECT min(tenant) FROM @sessions WHERE tenant > names.name), "
@@ -230,13 +229,13 @@ class Rows:
     async def swap_setting(
         self, connection: Connection, tenant: str, name: str, before: bytes | None, value: bytes
     ) -> bool:
-        """Write one setting if it is as it was before; say whether it was."""
+        """Write one setting if it is unchanged; return whether it was."""
         if before is None:
             return bool(await _fetch(connection, self._insert_setting, tenant, name, value))
         return bool(await _fetch(connection, self._update_setting, tenant, name, value, before))
 
     async def write_probe(self, connection: Connection) -> None:
-        """Change one row, which the commit then has to sync."""
+        """Change one row, so that the commit has to sync."""
         await _fetch(connection, self._write_probe)
 
     async def load(self, connection: Connection, key: SessionKey) -> Head | None:
@@ -245,7 +244,7 @@ class Rows:
         return None if row is None else Head(*row)
 
     async def head_revision(self, connection: Connection, key: SessionKey) -> int:
-        """Read a session's revision, 0 where there is none."""
+        """Read a session's revision; 0 if it does not exist."""
         row = await _fetch_one(connection, self._select_revision, *key)
         return 0 if row is None else int(row[0])
 
@@ -314,14 +313,14 @@ class Rows:
         return None if row is None else bytes(row[0])
 
     async def store_id(self, connection: Connection) -> bytes:
-        """Read what tells this store's cursors from another's."""
+        """Read the store's id, which its cursors contain."""
         row = await _fetch_one(connection, self._select_store_id)
         if row is None:
             raise StoreCorrupt("the store has lost its identity; restore it from a backup")
         return bytes(row[0])
 
     async def settle_log(self, connection: Connection) -> bool:
-        """Bring the log's order above what is stored; whether that was needed."""
+        """Raise the log's order above the stored rows; return whether that was needed."""
         row = await _fetch_one(connection, self._settle_log)
         return row is not None and bool(row[0])
 

@@ -130,7 +130,7 @@ async def _migrate_once(connection: Connection, schema: str, where: str) -> int:
     async with connection.transaction():
         for name, value in (
             ("statement_timeout", MIGRATE_TIMEOUT_S),
-            # The advisory lock may be waited for as long as another's migration takes.
+            # Waiting for the advisory lock may take as long as another process's migration.
             ("lock_timeout", MIGRATE_TIMEOUT_S),
         ):
             await _set(connection, name, f"{value * 1000:.0f}")
@@ -161,7 +161,7 @@ async def _migrate_once(connection: Connection, schema: str, where: str) -> int:
 
 
 async def grant(connection: Connection, schema: str, role: str) -> None:
-    """Give a role what serving needs, and no right to change the tables' form."""
+    """Grant a role the rights that serving needs, without changing tables."""
     quoted = psycopg.sql.Identifier(role).as_bytes(connection)
     async with connection.transaction():
         for statement in _GRANTS:

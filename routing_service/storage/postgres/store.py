@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def open_postgres_store(place: PostgresPlace, *, may_migrate: bool = True) -> CheckedStore:
-    """Connect, bring the tables up to date if this user may, and check what is there.
+    """Connect, bring the tables up to date if this user may, and check them.
 
     may_migrate: False = tables of an older release are refused, as StoreUnavailable.
     Raises StoreUnavailable (not reached, no rights), StoreCorrupt (another application's schema),
@@ -75,7 +75,7 @@ async def migrate_postgres(place: PostgresPlace, *, grant_to: str = "") -> tuple
 
 
 def _named(error: StoreUnavailable, place: PostgresPlace) -> StoreUnavailable:
-    """Say which store it is, once."""
+    """Log once which store it is."""
     name = f'store "{place.shown}"'
     return error if name in error.reason else StoreUnavailable(f"{name}: {error.reason}")
 

@@ -29,7 +29,7 @@ PORT_DEFAULT: Final = 5432
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresPlace:
-    """Where the store is. What it shows of itself has no password."""
+    """Where the store is. Its repr has no password."""
 
     parameters: Mapping[str, str] = field(repr=False)
     """libpq's connection parameters."""
@@ -47,7 +47,7 @@ class PostgresPlace:
 
 
 def parse_url(url: str, given: GivenOptions = MappingProxyType({})) -> PostgresPlace:
-    """Read a URL, and options given next to it, which win.
+    """Read a URL, and separate options, which override those of the URL.
 
     Raises ValueError, which says what is wrong and what to write, and never repeats the URL.
     """

@@ -41,14 +41,14 @@ GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes in one group, so that a group of large changes does not keep the small ones waiting."""
 
 WAITING_WRITES_MAX: Final = 8_192
-"""Writes that may wait: about a second's worth. What comes on top would time out in the queue."""
+"""Writes that may wait: about a second's worth. Further writes would time out in the queue."""
 
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Memory that waiting writes may hold."""
 
 PASSED_OVER_MAX: Final = 1_024
-"""Writes that a group's making looks past because their session is being written. Callers send one
-write a session at a time, so there are few; this bounds the look where one does not."""
+"""Writes that forming a group skips because their session is being written. Callers send one write
+a session at a time, so there are few; this bounds the search if a caller does not."""
 
 OVERLAP_AFTER_S: Final = 0.1
 """A group that is away for so long does not keep the next one waiting: it may be waiting itself,

@@ -162,7 +162,7 @@ async def is_usable(connection: Connection) -> bool:
     It has nothing to receive: what there is would be the server's end, or the reply to a call that
     was given up.
     """
-    # What the network has brought while this process was busy is taken in first.
+    # Data that arrived while this process was busy is read first.
     await asyncio.sleep(0)
     try:
         return connection.is_connected and not await connection.can_read()
@@ -196,7 +196,7 @@ def _check_server(hello: Reply) -> None:
 
 
 def check_primary(hello: Reply) -> None:
-    """Raise StoreUnavailable where the server is a replica."""
+    """Raise StoreUnavailable if the server is a replica."""
     if role_of(hello) != b"master":
         raise StoreUnavailable(
             "the server is a replica, which may lack the latest and takes no writes; give the "
@@ -223,7 +223,7 @@ _WORDS: Final = (
     ("NOPERM", StoreUnavailable, "the store's server does not let this user do that"),
     ("ACL failure", StoreUnavailable, "the store's server does not let this user do that"),
 )
-"""What error replies begin with, and how they are said."""
+"""The beginnings of error replies, and the store's errors for them."""
 
 MOVED_ON: Final = ("READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "UNBLOCKED")
 """Error replies of a server that has stopped being the primary."""

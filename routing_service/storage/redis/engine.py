@@ -78,7 +78,7 @@ class RedisEngine:
     hints: ChangeHints | None = None
 
     def __init__(self, store_id: bytes, connector: Connector, keys: Keys) -> None:
-        """Connect when there is something to do."""
+        """Connect at the first call."""
         options = connector.place.options
         end: GroupEnd = InMemory()
         if options.durability == "disk":
@@ -142,7 +142,7 @@ class RedisEngine:
         return None if row is None else to_change(key, row)
 
     async def find_task(self, tenant: str, task_id: str) -> TaskRow | None:
-        """See Store.find_task. The claim says where to look, and what is there counts."""
+        """See Store.find_task. The claim names the session, whose stored tasks decide."""
         wanted = text_bytes(task_id)
         claim = await self._read("HGET", self._keys.claims(tenant, task_id), wanted)
         if claim is None:
@@ -205,7 +205,7 @@ class RedisEngine:
             heads = await self._read_all(
                 [("GETRANGE", self._keys.session(key).head, 0, HEAD_ROW_BYTES - 1) for key in found]
             )
-            # One without a head was deleted between the two reads.
+            # A session without a head was deleted between the two reads.
             page += [
                 to_session_row(key, head) for key, head in zip(found, heads, strict=True) if head
             ]
@@ -266,7 +266,7 @@ class RedisEngine:
     async def put_setting(self, tenant: str, name: str, value: bytes) -> None:
         """See Store.put_setting."""
         settings, tenants = self._keys.settings(tenant)
-        # The tenant first: one that is listed and has nothing does no harm.
+        # The tenant first: a listed tenant without content is harmless.
         await self._writes.call(
             [
                 ("ZADD", tenants, 0, text_bytes(tenant)),
@@ -293,8 +293,8 @@ class RedisEngine:
         )
 
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
-        """See Store.erase_before. What was there is in the append-only file until its rewrite."""
-        # Behind what was accepted before, as everything is.
+        """See Store.erase_before. The old content stays in the append-only file until a rewrite."""
+        # After the writes that were accepted before, like every call.
         await self._writer.settle()
         return await redis_upkeep.erase_before(self._writes, self._keys, key, revision, blank)
 
@@ -331,7 +331,7 @@ class RedisEngine:
         return await self._read_pipeline().call(commands)
 
     def _read_pipeline(self) -> Pipeline:
-        """Choose the pipeline that has the least to do; one after the other where it is even."""
+        """Choose the pipeline with the fewest waiting calls; in rotation if they are equal."""
         first = next(self._turns) % len(self._reads)
         pipelines = self._reads[first:] + self._reads[:first]
         return min(pipelines, key=lambda pipeline: pipeline.waiting)

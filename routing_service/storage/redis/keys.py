@@ -44,11 +44,11 @@ class SessionKeys(NamedTuple):
     tenants: bytes
     """A sorted set of the tenants that have had something in this shard, by their bytes."""
     leavings: bytes
-    """A set: names of what deleted sessions have left to be taken away."""
+    """A set: names of the remains of deleted sessions, to be removed."""
     member: bytes
-    """The session's name in the shard's lists: no key."""
+    """The session's name in the shard's lists, not a key."""
     prefix: bytes
-    """What the shard's keys begin with: no key."""
+    """The prefix of the shard's keys, not a key."""
 
 
 class AuditKeys(NamedTuple):
@@ -61,7 +61,7 @@ class AuditKeys(NamedTuple):
     counts: bytes
     """A hash: kind and request id to how many the session has."""
     tenants: bytes
-    """As that of a session, of the tenant's shard."""
+    """As for a session, but of the tenant's shard."""
 
 
 class Keys:
@@ -73,7 +73,7 @@ class Keys:
         self.meta = self._shards[0] + b"meta"
         """A hash: what the store is."""
         self.probe = self._shards[0] + b"probe"
-        """Written by each group, so that there is something to wait for."""
+        """Written by each group, so that WAITAOF has a write to wait for."""
         self.counters = [shard + b"n" for shard in self._shards]
         self.logs = [shard + b"log" for shard in self._shards]
         self.due = [shard + b"due" for shard in self._shards]
@@ -149,5 +149,5 @@ def request_field(method: str, request_id: str, actor: str) -> bytes:
 
 
 def text_bytes(text: str) -> bytes:
-    """Encode a name. One that cannot be stored gives bytes that are not stored: it is not found."""
+    """Encode a name. A name that cannot be stored gives bytes that match no stored name."""
     return text.encode(errors="surrogatepass")

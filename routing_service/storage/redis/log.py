@@ -24,12 +24,12 @@ from routing_service.storage.redis.scripts import Command
 from routing_service.storage.store import Change, SessionKey
 
 SHARD_ENTRIES_MIN: Final = 16
-"""The least that is read of a shard's log at a time, though its share of a page be smaller."""
+"""The minimum read of a shard's log, even if its share of a page is smaller."""
 
 
 @dataclass(slots=True)
 class _Shard:
-    """One shard's log, read on from a place."""
+    """One shard's log, read from a place."""
 
     number: int
     after: int
@@ -87,7 +87,7 @@ class LogReader:
     ) -> list[tuple[int, SessionKey, int]]:
         """Take the next entries of all shards, the oldest first, as position, session, revision.
 
-        By the server's time, of which nothing depends; within a shard in its own order.
+        Shards are merged by the server's time, on which nothing depends; a shard keeps its order.
         """
         taken: list[tuple[int, SessionKey, int]] = []
         share = max(SHARD_ENTRIES_MIN, 2 * limit // SHARDS)
@@ -96,7 +96,7 @@ class LogReader:
             filled = [shard for shard in shards if shard.read]
             if not filled:
                 for shard in shards:
-                    # What is between was deleted.
+                    # The entries in between were deleted.
                     shard.after = shard.read_to
                 break
             oldest = min(filled, key=lambda shard: shard.read[0])

@@ -38,21 +38,21 @@ GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes in one group, so that a group of large changes does not keep the small ones waiting."""
 
 WAITING_CALLS_MAX: Final = 8_192
-"""Calls that may wait: about a second's worth. What comes on top would time out in the queue."""
+"""Calls that may wait: about a second's worth. Further calls would time out in the queue."""
 
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Memory that waiting calls may hold."""
 
 CALL_BYTES: Final = 512
-"""What a call holds besides its payload, for the limits; an estimate."""
+"""Estimated memory of a call besides its payload, for the limits."""
 
 GRACE_S: Final = 1.0
 """The server itself ends a wait for its disk when the time is up; a connection that is silent for
 this long after that is given up."""
 
 SCRIPT_LOADS_MAX: Final = 3
-"""How often one group may find its scripts gone before it fails: another client must be flushing
-them all the time."""
+"""How often one group may find its scripts missing before it fails: another client must keep
+flushing them."""
 
 _log = structlog.get_logger(__name__)
 
@@ -63,12 +63,12 @@ class GroupEnd(Protocol):
     commands: tuple[Command, ...]
 
     def check(self, replies: Sequence[Reply]) -> None:
-        """Raise StoreUnavailable where the group's replies must not be given out."""
+        """Raise StoreUnavailable if the group's replies must not be returned."""
         ...
 
 
 class OnPrimary:
-    """Ends a group of reads: a server that has become a replica may have answered with the past."""
+    """Ends a group of reads: a server that has become a replica may have given old data."""
 
     commands: tuple[Command, ...] = (("HELLO",),)
 
@@ -80,7 +80,7 @@ class OnPrimary:
 
 
 class OnDisk:
-    """Ends a group of writes: waits until the server, and so many replicas, have it on disk.
+    """Ends a group of writes: waits until the server and this many replicas have it on disk.
 
     The probe is written first so that there is something to wait for: a group that was refused as a
     whole has written nothing, yet its answers may tell of what another client has just written.
@@ -177,7 +177,7 @@ class Pipeline:
         return replies
 
     async def close(self) -> None:
-        """Send what waits, then release the connection. Later calls raise StoreClosed."""
+        """Send the waiting calls, then release the connection. Later calls raise StoreClosed."""
         self._closing = True
         if self._working is not None:
             await asyncio.wait([self._working])
@@ -186,7 +186,7 @@ class Pipeline:
     async def _work(self) -> None:
         group: list[_Waiting] = []
         try:
-            # All that are ready to run now have their turn to add to the group.
+            # Let all tasks that are ready add their calls to the group.
             await asyncio.sleep(0)
             while group := self._take_group():
                 await self._run(group)
@@ -218,7 +218,7 @@ class Pipeline:
             replies = await self._exchange(group)
         except StoreUnavailable as error:
             if self._connection is None:
-                # What waits would find the same, one time-out after the other.
+                # The waiting calls would fail the same way, one time-out after the other.
                 group = [*group, *self._waiting]
                 self._waiting.clear()
                 self._waiting_bytes = 0
@@ -238,7 +238,7 @@ class Pipeline:
             place = end
 
     async def _exchange(self, group: Sequence[_Waiting]) -> list[Reply]:
-        """Send a group and return its replies, if they may be given out."""
+        """Send a group and return its replies, if they may be returned."""
         connection = await self._ready_connection()
         commands = [command for waiting in group for command in waiting.commands]
         late = asyncio.timeout(self._timeout_s)
@@ -299,7 +299,7 @@ class Pipeline:
     def _fail(group: Sequence[_Waiting], error: StoreError) -> None:
         for waiting in group:
             if not waiting.outcome.done():
-                # One for each caller: a traceback grows on what is raised.
+                # An exception for each caller, because raising one adds to its traceback.
                 failure = copy(error)
                 failure.__cause__ = error.__cause__
                 waiting.outcome.set_exception(failure)

@@ -28,7 +28,7 @@ from routing_service.storage.store import (
 
 _NUMBER: Final = struct.Struct(">Q")
 _OPTIONAL: Final = struct.Struct(">BQ")
-"""Whether there is a number, and the number."""
+"""Whether the number is present, and the number."""
 _HEAD: Final = struct.Struct(">QQQBQH")
 """Revision, create_us, update_us, due_us, length of the owner. Then the owner and the state."""
 _CHANGE: Final = struct.Struct(">QQQHHHII")
@@ -64,7 +64,7 @@ def optional(value: int | None) -> bytes:
 
 
 def head_rest(append: Append) -> bytes:
-    """Make what follows a head's revision and create_us."""
+    """Make the part of a head after its revision and create_us."""
     user = text_bytes(append.user_id)
     times = number(append.change.time_us) + optional(append.due_us)
     return times + len(user).to_bytes(2) + user + append.state
@@ -79,7 +79,7 @@ def to_head(key: SessionKey, data: bytes) -> Head:
 
 
 def to_revision(key: SessionKey, data: bytes) -> int:
-    """Read the revision that a head begins with; 0 where there is none. Raises StoreCorrupt."""
+    """Read the revision at a head's start; 0 if there is no head. Raises StoreCorrupt."""
     if data and len(data) < _NUMBER.size:
         raise StoreCorrupt(f'session "{key}": {_DAMAGED}')
     return to_number(data[: _NUMBER.size]) if data else 0
@@ -117,7 +117,7 @@ def to_change(key: SessionKey, data: bytes) -> Change:
 
 
 def change_position(data: bytes) -> int:
-    """Read where in its shard's log a change is; 0 where the change is damaged."""
+    """Read a change's place in its shard's log; 0 if the change is damaged."""
     return to_number(data[: _NUMBER.size]) if len(data) >= _NUMBER.size else 0
 
 
@@ -143,7 +143,7 @@ def to_task(key: SessionKey, task_id: str, data: bytes) -> TaskRow:
 
 
 def task_place(place: TaskCursor) -> bytes:
-    """Make a place in a session's list of tasks, whose bytes sort as the list does."""
+    """Make a place in a session's list of tasks; the bytes sort in the list's order."""
     return number(min(max(place.create_us, 0), INT_MAX)) + text_bytes(place.task_id)
 
 
@@ -156,7 +156,7 @@ def place_task_id(key: SessionKey, place: bytes) -> str:
 
 
 def from_audit(entry: AuditEntry) -> bytes:
-    """Make an audit entry's bytes; the tenant is known from where they are kept."""
+    """Make an audit entry's bytes; their key names the tenant."""
     texts = [
         text_bytes(text) for text in (entry.kind, entry.request_id, entry.session_id, entry.user_id)
     ]
@@ -193,7 +193,7 @@ def to_due(data: bytes) -> tuple[int, SessionKey]:
 
 
 def _parts(form: struct.Struct, data: bytes, sizes: Sequence[int]) -> list[bytes]:
-    """Cut what follows a head into parts of these sizes, and the rest. Raises ValueError."""
+    """Split the bytes after a head into parts of these sizes, and the rest. Raises ValueError."""
     ends = list(accumulate(sizes, initial=form.size))
     if ends[-1] > len(data):
         raise ValueError("cut short")

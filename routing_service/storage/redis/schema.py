@@ -28,10 +28,10 @@ from routing_service.storage.redis.url import RedisPlace
 from routing_service.storage.store import SchemaTooNew, StoreCorrupt, StoreUnavailable
 
 SCHEMA_VERSION: Final = 1
-"""Of the keys and of what is in them."""
+"""The version of the keys and of their values."""
 
 SYNC_TIMEOUT_S: Final = 10.0
-"""How long the mark may take to get to the disk."""
+"""How long the mark may take to reach the disk."""
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ async def _check_server(connection: Connection, place: RedisPlace) -> None:
             f"the server has maxmemory-policy {policy}: it would throw sessions away when its "
             "memory is full; set maxmemory-policy noeviction"
         )
-    # An error: the server is none of a cluster.
+    # An error means that the server is not part of a cluster.
     nodes = 1 if isinstance(cluster, ResponseError) else int(_info(cluster).get("cluster_size", 1))
     if nodes > 1:
         raise StoreUnavailable(
@@ -86,7 +86,7 @@ async def _check_server(connection: Connection, place: RedisPlace) -> None:
 
 
 def _check_durability(place: RedisPlace, appendonly: str, appendfsync: str) -> None:
-    """Tell, or refuse, what a crash of the server would take back."""
+    """Log or refuse settings with which a crash of the server loses writes."""
     if place.options.durability == "memory":
         _log.warning(
             "store_may_lose_writes",
@@ -117,7 +117,7 @@ def _check_durability(place: RedisPlace, appendonly: str, appendfsync: str) -> N
             remedy="set appendfsync always",
         )
     elif not appendfsync:
-        # Its settings may not be looked at; each group's WAITAOF still says what is on disk.
+        # This user may not read the settings; each group's WAITAOF still confirms the disk.
         _log.info("store_sync_unknown", store=place.shown, effect="WAITAOF decides")
 
 
@@ -171,7 +171,7 @@ def _raise_errors(replies: list[Reply]) -> None:
 
 
 def _info(reply: Reply) -> dict[str, str]:
-    """Read what INFO tells. Nothing, where this user may not ask."""
+    """Read the fields of INFO; empty if this user may not call it."""
     if isinstance(reply, ResponseError):
         return {}
     lines = (line.partition(":") for line in reply.decode().splitlines())
@@ -179,7 +179,7 @@ def _info(reply: Reply) -> dict[str, str]:
 
 
 def _setting(reply: Reply) -> str:
-    """Read what CONFIG GET tells of one setting; "" where it tells nothing."""
+    """Read one setting by CONFIG GET; "" if the server does not return it."""
     if isinstance(reply, ResponseError):
         _log.info("store_settings_hidden", error=error_text(reply))
         return ""

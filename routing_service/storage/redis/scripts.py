@@ -43,5 +43,5 @@ def load_commands() -> list[Command]:
 
 @cache
 def _digest(name: str) -> str:
-    # The server's name for a script, and no secret.
+    # The server's name for a script, not a secret.
     return hashlib.sha1(scripts()[name].encode(), usedforsecurity=False).hexdigest()

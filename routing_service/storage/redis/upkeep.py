@@ -30,15 +30,15 @@ from routing_service.storage.store import (
 )
 
 NAME_BYTES: Final = 8
-"""Of what a deleted session leaves: several of one name must not meet."""
+"""Random bytes in the name of a deleted session's remains, which keep several of one name apart."""
 
 BATCH: Final = ERASE_CHANGES_MAX
-"""Rows that one script touches: others wait no longer for it than for a group of appends."""
+"""Rows that one script touches: other calls wait no longer than for a group of appends."""
 
 
 async def due_sessions(pipeline: Pipeline, keys: Keys, now_us: int, limit: int) -> list[SessionKey]:
     """Read what is due, the earliest first."""
-    # Members begin with their time: what is below the next microsecond is due.
+    # Members begin with their time: those below the next microsecond are due.
     end = b"(" + number(min(max(now_us, -1), INT_MAX) + 1)
     commands: list[Command] = [
         ("ZRANGE", shard, "-", end, "BYLEX", "LIMIT", 0, limit) for shard in keys.due
@@ -62,10 +62,10 @@ async def acquire_lease(
 async def swap_setting(
     pipeline: Pipeline, keys: Keys, tenant: str, name: str, *, before: bytes | None, value: bytes
 ) -> bool:
-    """Write a setting if it is as it was before; say whether it was."""
+    """Write a setting if it is unchanged; return whether it was."""
     settings, tenants = keys.settings(tenant)
     there = (b"0", b"") if before is None else (b"1", before)
-    # The tenant first: one that is listed and has nothing does no harm.
+    # The tenant first: a listed tenant without content is harmless.
     _, reply = await pipeline.call(
         [
             ("ZADD", tenants, 0, text_bytes(tenant)),
@@ -123,7 +123,7 @@ async def delete_session(pipeline: Pipeline, keys: Keys, key: SessionKey, revisi
 
 
 async def _purge(pipeline: Pipeline, keys: Keys, names: SessionKeys, leaving: bytes) -> None:
-    """Take away what a deleted session has left. Several at once do not disturb each other."""
+    """Remove the remains of a deleted session. Several calls at once are safe."""
     changes, tasks = _put_aside(names.prefix, leaving)
     purge = script_call("purge_changes", [changes, names.log], BATCH)
     while (await pipeline.call([purge]))[0] == BATCH:
@@ -138,7 +138,7 @@ async def _purge(pipeline: Pipeline, keys: Keys, names: SessionKeys, leaving: by
 async def _release(
     pipeline: Pipeline, keys: Keys, key: SessionKey, task_ids: Sequence[bytes]
 ) -> None:
-    """Give up a session's claims of tasks that it has no more.
+    """Give up a session's claims of tasks that it no longer has.
 
     Fenced first, as by another session: a new session of that name may be about to use them.
     """
@@ -184,5 +184,5 @@ async def _blank_audit(pipeline: Pipeline, keys: Keys, key: SessionKey) -> None:
 
 
 def _put_aside(prefix: bytes, leaving: bytes) -> tuple[bytes, bytes]:
-    """Name where the changes and the tasks of a deleted session wait."""
+    """Name the keys where a deleted session's changes and tasks wait."""
     return prefix + b"y:" + leaving, prefix + b"z:" + leaving

@@ -35,7 +35,7 @@ _TLS_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisPlace:
-    """Where the store is. What it shows of itself has no password."""
+    """Where the store is. Its repr has no password."""
 
     host: str
     port: int
@@ -56,7 +56,7 @@ class RedisPlace:
 
 
 def parse_url(url: str, given: GivenOptions = MappingProxyType({})) -> RedisPlace:
-    """Read a URL, and options given next to it, which win.
+    """Read a URL, and separate options, which override those of the URL.
 
     Raises ValueError, which says what is wrong and what to write, and never repeats the URL.
     """

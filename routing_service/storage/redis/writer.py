@@ -53,11 +53,11 @@ TOKEN_BYTES: Final = 8
 less for each other."""
 
 CLAIM_WAIT_S: Final = 0.25
-"""How long another writer's claim may be without its task before it is fenced off. Its append
-follows within a round trip; what takes longer is left behind, or will have to claim again."""
+"""How long another writer's claim may lack its task before it is fenced off. Its append follows
+within a round trip; a slower one was abandoned, or has to claim again."""
 
 CLAIM_POLL_S: Final = 0.005
-"""The first pause between two looks; each is twice the one before."""
+"""The first pause between two reads; each is twice the one before."""
 
 CLAIM_ATTEMPTS_MAX: Final = 8
 """How often one append may lose its claims before its caller gets StoreUnavailable."""
@@ -94,7 +94,7 @@ class AppendWriter:
             return
         if len(self._running) >= WAITING_CALLS_MAX:
             raise StoreUnavailable(f"{len(self._running)} appends wait for the store; try again")
-        # A caller who goes away must not leave it half-way.
+        # A caller that is cancelled must not leave it half-way.
         task = asyncio.create_task(self._append_in_turn(append, earlier), name="redis append")
         self._running.add(task)
         self._busy.update(dict.fromkeys(names, task))
@@ -102,7 +102,7 @@ class AppendWriter:
         await asyncio.shield(task)
 
     async def settle(self) -> None:
-        """Wait until all that was accepted before is done."""
+        """Wait until all appends accepted before are done."""
         if self._running:
             await asyncio.wait(set(self._running))
 
@@ -120,7 +120,7 @@ class AppendWriter:
         tokens: dict[bytes, bytes] = {}
         owners: dict[bytes, bytes] = {}
         for _ in range(CLAIM_ATTEMPTS_MAX):
-            # First as it is: most appends are of tasks that the session has.
+            # First without claims: most appends are of tasks that the session already has.
             outcome = await self._run(append, tokens, owners)
             if outcome[0] not in {b"unclaimed", b"fenced"}:
                 self._check(append, outcome)
@@ -146,7 +146,7 @@ class AppendWriter:
 
     @staticmethod
     def _check(append: Append, outcome: list[Reply]) -> None:
-        """Raise what a refusal is."""
+        """Raise the exception for a refusal."""
         key = append.key
         match outcome:
             case [b"stored"]:
@@ -167,7 +167,7 @@ class AppendWriter:
     async def _claim(self, key: SessionKey, task_id: bytes, lost: bytes) -> tuple[bytes, bytes]:
         """Claim a task id; give the token, or the session that has the task.
 
-        lost: the token of a claim of ours that was fenced off; b"" = none was.
+        lost: the token of our claim that was fenced off; b"" = none.
         """
         mine = text_bytes(key.session_id)
         expected = lost + mine if lost else b""
@@ -178,7 +178,7 @@ class AppendWriter:
                 return claim[:TOKEN_BYTES], b""
             owner = stands[TOKEN_BYTES:]
             if owner == mine:
-                # Left behind by an append of this session, and as good as a new one.
+                # Left behind by an append of this session; it serves as well as a new one.
                 return stands[:TOKEN_BYTES], b""
             if await self._has_task(key.tenant, task_id, stands):
                 return _NO_TOKEN, owner
@@ -200,7 +200,7 @@ class AppendWriter:
                 await asyncio.sleep(pause_s)
                 waited_s += pause_s
                 pause_s *= 2
-        # One of ours is known to have failed: those that share a task come one after the other.
+        # Our own claim has failed for certain, because appends that share a task run in turn.
         (found,) = await self._pipeline.call([fence_command(keys, task_id, claim)])
         return bool(found)
 
@@ -216,7 +216,7 @@ class AppendWriter:
 
 
 def fence_command(keys: SessionKeys, task_id: bytes, claim: bytes) -> Command:
-    """Make the command that lets a claim of a session never count; 1 = it does count."""
+    """Make the command that voids a session's claim; 1 = the claim counts already."""
     wanted = [keys.tasks, keys.fences]
     return script_call("fence", wanted, task_id, claim[:TOKEN_BYTES], FENCE_KEPT_S)
 
