@@ -15,6 +15,7 @@ from rich.text import Text
 
 from routing_service.cli import doctor_checks as checks
 from routing_service.cli.doctor_checks import Finding
+from routing_service.cli.doctor_detector import topic_detector
 from routing_service.cli.failure import EXIT_FAILED
 from routing_service.cli.options import TARGET_DEFAULT, PlainJsonOption, TargetOption, TimeoutOption
 from routing_service.cli.screen import console
@@ -28,9 +29,9 @@ DOCTOR_TIMEOUT_S: Final = 5.0
 
 _HELP: Final = """Check everything a server needs, and report problems.
 
-It checks settings, registry, disk, store, clocks, certificate, addresses and the running server, if
-there is one. It takes the same flags, variables and file as agent-routing serve. It changes nothing
-and is safe to run next to a busy server.
+It checks settings, registry, topic detector, disk, store, clocks, certificate, addresses and the
+running server, if there is one. It takes the same flags, variables and file as agent-routing serve.
+It changes nothing and is safe to run next to a busy server.
 """
 
 EPILOG: Final = """\b
@@ -117,6 +118,7 @@ def _looked_at(settings: Settings | None, target: str, timeout_s: float) -> Iter
         known = settings
         made += [
             lambda: checks.registry(known),
+            lambda: topic_detector(known),
             lambda: checks.disk(known),
             lambda: checks.store(known),
             lambda: checks.certificates(known),

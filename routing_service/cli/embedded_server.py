@@ -64,11 +64,18 @@ async def interruptible(work: Coroutine[Any, Any, T]) -> T:
             signal.signal(number, signal.default_int_handler)
 
 
+DETECTOR_LIMIT_S: Final = 10.0
+"""Time limit of another detector: no user waits, and a late verdict would spoil the figures."""
+
+
 @asynccontextmanager
-async def embedded_server(registry: str | Path, store_url: str = "") -> AsyncIterator[str]:
+async def embedded_server(
+    registry: str | Path, store_url: str = "", detector: str = ""
+) -> AsyncIterator[str]:
     """Serve a registry file; give the target. store_url: "" = SQLite in a temporary folder.
 
-    Raises what RoutingServer.start does.
+    detector: as the setting topic_detector, with the time that it needs. Raises what
+    RoutingServer.start does.
     """
     # The person who runs a command needs only the server's errors.
     configure_logging("error", "auto")
@@ -78,6 +85,9 @@ async def embedded_server(registry: str | Path, store_url: str = "") -> AsyncIte
             store=store_url or f"sqlite:///{Path(folder, 'sessions.db')}",
             agents=str(registry),
             log_level="error",
+            topic_detector=detector,
+            topic_detector_limit_s=DETECTOR_LIMIT_S if detector else 0.05,
+            topic_detector_fallback="none",
         )
         server = await RoutingServer.start(settings)
         try:

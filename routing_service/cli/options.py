@@ -118,3 +118,13 @@ CorpusAgentsOption = Annotated[
         help="The agents of each corpus (JSON). Default: agents.json next to the first FILE.",
     ),
 ]
+
+DetectorOption = Annotated[
+    str,
+    typer.Option(
+        "--detector",
+        metavar="NAME",
+        show_default=False,
+        help="Another detector: grpc://HOST:PORT, MODULE:NAME, or a name that a package registers.",
+    ),
+]

@@ -9,6 +9,7 @@ import typer
 from routing_service.cli.options import (
     ChannelOption,
     CorpusAgentsOption,
+    DetectorOption,
     EntitlementOption,
     PlainJsonOption,
     TenantOption,
@@ -145,6 +146,7 @@ def replay(
             help="The same while an agent waits for an answer. Default: --topic-threshold.",
         ),
     ] = None,
+    detector: DetectorOption = "",
     target: Annotated[
         str,
         typer.Option(
@@ -233,6 +235,7 @@ def replay(
             first_message=first_message,
             topic_threshold=topic_threshold,
             topic_lock_threshold=topic_lock_threshold,
+            detector=detector,
             target=target,
             embedded=embedded,
             store=store,

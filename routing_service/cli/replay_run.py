@@ -81,6 +81,7 @@ class ReplayOptions:
     first_message: FirstMessage | None
     topic_threshold: float
     topic_lock_threshold: float | None
+    detector: str
     target: str
     embedded: bool
     store: str
@@ -164,6 +165,8 @@ def _check(options: ReplayOptions) -> None:
         raise typer.BadParameter(
             "--target has its own registry with its own topics; leave out --topics"
         )
+    if options.detector and options.target:
+        raise typer.BadParameter("--target has its own detector; leave out --detector")
     if options.write_registry and not options.corpus:
         raise typer.BadParameter(
             "--write-registry writes the registry of --corpus; give --corpus NAME"
@@ -268,7 +271,9 @@ async def _compare_registries(
     named = ((options.compare, old), (options.agents or f"made of {options.corpus}", new))
     async with AsyncExitStack() as opened:
         targets = (
-            await opened.enter_async_context(embedded_server(Path(options.compare))),
+            await opened.enter_async_context(
+                embedded_server(Path(options.compare), detector=options.detector)
+            ),
             await opened.enter_async_context(_server(options, registry_text)),
         )
         sides = []
@@ -334,7 +339,7 @@ async def _server(options: ReplayOptions, registry_text: str) -> AsyncIterator[s
         path = Path(folder, "registry.yaml") if registry_text else Path(options.agents)
         if registry_text:
             path.write_text(registry_text, encoding="utf-8")
-        async with embedded_server(path, options.store) as target:
+        async with embedded_server(path, options.store, options.detector) as target:
             yield target
 
 

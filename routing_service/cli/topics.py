@@ -6,7 +6,12 @@ from typing import Annotated, Final
 
 import typer
 
-from routing_service.cli.options import CorpusAgentsOption, PlainJsonOption, StoreOption
+from routing_service.cli.options import (
+    CorpusAgentsOption,
+    DetectorOption,
+    PlainJsonOption,
+    StoreOption,
+)
 from routing_service.cli.topics_run import EvaluateOptions, run_calibrate, run_evaluate
 
 EVALUATE_EPILOG: Final = """\b
@@ -62,15 +67,6 @@ topics: Final = typer.Typer(
 _AgentsOption = Annotated[
     str, typer.Option("--agents", metavar="FILE", show_default=False, help="A registry file.")
 ]
-_DetectorOption = Annotated[
-    str,
-    typer.Option(
-        "--detector",
-        metavar="NAME",
-        show_default=False,
-        help="Another detector: grpc://HOST:PORT, MODULE:NAME, or a name that a package registers.",
-    ),
-]
 _DAYS_MAX: Final = 36_500
 
 
@@ -93,7 +89,7 @@ def evaluate(
         ),
     ] = "",
     corpus_agents: CorpusAgentsOption = "",
-    detector: _DetectorOption = "",
+    detector: DetectorOption = "",
     descriptions_only: Annotated[
         bool, typer.Option("--descriptions-only", help="Ignore the agents' examples.")
     ] = False,
@@ -149,7 +145,7 @@ def calibrate(
     *,
     store: StoreOption,
     agents: _AgentsOption = "",
-    detector: _DetectorOption = "",
+    detector: DetectorOption = "",
     tenant: Annotated[
         str,
         typer.Option(

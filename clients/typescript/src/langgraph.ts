@@ -197,7 +197,7 @@ export class RoutedGraph {
     // If the graph has no memory of its own, the agent gets the history from the service.
     const past = this.#graph.checkpointer ? [] : dispatch.history.flatMap(pastMessages);
     const state: { messages: BaseMessage[] } = await this.#graph.invoke(
-      { messages: [...past, message], activeAgent: await this.#nodeOf(turn) },
+      { messages: [...past, ...hint(dispatch), message], activeAgent: await this.#nodeOf(turn) },
       {
         ...config,
         configurable: { thread_id: turn.sessionId, ...config.configurable, [TURN]: turn },
@@ -228,6 +228,16 @@ export class RoutedGraph {
     }
     return node;
   }
+}
+
+/** Returns what the model is told of a message that may be for another agent. */
+function hint(dispatch: Dispatch): HumanMessage[] {
+  if (dispatch.candidates.length === 0) return [];
+  const likely = dispatch.candidates.slice(0, 3).map(({ agentId }) => agentId);
+  const content =
+    `For context: this message may be for ${likely.join(" or ")}. Hand it over if so; ` +
+    "answer it yourself if it is for you.";
+  return [new HumanMessage({ content })];
 }
 
 /** A ToolNode whose handoffs the service decides. The model reads why a handoff was refused. */

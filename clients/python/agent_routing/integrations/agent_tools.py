@@ -118,6 +118,10 @@ def describe_refusal(message: str) -> str:
     )
 
 
+HINTED_AGENTS_MAX = 3
+"""Agents that a model is told an unsure message may be for: more would say nothing."""
+
+
 def past_messages(
     turns: Iterable[Turn], agent_id: str, names: dict[str, str]
 ) -> list[tuple[str, str]]:
@@ -166,6 +170,15 @@ def note_of_dispatch(dispatch: Dispatch, names: dict[str, str]) -> str:
         else:
             asker = names.get(consult.asker.agent_id, consult.asker.agent_id)
             parts.append(f"Agent {asker} asks you, not the user: {consult.question}")
+    if dispatch.candidates:
+        likely = " or ".join(
+            f"{names.get(each.agent_id, each.agent_id)} ({each.agent_id})"
+            for each in dispatch.candidates[:HINTED_AGENTS_MAX]
+        )
+        parts.append(
+            f"For context: this message may be for {likely}. Hand it over if so; answer it "
+            "yourself if it is for you."
+        )
     return "\n".join(parts)
 
 
