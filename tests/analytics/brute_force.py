@@ -1,7 +1,7 @@
 """The figures counted a second time: from the whole log, with sets and sorted lists.
 
-Owns: what each figure means, written down once more. Must not know: the fold. It follows a session
-by the core's own evolve, and keeps every single thing that it counts.
+Owns a second definition of each figure, independent of the fold. It follows a session with the
+core's evolve, and keeps every single counted item.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GOES_ON = (HandoffMode.TRANSFER, HandoffMode.INTERLUDE, HandoffMode.HOP)
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing to count: where, what, and how it is called there."""
+    """One item to count: where, what, and its name there."""
 
     tenant: str
     session_id: str
@@ -33,7 +33,7 @@ class Fact:
 
 @dataclass
 class Hold:
-    """An agent that has the conversation, or was interrupted, and how it came to be."""
+    """An agent that has the conversation or was interrupted, and how that came about."""
 
     agent_id: str
     turns: int = 0
@@ -69,13 +69,13 @@ class SessionCounter:
 
             self._owner(event, before, fact, hour, channel, typed=typed)
             self._plain(event, fact, time_us)
-        # What holds the conversation is what the state says, whatever was counted.
+        # The state decides who has the conversation, whatever was counted.
         now = [tenure.agent_id for tenure in self.state.stack]
         now += [self.state.active_id] if self.state.active else []
         assert [hold.agent_id for hold in self.holds] == now
 
     def _owner(self, event, before, fact, hour, channel, *, typed):
-        """Count stays, activations, returns, stuck users, before dispatches are."""
+        """Count stays, activations, returns and stuck users, before dispatches are counted."""
         active = self.holds[-1] if before.active else None
         by_user = isinstance(event, ev.AgentCleared) and event.cause in ("command", "reset")
         by_user |= (
@@ -199,5 +199,5 @@ def count(facts, *, tenant, channel="", start_hour=0):
 
 
 def at_rank(sizes, share):
-    """Return the size that stands at a share's rank."""
+    """Return the size at a share's rank."""
     return sorted(sizes)[max(0, math.ceil(share * len(sizes)) - 1)]

@@ -1,4 +1,4 @@
-"""The figures stay small, whatever is counted, and a newer release's are left alone."""
+"""Figures stay small for any input, and those of a newer release are not overwritten."""
 
 import random
 
@@ -43,20 +43,20 @@ from tests.analytics.brute_force import HOUR_US, at_rank
 
 @given(st.integers(0, SIZE_MAX))
 def test_bucket_is_within_its_error_of_every_size_in_it(size):
-    """A thirty-second part; exact below sixteen."""
+    """One thirty-second; exact below sixteen."""
     assert abs(middle_of(bucket_of(size)) - size) <= (size * ERROR if size >= 16 else 0)
 
 
 @given(st.integers(0, SIZE_MAX - 1))
 def test_larger_size_is_never_in_a_smaller_bucket(size):
-    """Or quantiles would be out of order."""
+    """Otherwise quantiles would be out of order."""
     assert bucket_of(size) <= bucket_of(size + 1) <= bucket_of(size) + 1
     assert bucket_of(SIZE_MAX * 9) == bucket_of(SIZE_MAX)
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1), st.sampled_from((0.01, 0.5, 0.95, 1.0)))
 def test_quantile_is_within_its_error_of_the_size_at_the_rank(sizes, share):
-    """Whatever the sizes are."""
+    """For any sizes."""
     histogram = {}
     for size in sizes:
         bucket = bucket_of(size)
@@ -66,7 +66,7 @@ def test_quantile_is_within_its_error_of_the_size_at_the_rank(sizes, share):
 
 
 def test_tables_are_bounded_and_lose_no_sum():
-    """What comes after the last row shares one."""
+    """Everything after the last row shares one row."""
     counts = Counts()
     for number in range(1000):
         counts.agent(f"agent-{number}").turns += 1
@@ -115,7 +115,7 @@ def test_largest_figures_fit_into_a_setting():
 
 
 def test_directory_of_many_channels_is_bounded():
-    """Callers name channels."""
+    """Callers choose channel names."""
     directory = Directory()
     for number in range(1000):
         directory.add(DirectoryDelta("acme", number + 5, number + 5, [f"channel-{number}"]))
@@ -126,13 +126,13 @@ def test_directory_of_many_channels_is_bounded():
 
 @pytest.mark.parametrize("kind", [Head, Figures, Directory])
 def test_value_of_a_newer_release_is_not_taken_for_damage(kind):
-    """It is refused, and with that never written over."""
+    """It is refused, and therefore never overwritten."""
     with pytest.raises(SchemaTooNew):
         decode(kind, b"p" + msgspec.msgpack.encode((2, {"new": True})), "x")
 
 
 async def test_step_over_many_tenants_is_cut_until_it_fits():
-    """The head holds what a step adds; with long ids in many tenants that is a lot."""
+    """The head holds what a step adds, which is a lot with long ids in many tenants."""
     rng = random.Random(2)
     store = MemoryStore()
     for number in range(400):

@@ -1,4 +1,4 @@
-"""However the log is cut, repeated, interrupted and shared out, the figures are those of the whole.
+"""The figures do not depend on how reading the log is split, repeated or interrupted.
 
 A failure prints the seed: ROUTING_SEED=<seed> make test args=tests/analytics
 """
@@ -38,7 +38,7 @@ REFUSALS_AT = SessionKey("acme", "refused")
 
 
 class TroublesomeStore(MemoryStore):
-    """Delivers again what it has delivered, fails before and after writes, lets others in."""
+    """A store that repeats deliveries, fails before and after writes, and yields to others."""
 
     def __init__(self, rng):
         super().__init__()
@@ -53,7 +53,7 @@ class TroublesomeStore(MemoryStore):
         begin = max(0, place - again)
         page = [(each.key, each.change) for each in self._engine._log[begin : begin + limit]]
         self.redelivered += place - begin
-        # It may end before what was delivered already: the next page begins there.
+        # A page may end before what was delivered already: the next page begins there.
         return page, b"%d" % (begin + len(page))
 
     async def get_setting(self, tenant, name):
@@ -81,14 +81,14 @@ def drawn_changes(tapes, rng):
         for step in steps:
             actors.play(step)
         counter = SessionCounter(tenant, session_id, HOME)
-        # Sometimes long enough apart that days are read, and not hours alone.
+        # Sometimes far enough apart that days are read, not only hours.
         offset_us = rng.choice([rng.randrange(0, 40), rng.randrange(150, 400)]) * HOUR_US
         changes, state = [], None
         for revision, (now_us, version, events) in enumerate(actors.chat.log, start=1):
             state = apply_change(
                 state, events, session_id=session_id, now_us=now_us, registry_version=version
             )
-            # The same conversation, some hours later: answers take as long as they took.
+            # The same conversation some hours later, with the same response times.
             moved = [_later(event, offset_us) for event in events]
             time_us = now_us + offset_us
             counter.take(time_us, moved)
@@ -133,7 +133,7 @@ async def refuse(store, rng, facts, time_us):
 
 
 async def play(tapes, number):
-    """Append and fold in turns, with everything that may go wrong; return store and facts."""
+    """Append and fold in turn, with random failures; return store and facts."""
     rng = random.Random(number)
     store = TroublesomeStore(rng)
     mixed, facts = drawn_changes(tapes, rng)
@@ -171,7 +171,7 @@ async def play(tapes, number):
 
 
 def seen(report):
-    """Return a report as the brute force counter has its figures."""
+    """Return a report in the form of the brute force counter."""
     counts = report.counts
     pairs = {
         tuple(msgspec.structs.astuple(Pair.of(name))): row for name, row in counts.handoffs.items()
@@ -204,7 +204,7 @@ def seen(report):
 
 
 def compare(report, expected):
-    """Hold a report to the brute force figures."""
+    """Compare a report with the brute force figures."""
     found = seen(report)
     if any(period.hours > 1 for period in report.periods):
         days: Counter[int] = Counter()
@@ -212,7 +212,7 @@ def compare(report, expected):
             days[hour // 24 * 24] += messages
         expected = {**expected, "hours": days}
     for name, value in found.items():
-        assert value == expected[name], name  # A Counter's zeros are nothing.
+        assert value == expected[name], name  # A Counter's zeros do not count.
     for agent_id, row in report.counts.agents.items():
         stays = expected["stay_sizes"].get(agent_id, [])
         assert row.turns_stayed == sum(stays)
@@ -231,7 +231,7 @@ def compare(report, expected):
 
 
 async def check(tapes, number):
-    """Play, then compare every tenant and channel, over all time and from some hour on."""
+    """Play, then compare every tenant and channel, over all time and from a random hour on."""
     store, keeper, facts = await play(tapes, number)
     keeper_module.PAGE_CHANGES_MAX = 200
     hours = sorted({fact.hour for fact in facts})
@@ -265,7 +265,7 @@ async def check(tapes, number):
     number=st.integers(0, 2**32),
 )
 def test_fold_of_any_split_restart_and_repeat_is_the_count_of_the_whole_log(tapes, number):
-    """Two readers at once, each killed now and then, over a log that repeats itself."""
+    """Two concurrent readers, each killed now and then, over a log that repeats itself."""
     before = keeper_module.PAGE_CHANGES_MAX
     try:
         asyncio.run(check(tapes, number))

@@ -1,4 +1,4 @@
-"""Dashboard, alerts and docs ask for series that the service has, with labels that they have."""
+"""Dashboard, alerts and docs use only series and labels that the service has."""
 
 import json
 import re
@@ -18,7 +18,7 @@ ALERTS = YAML(typ="safe").load((ROOT / "deploy/prometheus/alerts.yaml").read_tex
 DASHBOARD = json.loads((ROOT / "deploy/grafana/agent-routing.json").read_text("utf-8"))
 DOCS = (ROOT / "docs/telemetry.md").read_text("utf-8")
 SERIES = re.compile(r"\b((?:agent_routing|process)_[a-z_]+)(?:\{([^}]*)\})?")
-# Given by Prometheus to everything that it fetches.
+# Labels that Prometheus adds to every series.
 SCRAPED_LABELS = {"instance", "job"}
 
 
@@ -89,7 +89,7 @@ def expressions():
 
 @pytest.mark.parametrize(("name", "query"), list(expressions()), ids=lambda value: str(value)[:50])
 def test_query_asks_for_what_there_is(name, query):
-    """A renamed series would leave an alert silent for ever."""
+    """After a rename an alert would never fire."""
     found = SERIES.findall(query)
     assert found, name
     for series, selected in found:
@@ -104,7 +104,7 @@ def test_query_asks_for_what_there_is(name, query):
 
 
 def test_every_series_is_in_the_docs_and_no_other():
-    """The table is what an operator searches."""
+    """Operators search this table."""
     rows = re.findall(r"^\| `([a-z_]+)` \| (\w+) \| ([^|]*)\|", DOCS, re.MULTILINE)
     assert {name for name, _, _ in rows} == families()
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page(), re.MULTILINE))
@@ -115,7 +115,7 @@ def test_every_series_is_in_the_docs_and_no_other():
 
 
 def test_every_figure_of_routing_is_on_the_dashboard():
-    """What is counted and never looked at need not be counted."""
+    """Every counted figure is shown."""
     shown = {series for _, query in expressions() for series, _ in SERIES.findall(query)}
     shown = {re.sub(r"_(bucket|sum|count)$", "", series) for series in shown}
     left_out = families() - shown
@@ -128,7 +128,7 @@ def test_every_figure_of_routing_is_on_the_dashboard():
 
 
 def test_alerts_say_what_to_look_at():
-    """At three in the night nobody knows it by heart."""
+    """The alert must be usable at night without further knowledge."""
     for group in ALERTS["groups"]:
         for rule in group["rules"]:
             assert rule["labels"]["severity"] in ("critical", "warning")
@@ -137,7 +137,7 @@ def test_alerts_say_what_to_look_at():
 
 
 def test_dashboard_panels_do_not_overlap():
-    """Each cell of the grid has one panel at most, and every panel an id of its own."""
+    """Each cell of the grid has at most one panel, and every panel has its own id."""
     taken = set()
     for panel in DASHBOARD["panels"]:
         at = panel["gridPos"]
@@ -154,5 +154,5 @@ def test_dashboard_panels_do_not_overlap():
 
 
 def test_label_values_are_escaped():
-    """A registry's version may be any word."""
+    """A registry's version may be any text."""
     assert 'agent_routing_registry_info{version="a \\"quoted\\" word"} 1' in page()

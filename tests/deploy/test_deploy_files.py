@@ -1,4 +1,4 @@
-"""The deployment's files: what they name is there, and what belongs together agrees."""
+"""The deployment files: what they name exists, and related values agree."""
 
 import re
 import shutil
@@ -69,12 +69,12 @@ LINTERS = [
 
 @pytest.mark.parametrize(("tool", "command"), LINTERS, ids=[tool for tool, _ in LINTERS])
 def test_linter_has_nothing_to_say(tool, command):
-    """Where it can be had; none of them is needed for anything else here."""
+    """On machines that have the linters; nothing else here needs them."""
     beside = Path(sys.executable).with_name(tool)
     program = str(beside) if beside.exists() else shutil.which(tool)
     if program is None:
         pytest.skip(f"{tool} is not installed")
-    # kubectl must not look for a cluster: rendering needs none.
+    # kubectl must not look for a cluster: rendering does not need one.
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "KUBECONFIG": "/dev/null"}
     ended = subprocess.run(
         [program, *map(str, command[1:])],
@@ -88,7 +88,7 @@ def test_linter_has_nothing_to_say(tool, command):
 
 
 def test_image_is_made_of_files_that_are_there_and_let_through():
-    """A file that was renamed would be found by the next build alone."""
+    """Otherwise a renamed file would only fail the next build."""
     dockerfile = (DEPLOY / "Dockerfile").read_text("utf-8")
     let_through = {
         line[1:].rstrip("/")
@@ -110,7 +110,7 @@ def test_image_is_made_of_files_that_are_there_and_let_through():
 
 
 def test_image_runs_as_a_user_without_rights():
-    """By number, as Kubernetes checks it; the same one in every manifest."""
+    """By number, as Kubernetes checks it; the same number in every manifest."""
     dockerfile = (DEPLOY / "Dockerfile").read_text("utf-8")
     user = int(re.search(r"^USER (\d+):\d+$", dockerfile, re.MULTILINE)[1])
     assert user > 0
@@ -124,7 +124,7 @@ def test_image_runs_as_a_user_without_rights():
 
 
 def test_every_variable_is_a_setting():
-    """A misspelt one would be refused by the server at its start, in production."""
+    """The server would refuse a misspelt one at its start, in production."""
     known = {f"AGENT_ROUTING_{name.upper()}" for name in SETTINGS}
     given = set(variables()) | set(variables("migrate"))
     services = load(DEPLOY / "compose.yaml")["services"]
@@ -135,7 +135,7 @@ def test_every_variable_is_a_setting():
 
 
 def test_pod_has_the_time_to_drain():
-    """Killed earlier, calls in flight would be cut that could have finished."""
+    """An earlier kill would cut calls in flight that could have finished."""
     pod = manifest("deployment")["spec"]["template"]["spec"]
     sleep, seconds = container()["lifecycle"]["preStop"]["exec"]["command"]
     assert sleep == "sleep"
@@ -162,7 +162,7 @@ def test_probes_ask_what_they_are_for():
 
 
 def test_health_checks_ask_the_listener_of_the_probes():
-    """The port of the calls may take no further connection while the server is well."""
+    """The calls' port may be full although the server is healthy."""
     dockerfile = (DEPLOY / "Dockerfile").read_text("utf-8")
     assert f"AGENT_ROUTING_PROBE_LISTEN=0.0.0.0:{PROBE_PORT}" in dockerfile
     assert f'"health", "--live", "--probe", "127.0.0.1:{PROBE_PORT}"' in dockerfile
@@ -190,7 +190,7 @@ def test_ports_and_addresses_agree():
 
 
 def test_figures_are_read_by_those_who_may_and_calls_made_by_the_others():
-    """An address without a hole in the policy answers nobody; a wider one answers everybody."""
+    """A missing rule blocks a port's callers; a wide one admits all."""
     assert variables()["AGENT_ROUTING_METRICS_LISTEN"]["value"] == f"0.0.0.0:{METRICS_PORT}"
     annotations = manifest("deployment")["spec"]["template"]["metadata"]["annotations"]
     assert annotations == {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
@@ -205,12 +205,12 @@ def test_figures_are_read_by_those_who_may_and_calls_made_by_the_others():
 
 
 def test_service_gives_every_replica():
-    """Headless: with one address all calls of a connection would go to one replica."""
+    """Headless: with a single address, all calls of a connection would go to one replica."""
     assert manifest("service")["spec"]["clusterIP"] == "None"
 
 
 def test_selectors_choose_the_servers_and_not_the_migration():
-    """A budget or a policy that selects nothing holds nothing."""
+    """A budget or a policy without matching pods has no effect."""
     labels = manifest("deployment")["spec"]["template"]["metadata"]["labels"]
     others = manifest("migrate")["spec"]["template"]["metadata"]["labels"]
     for name, path in (
@@ -237,7 +237,7 @@ def test_secret_and_registry_are_the_ones_that_are_asked_for():
     (volume,) = manifest("deployment")["spec"]["template"]["spec"]["volumes"]
     assert volume["configMap"]["name"] == registry["metadata"]["name"]
     (mount,) = container()["volumeMounts"]
-    # A folder: a file that is mounted by itself never changes.
+    # A folder: a file mounted alone never updates.
     assert "subPath" not in mount
     file = Path(variables()["AGENT_ROUTING_AGENTS"]["value"])
     assert str(file.parent) == mount["mountPath"]
@@ -246,7 +246,7 @@ def test_secret_and_registry_are_the_ones_that_are_asked_for():
 
 
 def test_everything_is_applied_and_nothing_twice():
-    """The Secret and the Job are the operator's own steps."""
+    """The Secret and the Job are applied by the operator."""
     applied = set(manifest("kustomization")["resources"])
     apart = {"kustomization.yaml", "secret.example.yaml", "migrate.yaml"}
     assert applied | apart == {path.name for path in MANIFESTS}
@@ -260,6 +260,6 @@ def test_everything_is_applied_and_nothing_twice():
 
 
 def test_images_are_of_this_release():
-    """The migration and the servers must be the same one."""
+    """The migration and the servers must have the same release."""
     images = {container(name)["image"] for name in ("deployment", "migrate")}
     assert images == {f"agent-routing:{__version__}"}

@@ -1,4 +1,4 @@
-"""The systemd unit: what it names is there, and systemd itself takes it."""
+"""The systemd unit: what it names exists, and systemd accepts it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def service():
 
 
 def test_the_unit_starts_a_server_that_its_flags_allow(service):
-    """A flag that was renamed would be found by the machine that boots at night."""
+    """A renamed flag would otherwise fail at the next boot."""
     program, command, *flags = shlex.split(service["ExecStart"])
     assert (program, command) == (PROGRAM, "serve")
     given = dict(zip(flags[::2], flags[1::2], strict=True))
@@ -44,14 +44,14 @@ def test_the_unit_starts_a_server_that_its_flags_allow(service):
 
 
 def test_the_unit_waits_for_the_drain(service):
-    """The machine must not kill what is still answering the calls that it let in."""
+    """The server may still be answering accepted calls, and systemd must not kill it."""
     assert float(service["TimeoutStopSec"]) > SETTINGS["drain_s"].default
     assert service["KillSignal"] == "SIGTERM"
     assert "-HUP" in service["ExecReload"]
 
 
 def test_the_unit_gives_no_rights_away(service):
-    """It needs its own folder and a socket, and nothing else of the machine."""
+    """It needs only its own folder and a socket."""
     for name in ("DynamicUser", "NoNewPrivileges", "PrivateDevices", "ProtectHome"):
         assert service[name] == "yes", name
     assert service["ProtectSystem"] == "strict"
@@ -60,7 +60,7 @@ def test_the_unit_gives_no_rights_away(service):
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
 def test_systemd_takes_the_unit(tmp_path):
-    """Its own judgement, with a program that is there in the place of ours."""
+    """With systemd's own check, and another existing program in place of ours."""
     unit = tmp_path / UNIT.name
     text = UNIT.read_text("utf-8")
     unit.write_text(text.replace(PROGRAM, shutil.which("true")))

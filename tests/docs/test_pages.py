@@ -1,4 +1,4 @@
-"""The documentation shows what is seen: its commands and programs run as they stand there."""
+"""The documentation's commands and programs run as written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGES = sorted(
 
 
 def sessions(mode: str, page: str, commands_folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the page's blocks as a person would."""
+    """Run the page's blocks as a reader would."""
     return subprocess.run(
         [sys.executable, "scripts/doc_sessions.py", mode, page],
         cwd=ROOT,
@@ -37,14 +37,14 @@ def sessions(mode: str, page: str, commands_folder: Path) -> subprocess.Complete
 @pytest.mark.timeout(PAGE_S_MAX)
 @pytest.mark.parametrize("page", PAGES)
 def test_page_shows_what_is_seen(page: str, commands_folder: Path):
-    """A newcomer types what a page says; a difference here is one that they would meet."""
+    """A newcomer types what a page says and must see what it shows."""
     done = sessions("--check", page, commands_folder)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_leaves_to_another_test_is_there(page: str):
-    """A block that is not run says why; where it names a test, that test exists."""
+    """A block that is not run gives a reason; if that names a test, the test exists."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for directive in re.findall(r"<!--\s*test:\s*(?:skip|elsewhere)\s+(.*?)-->", text, re.DOTALL):
         for named in re.findall(r"\btests/[\w/.]+\w", directive):

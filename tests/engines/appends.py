@@ -1,4 +1,4 @@
-"""Appends for the tests of one engine: every field set, what a test is about given by name."""
+"""Appends for the tests of one engine: every field set, relevant ones given by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from routing_service.storage.store import Append, AuditEntry, Change, SessionKey
 
 
 def key(number: int = 0, tenant: str = "acme") -> SessionKey:
-    """Name one of many sessions."""
+    """Return the key of one of many sessions."""
     return SessionKey(tenant, f"chat-{number:04}")
 
 
@@ -23,7 +23,7 @@ def append(
     state: bytes | None = None,
     tasks: tuple[TaskRow, ...] = (),
 ) -> Append:
-    """Make the change of one session that follows ``base``."""
+    """Make the change of a session that follows ``base``."""
     name = f"request-{base + 1}" if request_id is None else request_id
     change = Change(base + 1, 1_000 + base, "Route", name, "", b"print", events, b"answer")
     told = b"state %d" % (base + 1) if state is None else state
@@ -44,5 +44,5 @@ def audit(number: int = 0, *, data: bytes = b"why") -> AuditEntry:
 
 
 async def outcomes(*writes: Awaitable[object]) -> list[object]:
-    """Run calls at once; exceptions are results."""
+    """Run calls concurrently; exceptions are returned as results."""
     return await asyncio.gather(*writes, return_exceptions=True)

@@ -1,6 +1,6 @@
-"""A line to a server that can be cut at the worst moment: the call is done, its answer is not told.
+"""A proxy that can cut a connection after the call was done and before its answer arrives.
 
-Owns one listening port and what goes through it. It must not know what is said on the line.
+Owns one listening port and the traffic through it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 
 
 class CutLine:
-    """Passes bytes both ways; ``cut_answers`` ends a line when the server next says something."""
+    """Forwards bytes both ways; ``cut_answers`` closes a line at the server's next bytes."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -57,9 +57,9 @@ class CutLine:
 
 @asynccontextmanager
 async def cut_line(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[CutLine]:
-    """Listen on a free port, and pass on to the given one.
+    """Listen on a free port, and forward to the given one.
 
-    tls: what is listened with; what is passed on is plain.
+    tls: used for the listener; the forwarded side is plaintext.
     """
     line = CutLine(port)
     server = await asyncio.start_server(line.serve, "127.0.0.1", 0, ssl=tls)

@@ -1,7 +1,6 @@
-"""What can go wrong between a store and DynamoDB: a server in between that a test tells what to do.
+"""A proxy between a store and DynamoDB whose failures a test controls.
 
-Owns the failures. It must not know the store. Each call is passed on unless a rule of the test's
-says otherwise.
+Owns the failures. Each call is forwarded unless a rule of the test says otherwise.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Rule:
 
 @dataclass
 class Proxy:
-    """Rules, and what was called."""
+    """The rules, and the calls so far."""
 
     target: str
     port: int = 0
@@ -44,13 +43,13 @@ class Proxy:
         return f"http://127.0.0.1:{self.port}"
 
     def then(self, operation: str, act, *, times: int = 1, matches=lambda _: True) -> None:
-        """Have the next calls of an operation end otherwise."""
+        """Set another result for the next calls of an operation."""
         self.rules.append(Rule(operation, act, times, matches))
 
 
 @dataclass
 class Call:
-    """One call on its way."""
+    """One call in progress."""
 
     operation: str
     headers: dict[str, str]
@@ -59,7 +58,7 @@ class Call:
     session: aiohttp.ClientSession
 
     async def pass_on(self) -> web.Response:
-        """Have the call done, and answer it."""
+        """Forward the call, and return its answer."""
         async with self.session.post(
             self.proxy.target, data=self.body, headers=self.headers
         ) as answer:
@@ -73,7 +72,7 @@ class Call:
 
 
 def refuse(code: str, *, status: int = 400, **fields: object):
-    """Answer with an error of AWS's, and do nothing."""
+    """Answer with an AWS error without forwarding the call."""
 
     async def act(_call: Call) -> web.Response:
         body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "no", **fields}
@@ -90,20 +89,20 @@ def cancel(*codes: str):
 
 
 async def lose_answer(call: Call) -> web.Response:
-    """Have the call done, and cut the line before it is answered."""
+    """Forward the call, and close the connection before the answer."""
     answer = await call.pass_on()
     answer.force_close()
     raise ConnectionResetError
 
 
 async def hang(_call: Call) -> web.Response:
-    """Do nothing, and never answer."""
+    """Never answer, and do not forward."""
     await asyncio.Event().wait()
     raise AssertionError("nobody sets it")
 
 
 def delay(entered: asyncio.Event, goes_on: asyncio.Event):
-    """Signal that a call has come, and pass it on once released."""
+    """Signal that a call has arrived, and forward it once released."""
 
     async def act(call: Call) -> web.Response:
         entered.set()
@@ -115,7 +114,7 @@ def delay(entered: asyncio.Event, goes_on: asyncio.Event):
 
 @asynccontextmanager
 async def proxy_to(target: str) -> AsyncIterator[Proxy]:
-    """Run a proxy before a server for the block."""
+    """Run a proxy in front of a server for the block."""
     proxy = Proxy(target)
 
     async def handle(request: web.Request) -> web.StreamResponse:

@@ -1,10 +1,10 @@
-"""A stand-in for DynamoDB for the tests: moto's, in a process of its own, or one given by its URL.
+"""A stand-in for DynamoDB for the tests: moto in a separate process, or a server given by URL.
 
 Run as a program, it is the server: moto's handler of DynamoDB's calls behind aiohttp, which the
-driver brings along. moto's own server would need a good many packages more, and takes calls in
-several threads, between which moto keeps nothing apart: a transaction that is refused puts the
-whole table back to what it was before, and what others wrote meanwhile is lost. Here each call is
-handled alone, and a transaction checks all of its conditions before it writes (see ``transact``).
+driver brings along. moto's own server would need many more packages. It also handles calls in
+several threads without isolation: a refused transaction resets the whole table, and concurrent
+writes are lost. Here each call is handled alone, and a transaction checks all of its conditions
+before it writes (see ``transact``).
 
 Imported, it starts that program once for all processes of a test run, and stops it after the last.
 """
@@ -60,7 +60,7 @@ CREDENTIALS = {
 
 
 class CannotStart(Exception):
-    """Why no server can be had on this machine; the tests that need one are skipped with it."""
+    """Why this machine cannot run a server; tests that need one are skipped with this reason."""
 
 
 @dataclass
@@ -81,17 +81,17 @@ class TestTables:
     """Stores that have nothing in them."""
 
     def new_url(self, folder: Path) -> str:
-        """Name a table, which is not there yet, for a test that is known by its folder."""
+        """Return the URL of a new table for a test, identified by its folder."""
         self._tables[folder] = secrets.token_hex(8)
         return self.url_of(folder)
 
     def url_of(self, folder: Path) -> str:
-        """Say where a test's store is."""
+        """Return the URL of a test's store."""
         place, _, query = self.url.partition("?")
         return f"{place}_{self._tables[folder]}?{query}"
 
     def store_url(self, folder: Path) -> str:
-        """Say where a test's store is, and make its table first if there is none."""
+        """Return the URL of a test's store, and make its table first if it is missing."""
         if folder not in self._tables:
             if self._empty:
                 self._tables[folder] = self._empty.pop()
@@ -101,7 +101,7 @@ class TestTables:
         return self.url_of(folder)
 
     def clear(self, folder: Path) -> None:
-        """Take away a test's table, if it has one."""
+        """Empty a test's table, if it has one."""
         if folder not in self._tables:
             return
         url = self.url_of(folder)
@@ -116,7 +116,7 @@ class TestTables:
 
 
 def run_apart(work, url: str) -> None:
-    """Run a coroutine function to its end, whether or not an event loop runs here."""
+    """Run a coroutine function to its end, with or without a running event loop."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -149,7 +149,7 @@ async def _drop(url: str) -> None:
 
 @contextmanager
 def test_tables(shared_folder: Path) -> Iterator[TestTables]:
-    """Give tables on the server given by its URL, or on the run's own.
+    """Yield tables on the server given by its URL, or on the run's own.
 
     shared_folder: the same for all processes of the run. Raises CannotStart.
     """
@@ -162,7 +162,7 @@ def test_tables(shared_folder: Path) -> Iterator[TestTables]:
 
 
 def store_prefix(port: int) -> str:
-    """Say where a server's tables are."""
+    """Return the URL prefix of a server's tables."""
     return f"dynamodb://eu-west-1/test?endpoint_url=http://127.0.0.1:{port}"
 
 
@@ -188,7 +188,7 @@ def start_server(folder: Path) -> tuple[int, int]:
             told = (folder / "dynamodb.log").read_text(errors="replace")[-2_000:]
             raise CannotStart(f"the stand-in for DynamoDB did not start: {told}")
         time.sleep(0.02)
-    # Whoever stops it may be another process of the run, so nobody waits for it: the system does.
+    # Another process of the run may stop it, so it is not waited for: the system reaps it.
     process.returncode = 0
     return process.pid, int(ready.read_text())
 
@@ -218,7 +218,7 @@ def _shared_server(folder: Path) -> Iterator[int]:
         with _locked(folder):
             if state.exists():
                 found = json.loads(state.read_text())
-            # A process that was killed counts no more.
+            # A killed process does not count.
             found["users"] = [
                 pid
                 for pid in found["users"]
@@ -239,11 +239,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def transact(backend, items) -> None:
-    """Check all conditions of a transaction, then do all of its actions.
+    """Check all conditions of a transaction, then apply all of its actions.
 
-    moto copies the whole table for each transaction, so that it can put it back: with a thousand
-    sessions in it, that is all that a test would wait for. What this leaves out, and DynamoDB has,
-    is said in docs/dynamodb.md.
+    moto copies the whole table for each transaction to be able to reset it, which dominates a test
+    with a thousand sessions. docs/dynamodb.md lists what this leaves out.
     """
     from moto.dynamodb.comparisons import get_filter_expression  # noqa: PLC0415 - in the server
     from moto.dynamodb.exceptions import (  # noqa: PLC0415 - as above
@@ -305,9 +304,9 @@ def _serve(ready: Path) -> None:
     DynamoDBBackend.transact_write_items = transact
 
     def answer_directly(operation: str, body: bytes) -> bytes:
-        """Call moto's method without its reading of requests and writing of answers.
+        """Call moto's method without its parsing of requests and writing of answers.
 
-        Those take three quarters of its time: they go by the service's whole description.
+        Those take three quarters of its time, since they use the whole service description.
         """
         handler = DynamoHandler()
         handler.region, handler.current_account = "eu-west-1", "123456789012"
@@ -319,9 +318,9 @@ def _serve(ready: Path) -> None:
     async def handle(request: web.Request) -> web.Response:
         body = await request.read()
         operation = DIRECT.get(request.headers["X-Amz-Target"].partition(".")[2])
-        # moto would take the length of a large item's base64 for its size, and refuse it.
+        # moto would use the length of a large item's base64 as its size, and refuse it.
         if operation is not None and len(body) < DIRECT_BYTES_MAX:
-            # A refusal is told by moto's own way, for which the call is made again.
+            # moto itself builds the refusal, so the call is made again.
             with suppress(Exception):
                 return web.Response(
                     body=answer_directly(operation, body),
@@ -343,7 +342,7 @@ def _serve(ready: Path) -> None:
         )
 
     async def empty(request: web.Request) -> web.Response:
-        """Make a table the store that it was when it was made, with an identity of its own."""
+        """Reset a table to a new store with its own identity."""
         backend = dynamodb_backends["123456789012"]["eu-west-1"]
         name = request.match_info["table"]
         key = {"pk": {"S": "m"}, "sk": {"S": "m"}}

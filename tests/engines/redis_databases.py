@@ -1,8 +1,8 @@
 """A place for each test's store, on one Redis server for the whole run.
 
-Owns who starts the server (the first process that needs it), who stops it (the last), and what the
-tests leave on it: nothing. It must not know the store. The server is in cluster mode, so that the
-suite also shows that no script and no command reaches into two slots.
+Owns the server's start (by the first process that needs it) and stop (by the last), and leaves no
+test data on it. The server is in cluster mode, so the suite also shows that no script and no
+command uses two slots.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.engines.redis_server import URL_VARIABLE, RedisServer, start_cluster_
 
 @dataclass
 class TestDatabase:
-    """One database, in which each test has a prefix of its own."""
+    """One database, in which each test has its own prefix."""
 
     __test__ = False
 
@@ -32,20 +32,20 @@ class TestDatabase:
     """Of the tests that run, by their folders."""
 
     def prefix(self, folder: Path) -> str:
-        """Name the prefix of a test, known by its folder."""
+        """Return the prefix of a test, identified by its folder."""
         return self._prefixes.setdefault(folder, f"agent-routing-test-{secrets.token_hex(8)}")
 
     def store_url(self, folder: Path, query: str = "") -> str:
-        """Say where a test's store is."""
+        """Return the URL of a test's store."""
         parts = [f"prefix={self.prefix(folder)}", query]
         return f"{self.url}?{'&'.join(part for part in parts if part)}"
 
     def client(self) -> redis.Redis:
-        """Connect as a test that looks behind the store: close it."""
+        """Return a client for tests that look behind the store; the caller closes it."""
         return redis.Redis.from_url(self.url, socket_timeout=30)
 
     def clear(self, folder: Path) -> None:
-        """Take away what a test's store has."""
+        """Remove the data of a test's store."""
         prefix = self._prefixes.pop(folder, None)
         if prefix is None:
             return
@@ -57,7 +57,7 @@ class TestDatabase:
 
 @contextmanager
 def test_database(shared_folder: Path) -> Iterator[TestDatabase]:
-    """Give a place on the server given by its URL, or on the run's own.
+    """Yield a database on the server given by its URL, or on the run's own.
 
     shared_folder: the same for all processes of the run. Raises CannotStart.
     """
@@ -81,7 +81,7 @@ def _shared_server(folder: Path) -> Iterator[RedisServer]:
     finally:
         with _locked(folder):
             _, users = _read(state) or (server, [])
-            # A process that was killed counts no more.
+            # A killed process does not count.
             left = [pid for pid in users if pid != os.getpid() and Path(f"/proc/{pid}").exists()]
             if left:
                 _write(state, server, left)

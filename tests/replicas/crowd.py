@@ -1,8 +1,7 @@
-"""Many clients at once in the same few sessions, through whichever replica takes the call.
+"""Many concurrent clients in the same few sessions, through any replica.
 
-Owns: what is said and done, and what a client was told of it. Must not know: which replicas there
-are, and when one of them dies. Rule: a call is made once; if it has to be made again, that is the
-client's own affair.
+Owns the clients' calls and the answers they got. Each call is made once; retries are left to the
+client library.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Send = Callable[[RecordedClient], Awaitable[Any]]
 
 @dataclass
 class Talk:
-    """One session, as all its clients know it together."""
+    """One session as all its clients know it."""
 
     session_id: str
     dispatches: deque[Any] = field(default_factory=lambda: deque(maxlen=DISPATCHES_KEPT_MAX))
@@ -38,10 +37,10 @@ class Talk:
 
 @dataclass
 class Crowd:
-    """The clients, their sessions, and what came of it.
+    """The clients, their sessions, and the results.
 
-    errors: what a client with its retries was told and should not have been. refused: calls that
-    the rules refused, which is an answer.
+    errors: unexpected errors that clients got after their retries. refused: calls that the rules
+    refused, which is an answer.
     """
 
     clients: list[AsyncClient]
@@ -54,7 +53,7 @@ class Crowd:
     pause_after_error_s: float = 0.0
 
     async def round(self, name: str, *, sessions: int, steps: int) -> None:
-        """Have every client do that many turns in new sessions."""
+        """Let every client do that many turns in new sessions."""
         talks = [Talk(f"{name}-{number}") for number in range(sessions)]
         await asyncio.gather(
             *(
@@ -81,8 +80,8 @@ class Crowd:
         if answer is None:
             return
         if not isinstance(answer, ClearActiveAgentResponse):
-            # One that found nothing to clear has used no request id up: sent again after its
-            # answer, it is a clear of its own.
+            # A clear without effect uses up no request id: sent again after its answer, it is a new
+            # clear.
             talk.answered.append(send)
         for name in ("dispatch", "next"):
             dispatch = getattr(answer, name, None)

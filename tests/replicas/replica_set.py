@@ -1,8 +1,7 @@
-"""Several `agent-routing serve` processes on one store, each to be killed and started again.
+"""Several `agent-routing serve` processes on one store, which can be killed and restarted.
 
-Owns: the processes, where each listens (a unix socket, the same after each start, since a free port
-may be somebody else's by then) and their logs. Must not know: what is said to them.
-Rule: it ends no process but those that it started.
+Owns the processes, their addresses (a unix socket, the same after each start, since another process
+could take a free port) and their logs. It ends only the processes that it started.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ class Replica:
 
     @property
     def address(self) -> str:
-        """Where it listens, as a gRPC target."""
+        """Its address, as a gRPC target."""
         return f"unix:{self.path}"
 
     @property
     def log(self) -> str:
-        """All that it has logged, over all starts."""
+        """Its log lines, over all starts."""
         path = self.folder / f"log-{self.number}"
         return path.read_text("utf-8") if path.exists() else ""
 
@@ -81,11 +80,11 @@ class Replica:
         self.starts += 1
 
     async def kill(self) -> None:
-        """End it by SIGKILL, wherever it is."""
+        """Kill it with SIGKILL."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """End it in order: it drains."""
+        """Stop it gracefully: it drains."""
         await self._end(signal.SIGTERM)
 
     async def _end(self, number: signal.Signals) -> None:
@@ -108,21 +107,21 @@ class ReplicaSet:
         return "unix:" + ",".join(str(replica.path) for replica in self.replicas)
 
     def client(self, target: str = "", **settings: object) -> agent_routing.AsyncClient:
-        """Return the project's own client, as it comes but for the fallback."""
+        """Return the project's client with default settings, except for the fallback."""
         return agent_routing.AsyncClient(target or self.target, **({"fallback": None} | settings))
 
 
 @asynccontextmanager
 async def serving_replicas(store_url: str, registry: str, count: int) -> AsyncIterator[ReplicaSet]:
-    """Start so many replicas of a store; end them all when the block ends."""
-    # A folder of its own: a socket's path has at most 107 bytes.
+    """Start replicas of a store; stop them all when the block ends."""
+    # Its own folder: a socket's path has at most 107 bytes.
     with TemporaryDirectory(prefix="routing-") as name:
         folder = Path(name)
         file = folder / "agents.yaml"
         file.write_text(registry, "utf-8")
         replicas = [Replica(number, folder, store_url, file) for number in range(count)]
         try:
-            # One after the other: the first makes the tables.
+            # One after the other: the first one creates the tables.
             for replica in replicas:
                 await replica.start()
             yield ReplicaSet(replicas)

@@ -1,9 +1,8 @@
-"""Two replicas on one store, one of them always behind, and calls of every kind to it.
+"""Two replicas on one store, one of them with an outdated cache, and calls of every kind to it.
 
-Owns: how a replica is made without a server around it, how a store is copied so that the same call
-can be decided by somebody who remembers nothing, and what calls are made. Must not know: what any
-call should answer; the copy's fresh replica says that.
-Rule: the same seed does the same things in the same order.
+Owns how a replica is made without a server, how a store is copied so that a replica with an empty
+cache can decide the same call, and which calls are made. The replica on the copy defines the right
+answer. The same seed makes the same calls in the same order.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ CHANGE_ATTEMPTS_MAX = 8
 
 
 class SharedStore(MemoryStore):
-    """A store that other replicas write to as well, as a database server is."""
+    """A store that other replicas write to as well, like a database server."""
 
     @property
     def shared_writers(self) -> bool:
         return True
 
     async def close(self) -> None:
-        """The replicas come and go; the store stays."""
+        """Stay open for the other replicas."""
 
     def fork(self) -> SharedStore:
-        """Return a copy that goes its own way from here."""
+        """Return an independent copy."""
         made, here = SharedStore(), self._engine
-        # What is stored never changes, so the copies may share it.
+        # Stored values never change, so the copies may share them.
         sessions = [each for tenant in here._tenants.values() for each in tenant.sessions.values()]
         shared = [*here._audit, *(change for session in sessions for change in session.changes)]
         shared += [here.log_form, here._audit_form]
@@ -60,13 +59,13 @@ class SharedStore(MemoryStore):
         return made
 
     def contents(self) -> tuple[object, ...]:
-        """Return all that is stored, to be compared."""
+        """Return everything stored, for comparisons."""
         return self._engine._tenants, self._engine._log, self._engine._audit
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call came to: an answer, or an error with everything that its caller sees."""
+    """The result of a call: an answer, or an error with everything that its caller sees."""
 
     answer: bytes = b""
     replayed: bool = False
@@ -79,10 +78,10 @@ class Outcome:
 
 
 class Replica:
-    """One replica's handler and RPCs, with nothing remembered yet."""
+    """One replica's handler and RPCs, with an empty cache."""
 
     def __init__(self, store: Store, registry: Registry, clock: Any, ids: CountedIds) -> None:
-        # The switch may be half a second old by design; here it is asked each time.
+        # The switch may be half a second old by design; here it is read each time.
         self._asked = 0
         self.switch = StickinessSwitch(
             store, lambda: registry.stickiness_enabled, monotonic_s=self._later
@@ -113,7 +112,7 @@ class Replica:
 
 
 class CountedIds:
-    """The server's own ids, one after the other: two replicas that do the same make the same."""
+    """The server's ids as a sequence: two replicas that do the same make the same ids."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -124,13 +123,13 @@ class CountedIds:
         return f"0198a6c0-0000-7000-8000-{self.step:08x}{self.made:04x}"
 
     def again(self) -> None:
-        """Begin the step again."""
+        """Restart the step."""
         self.made = 0
 
 
 @dataclass
 class StalePairs:
-    """Plays calls to a replica that is behind, and holds its answers against a fresh one's."""
+    """Makes calls to a stale replica, and compares its answers with a fresh one's."""
 
     make_store: Callable[[], Any]
     """Gives the store of the next session: a new one, or the same again."""
@@ -148,7 +147,7 @@ class StalePairs:
         self.new_session()
 
     def new_session(self) -> None:
-        """Go on with another session, so that none gets long."""
+        """Continue with another session, so that sessions stay short."""
         self.sessions += 1
         self.store = self.make_store()
         self.session_id = f"chat-{self.sessions}"
@@ -158,7 +157,7 @@ class StalePairs:
         self.owner = ""
 
     def replica(self, store: Store) -> Replica:
-        """Return a replica that remembers nothing."""
+        """Return a replica with an empty cache."""
         return Replica(store, self.registry, lambda: self.now_us, self.ids)
 
     async def head(self) -> int:
@@ -166,7 +165,7 @@ class StalePairs:
         return await self.store.head_revision(SessionKey(TENANT, self.session_id))
 
     async def fall_behind(self) -> None:
-        """Have the one replica remember the session, and the other change it."""
+        """Let one replica cache the session, and the other change it."""
         if not self.past and self.rng.random() < 0.5:
             await self._begin_without_a_user()
         status = routing_service_pb2.StatusRequest(session_id=self.session_id)
@@ -186,7 +185,7 @@ class StalePairs:
         raise AssertionError("nothing changed the session")
 
     async def _begin_without_a_user(self) -> None:
-        """Begin the session as an agent's framework does: it belongs to who speaks first."""
+        """Begin the session like an agent framework: its first speaking user becomes the owner."""
         request = routing_service_pb2.SetActiveAgentRequest(
             session_id=self.session_id, agent_id="sales", request_id=self._id()
         )
@@ -214,8 +213,7 @@ class StalePairs:
     async def compare_in_place(self) -> None:
         """Make one call to the stale replica, then the same to a fresh one on the same store.
 
-        What was carried out must come back as a repeat; what was not must be said again in the
-        same words.
+        An applied call must come back as a repeat; a refused one must get the same error again.
         """
         await self.fall_behind()
         rpc, request = await self.any_call()
@@ -253,7 +251,7 @@ class StalePairs:
             self.kinds["clear of what is clear"] += 1
 
     async def any_call(self) -> tuple[str, Message]:
-        """Return a call that a user, an agent or an operator might make now, or by mistake."""
+        """Return a call that a user, an agent or an operator might make, right or wrong."""
         rng = self.rng
         self.now_us += rng.choice([0, 1_000, 60_000_000, 400_000_000])
         kind = rng.random()
@@ -283,7 +281,7 @@ class StalePairs:
         return self._read()
 
     async def _seen(self) -> routing_service_pb2.StatusResponse:
-        """Return the session as it stands, from a replica that is not compared."""
+        """Return the session's status from a replica that is not compared."""
         request = routing_service_pb2.StatusRequest(session_id=self.session_id)
         outcome = await self.replica(self.store).call("Status", request)
         return routing_service_pb2.StatusResponse.FromString(outcome.answer)
@@ -397,7 +395,7 @@ class StalePairs:
         return rpc, request
 
     def _repeat(self) -> tuple[str, Message]:
-        """Return a request again: as it was, of another user, or with something else in it."""
+        """Return a request again: unchanged, from another user, or with another content."""
         rpc, request = self.rng.choice(self.past)
         again = type(request)()
         again.CopyFrom(request)

@@ -1,4 +1,4 @@
-"""The project's clients on a target that names several replicas: no call fails for one of them."""
+"""The project's clients with several replicas as target: one failing replica fails no call."""
 
 import asyncio
 import itertools
@@ -28,7 +28,7 @@ on_one_engine = pytest.mark.parametrize(
 
 
 class Chats:
-    """Callers who talk without a pause, each in sessions of its own, until they are stopped."""
+    """Callers that make calls without a pause, each in its own sessions, until stopped."""
 
     def __init__(self, client):
         self.client = client
@@ -67,11 +67,11 @@ class Chats:
                 )
                 self.calls += 2
             status = await self.client.status(session_id, user_id="ana")
-            # Each message and each answer once, whatever had to be sent again.
+            # Each message and each answer once, including retries.
             assert status.revision == 10
 
     async def more(self, calls):
-        """Wait until so many more calls were answered."""
+        """Wait for a number of further answered calls."""
         wanted = self.calls + calls
         async with asyncio.timeout(60):
             while self.calls < wanted:
@@ -84,7 +84,7 @@ class Chats:
 @on_one_engine
 @pytest.mark.timeout(180)
 async def test_no_call_fails_while_one_replica_drains_and_one_is_killed(shared_store):
-    """Also with the client as it comes: calls in flight are sent again, to another replica."""
+    """With the client's defaults: calls in flight are retried on another replica."""
     async with (
         serving_replicas(shared_store.url, DESK, 3) as replicas,
         replicas.client(timeout=30) as client,
@@ -99,14 +99,14 @@ async def test_no_call_fails_while_one_replica_drains_and_one_is_killed(shared_s
         await replicas.replicas[0].start()
         await replicas.replicas[1].start()
         await chats.more(50)
-        # Those that came back are used again, so the one that never left may go.
+        # The restarted ones are used again, so the one that never stopped may stop.
         await replicas.replicas[2].stop()
         await chats.more(50)
     assert max(chats.attempts) <= agent_routing.RetryPolicy().attempts_max
 
 
 async def roll(chats, replica):
-    """Replace a replica as an orchestrator does, in the middle of the load; return its drain."""
+    """Replace a replica under load as an orchestrator does; return its drain time."""
     await chats.more(30)
     begun_s = time.monotonic()
     await replica.stop()
@@ -120,7 +120,7 @@ async def roll(chats, replica):
 @pytest.mark.torture
 @pytest.mark.timeout(900)
 async def test_no_call_fails_while_all_replicas_are_replaced_again_and_again(shared_store):
-    """A roll-out under load, with the client as it comes: no caller sees an error or a pause."""
+    """A roll-out under load with the client's defaults: no caller sees an error or a pause."""
     drained_s = []
     async with (
         serving_replicas(shared_store.url, DESK, 3) as replicas,
@@ -142,7 +142,7 @@ async def test_no_call_fails_while_all_replicas_are_replaced_again_and_again(sha
 @on_one_engine
 @pytest.mark.timeout(180)
 async def test_watch_goes_on_at_another_replica_where_its_own_was_killed(shared_store):
-    """Every change once and in order, whichever replica tells of it."""
+    """Every change once and in order, from any replica."""
     seen = []
     async with (
         serving_replicas(shared_store.url, DESK, 2) as replicas,

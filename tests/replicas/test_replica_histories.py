@@ -1,6 +1,6 @@
-"""Three replicas on one store, killed and started again while 16 clients write the same sessions.
+"""Three replicas on one store, killed and restarted while 16 clients write the same sessions.
 
-What the clients saw is held to the one order that a session's changes can have, and to the store.
+The clients' answers are checked for one order of each session's changes, and against the store.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ ROOMY = DESK.replace("open_turns: 4", "open_turns: 16")
 
 
 class Killer:
-    """Kills one replica after the other, and starts each again."""
+    """Kills one replica after the other, and restarts each."""
 
     def __init__(self, replicas, dice):
         self.replicas = replicas
@@ -43,13 +43,13 @@ class Killer:
 
 
 async def histories_under_kills(store, *, rounds, steps, kills, pause_s_max):
-    """Play the rounds, and more of them until so many kills were made; return the figures."""
+    """Play rounds until there were enough kills; return the figures."""
     dice = random.Random(SEED)
     async with AsyncExitStack() as opened:
         replicas = await opened.enter_async_context(serving_replicas(store.url, ROOMY, REPLICAS))
         clients = []
         for _ in range(CLIENTS):
-            # An order of its own for each, so that they begin at different replicas.
+            # A different order for each, so that they start with different replicas.
             paths = [str(each.path) for each in replicas.replicas]
             dice.shuffle(paths)
             client = replicas.client("unix:" + ",".join(paths), timeout=20)
@@ -64,7 +64,7 @@ async def histories_under_kills(store, *, rounds, steps, kills, pause_s_max):
                 played += 1
                 if killing.done():
                     killing.result()
-            # All of them in one session: replicas find each other's changes again and again.
+            # All of them in one session: replicas keep finding each other's changes.
             await crowd.round(f"{SEED}-all", sessions=1, steps=steps)
         finally:
             killing.cancel()
@@ -92,7 +92,7 @@ async def histories_under_kills(store, *, rounds, steps, kills, pause_s_max):
 
 @pytest.mark.timeout(300)
 async def test_replicas_killed_under_load_lose_repeat_and_reorder_nothing(shared_store):
-    """The short form of the next one."""
+    """The short version of the next one."""
     figures = await histories_under_kills(
         shared_store, rounds=2, steps=12, kills=2, pause_s_max=0.4
     )
@@ -105,7 +105,7 @@ async def test_replicas_killed_under_load_lose_repeat_and_reorder_nothing(shared
 async def test_five_hundred_histories_of_replicas_killed_under_load_are_linearisable(shared_store):
     """500 on each engine, with a kill every second or so: nothing lost, repeated or out of order.
 
-    No client, with the retries that it comes with, is told of any of it.
+    No client with default retries sees an error.
     """
     figures = await histories_under_kills(
         shared_store, rounds=25, steps=20, kills=25, pause_s_max=2

@@ -1,7 +1,7 @@
-"""Watchers on every replica, and connections that end at any moment: nothing lost, nothing twice.
+"""Watchers on every replica, with dropped connections: each change arrives exactly once.
 
-The delay is told from the decision to the watcher, so with the commit itself; both are processes
-of one machine, whose clock is the same.
+The delay is measured from the decision to the watcher, so it includes the commit; all processes run
+on one machine with the same clock.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ async def replicas(request, tmp_path):
 
 @dataclass
 class Stream:
-    """What one watcher hears of one session, over all its connections."""
+    """What one watcher received of one session, over all its connections."""
 
     session_id: str
     wanted: int
@@ -56,7 +56,7 @@ class Stream:
     connections: int = 0
 
     async def watch(self, stubs, dice):
-        """Watch from the first revision to the last, now and then from elsewhere."""
+        """Watch from the first revision to the last, sometimes reconnecting elsewhere."""
         while len(self.revisions) < self.wanted:
             self.connections += 1
             request = routing_service_pb2.WatchSessionRequest(
@@ -84,7 +84,7 @@ class Stream:
 
 
 async def write(clients, session_id, changes, dice, pause_s):
-    """Change a session so often, each time through any replica."""
+    """Change a session a number of times, each time through any replica."""
     for _ in range(changes):
         # A command is a change of one event that opens no turn.
         await dice.choice(clients).route("/status", session_id=session_id, user_id="ana")
@@ -93,7 +93,7 @@ async def write(clients, session_id, changes, dice, pause_s):
 
 
 async def watch_while_written(replicas, *, changes, reconnects, pause_s=0.0):
-    """Have every watcher watch every session; return the figures."""
+    """Let every watcher watch every session; return the figures."""
     dice = random.Random(11)
     async with AsyncExitStack() as opened:
         clients, stubs = [], []
@@ -124,7 +124,7 @@ async def watch_while_written(replicas, *, changes, reconnects, pause_s=0.0):
     for stream in streams:
         assert stream.revisions == list(range(1, changes + 1))
     assert sum(stream.connections for stream in streams) == wanted
-    # What a watcher catches up with after its beginning or a reconnection was there already.
+    # Changes from before a connection's start are not measured.
     delays = sorted(delay for stream in streams for delay in stream.delays_ms[changes // 10 :])
     figures = {
         "replicas": len(replicas.replicas),
@@ -142,7 +142,7 @@ async def watch_while_written(replicas, *, changes, reconnects, pause_s=0.0):
 
 @pytest.mark.timeout(300)
 async def test_watchers_on_all_replicas_hear_every_change_once_and_in_order(replicas):
-    """The short form of the next one."""
+    """The short version of the next one."""
     figures = await watch_while_written(replicas, changes=60, reconnects=20, pause_s=0.01)
     assert figures["reconnects"] > 0
 
@@ -159,7 +159,7 @@ async def test_eight_watchers_of_twenty_thousand_changes_lose_repeat_and_reorder
 @pytest.mark.torture
 @pytest.mark.timeout(300)
 async def test_watchers_hear_of_a_change_within_a_tenth_of_a_second(replicas):
-    """At the pace of people: some forty changes a second. For a machine with nothing else to do."""
+    """At a human pace: some forty changes a second. For an otherwise idle machine."""
     figures = await watch_while_written(replicas, changes=200, reconnects=0, pause_s=0.1)
     assert figures["p99_ms"] <= 100
 
@@ -173,7 +173,7 @@ async def next_change(watch):
 
 
 class FailedOver(SharedStore):
-    """A store whose server may be replaced by a copy, where the log's cursors are others."""
+    """A store whose server may be replaced by a copy, where the log's cursors differ."""
 
     generation = 0
 
@@ -188,7 +188,7 @@ class FailedOver(SharedStore):
 
 
 async def test_watchers_hear_of_other_replicas_after_a_failover_that_ends_all_cursors(tmp_path):
-    """A replica that went on with a cursor of the server before would never hear of another."""
+    """With a cursor of the old server, a replica would never see other replicas' changes."""
     store = FailedOver()
     async with (
         serving(tmp_path, DESK, shared=store) as one,
@@ -211,7 +211,7 @@ async def test_watchers_hear_of_other_replicas_after_a_failover_that_ends_all_cu
 
 
 async def test_watch_of_a_session_that_another_replica_removed_shows_nothing_of_the_next(tmp_path):
-    """Two users had one session id, one after the other: neither hears of the other's words."""
+    """Two users had one session id, one after the other: neither gets the other's text."""
     store = SharedStore()
     async with (
         serving(tmp_path, DESK, shared=store) as one,

@@ -1,4 +1,4 @@
-"""A replica whose memory of a session is out of date never answers from it."""
+"""A replica with an outdated cache of a session never answers from it."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -46,7 +46,7 @@ KINDS = {
 
 
 async def play(pairs, steps, compare):
-    """Make so many calls to a stale replica, a few in each session."""
+    """Make calls to a stale replica, a few in each session."""
     for step in range(steps):
         if step and step % SESSION_STEPS == 0:
             pairs.new_session()
@@ -56,7 +56,7 @@ async def play(pairs, steps, compare):
 
 
 def told(pairs):
-    """Say what was wrong."""
+    """Describe the differences."""
     return "\n\n".join(pairs.wrong)
 
 
@@ -68,9 +68,9 @@ def told(pairs):
     ],
 )
 async def test_stale_replica_answers_every_kind_of_call_as_a_fresh_one(seed, steps):
-    """Each call finds its replica behind; a fresh one on a copy of the store says what is right.
+    """Each call meets a stale replica; a fresh one on a copy of the store has the right answer.
 
-    Answer, error and all that is stored afterwards are the same, to the byte.
+    Answer, error and stored data are byte-identical.
     """
     pairs = StalePairs(SharedStore, parse_registry(DESK, "desk"), seed)
     await play(pairs, steps, pairs.compare_with_copy)
@@ -87,7 +87,7 @@ async def test_stale_replica_answers_every_kind_of_call_as_a_fresh_one(seed, ste
     ],
 )
 async def test_stale_replica_on_a_database_answers_as_a_fresh_one(shared_store, steps):
-    """The same on an engine: what was carried out comes back as a repeat, the rest as it was."""
+    """On an engine: an applied call comes back as a repeat, any other gets the same result."""
     store = await open_store(shared_store.url)
     pairs = StalePairs(lambda: store, parse_registry(DESK, "desk"), 3)
     try:
@@ -99,10 +99,10 @@ async def test_stale_replica_on_a_database_answers_as_a_fresh_one(shared_store, 
 
 
 async def test_replica_that_trusts_its_memory_is_found_out(monkeypatch):
-    """The comparison has to fail where a handler does not ask the store."""
+    """The comparison must fail for a handler that does not ask the store."""
 
     async def trust(*_):
-        """Believe what is remembered."""
+        """Trust the cache."""
 
     monkeypatch.setattr(SessionCache, "confirm", trust)
     pairs = StalePairs(SharedStore, parse_registry(DESK, "desk"), 4)
@@ -112,7 +112,7 @@ async def test_replica_that_trusts_its_memory_is_found_out(monkeypatch):
 
 @asynccontextmanager
 async def two_replicas(folder, *registries):
-    """Run two servers over one store, by one registry or by one each."""
+    """Run two servers over one store, with one registry or one each."""
     store = SharedStore()
     first, second = registries or (DESK, DESK)
     (folder / "second").mkdir()
@@ -124,7 +124,7 @@ async def two_replicas(folder, *registries):
 
 
 async def test_repeat_on_a_stale_replica_never_shows_another_users_answer(tmp_path):
-    """The session had no user as this replica remembers it; elsewhere it has an owner by now."""
+    """In this replica's cache the session had no user; in the store it has an owner."""
     async with two_replicas(tmp_path) as (one, two):
         await one.chat("shared", user_id="").set_active("sales")
         request_id = fresh_id()
@@ -137,7 +137,7 @@ async def test_repeat_on_a_stale_replica_never_shows_another_users_answer(tmp_pa
 
 
 async def test_full_metadata_of_a_task_that_was_closed_elsewhere_refuses_nothing(tmp_path):
-    """The refusal writes nothing, so the head is asked first: the message begins a new task."""
+    """The refusal writes nothing, so the head is read first: the message begins a new task."""
     async with two_replicas(tmp_path) as (one, two):
         here, there = one.chat("shared"), two.chat("shared")
         await here.with_agent("sales")
@@ -149,7 +149,7 @@ async def test_full_metadata_of_a_task_that_was_closed_elsewhere_refuses_nothing
 
 
 async def test_session_that_began_anew_elsewhere_is_not_refused_to_its_new_user(tmp_path):
-    """Removed and begun again through the other replica: this one remembers the user before."""
+    """Removed and created again through the other replica; this one caches the old user."""
     async with two_replicas(tmp_path) as (one, two):
         await one.chat("shared", user_id="ana").say("hello")
         await one.store.delete_session(SessionKey("default", "shared"), 1)
@@ -162,7 +162,7 @@ async def test_session_that_began_anew_elsewhere_is_not_refused_to_its_new_user(
 async def test_session_begun_anew_elsewhere_up_to_the_same_revision_is_seen_for_what_it_is(
     tmp_path,
 ):
-    """Reads and refusals tell the two apart, though their revisions do not."""
+    """Reads and refusals distinguish the two, although their revisions are equal."""
     async with two_replicas(tmp_path) as (one, two):
         for text in ("hello", "more"):
             await one.chat("shared", user_id="ana").say(text)
@@ -178,7 +178,7 @@ async def test_session_begun_anew_elsewhere_up_to_the_same_revision_is_seen_for_
 
 
 async def test_refusal_of_the_user_before_is_not_given_to_the_next_one(tmp_path):
-    """The same, with a refusal as the first thing that the replica is asked for."""
+    """The same, if the replica's first call is refused."""
     async with two_replicas(tmp_path) as (one, two):
         await one.chat("shared", user_id="ana").say("hello")
         await one.store.delete_session(SessionKey("default", "shared"), 1)
@@ -198,19 +198,19 @@ async def test_agent_that_only_the_newer_registry_has_is_kept_by_the_older_repli
         status = await there.status()
         assert status.active_agent.agent_id == "brand_new"
         assert status.next_agent.agent_id == "front"
-        # Whoever stands in leaves the active agent where it is.
+        # The stand-in leaves the active agent unchanged.
         await there.answer(routed.dispatch, "front here")
         assert (await here.status()).next_agent.agent_id == "brand_new"
         again = await here.say("two")
         assert went(again.dispatch) == ("brand_new", "STICKY")
-        # An answer of an agent that this replica does not know is kept all the same.
+        # An answer of an agent that this replica does not know is still stored.
         answered = await there.answer(again.dispatch, "brand_new here")
         assert answered.active_agent.agent_id == "brand_new"
         assert [turn.agent_text for turn in await there.turns()][-1] == "brand_new here"
 
 
 async def test_stickiness_said_on_one_replica_holds_on_one_whose_registry_says_otherwise(tmp_path):
-    """Switched on where it is on already: the replica whose file says off has to hear of it."""
+    """Switched on where it is on already: the replica whose file says off must learn of it."""
     off = DESK.replace("default_locale: en", "default_locale: en\nstickiness: disabled")
     async with two_replicas(tmp_path, DESK, off) as (on, other):
         await on.chat("shared").with_agent("sales")
@@ -229,7 +229,7 @@ async def set_stickiness(service, *, enabled):
 
 
 class TimesOutOnce(MemoryStore):
-    """A store whose next append is carried out, and reported as a failure."""
+    """A store whose next append succeeds, but is reported as a failure."""
 
     armed = False
 
@@ -240,11 +240,11 @@ class TimesOutOnce(MemoryStore):
             raise StoreUnavailable("the store did not answer in time")
 
     async def close(self):
-        """The test looks at it afterwards."""
+        """The test reads it afterwards."""
 
 
 async def test_watcher_hears_of_a_change_whose_writer_was_told_that_the_store_failed(tmp_path):
-    """The change was committed all the same; the repeat appends nothing that wakes a watcher."""
+    """The change was committed; the repeat appends nothing that would wake a watcher."""
     store = TimesOutOnce()
     async with serving(tmp_path, DESK, shared=store) as service:
         chat = service.chat("watched")
@@ -275,7 +275,7 @@ async def test_watcher_hears_of_a_change_whose_writer_was_told_that_the_store_fa
 async def test_interlude_that_the_older_replica_ends_returns_to_the_agent_only_the_newer_has(
     tmp_path,
 ):
-    """The frame is kept as it is, whichever replica takes it off the stack."""
+    """The frame is kept unchanged, whichever replica takes it off the stack."""
     newer = DESK + "  - {id: brand_new, name: Brand new}\n"
     async with two_replicas(tmp_path, newer, DESK) as (new, old):
         here, there = new.chat("shared"), old.chat("shared")

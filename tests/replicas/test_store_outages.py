@@ -1,7 +1,7 @@
 """The store's server restarts, or hangs, while two replicas are under load.
 
-Callers are told so in a way that they can act on, the service is back soon after the store, and
-what was acknowledged is there.
+Callers get errors that they can act on, the service recovers soon after the store, and every
+acknowledged write is there.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def engine(request):
 
 @pytest.fixture
 def own_server(request, engine):
-    """A server of this module's tests alone, that may be stopped and frozen."""
+    """A server for this module's tests, which may stop and freeze it."""
     return request.getfixturevalue(f"own_{engine}")
 
 
@@ -59,9 +59,9 @@ ORDER = "import pickle, sys; bound, given = pickle.load(sys.stdin.buffer); bound
 
 
 async def order(method, *given):
-    """Have a server do something, from another process.
+    """Let a server do something, from another process.
 
-    Starting one means to fork, which a process must not do that has gRPC's threads at work.
+    Starting one forks, which a process with gRPC's threads must not do.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", ORDER, cwd=ROOT, stdin=asyncio.subprocess.PIPE
@@ -71,7 +71,7 @@ async def order(method, *given):
 
 
 class Load:
-    """Clients without retries, which go on after any error."""
+    """Load: clients without retries that continue after any error."""
 
     def __init__(self, replicas, opened):
         self.once = agent_routing.RetryPolicy(attempts_max=1)
@@ -98,7 +98,7 @@ class Load:
 
 @asynccontextmanager
 async def load_on(server):
-    """Run two replicas and the load on them; hold what came of it to the store at the end."""
+    """Run two replicas and the load on them; compare the results with the store at the end."""
     async with AsyncExitStack() as opened:
         registry = DESK.replace("open_turns: 4", "open_turns: 16")
         replicas = await opened.enter_async_context(serving_replicas(server.url(), registry, 2))
@@ -144,12 +144,12 @@ async def back_after_s(load):
 
 
 def assert_bounded(errors):
-    """Every error says that the store is away and when to come back, or that time ran out."""
+    """Every error says that the store is unavailable and when to retry, or is a timeout."""
     told = Counter((error.code, error.reason, error.retry_after is not None) for error in errors)
     assert told.keys() <= {
         (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE", True),
         (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE", False),
-        # The client's own clock, where the server's answer comes too late.
+        # The client's own clock, if the server's answer comes too late.
         (grpc.StatusCode.DEADLINE_EXCEEDED, "", False),
     }, told
     return {f"{code.name} {reason}".strip(): count for (code, reason, _), count in told.items()}
@@ -160,7 +160,7 @@ def assert_bounded(errors):
 async def test_store_server_that_restarts_under_load_is_told_and_loses_nothing(
     engine, own_server, how
 ):
-    """In order or by a crash: errors that callers can act on, and then it goes on by itself."""
+    """Gracefully or by a crash: errors that callers can act on, then recovery without help."""
     async with load_on(own_server) as load:
         await order(own_server.restart, RESTARTS[engine][how])
         back_s = await back_after_s(load)
@@ -169,7 +169,7 @@ async def test_store_server_that_restarts_under_load_is_told_and_loses_nothing(
 
 
 async def freeze(server, load, seconds):
-    """Let a server hang for a while under load."""
+    """Freeze a server for a while under load."""
     await order(server.freeze)
     try:
         await asyncio.sleep(seconds)
@@ -181,7 +181,7 @@ async def freeze(server, load, seconds):
 
 @pytest.mark.timeout(300)
 async def test_store_server_that_hangs_under_load_is_told_and_loses_nothing(own_server):
-    """Nobody waits for longer than his deadline, and it goes on when the server does."""
+    """No call takes longer than its deadline, and calls succeed once the server continues."""
     async with load_on(own_server) as load:
         back_s = await freeze(own_server, load, 4)
     told = assert_bounded(load.crowd.errors)
@@ -191,7 +191,7 @@ async def test_store_server_that_hangs_under_load_is_told_and_loses_nothing(own_
 @pytest.mark.torture
 @pytest.mark.timeout(300)
 async def test_outage_that_makes_every_replica_unhealthy_keeps_its_reason(own_server):
-    """After ten seconds the replicas report NOT_SERVING, and gRPC refuses calls by itself."""
+    """After ten seconds the replicas report NOT_SERVING, and gRPC itself refuses calls."""
     async with load_on(own_server) as load:
         back_s = await freeze(own_server, load, 18)
     told = assert_bounded(load.crowd.errors)
@@ -202,7 +202,7 @@ async def test_outage_that_makes_every_replica_unhealthy_keeps_its_reason(own_se
 @pytest.mark.torture
 @pytest.mark.timeout(600)
 async def test_service_is_back_five_seconds_after_its_store(engine, own_server):
-    """Frozen for 10 s, restarted in order and by a crash, each three times."""
+    """Frozen for 10 s, restarted gracefully and by a crash, three times each."""
     took = []
     async with load_on(own_server) as load:
         for _ in range(3):

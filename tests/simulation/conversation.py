@@ -1,7 +1,7 @@
-"""One conversation with the state machine, held as the service holds it.
+"""One conversation with the state machine, kept as the service keeps it.
 
 It has the session's state, its clock, its ids, and what the log would know of closed requests.
-Every step is checked for what must never happen.
+Every step is checked against the invariants.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def uuid7(number: int) -> str:
 
 
 def registry_of(*agents: Agent, home: str = "", **settings: object) -> Registry:
-    """Return a registry of these agents; without a home agent of theirs, with a supervisor."""
+    """Return a registry of these agents; a supervisor is added if there is no home agent."""
     swarm = bool(home)
     everyone = agents if swarm else (SUPERVISOR, *agents)
     if any(agent.kind is AgentKind.SUPERVISOR for agent in agents):
@@ -71,7 +71,7 @@ def registry_of(*agents: Agent, home: str = "", **settings: object) -> Registry:
 
 @dataclass(slots=True)
 class Conversation:
-    """A session and those who talk in it.
+    """A session and its callers.
 
     log: every change as (time, registry version, events). open: the request of the last dispatch.
     """
@@ -101,19 +101,19 @@ class Conversation:
 
     @property
     def stack(self) -> list[str]:
-        """Who was interrupted, the first one first."""
+        """The interrupted agents, the first one first."""
         assert self.state is not None
         return [frame.agent_id for frame in self.state.stack]
 
     @property
     def task_status(self) -> str:
-        """How the latest task stands, "" for none."""
+        """The status of the latest task, "" for none."""
         assert self.state is not None
         return self.state.task.status.value if self.state.task else ""
 
     @property
     def last_events(self) -> tuple[ev.Event, ...]:
-        """What the last change wrote."""
+        """The events of the last change."""
         return self.log[-1][2] if self.log else ()
 
     def kinds(self) -> list[str]:
@@ -121,7 +121,7 @@ class Conversation:
         return [type(event).__name__ for event in self.last.events]
 
     def view(self) -> SessionState:
-        """Return the session as the next message would meet it."""
+        """Return the session with timers applied, as the next message would see it."""
         assert self.state is not None
         return view(self.state, self.registry, self.now_us)
 
@@ -131,7 +131,7 @@ class Conversation:
         return uuid7(self._ids)
 
     def wait(self, seconds: float) -> Conversation:
-        """Let time go by; negative: the clock is put back."""
+        """Let time pass; negative: the clock is put back."""
         self.now_us += int(seconds * SECOND_US)
         return self
 
@@ -185,7 +185,7 @@ class Conversation:
 
     @property
     def offered(self) -> ev.MessageRouted | None:
-        """The message that the open suggestion is about, as the log has it."""
+        """The message of the open suggestion, as the log has it."""
         if self.state is None or self.state.suggestion is None:
             return None
         _, _, events = self.log[self.state.suggestion.message_revision - 1]
@@ -214,7 +214,7 @@ class Conversation:
         text: str = "/reset",
         parse_markers: bool | None = None,
     ) -> Decision:
-        """Let an agent answer: the holder of the last dispatch, unless said otherwise.
+        """Let an agent answer, by default the holder of the last dispatch.
 
         Its text is a command by default, because an agent's text never counts as one.
         """
@@ -251,7 +251,7 @@ class Conversation:
         channel: str = "",
         suggestion_id: str = "",
     ) -> Decision:
-        """Ask for a handoff by itself; turn: the request that it happens in."""
+        """Request a handoff outside of an answer; turn: the request that it happens in."""
         return self.do(
             SetActiveAgent(
                 request_id=self.fresh_id(),
@@ -287,7 +287,7 @@ class Conversation:
         task_id: str = "",
         known_task_status: str = "",
     ) -> Decision:
-        """Let a person decide what the task is paused for."""
+        """Let a person decide what the paused task waits for."""
         assert self.state is not None
         paused, task = self.state.paused, self.state.task
         return self.do(
@@ -301,14 +301,14 @@ class Conversation:
         )
 
     def with_agent(self, agent_id: str) -> Conversation:
-        """Let the supervisor hand the user's first message to an agent, which answers it."""
+        """Let the supervisor hand the user's first message to an agent, which answers."""
         self.says("hello")
         self.hands_to(agent_id, turn=self.open)
         self.answers()
         return self
 
     def do(self, command: Command, facts: Facts = NO_FACTS) -> Decision:
-        """Decide a command, check what never happens, and go on from there."""
+        """Decide a command, check the invariants, and apply its events."""
         try:
             decided = decide(
                 self.state,
@@ -339,7 +339,7 @@ class Conversation:
         return decision
 
     def reload(self, registry: Registry) -> None:
-        """Put another registry in place."""
+        """Replace the registry."""
         self.registry = registry
 
     def change_agent(self, agent_id: str, **fields: object) -> None:

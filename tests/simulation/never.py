@@ -1,8 +1,8 @@
-"""What never happens in a session, as one check of one change.
+"""The invariants of a session, checked for each change.
 
-The invariants of the state machine, written apart from it. Rule: everything is read off the states,
-the command and the events; of the functions under test only evolve is called, and decide to check
-that an offer can be accepted.
+They are written separately from the state machine, and read only the states, the command and the
+events. Of the functions under test only evolve is called, and decide to check that an offer can be
+accepted.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def check_change(
 
 
 def check_state(state: SessionState) -> None:
-    """Assert what holds of any state."""
+    """Assert the invariants of any state."""
     stack_ids = [frame.agent_id for frame in state.stack]
     if state.active is None:
         assert not stack_ids, "frames without an active agent"
@@ -166,7 +166,7 @@ def _check_epoch(before: SessionState | None, state: SessionState) -> None:
 
 
 def _check_tasks(before: SessionState | None, events: tuple[ev.Event, ...]) -> None:
-    """One task is open at a time, and what is closed stays closed."""
+    """At most one task is open, and a closed task stays closed."""
     is_open = before is not None and before.open_task is not None
     task_id = before.task.task_id if before and before.task else ""
     for event in events:
@@ -205,7 +205,7 @@ def _check_locks(
 
 
 def _check_dispatch(command: Command, decided: Decided, registry: Registry) -> None:
-    """A dispatch names an open turn of an agent that is there for this user."""
+    """A dispatch names an open turn of an agent that is available to this user."""
     dispatch, state = decided.decision.dispatch, decided.state
     if dispatch is None:
         return
@@ -235,7 +235,7 @@ def _check_turns(
     events: tuple[ev.Event, ...],
     registry: Registry,
 ) -> None:
-    """A turn leaves by an event only, and no more are open than are allowed."""
+    """A turn is removed only by an event, and the number of open turns is limited."""
     gone = {turn.request_id for turn in before.open_turns} if before else set()
     gone -= {turn.request_id for turn in state.open_turns}
     said = {event.request_id for event in _of(events, ev.TurnAbandoned, ev.TurnCompleted)}
@@ -256,7 +256,7 @@ def _check_answer(before: SessionState | None, command: CompleteTurn, decided: D
     assert len(answers) == 1, "an agent's text is lost, or kept twice"
     (answer,) = answers
     assert _is_part(answer.text, command.text), "an agent's text was changed"
-    # The answer to a consult is for the agent that asked.
+    # The answer to a consult goes to the agent that asked.
     assert decision.text == ("" if answer.is_consult else answer.text)
     assert answer.items == command.items
     assert answer.steps == command.steps
@@ -271,7 +271,7 @@ def _check_answer(before: SessionState | None, command: CompleteTurn, decided: D
         _check_untouched(before, decided.state, "an outcome moved while stickiness is off")
     if isinstance(command.outcome, FollowUp) and not _of(events, ev.AgentHandedOff):
         assert decision.dispatch is None
-    # A task that was over by its own time when the answer came is paused no more.
+    # A task that had expired when the answer came is not paused.
     if before.paused is not None and not _of(events, ev.TaskCancelled):
         _check_untouched(before, decided.state, "an outcome moved while the task is paused")
         assert not _of(events, ev.AgentHandedOff, ev.TaskCompleted, ev.TaskFailed, ev.TaskPaused)
@@ -287,7 +287,7 @@ def _check_answer(before: SessionState | None, command: CompleteTurn, decided: D
 
 
 def _check_erased(before: SessionState | None, decided: Decided, registry: Registry) -> None:
-    """Nothing of a session is left but when it was, and that it was."""
+    """Of an erased session only its times and the erasure are left."""
     assert before is not None
     _check_fold(before, decided, registry)
     _check_time(before, decided)
@@ -304,7 +304,7 @@ def _check_erased(before: SessionState | None, decided: Decided, registry: Regis
 
 
 def _check_resumed(before: SessionState | None, command: ResumeTask, decided: Decided) -> None:
-    """A decision brings the paused agent back, and moves nothing else."""
+    """A decision resumes the paused agent, and changes nothing else."""
     assert before is not None
     assert before.paused is not None
     assert before.paused.request_id == command.request_id
@@ -352,7 +352,7 @@ def _check_topics(
     decided: Decided,
     registry: Registry,
 ) -> None:
-    """Topics take no user from an owner, offers end with ownership, declined agents rest."""
+    """Topics move no user away from an owner, offers end with ownership, declined agents rest."""
     state, events = decided.state, decided.decision.events
     switched = [e for e in _of(events, ev.AgentHandedOff) if e.initiator is Initiator.TOPIC]
     offered = _of(events, ev.SwitchSuggested)
@@ -407,7 +407,7 @@ def _check_sure(
 def _has_owner(
     before: SessionState | None, events: tuple[ev.Event, ...], registry: Registry
 ) -> bool:
-    """Say whether an agent owns the session in the middle of a task that goes on."""
+    """Say whether an agent owns the session in the middle of an open task."""
     if before is None or before.open_task is None or not before.newest_turn:
         return False
     if _of(events, ev.TaskCancelled, ev.StickinessExpired):
@@ -423,7 +423,7 @@ def _has_owner(
 
 
 def check_offer(command: Command, decided: Decided, registry: Registry) -> None:
-    """Assert that an offer passes if it is accepted at once, in either way."""
+    """Assert that an offer is valid if accepted at once, in either way."""
     offer = decided.decision.suggestion
     if offer is None:
         return

@@ -1,7 +1,7 @@
-"""Which agent gets a plain message: the rules once more, as plainly as they can be written.
+"""Where a plain message goes: a second, simple implementation of the routing rules.
 
-A second implementation of Route, for messages that are not commands. It shares only data types with
-the state machine, and does not care for speed.
+It covers messages that are not commands. It shares only data types with the state machine, and is
+not optimised.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.simulation.strategies import About
 
 @dataclass
 class Expected:
-    """Where the message goes and why, and who has the conversation then."""
+    """Where the message goes and why, and who has the conversation afterwards."""
 
     agent_id: str
     reason: RouteReason
@@ -48,17 +48,17 @@ class Reference:
         self.returned = state.returned
 
     def expects(self, *, stickiness: bool) -> Expected:
-        """Apply the rules in their order; the first line that applies decides."""
+        """Apply the rules in order; the first matching line decides."""
         home = self.registry.home_agent_id
         if not stickiness:
-            # Timers run; rule 3 comes before them, so an agent that is away is left as it is.
+            # Timers run; rule 3 comes before them, so an unavailable agent is not changed.
             if self.held and not self.is_away() and not self.is_paused():
                 self.run_timers()
             return self.answer(home, RouteReason.STICKINESS_DISABLED)
         if self.held and self.is_away():
             return self.answer(home, RouteReason.AGENT_UNAVAILABLE)
         if self.is_paused():
-            # The paused agent may be the supervisor; one that is away cannot be asked either.
+            # The paused agent may be the supervisor; an unavailable one cannot be asked either.
             paused = self.state.paused.holder
             if paused != home and self.is_away(paused):
                 return self.answer(home, RouteReason.AGENT_UNAVAILABLE)
@@ -84,9 +84,9 @@ class Reference:
         return self.answer(active.agent_id, RouteReason.STICKY)
 
     def topic(self, about: About | None) -> str:
-        """Say what topics do with a message that no line before them took: "", or who and how.
+        """Return what topics do with a message that no earlier line matched: "", or who and how.
 
-        "auto ID": it goes there; "suggest ID": that is offered. To be asked after expects().
+        "auto ID": it is dispatched; "suggest ID": it is offered. Call it after expects().
         """
         topics = self.registry.topics
         if topics.mode == "off" or about is None or self.is_paused():
@@ -135,7 +135,7 @@ class Reference:
         return agent.agent_id in below or len(below) >= self.registry.limits.return_depth
 
     def answer(self, agent_id: str, reason: RouteReason) -> Expected:
-        """Say where the message goes, and what is left of the session's holders."""
+        """Return where the message goes, and what is left of the session's holders."""
         active = self.held[-1] if self.held else None
         return Expected(
             agent_id,
@@ -146,7 +146,7 @@ class Reference:
         )
 
     def is_away(self, agent_id: str = "") -> bool:
-        """Missing from this registry, disabled, or not allowed to this user."""
+        """The agent is missing, disabled, or not allowed for this user."""
         agent = self.registry.agents.get(agent_id or self.held[-1].agent_id)
         if agent is None or not agent.enabled or agent.kind is AgentKind.SUPERVISOR:
             return True
@@ -155,11 +155,11 @@ class Reference:
         return agent.channels is not None and self.state.channel not in agent.channels
 
     def is_paused(self) -> bool:
-        """A task waits for a person, and its time is not over."""
+        """A task waits for an approval, and has not expired."""
         return self.has_open_task() and self.state.task.status is TaskStatus.PAUSED
 
     def run_timers(self) -> None:
-        """Let the active agent's idle timeout clear, and lock timeouts unlock or return."""
+        """Run timers: the idle timeout clears the agent; lock timeouts unlock it or return."""
         if not self.held:
             return
         if self.is_idle():
@@ -192,11 +192,11 @@ class Reference:
         return timeout_us is not None and self.now_us - self.last_used_us() >= timeout_us
 
     def last_used_us(self) -> int:
-        """Return the time of the last call; changes of the service's own do not count."""
+        """Return the time of the last call, without the service's own changes."""
         return self.state.used_us or self.state.update_us
 
     def has_open_task(self) -> bool:
-        """A task is open, and its time is not over."""
+        """A task is open, and has not expired."""
         task = self.state.task
         if task is None or task.status not in (TaskStatus.RUNNING, TaskStatus.PAUSED):
             return False

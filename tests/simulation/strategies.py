@@ -1,8 +1,8 @@
-"""Random registries, sessions and steps, read off a tape of bytes.
+"""Random registries, sessions and steps, read from a tape of bytes.
 
-Few names and few settings each, so that they meet; all values are legal. Hypothesis draws the tape:
-bytes are drawn fast and evenly, and a failure shrinks towards zeros, which every choice here reads
-as its plainest.
+They use few names and settings, so that these interact; all values are legal. Hypothesis draws the
+tape: bytes are drawn fast and evenly, and a failure shrinks towards zeros, which every choice here
+reads as its simplest option.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SESSION_BYTES = 64
 
 
 class Tape:
-    """Bytes to choose by. Past its end it goes on with zeros."""
+    """Bytes to choose by. After its end it returns zeros."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -61,7 +61,7 @@ class Tape:
         return options[self.byte() % len(options)]
 
     def rarely(self, odds: int = 6) -> bool:
-        """Return True once in so many times."""
+        """Return True once in that many times."""
         return self.byte() % odds == odds - 1
 
     def subset(self, options: Sequence[Choice]) -> list[Choice]:
@@ -102,7 +102,7 @@ def draw_agent(tape: Tape, agent_id: str, others: tuple[str, ...]) -> Agent:
 
 
 def draw_topics(tape: Tape) -> Topics:
-    """Draw what a registry does about topics: in half of them nothing."""
+    """Draw a registry's topic settings: half of them have none."""
     return Topics(
         mode=tape.pick(("off", "auto", "off", "suggest")),
         threshold=tape.pick((0.8, 0.5)),
@@ -195,7 +195,7 @@ def _turn(number: int, task_id: str, holder: str, dispatched_us: int) -> OpenTur
 
 @dataclass(frozen=True)
 class About:
-    """What topic detection says of a message."""
+    """The verdict of topic detection on a message."""
 
     agent_id: str
     confidence: float
@@ -207,7 +207,7 @@ class Say:
     """The user sends a message.
 
     answers_offer: how it answers a suggestion, if there is one: by a button (accept, stay) or in
-    words (yes, no).
+    text (yes, no).
     """
 
     text: str
@@ -222,7 +222,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Answer:
-    """An agent answers. turn: which open one, counted from the newest; closed: one of the past."""
+    """An agent answers. turn: an open one, counted from the newest; closed: a past one."""
 
     turn: int
     closed: bool
@@ -236,9 +236,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class HandOver:
-    """A caller asks for a handoff.
+    """A caller requests a handoff.
 
-    turn None: between messages. takes_offer: the target is the agent that was suggested, if any.
+    turn None: between messages. takes_offer: the target is the suggested agent, if there is one.
     """
 
     target: str
@@ -252,7 +252,7 @@ class HandOver:
 
 @dataclass(frozen=True)
 class Resume:
-    """A person decides what the task is paused for; wrong: what of it is another's, if anything."""
+    """A person decides a pending approval; wrong: what does not match it, if anything."""
 
     decision: ApprovalDecision
     wrong: str
@@ -267,21 +267,21 @@ class Clear:
 
 @dataclass(frozen=True)
 class Wait:
-    """Time goes by; negative: the clock is put back."""
+    """Time passes; negative: the clock is put back."""
 
     seconds: int
 
 
 @dataclass(frozen=True)
 class Reload:
-    """Another registry is in force."""
+    """The registry is replaced."""
 
     place: int
 
 
 @dataclass(frozen=True)
 class Switch:
-    """Stickiness goes off, or back on."""
+    """Stickiness is switched off, or on again."""
 
     enabled: bool
 
@@ -320,7 +320,7 @@ KINDS = (*[Say] * 10, *[Answer] * 14, *[HandOver] * 5, *[Resume] * 2, Clear, Wai
 
 
 def draw_about(tape: Tape) -> About | None:
-    """Draw an opinion; of some messages there is none."""
+    """Draw a verdict; some messages have none."""
     if tape.rarely(3):
         return None
     confidence, stay = tape.pick(((0.95, 0.02), (0.82, 0.1), (0.6, 0.3), (0.55, 0.7)))
@@ -328,7 +328,7 @@ def draw_about(tape: Tape) -> About | None:
 
 
 def draw_step(tape: Tape) -> Step:
-    """Draw what happens next."""
+    """Draw the next step."""
     kind = tape.pick((*KINDS, Switch))
     if kind is Say:
         return Say(
@@ -371,15 +371,15 @@ def draw_step(tape: Tape) -> Step:
         return Wait(tape.pick((1, 5, 10, 61, 1000, -5, -1000)))
     if kind is Reload:
         return Reload(tape.byte())
-    # Mostly on: off, little else happens.
+    # Mostly on, since little else happens when it is off.
     return Switch(enabled=tape.pick((True, True, False)))
 
 
 def draw_history(data: bytes) -> tuple[list[Registry], list[Step]]:
-    """Return three registries and the steps that the rest of the tape has room for.
+    """Return three registries and as many steps as the rest of the tape allows.
 
-    Every registry and every step reads a stretch of its own, so that a change to one of them
-    leaves the others as they are.
+    Every registry and every step reads its own part, so that a change to one of them leaves the
+    others as they are.
     """
     registries = [
         draw_registry(Tape(data[place * REGISTRY_BYTES : (place + 1) * REGISTRY_BYTES]))
@@ -394,5 +394,5 @@ def draw_history(data: bytes) -> tuple[list[Registry], list[Step]]:
 
 
 def tape_bytes(steps: int) -> int:
-    """Return how long a tape for a history of so many steps is."""
+    """Return the length of a tape for a history of that many steps."""
     return 3 * REGISTRY_BYTES + steps * STEP_BYTES

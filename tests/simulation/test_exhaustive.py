@@ -1,4 +1,4 @@
-"""Every short sequence of commands, and what never happens in any of them.
+"""Every short sequence of commands, checked against the invariants.
 
 A breadth-first search: states that differ in names and dates only are one state, so that the states
 reached cover all sequences. never.py checks each step; since each state is the fold of its change
@@ -100,8 +100,8 @@ TOPICAL = registry_of(
     topics=Topics("auto", threshold=0.8, lock_threshold=0.9, first_message="auto"),
 )
 
-# A letter of the alphabet: its name, and the command that it is in a state, if it is one; with the
-# facts that are found for it, if there are any.
+# A letter of the alphabet: its name, and its command in a state, if it has one; with the facts that
+# are found for it, if any.
 Ids = Callable[[], str]
 Told = tuple[Command, Facts]
 Letter = tuple[str, Callable[[SessionState, Ids], Command | Told | None]]
@@ -121,7 +121,7 @@ def route_while_off(text: str) -> Letter:
 
 
 def about(agent_id: str, confidence: float = 0.95) -> Letter:
-    """A user's message that topic detection takes to be for an agent."""
+    """A user's message with a verdict of topic detection."""
 
     def command(_state: SessionState, ids: Ids) -> Told:
         topic = TopicOpinion(((agent_id, confidence),), 1 - confidence, "test-1", ids())
@@ -157,7 +157,7 @@ def hand_over(
     in_turn: bool = False,
     enabled: bool = True,
 ) -> Letter:
-    """A handoff by itself; in_turn: in the newest open turn."""
+    """A handoff outside of an answer; in_turn: in the newest open turn."""
 
     def command(state: SessionState, ids: Ids) -> Command | None:
         if in_turn and not state.open_turns:
@@ -290,7 +290,7 @@ TOPIC_LETTERS = (
 )
 
 
-# Enough letters for every kind of change: the default search is as long as the full one.
+# Enough letters for every kind of change: the default search is as deep as the full one.
 COMPACT = frozenset(
     {
         "user: hello",
@@ -320,7 +320,7 @@ WAITS_US = (LOCK_TIMEOUT_US, LIMITS.turn_timeout_us, 400 * SECOND_US)
 
 
 def canonical(state: SessionState, now_us: int) -> Hashable:
-    """Return what the future of a state depends on: names by place, dates by what is left."""
+    """Return what the future of a state depends on: names by place, times by what is left."""
     places = {turn.root_request_id: place for place, turn in enumerate(state.open_turns)}
 
     def tenure(held: Tenure) -> Hashable:
@@ -461,7 +461,7 @@ def search(registry: Registry, length: int, *, compact: bool = False) -> Search:
 
 
 def test_letters_of_the_compact_alphabet_are_letters():
-    """A letter that was renamed must not drop out of the default search unseen."""
+    """A renamed letter must not disappear from the default search unnoticed."""
     names = {name for name, _ in alphabet("supervisor")} | set(map(_wait_name, WAITS_US))
     assert names >= COMPACT
 
@@ -490,7 +490,7 @@ def test_nothing_that_never_happens_is_a_few_commands_away(registry):
     ],
 )
 def test_nothing_that_never_happens_is_six_telling_commands_away(registry):
-    """Deep enough for an interlude within an interlude that ends by itself."""
+    """Deep enough for a nested interlude that ends on its own."""
     found = search(registry, 6, compact=True)
     reached = {key for key in found.seen if key is not None}
     assert any(key[1] for key in reached), "no interlude was reached"
@@ -505,7 +505,7 @@ def test_nothing_that_never_happens_is_six_telling_commands_away(registry):
 
 @pytest.mark.timeout(300)
 def test_nothing_that_never_happens_is_five_telling_commands_and_topics_away():
-    """Switches, offers and the answers to them, among everything else that moves a session."""
+    """Switches, offers and answers to them, among everything else that changes a session."""
     found = search(TOPICAL, 5, compact=True)
     reached = {key for key in found.seen if key is not None}
     assert any(key[8] for key in reached), "nobody was sent home"

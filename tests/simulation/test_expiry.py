@@ -1,6 +1,6 @@
-"""Time-outs without a call: when they fall due, and what sweeping them changes.
+"""Timeouts without a call: their due times, and the effect of a sweep.
 
-A failure prints the history as Hypothesis has shrunk it, and the seed.
+A failure prints the history as shrunk by Hypothesis, and the seed.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ OF_TIME = (
 
 
 def swept(state: SessionState, registry: Registry, now_us: int):
-    """Sweep a session, without anything else."""
+    """Sweep a session only."""
     return decide(state, Expire(), registry, now_us, session_id=SESSION_ID)
 
 
 def check_due(state: SessionState, registry: Registry) -> int | None:
-    """Assert that a sweep at the due time changes something, and none before; return the time."""
+    """Assert that a sweep changes something when it is due, and nothing before; return the time."""
     due_us = next_due_us(state, registry)
     before_us = state.update_us + YEARS_US if due_us is None else due_us - 1
     if before_us >= state.update_us:
@@ -65,7 +65,7 @@ def check_due(state: SessionState, registry: Registry) -> int | None:
 
 
 def sweep_all(actors: Actors) -> int:
-    """Let time pass from one time-out to the next until nothing is due any more."""
+    """Let time pass from one timeout to the next until nothing is due."""
     chat = actors.chat
     for count in range(SWEEPS_MAX):
         due_us = check_due(chat.state, chat.registry)
@@ -81,9 +81,9 @@ def sweep_all(actors: Actors) -> int:
 @settings(max_examples=200, print_blob=True, suppress_health_check=SLOW)
 @given(tape=tapes(STEPS_MAX), sweeps=st.integers(0, 2**STEPS_MAX - 1))
 def test_sweep_changes_something_when_it_is_due_and_nothing_before(tape, sweeps):
-    """In any history, with sweeps in the middle of it; and what then happens is as the rules say.
+    """In any history with sweeps in between; the sweeps then follow the rules.
 
-    The steps' own checks hold in between: where a message goes, that the state is its own replay.
+    The steps' own checks apply as well: the message's target, and that the state is its own replay.
     """
     choices, steps = draw_history(tape)
     actors = Actors(choices)
@@ -110,7 +110,7 @@ def test_sweep_changes_something_when_it_is_due_and_nothing_before(tape, sweeps)
     tape=st.binary(min_size=REGISTRY_BYTES + SESSION_BYTES, max_size=REGISTRY_BYTES + SESSION_BYTES)
 )
 def test_due_time_of_any_session_that_could_be_stored(tape):
-    """States that a history rarely comes to."""
+    """Also states that histories rarely reach."""
     registry = draw_registry(Tape(tape[:REGISTRY_BYTES]))
     state = draw_session(Tape(tape[REGISTRY_BYTES:]), registry)
     with told(registry, state):

@@ -1,6 +1,6 @@
-"""Long random histories over random registries, and what never happens in any of them.
+"""Long random histories over random registries, checked against the invariants.
 
-A failure prints the history as Hypothesis has shrunk it, and the seed: the same run again is
+A failure prints the history as shrunk by Hypothesis, and the seed. To repeat the run:
 ROUTING_SEED=<seed> make test args=tests/simulation/test_histories.py
 """
 
@@ -89,12 +89,12 @@ from tests.simulation.strategies import (
     tape_bytes,
 )
 
-# One seed for the run, the same on CI, elsewhere another one each time.
+# One seed per run: fixed on CI, random elsewhere.
 SEED = int(
     os.environ.get("ROUTING_SEED") or ("0" if os.environ.get("CI") else secrets.randbits(32))
 )
 
-# What a legal call may be answered with; anything else is a mistake of ours.
+# The allowed refusals of a legal call; any other is a bug.
 REFUSALS = {
     Reason.HANDOFF_REFUSED,
     Reason.UNKNOWN_AGENT,
@@ -115,7 +115,7 @@ PLAIN = Say("hello", (), "", literal_text=True, task="", expire_s=None)
 
 
 class Actors:
-    """Plays drawn steps into a conversation, as callers of the service could."""
+    """Plays drawn steps into a conversation, as the service's callers could."""
 
     def __init__(self, choices: list[Registry]) -> None:
         self.choices = choices
@@ -128,7 +128,7 @@ class Actors:
         """Play one step; a refusal changes nothing."""
         before = self.chat.state
         if isinstance(step, Answer) and not step.closed and before and not before.open_turns:
-            # Most answers are to something.
+            # Most answers are to an open request.
             self.play(PLAIN)
             before = self.chat.state
         stored = encode_state(before) if before else b""
@@ -226,7 +226,7 @@ class Actors:
                 now_us=before.update_us,
                 registry_version="",
             )
-            # What the call said of its user is known; the time of the last call is as before it.
+            # The call's own user data is applied; the time of the last call is as before it.
             told = structs.replace(told, used_us=before.used_us)
             reference = Reference(told, chat.registry, chat.now_us)
             expected = reference.expects(stickiness=chat.stickiness)
@@ -249,7 +249,7 @@ class Actors:
         turn = chat.state.find_turn(request)
         by = step.by or (turn.holder if turn else "") or _holder_of(chat, request)
         if (request, by) in self.answered:
-            # The service gives such a repeat its first answer, or refuses it.
+            # The service returns such a repeat's first answer, or refuses it.
             return
         decision = chat.answers(_outcome(step), by=by, request=request, text=step.text)
         (answer,) = (e for e in decision.events if isinstance(e, TurnCompleted))
@@ -275,7 +275,7 @@ class Actors:
         decision = chat.resumes(
             step.decision, request=request, task_id=task_id, known_task_status=known_status
         )
-        # The request that waited goes on, once, whichever others were open.
+        # The waiting request is resumed once, whichever others were open.
         assert before is not None
         assert before.paused is not None
         assert decision.dispatch.request_id not in {turn.request_id for turn in before.open_turns}
@@ -300,7 +300,7 @@ class Actors:
             self.closed_tasks[state.task.task_id] = state.task.status.value
 
     def check_whole(self) -> None:
-        """Assert what holds of the whole history, as it would be read back from a store."""
+        """Assert the invariants of the whole history, as a store would return it."""
         chat = self.chat
         if chat.state is None:
             assert not chat.log
@@ -357,7 +357,7 @@ def _outcome(step: Answer) -> Outcome:
 
 
 def play_history(tape: bytes) -> Counter[str]:
-    """Play a history and check it; return what became of its steps."""
+    """Play a history and check it; return the results of its steps."""
     choices, steps = draw_history(tape)
     actors = Actors(choices)
     with told(*choices, *steps):
@@ -369,7 +369,7 @@ def play_history(tape: bytes) -> Counter[str]:
 
 @contextmanager
 def told(*drawn: object) -> Iterator[None]:
-    """Say with a failure what was drawn, and the seed of the run."""
+    """Print what was drawn and the seed of the run with a failure."""
     try:
         yield
     except Exception as error:
@@ -390,7 +390,7 @@ SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 @settings(max_examples=400, print_blob=True, suppress_health_check=SLOW)
 @given(tape=tapes(STEPS_MAX))
 def test_nothing_that_never_happens_is_in_a_random_history(tape):
-    """Agents vanish and come back, stickiness goes off, the clock is put back in between."""
+    """Agents are removed and added, stickiness is switched, the clock is put back in between."""
     play_history(tape)
 
 
@@ -399,7 +399,7 @@ def test_nothing_that_never_happens_is_in_a_random_history(tape):
 @settings(max_examples=100, print_blob=True, suppress_health_check=SLOW)
 @given(tape=tapes(STEPS_MAX), erased_at=st.integers(1, STEPS_MAX - 1))
 def test_erased_session_takes_nothing_more_whatever_was_going_on(tape, erased_at):
-    """Turns that were open, a task that was paused, agents that were interrupted: all is gone."""
+    """Open turns, a paused task, interrupted agents: everything is gone."""
     choices, steps = draw_history(tape)
     actors = Actors(choices)
     with told(*choices, *steps):
@@ -424,7 +424,7 @@ def test_erased_session_takes_nothing_more_whatever_was_going_on(tape, erased_at
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 def test_nothing_that_never_happens_is_in_ten_thousand_histories():
-    """The same for long, and every kind of answer has been seen."""
+    """The long version, which also checks that every kind of answer was seen."""
     total: Counter[str] = Counter()
     played = 0
 
@@ -454,7 +454,7 @@ def test_nothing_that_never_happens_is_in_ten_thousand_histories():
     stickiness=st.sampled_from((True, True, True, False)),
 )
 def test_plain_message_goes_where_the_rules_say(tape, waited_s, stickiness):
-    """Any session that could be stored, against rules that were written down a second time."""
+    """Any storable session, compared with the second implementation of the rules."""
     registry = draw_registry(Tape(tape[:REGISTRY_BYTES]))
     state = draw_session(Tape(tape[REGISTRY_BYTES:]), registry)
     now_us = START_US + waited_s * SECOND_US
@@ -478,7 +478,7 @@ def check_topic(
     *,
     stickiness: bool,
 ) -> bool:
-    """Assert that topics did what the second reading says; return whether they took the message."""
+    """Assert that topics follow the reference; return whether they took the message."""
     what = ""
     if stickiness and expected.reason not in BEFORE_TOPICS:
         what = reference.topic(about)
@@ -494,7 +494,7 @@ def check_topic(
 
 
 def opinion_of(about: About, suggestion_id: str) -> TopicOpinion:
-    """Return what the service hands to a decision."""
+    """Return what the service passes to a decision."""
     return TopicOpinion(((about.agent_id, about.confidence),), about.stay, "test-1", suggestion_id)
 
 
@@ -509,7 +509,7 @@ def opinion_of(about: About, suggestion_id: str) -> TopicOpinion:
     waited_s=st.integers(-100, 200),
 )
 def test_topic_does_what_the_rules_say(tape, waited_s):
-    """Any session that could be stored and any opinion, against a second reading of the rules."""
+    """Any storable session and any verdict, compared with the second implementation."""
     registry = draw_registry(Tape(tape[:REGISTRY_BYTES]))
     if registry.double_text_rejects:
         registry = replace(registry, double_text_rejects=False)
@@ -528,7 +528,7 @@ def test_topic_does_what_the_rules_say(tape, waited_s):
 
 
 def check_choice(state: SessionState, registry: Registry, now_us: int, *, stickiness: bool) -> None:
-    """Assert that a plain message goes where the second reading of the rules says."""
+    """Assert that a plain message goes where the reference says."""
     expected = Reference(state, registry, now_us).expects(stickiness=stickiness)
     command = RouteMessage(
         uuid7(99), "hello", uuid7(98), literal_text=True, stickiness_enabled=stickiness

@@ -1,6 +1,6 @@
-"""The command in a process of its own, as an operator runs it beside a server.
+"""Runs the command as a separate process, as an operator does next to a server.
 
-Owns starting it and waiting for its end. Must not know what it is asked to do.
+Owns starting it and waiting for its end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stores that were talked in, and empty ones of every engine to move them to."""
+"""Stores filled by conversations, and empty ones of every engine as targets."""
 
 import shutil
 import sys
@@ -15,7 +15,7 @@ async def talked(tmp_path, tmp_path_factory):
     """Return the URL of a SQLite store that a server has filled; each test has its own."""
     made = tmp_path_factory.getbasetemp() / "talked"
     if not made.exists():
-        # Once a process: it takes longer than most tests.
+        # Made once per process, since it takes longer than most tests.
         await talked_store(made)
     file = tmp_path / "talked.db"
     shutil.copy(made / "routing.db", file)
@@ -24,7 +24,7 @@ async def talked(tmp_path, tmp_path_factory):
 
 @pytest.fixture
 def place_on(request, tmp_path):
-    """Return what makes the URL of an empty store on the named engine, and clears it afterwards."""
+    """Return a factory of empty stores on the named engine; clear them afterwards."""
     used = []
 
     def place(name, number=0):

@@ -1,6 +1,6 @@
-"""A SQLite store that a real server has filled: what a copy or a check has to cope with.
+"""A SQLite store that a real server has filled, as input for a copy or a check.
 
-Owns what was talked about in it. Must not know what is done with it.
+Owns the conversations in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TENANTS = ("", "acme")
 
 
 async def talked_store(folder: Path, *, sessions: int = 3, steps: int = 14) -> str:
-    """Return the URL of a store with conversations at random, large and Unicode ones among them.
+    """Return the URL of a store with random conversations, including large and Unicode texts.
 
     It has several tenants, refused handoffs in the audit, and settings.
     """
@@ -63,7 +63,7 @@ async def erased_session(service: LiveService) -> None:
 
 
 async def refused_handoff(chat: Chat) -> None:
-    """Ask for what the rules refuse, twice alike."""
+    """Make a call that the rules refuse, twice."""
     routed = await chat.say("premium, please")
     for _ in range(2):
         try:

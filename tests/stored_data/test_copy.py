@@ -1,4 +1,4 @@
-"""Copying between stores that break, differ, grow and are erased meanwhile."""
+"""Copies between stores that fail, differ, grow or are erased meanwhile."""
 
 import asyncio
 import random
@@ -49,7 +49,7 @@ def task(key, name, **fields):
 
 
 async def filled(seed=0, sessions=40):
-    """Return a store with sessions of several lengths, of two tenants, and all else there is."""
+    """Return a store with sessions of several lengths, two tenants, and all other data."""
     store, rng = MemoryStore(), random.Random(seed)
     for number in range(sessions):
         key = SessionKey(rng.choice(["acme", "ñandú"]), f"chat-{number}")
@@ -66,7 +66,10 @@ async def filled(seed=0, sessions=40):
 
 
 async def hashes(store):
-    """Return each hash of a store, by what it is of. What memory has here folds into no state."""
+    """Return each hash of a store, by its subject.
+
+    The bytes stored here do not fold into a state.
+    """
     found = {}
     async for report in verify_store(store):
         name = getattr(report, "key", None) or getattr(report, "tenant", "all")
@@ -75,7 +78,7 @@ async def hashes(store):
 
 
 class Breaking:
-    """A store whose writes fail at random: some before they are done, some after."""
+    """A store whose writes fail at random, before or after they are done."""
 
     def __init__(self, store, rng):
         self._store, self._rng = store, rng
@@ -116,7 +119,7 @@ async def test_copy_is_exact(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_copy_that_breaks_anywhere_goes_on_when_it_is_repeated(seed):
-    """Nothing is lost and nothing is there twice, wherever it broke, audit included."""
+    """Nothing is lost or duplicated, wherever it failed, including the audit."""
     source, target = await filled(seed), MemoryStore()
     breaking = Breaking(target, random.Random(seed))
     broken = 0
@@ -133,13 +136,13 @@ async def test_copy_that_breaks_anywhere_goes_on_when_it_is_repeated(seed):
         looked_at = copied.sessions
         break
     assert broken > 3
-    # The last run did not begin at the first session.
+    # The last run did not start at the first session.
     assert looked_at < 40
     assert await hashes(target) == await hashes(source)
 
 
 async def test_repeated_copy_looks_at_what_has_changed_alone():
-    """The second one, with the servers stopped, is short."""
+    """The second run, with the servers stopped, is short."""
     source, target = await filled(), MemoryStore()
     first = await copy_store(source, target, source_name=NAME)
     assert first.sessions == 40
@@ -156,7 +159,7 @@ async def test_repeated_copy_looks_at_what_has_changed_alone():
 
 
 async def test_source_may_be_written_to_while_it_is_copied():
-    """Changes behind the copy's place are in the log; a last copy brings the rest."""
+    """Changes behind the copy's position are in the log; a last copy adds the rest."""
     source, target = await filled(), MemoryStore()
     rng = random.Random(1)
     done = asyncio.Event()
@@ -194,7 +197,7 @@ async def test_source_may_be_written_to_while_it_is_copied():
     ],
 )
 async def test_session_that_is_there_with_other_content_is_named_and_left(change, difference):
-    """All others come; and once it was put right, a repeat brings it too."""
+    """All others are copied; once it is corrected, a repeat copies it too."""
     source, target = await filled(), MemoryStore()
     key = SessionKey("acme", "mine")
     await append(source, key)
@@ -211,7 +214,7 @@ async def test_session_that_is_there_with_other_content_is_named_and_left(change
 
 
 async def test_session_that_is_ahead_in_the_target_is_refused():
-    """Somebody went on with it there: which of the two is right, no program can say."""
+    """It was changed in the target; no program can decide which version is right."""
     source, target = MemoryStore(), MemoryStore()
     key = SessionKey("acme", "mine")
     for store, changes in ((source, 2), (target, 3)):
@@ -247,7 +250,7 @@ async def test_more_tasks_than_one_append_holds_are_all_copied():
 
 
 async def test_other_sessions_of_the_target_stay_as_they_are():
-    """Two stores may be brought together in one."""
+    """Two stores may be merged into one."""
     one, other, target = await filled(0), MemoryStore(), MemoryStore()
     await append(other, SessionKey("acme", "elsewhere"))
     await copy_store(one, target, source_name="sqlite:///one.db")
@@ -258,7 +261,7 @@ async def test_other_sessions_of_the_target_stay_as_they_are():
 
 
 async def test_erasure_follows_to_what_was_copied_before():
-    """A copy that keeps what its source has erased would be a leak."""
+    """A copy that keeps erased data would be a leak."""
     source, target = MemoryStore(), MemoryStore()
     key = SessionKey("acme", "mine")
     for number in range(3):
@@ -291,7 +294,7 @@ async def test_erased_session_is_copied_as_it_is():
 
 
 async def test_what_was_erased_in_the_target_stays_erased():
-    """The erasure was asked for there; the source needs a request of its own."""
+    """The erasure was requested in the target; the source needs its own request."""
     source, target = MemoryStore(), MemoryStore()
     key = SessionKey("acme", "mine")
     for number in range(3):
@@ -305,7 +308,7 @@ async def test_what_was_erased_in_the_target_stays_erased():
 
 
 async def test_source_that_was_restored_from_a_backup_is_gone_through_again():
-    """Its log is another one, and the noted place in it says nothing."""
+    """Its log is a different one, so the stored position is meaningless."""
     source, restored, target = await filled(), await filled(), MemoryStore()
     await copy_store(source, target, source_name=NAME)
     await append(restored, SessionKey("acme", "after"))
@@ -315,7 +318,7 @@ async def test_source_that_was_restored_from_a_backup_is_gone_through_again():
 
 
 async def test_audit_is_not_doubled_by_a_copy_that_is_begun_again_and_breaks():
-    """Its note must not count entries that it has not compared yet."""
+    """Its position must not count entries that it has not compared yet."""
     source, target = await filled(), MemoryStore()
     await copy_store(source, target, source_name=NAME, audit_per_note=7)
 
@@ -340,7 +343,7 @@ async def test_audit_is_not_doubled_by_a_copy_that_is_begun_again_and_breaks():
 
 
 async def test_row_and_state_are_of_one_revision_whoever_writes_in_between():
-    """An owner or due time of one revision with the state of another never existed."""
+    """An owner or due time of one revision never comes with another revision's state."""
     store = MemoryStore()
     key = SessionKey("acme", "busy")
     await append(store, key, due_us=1)

@@ -1,4 +1,4 @@
-"""``agent-routing copy`` as a process: on a terminal, killed, and over what it must not touch."""
+"""``agent-routing copy`` as a process: on a terminal, killed, and with targets it must refuse."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ async def many(tmp_path):
 
 
 async def whole(url):
-    """Return the hash of everything in a store; these sessions' bytes fold into nothing."""
+    """Return the hash of a whole store; these sessions' bytes fold into no state."""
     _, out, _ = await command("verify", "--quiet", "--json", "--store", url)
     return json.loads(out.splitlines()[-1])["sha256"]
 
@@ -52,7 +52,7 @@ async def whole(url):
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(3))
 async def test_copy_that_is_killed_anywhere_goes_on_when_it_is_run_again(many, tmp_path, seed):
-    """By kill -9, a dozen times; then nothing is missing and nothing is there twice."""
+    """Killed with SIGKILL a dozen times; then nothing is missing or duplicated."""
     target = f"sqlite:///{tmp_path / 'target.db'}"
     rng = random.Random(seed)
     killed = 0
@@ -73,7 +73,7 @@ async def test_copy_that_is_killed_anywhere_goes_on_when_it_is_run_again(many, t
 
 
 async def test_terminal_is_shown_how_far_it_is(many, tmp_path):
-    """On stderr, and gone when it is done; the result alone is on stdout."""
+    """On stderr, and cleared at the end; stdout has only the result."""
     target = f"sqlite:///{tmp_path / 'target.db'}"
 
     def run():
@@ -92,7 +92,7 @@ async def test_terminal_is_shown_how_far_it_is(many, tmp_path):
             try:
                 part = os.read(ours, 65536)
             except OSError:
-                # Its end, on Linux.
+                # The end of a pseudo-terminal on Linux.
                 break
             if not part:
                 break
@@ -109,7 +109,7 @@ async def test_terminal_is_shown_how_far_it_is(many, tmp_path):
 
 
 async def test_pipe_is_shown_nothing_but_the_result(many, tmp_path):
-    """As a script has it."""
+    """As for a script."""
     code, out, err = await command("copy", "--from", many, "--to", f"sqlite:///{tmp_path / 't.db'}")
     assert (code, err) == (0, "")
     assert out.startswith(f"{SESSIONS} sessions looked at, {SESSIONS} written: 1200 changes")
@@ -127,7 +127,7 @@ async def test_pipe_is_shown_nothing_but_the_result(many, tmp_path):
     ],
 )
 async def test_copy_that_cannot_be_is_refused(many, tmp_path, source, target, code, words):  # noqa: PLR0917 - as the table has it
-    """Before anything is made."""
+    """Before anything is created."""
     names = {"many": many, "folder": tmp_path}
     ended = await command("copy", "--from", source.format(**names), "--to", target.format(**names))
     assert ended[0] == code

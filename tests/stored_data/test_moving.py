@@ -1,4 +1,4 @@
-"""Data on its way through the engines, by the commands that an operator has."""
+"""Data moved through all engines with the operators' commands."""
 
 import asyncio
 import itertools
@@ -12,20 +12,20 @@ LASTING = [engine.name for engine in ENGINES if engine.lasting]
 
 
 def hashes(run, url):
-    """Verify a store; return the lines, which a copy's must be equal to."""
+    """Verify a store; return the lines, which must be equal for a copy."""
     code, out, err = run("verify", "--store", url, "--json")
     assert (code, err) == (0, ""), out
     return [json.loads(line) for line in out.splitlines()]
 
 
 async def in_thread(function, *args):
-    """Run a command, which has an event loop of its own."""
+    """Run a command, which has its own event loop."""
     return await asyncio.to_thread(function, *args)
 
 
 @pytest.mark.timeout(240)
 async def test_data_goes_round_all_engines_and_comes_back_as_it_was(run, talked, place_on):
-    """Every hash of every session, the audit and the settings, through each engine in turn."""
+    """All hashes of sessions, audit and settings are equal on each engine."""
     chain = [talked, *(place_on(name) for name in LASTING), place_on("sqlite", 1)]
     before = await in_thread(hashes, run, talked)
     total = before[-1]
@@ -46,7 +46,7 @@ async def test_data_goes_round_all_engines_and_comes_back_as_it_was(run, talked,
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", LASTING)
 async def test_repeated_copy_writes_nothing_and_finds_what_is_new(run, talked, place_on, name):
-    """A repeat costs as much as has changed; --again looks at all and writes nothing either."""
+    """A repeat costs as much as has changed; --again checks everything, and writes nothing."""
     target = place_on(name)
     await in_thread(run, "copy", "--from", talked, "--to", target)
     for option in ([], ["--again"]):

@@ -1,4 +1,4 @@
-"""docs/operations.md: each block of commands is run, in its order, as an operator would."""
+"""docs/operations.md: each block of commands is run in order, as an operator would."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks():
-    """Return what the document's reader is to type."""
+    """Return the commands that the document's reader types."""
     return BLOCK.findall(DOCUMENT.read_text("utf-8"))
 
 
@@ -30,7 +30,7 @@ async def test_every_command_does_what_the_document_says(
     postgres = place_on("postgres")
     path = ":".join([str(commands_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
     said = []
-    # The PostgreSQL that the document speaks of has been in use.
+    # The document's PostgreSQL contains data.
     for block in ["agent-routing migrate --store postgres://db/chat", *blocks()]:
         process = await asyncio.create_subprocess_exec(
             *("bash", "-eu", "-o", "pipefail", "-c", block.replace("postgres://db/chat", postgres)),
@@ -44,13 +44,13 @@ async def test_every_command_does_what_the_document_says(
         assert process.returncode == 0, (block, out.decode())
         said.append(out.decode())
     wholes = {line for out in said for line in out.splitlines() if "  all: " in line}
-    # The archive of an empty PostgreSQL, and one and the same content everywhere else.
+    # The archive of an empty PostgreSQL, and identical content everywhere else.
     assert len(wholes) == 2, wholes
     assert (folder / "var" / "routing.db.before-restore").exists()
 
 
 def test_every_option_that_is_named_is_there():
-    """Also of the commands that are only talked about."""
+    """Also those of commands that are only mentioned."""
     text = DOCUMENT.read_text("utf-8")
     named = set(re.findall(r"agent-routing ([a-z-]+)", text))
     assert {"backup", "restore", "copy", "verify", "migrate", "health"} <= named

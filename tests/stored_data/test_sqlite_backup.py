@@ -1,4 +1,4 @@
-"""Backups of a SQLite store: taken under load, whole, and put back."""
+"""Backups of a SQLite store: taken under load, complete, and restored."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def path_of(url):
 
 
 async def test_backup_under_load_holds_all_that_was_acknowledged_before_it(tmp_path):
-    """Three while four conversations go on: each opens, verifies, and lost nothing."""
+    """Three backups during four conversations: each opens, verifies, and is complete."""
     acknowledged: dict[str, int] = {}
     async with serving(tmp_path, DESK) as service:
         stop = asyncio.Event()
@@ -58,13 +58,13 @@ async def test_backup_under_load_holds_all_that_was_acknowledged_before_it(tmp_p
                     found[line["session_id"]] = line["revision"]
             assert all(found[name] >= revision for name, revision in before.items())
             assert json.loads(out)["changes"] == sum(found.values())
-            # It went on meanwhile.
+            # The conversations continued meanwhile.
             async with asyncio.timeout(30):
                 while any(acknowledged.get(name, 0) <= found[name] for name in found):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         stop.set()
         await asyncio.gather(*talking)
-    # The last backup as a server's store: the conversations go on in it.
+    # The last backup as a server's store: the conversations continue in it.
     async with serving(tmp_path, DESK, store=f"sqlite:///{tmp_path / 'backup-2.db'}") as service:
         for name, revision in found.items():
             chat = service.chat(name)
@@ -73,7 +73,7 @@ async def test_backup_under_load_holds_all_that_was_acknowledged_before_it(tmp_p
 
 
 def test_backup_is_one_file_that_only_the_same_users_can_read(run, talked, tmp_path):
-    """There is no separate log to forget, and other users cannot read the conversations."""
+    """The log cannot be forgotten, and other users cannot read the conversations."""
     path_of(talked).chmod(0o640)
     target = tmp_path / "elsewhere.db"
     assert run("backup", "--store", talked, "--to", str(target))[0] == 0
@@ -85,7 +85,7 @@ def test_backup_is_one_file_that_only_the_same_users_can_read(run, talked, tmp_p
 
 
 def test_erased_content_is_not_in_the_backup(run, talked, tmp_path):
-    """Free pages of the store may still hold it; the backup has none."""
+    """The store's free pages may still contain it; the backup does not."""
     secret = b"unmistakable-secret"
     with closing(sqlite3.connect(path_of(talked), isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete = OFF")
@@ -98,7 +98,7 @@ def test_erased_content_is_not_in_the_backup(run, talked, tmp_path):
 
 
 def test_backup_leaves_no_half_file_and_no_existing_one_is_lost(run, talked, tmp_path, monkeypatch):
-    """A full disk, or a damaged page: what was there before is still there."""
+    """After a full disk or a damaged page, the earlier file is still there."""
     target = tmp_path / "backup.db"
     target.write_bytes(b"last night's")
     code, _, err = run("backup", "--store", talked, "--to", str(target))
@@ -131,7 +131,7 @@ def test_backup_leaves_no_half_file_and_no_existing_one_is_lost(run, talked, tmp
 def test_backup_that_cannot_be_is_refused_with_the_reason(  # noqa: PLR0917 - as the table has it
     run, talked, tmp_path, monkeypatch, store, to, code, words
 ):
-    """And nothing is left behind."""
+    """No file is left behind."""
     monkeypatch.chdir(tmp_path)
     other = tmp_path / "other.db"
     with closing(sqlite3.connect(other)) as connection:
@@ -145,7 +145,7 @@ def test_backup_that_cannot_be_is_refused_with_the_reason(  # noqa: PLR0917 - as
 
 
 async def test_restored_store_is_what_was_backed_up(run, talked, tmp_path):
-    """Changes after the backup are gone from the store, and kept in a file next to it."""
+    """Later changes are gone from the store, and kept in a file next to it."""
     backup = tmp_path / "backup.db"
     await asyncio.to_thread(run, "backup", "--store", talked, "--to", str(backup))
     _, before, _ = await asyncio.to_thread(run, "verify", "--store", talked)
@@ -165,7 +165,7 @@ async def test_restored_store_is_what_was_backed_up(run, talked, tmp_path):
 
 
 async def test_restoring_is_refused_while_a_server_uses_the_store(run, talked, tmp_path):
-    """Its file would be pulled away from under it."""
+    """The server would lose its file."""
     backup = tmp_path / "backup.db"
     await asyncio.to_thread(run, "backup", "--store", talked, "--to", str(backup))
     async with serving(tmp_path, DESK, store=talked) as service:
@@ -178,7 +178,7 @@ async def test_restoring_is_refused_while_a_server_uses_the_store(run, talked, t
 
 
 async def test_log_of_the_old_store_does_not_get_into_the_restored_one(run, talked, tmp_path):
-    """A server that was killed leaves a log; next to another file it would be damage."""
+    """A killed server leaves a log, which would damage another file next to it."""
     backup = tmp_path / "backup.db"
     await asyncio.to_thread(run, "backup", "--store", talked, "--to", str(backup))
     _, before, _ = await asyncio.to_thread(run, "verify", "--store", talked)
@@ -195,7 +195,7 @@ async def test_log_of_the_old_store_does_not_get_into_the_restored_one(run, talk
 
 
 async def test_cursors_from_after_the_backup_pass_over_nothing_in_the_restored_store(run, talked):
-    """They name places that it has not reached; what is written comes after all of them."""
+    """They name positions that it has not reached; new changes come after all of them."""
     file = path_of(talked)
     backup = file.with_name("backup.db")
     backup_sqlite(file, backup)
@@ -225,14 +225,14 @@ async def test_cursors_from_after_the_backup_pass_over_nothing_in_the_restored_s
 
 
 async def append_again(store, key):
-    """Append a change to a session at its present revision."""
+    """Append a change to a session at its current revision."""
     head = await store.load(key)
     change = Change(head.revision + 1, 1, "", "", "", b"", b"", b"")
     await store.append(Append(key, head.revision, change, head.state, "ana"))
 
 
 async def test_restoring_makes_a_store_where_there_is_none(run, talked, tmp_path):
-    """On a new machine, from nothing but the backup."""
+    """On a new machine, from the backup alone."""
     backup = path_of(talked)
     url = f"sqlite:///{tmp_path / 'new' / 'machine' / 'routing.db'}"
     code, _, err = await asyncio.to_thread(run, "restore", "--from", str(backup), "--store", url)
@@ -243,7 +243,7 @@ async def test_restoring_makes_a_store_where_there_is_none(run, talked, tmp_path
 
 @pytest.mark.parametrize("damage", ["torn", "foreign"])
 def test_bad_backup_is_not_restored(run, talked, tmp_path, damage):
-    """The store stays as it is, however bad it was."""
+    """The store stays unchanged, even if it was damaged."""
     backup = tmp_path / "backup.db"
     if damage == "torn":
         whole = path_of(talked).read_bytes()
@@ -260,7 +260,7 @@ def test_bad_backup_is_not_restored(run, talked, tmp_path, damage):
 
 
 async def test_store_of_a_server_that_was_killed_is_backed_up_whole(run, serve_process, tmp_path):  # noqa: F811
-    """Its log is still next to the file, and no process brings it in."""
+    """Its log is still next to the file, and no process merges it."""
     server = await serve_process()
     code, out, _ = await command(
         "route", "chat-1", "hello", "--user", "ana", "--json", "--target", server.address

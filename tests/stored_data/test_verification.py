@@ -1,4 +1,4 @@
-"""What verify finds: each kind of damage by name, and nothing where there is none."""
+"""verify: each kind of damage is reported by name, and an undamaged store has no report."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ TASKS = CHANGES.replace("changes", "tasks", 1)
 
 
 def damage(url, *statements):
-    """Change what is stored behind the service's back."""
+    """Change stored data behind the service's back."""
     path = url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for statement in statements:
@@ -90,19 +90,19 @@ UPDATE = CHANGES.replace(" WHERE", " SET {} WHERE", 1)
     ],
 )
 async def test_damage_is_named_and_does_not_stop_the_rest(run, talked, statement, problem):
-    """The hash changes with it; every other session's stays what it was."""
+    """The session's hash changes; all others stay equal."""
     _, before, _ = await verified(run, talked)
     damage(talked, statement)
     code, after, err = await verified(run, talked)
     assert len(after) == len(before)
     changed = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
     names = [now.get("session_id") for _, now in changed]
-    # The last line is on the whole.
+    # The last line is about the whole store.
     assert names == [SESSION, None]
     assert changed[0][1]["sha256"] != changed[0][0]["sha256"]
     assert changed[1][1]["sha256"] != changed[1][0]["sha256"]
     if problem is None:
-        # Only a comparison of hashes can tell what agrees with itself.
+        # Only a comparison of hashes can detect consistent changes.
         assert code == 0
         return
     assert code == 1
@@ -112,7 +112,7 @@ async def test_damage_is_named_and_does_not_stop_the_rest(run, talked, statement
 
 
 async def test_quiet_prints_what_is_damaged_and_the_whole(run, talked):
-    """As a line of a crontab has it."""
+    """For a line of a crontab."""
     code, out, err = await asyncio.to_thread(run, "verify", "--quiet", "--store", talked)
     assert (code, len(out.splitlines()), err) == (0, 1, "")
     assert "0 damaged" in out
@@ -125,7 +125,7 @@ async def test_quiet_prints_what_is_damaged_and_the_whole(run, talked):
 
 
 async def test_plain_output_has_a_hash_a_line(run, talked):
-    """As sha256sum has it, so that diff compares two stores."""
+    """In the format of sha256sum, so that diff compares two stores."""
     code, out, _ = await asyncio.to_thread(run, "verify", "--store", talked)
     assert code == 0
     for line in out.splitlines():
@@ -145,14 +145,14 @@ async def test_plain_output_has_a_hash_a_line(run, talked):
     ],
 )
 def test_store_that_cannot_be_read_is_named(run, url, code, words):
-    """And nothing is made in its place."""
+    """No store is created in its place."""
     ended = run("verify", "--store", url)
     assert ended[0] == code
     assert words in ended[2]
 
 
 async def test_store_is_verified_while_a_server_writes_to_it(run, tmp_path):
-    """Each session at one revision, despite writes in between; the server is not disturbed."""
+    """Each session at one revision, despite concurrent writes; the server is not affected."""
     async with serving(tmp_path, DESK) as service:
         stop = asyncio.Event()
         revisions = {}
@@ -182,7 +182,7 @@ async def test_store_is_verified_while_a_server_writes_to_it(run, tmp_path):
 
 
 async def test_hash_is_the_same_for_ever():
-    """It is noted down with backups: a release that hashes otherwise breaks their comparison."""
+    """It is recorded with backups: another hash in a later release would break comparisons."""
     store = MemoryStore()
     key = SessionKey("acme", "ñ-1")
     task = TaskRow("t-1", key.session_id, "ana", "running", 1, 2, None, b"{}")
@@ -202,7 +202,7 @@ async def test_hash_is_the_same_for_ever():
 
 
 class Forgetful:
-    """A store that finds requests otherwise than it should."""
+    """A store that finds requests incorrectly."""
 
     def __init__(self, store, finds):
         self._store, self._finds = store, finds
@@ -225,7 +225,7 @@ class Forgetful:
     ],
 )
 async def test_request_that_a_repeat_would_not_find_is_named(finds, problem):
-    """On engines where the ids are kept apart from the changes, one may be lost alone."""
+    """On engines that store the ids separately from the changes, an id may be lost alone."""
     store = MemoryStore()
     key = SessionKey("acme", "chat-1")
     await store.append(Append(key, 0, Change(1, 1, "Route", "r", "", b"", b"e", b""), b"s", ""))

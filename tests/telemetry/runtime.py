@@ -1,6 +1,6 @@
-"""An agent runtime with OpenTelemetry's own SDK: it answers a dispatch in the trace that it brings.
+"""An agent runtime with OpenTelemetry's SDK that answers a dispatch within its trace.
 
-    python runtime.py ADDRESS SPANS_FILE SESSION < dispatch.json
+python runtime.py ADDRESS SPANS_FILE SESSION < dispatch.json
 
 Its spans go to a file, one JSON object a line.
 """
@@ -37,14 +37,14 @@ class ToFile(SpanExporter):
 
 
 def trace_context():
-    """Return the trace context of the span that is open now, as metadata."""
+    """Return the trace context of the current span, as metadata."""
     carrier = {}
     propagate.inject(carrier)
     return carrier.items()
 
 
 def main() -> None:
-    """Answer."""
+    """Answer the dispatch."""
     address, spans_file, session_id = sys.argv[1:]
     dispatch = json.load(sys.stdin)
     provider = TracerProvider()

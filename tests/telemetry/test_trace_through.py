@@ -1,4 +1,4 @@
-"""One trace from a frontend in Node through the server to an agent's runtime in Python."""
+"""One trace from a Node frontend through the server to a Python agent runtime."""
 
 import json
 import subprocess
@@ -14,13 +14,13 @@ HERE = Path(__file__).parent
 CLIENT = ROOT / "clients" / "typescript"
 STOP_S_MAX = 20
 
-# npm fetches a few packages the first time, on a machine that may be busy.
+# npm downloads a few packages the first time, possibly on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
 def frontend():
-    """Node, with the frontend's packages; or this is skipped."""
+    """Node with the frontend's packages; the test is skipped without them."""
     node = toolchains.require("node")
     folder = HERE / "node"
     if not (folder / "node_modules" / ".package-lock.json").exists():
@@ -34,7 +34,7 @@ def frontend():
 
 @pytest.fixture
 def served(tmp_path):
-    """The tax example in a process of its own, tracing into a file; ends when it is stopped."""
+    """The tax example as a server process that traces into a file, until it is stopped."""
     command = [str(Path(sys.executable).parent / "agent-routing"), "serve"]
     command += ["--listen", "127.0.0.1:0", "--store", "memory:"]
     command += ["--agents", "routing_service/examples/tax.yaml"]
@@ -54,7 +54,7 @@ def lines(path):
 
 
 def test_trace_of_a_frontend_runs_through_the_server_to_the_runtime(frontend, served, tmp_path):
-    """Five spans of three processes in two languages, each the child of the one that led to it."""
+    """Five spans of three processes in two languages, each the child of its caller's span."""
     command, environment = frontend
     address, process = served
     spans = tmp_path / "spans.jsonl"
