@@ -131,8 +131,8 @@ def _find(text: str, case: PickCase) -> Pick:
     if not words and not first:
         return Pick()
     ways: tuple[Callable[[str, list[_Word], PickCase], Pick | None], ...] = (
-        _by_whole_name,
         _by_first_word,
+        _by_whole_name,
         _by_number,
         _by_words,
         _by_likeness,
@@ -158,9 +158,11 @@ def _by_whole_name(text: str, words: list[_Word], case: PickCase) -> Pick | None
     return None
 
 
-def _by_first_word(text: str, _: list[_Word], case: PickCase) -> Pick | None:
-    """Find an id or alias that is the first word, with all the signs that an id may have."""
+def _by_first_word(text: str, words: list[_Word], case: PickCase) -> Pick | None:
+    """Find an id or alias with signs that end a word elsewhere."""
     parts = text.split(maxsplit=1)
+    if words and words[0].folded == fold_word(parts[0]):
+        return None
     agent_id = case.registry.resolve(parts[0])
     if agent_id is None:
         return None

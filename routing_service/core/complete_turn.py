@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core import ownership
+from routing_service.core.agent_picks import find_by_name
 from routing_service.core.commands import (
     AskApproval,
     Complete,
@@ -35,7 +36,7 @@ from routing_service.core.facts import ConsultQuestion, Facts, PastTurn, Refused
 from routing_service.core.handoff_rules import Attempt, judge, judge_step
 from routing_service.core.markers import cut_markers
 from routing_service.core.refusals import refuse_handoff
-from routing_service.core.registry import Agent, AgentKind, OnComplete, Sticks
+from routing_service.core.registry import Agent, AgentKind, OnComplete, Registry, Sticks
 from routing_service.core.session import OpenTurn
 from routing_service.core.stored_only import store_only
 from routing_service.core.turn_ids import child_request_id
@@ -89,7 +90,8 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
         agent = draft.agent(agent_id)
     text, marker = command.text, ""
     if agent.markers and command.parse_markers is not False:
-        text, marker = cut_markers(command.text)
+        command, marker = _without_markers(command, registry)
+        text = command.text
     if turn is None or turn.holder != agent_id or not draft.state.is_live(turn):
         return store_only(draft, command, facts, agent_id, turn, text=text)
     active = draft.state.active
@@ -116,6 +118,25 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
         return by_marker
     decision = _apply(replace(answer, degraded_by=refused))
     return replace(decision, status=OutcomeStatus.DEGRADED, verdicts=refused + decision.verdicts)
+
+
+def _without_markers(command: CompleteTurn, registry: Registry) -> tuple[CompleteTurn, str]:
+    """Return an answer without the markers in its text and items, and the name in the first."""
+
+    def is_name(name: str) -> bool:
+        return find_by_name(registry, name) is not None
+
+    text, marker = cut_markers(command.text, is_name)
+    items = []
+    for item in command.items:
+        if item.text is not None:
+            left, named = cut_markers(item.text, is_name)
+            marker = marker or named
+            if not left and item.text.strip():
+                continue  # The item was the marker.
+            item = replace(item, text=left)  # noqa: PLW2901 - the item without it.
+        items.append(item)
+    return replace(command, text=text, items=tuple(items)), marker
 
 
 def _was_asked(draft: Draft, command: CompleteTurn, facts: Facts, agent_id: str) -> bool:
@@ -436,7 +457,7 @@ def _hand_off(answer: _Answer, outcome: HandOff) -> Decision:
 def _follow_marker(answer: _Answer, marker: str) -> tuple[Decision | None, tuple[Verdict, ...]]:
     """Try the handoff that a marker asks for; if it is refused, return only its verdicts."""
     draft = answer.draft
-    target_id = draft.registry.resolve(marker)
+    target_id = find_by_name(draft.registry, marker)
     if target_id is None:
         detail = unknown_agent(marker, tuple(draft.registry.agents)).message
         return None, (Verdict("unknown_agent", allowed=False, detail=detail),)
@@ -540,8 +561,13 @@ def _next_dispatch(
 
 
 def _fail(answer: _Answer, outcome: Fail) -> Decision:
-    """Close the task as failed; the agent stays for another try."""
+    """Close the task as failed; the agent stays for another try.
+
+    An agent that interrupted another gives the conversation back, and the task goes on.
+    """
     draft = answer.draft
+    if answer.moves and answer.is_active and draft.state.stack:
+        return _give_back(answer, OutcomeKind.FAILURE)
     _record(answer, OutcomeKind.FAILURE, OutcomeStatus.APPLIED, closes=True)
     task = draft.state.open_task
     if task is not None and task.task_id == answer.turn.task_id:

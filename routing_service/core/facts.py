@@ -24,6 +24,7 @@ from routing_service.core.commands import (
     TopicOpinion,
 )
 from routing_service.core.events import MessageRouted
+from routing_service.core.markers import MARKER_BRACKETS
 from routing_service.core.suggestions import takes_plain_answers
 from routing_service.core.topic_switch import TopicInquiry, inquiry, may_ask
 from routing_service.core.turn_ids import revision_of_child
@@ -187,10 +188,15 @@ def _needs_of_answer(case: Case, command: CompleteTurn, _: Facts) -> list[Fact[A
         needed.append(ConsultQuestion(request_id))
     if turn is None or turn.holder != command.agent_id:
         needed.append(WasAsked(request_id, command.agent_id))
-    # A marker is a handoff too, and begins with a bracket.
-    if isinstance(command.outcome, HandOff) or "[" in command.text:
+    if isinstance(command.outcome, HandOff) or _may_hold_marker(command):
         needed.append(RefusedHandoffs(request_id))
     return needed
+
+
+def _may_hold_marker(command: CompleteTurn) -> bool:
+    """Say whether an answer has brackets, as a marker does: it is a handoff too."""
+    texts = (command.text, *(item.text or "" for item in command.items))
+    return any(bracket in text for text in texts for bracket in MARKER_BRACKETS)
 
 
 def _needs_of_handoff(case: Case, command: SetActiveAgent, _: Facts) -> list[Fact[Any]]:

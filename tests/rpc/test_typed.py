@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.rpc.live_service import ask, refusal, serving, went
+from agent_routing.v1 import item_pb2
+from tests.rpc.live_service import ask, fail, refusal, serving, task_status, went
 from tests.scripted_topics import ScriptedModel
 
 STUDIO = """
@@ -170,3 +171,53 @@ async def test_what_is_more_than_an_answer_goes_to_the_agent(offering, typed):
     assert (routed.dispatch.agent.agent_id, routed.dispatch.text) == ("invoices", typed)
     accepted = await chat.say(quick_reply_id=offer.suggestion_id, text="")
     assert went(accepted.dispatch) == ("vat", "TOPIC_SWITCH")
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        "[HANDOFF_TO:motivator]",
+        "**[HANDOFF_TO:motivator]**",
+        "`[HANDOFF\\_TO:motivator]`",
+        "[[HANDOFF_TO: Motivadora]]",
+        "［HANDOFF_TO:motivator］",  # noqa: RUF001 - as models write them.
+        "[HANDOFF_TO:motivator",
+    ],
+)
+async def test_marker_is_followed_and_never_shown_however_a_model_writes_it(tmp_path, marker):
+    """The tutor asks the motivator for an interlude; the pupil only reads the sentence."""
+    async with serving(tmp_path, "tutor") as service:
+        chat = await service.chat().with_agent("math_specialist", **ask())
+        routed = await chat.say("no puedo más", locale="es")
+        handed = await chat.answer(routed.dispatch, f"Respira hondo. {marker}")
+        assert handed.text == "Respira hondo."
+        assert went(handed.next) == ("motivator", "AGENT_HANDOFF")
+        assert [turn.agent_text for turn in await chat.turns()][-2:] == ["Respira hondo.", ""]
+
+
+async def test_marker_in_an_item_counts_and_is_never_shown(tmp_path):
+    """An item that was nothing else is left out of what the user gets."""
+    async with serving(tmp_path, "tutor") as service:
+        chat = await service.chat().with_agent("math_specialist")
+        routed = await chat.say("no puedo más")
+        items = [
+            item_pb2.Item(content_type="text/plain", text="[HANDOFF_TO:motivator]"),
+            item_pb2.Item(content_type="text/plain", text="Respira. **[HANDOFF_TO:assessor]**"),
+        ]
+        handed = await chat.answer(routed.dispatch, "", items=items)
+        assert went(handed.next) == ("motivator", "AGENT_HANDOFF")
+        (kept,) = (await chat.turns())[-2].agent_items
+        assert kept.text == "Respira."
+
+
+async def test_failure_in_an_interlude_returns_and_the_lesson_goes_on(tmp_path):
+    """The motivator cannot do it: the teacher has the pupil back, and the task stays running."""
+    async with serving(tmp_path, "tutor") as service:
+        chat = await service.chat().with_agent("math_specialist", **ask())
+        routed = await chat.say("no puedo más")
+        handed = await chat.answer(routed.dispatch, "Respira. [HANDOFF_TO:motivator]")
+        failed = await chat.answer(handed.next, "", **fail("no words"))
+        assert went(failed.next) == ("math_specialist", "RETURNED")
+        status = await chat.status()
+        assert status.active_agent.agent_id == "math_specialist"
+        assert task_status(status.task.status) == "RUNNING"

@@ -111,6 +111,6 @@ def test_every_text_is_read_without_an_error(name, text):
 def test_long_text_among_many_agents_is_read_at_once():
     """512 agents, and a message of 32 KB."""
     registry = spanish(*(Agent(f"a{n}", name={"es": f"Nombre número {n}"}) for n in range(511)))
-    started_s = time.perf_counter()
+    started_s = time.process_time()
     assert pick(registry, "nombre " * 5_000).agent_id == ""
-    assert time.perf_counter() - started_s < 1
+    assert time.process_time() - started_s < 1

@@ -476,12 +476,12 @@ def test_failure_fails_the_task_and_keeps_the_agent_unlocked():
     assert chat.task_status == "running"
 
 
-def test_failure_of_an_interlude_leaves_the_stack():
-    """It stays for another try, and returns when it is done."""
+def test_failure_of_an_interlude_returns():
+    """The interrupted agent has the conversation back, and the task stays running."""
     chat = turn_of("math")
     chat.answers(HandOff("buddy"))
-    chat.answers(Fail())
-    assert (chat.active, chat.stack) == ("buddy", ["math"])
+    assert chat.answers(Fail()).dispatch.agent_id == "math"
+    assert (chat.active, chat.stack, chat.task_status) == ("math", [], "running")
 
 
 # Standing in for an agent that is away

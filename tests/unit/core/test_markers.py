@@ -10,6 +10,7 @@ from routing_service.core.markers import cut_markers
 from routing_service.core.registry import Agent, OnComplete
 from routing_service.core.vocabulary import OutcomeKind, OutcomeStatus, RouteReason
 from tests.simulation.conversation import Conversation, registry_of, routed_text
+from tests.typed_inputs import field_inputs, own_inputs
 
 MATH = Agent("math", markers=True)
 MOTIVATOR = Agent("motivator", aliases=("Cheer Leader",), receives_as_interlude=True, markers=True)
@@ -29,17 +30,34 @@ REGISTRY = registry_of(MATH, MOTIVATOR, GATED, PLAIN, Agent("machine"))
         ("[Handoff_To:motivator]\nWell done!", "Well done!", "motivator"),
         ("a [HANDOFF_TO:x] b [HANDOFF_TO:y] c", "a b c", "x"),
         ("[ HANDOFF_TO : cheer leader ]", "", "cheer leader"),
-        ("line\n[HANDOFF_TO:x]\nline", "line\n\nline", "x"),
-        ("[HANDOFF TO:x]", "[HANDOFF TO:x]", ""),
-        ("[HANDOFF_TO:]", "[HANDOFF_TO:]", ""),
-        ("[HANDOFF_TO:x", "[HANDOFF_TO:x", ""),
-        ("[HANDOFF_TO:a\nb]", "[HANDOFF_TO:a\nb]", ""),
+        ("line\n[HANDOFF_TO:x]\nline", "line\nline", "x"),
+        ("[HANDOFF TO:x]", "", "x"),
+        ("[HANDOFF_TO:]", "", ""),
+        ("[HANDOFF_TO:x", "", "x"),
+        ("[HANDOFF_TO:a\nb]", "", "a b"),
+        ("[HANDOFF]", "[HANDOFF]", ""),
         ("HANDOFF_TO:x", "HANDOFF_TO:x", ""),
     ],
 )
 def test_marker_is_cut_out_and_named(text, left, name):
     """The sentence around it closes; all other text stays unchanged."""
     assert cut_markers(text) == (left, name)
+
+
+@pytest.mark.parametrize("inputs", [own_inputs, field_inputs])
+def test_markers_are_found_as_models_write_them(inputs):
+    """In code, bold, other brackets, with spaces and line breaks, unclosed; without debris."""
+    names = {"math_specialist", "math specialist"}
+
+    def is_name(name):
+        return name.lower() in names
+
+    wrong = []
+    for text, agent_id, left in inputs("marker"):
+        found = cut_markers(text, is_name)
+        if found[0] != left or is_name(found[1]) != (agent_id is not None):
+            wrong.append((text, found))
+    assert wrong == []
 
 
 def test_no_marker_is_left_when_cutting_one_out_spells_another():
@@ -55,18 +73,31 @@ def test_no_marker_is_left_when_cutting_one_out_spells_another():
     [
         " " * 200_000,
         "[HANDOFF_TO:" + " " * 200_000,
+        "`" * 100_000 + "[HANDOFF_TO:a]" + "`" * 100_000,
+        "[" * 200_000,
+        "[HANDOFF_TO:a\n" * 16_000,
         "[" + " " * 200_000,
         "[HANDOFF_TO:" * 16_000,
         " [HANDOFF_TO:a]" * 16_000,
         "[HAND" * 16_000 + "[HANDOFF_TO:a]" + "OFF_TO:a]" * 16_000,
     ],
-    ids=["spaces", "spaces in a marker", "spaces before", "openings", "markers", "nested"],
+    ids=[
+        "spaces",
+        "spaces in a marker",
+        "ticks",
+        "brackets",
+        "unclosed",
+        "spaces before",
+        "openings",
+        "markers",
+        "nested",
+    ],
 )
 def test_long_text_is_searched_in_linear_time(text):
     """An agent's text of that length stopped the server for minutes."""
-    started_s = time.perf_counter()
+    started_s = time.process_time()
     cut_markers(text)
-    assert time.perf_counter() - started_s < 2
+    assert time.process_time() - started_s < 2
 
 
 def lesson():
@@ -187,3 +218,22 @@ def test_completion_hop_wins_over_a_marker():
     chat.says()
     decision = chat.answers(Complete(), text="Finished. [HANDOFF_TO:motivator]")
     assert decision.dispatch.agent_id == "plain"
+
+
+def test_marker_may_name_an_agent_as_users_see_it():
+    """Models copy the shown name rather than the id."""
+    shown = Agent("cheers", name={"es": "Motivadora"})
+    chat = Conversation(registry_of(MATH, shown)).with_agent("math")
+    chat.says()
+    assert chat.answers(text="Vamos [HANDOFF_TO: motivadora]").dispatch.agent_id == "cheers"
+
+
+def test_failure_of_an_interlude_gives_the_conversation_back():
+    """The task goes on with the agent that was interrupted."""
+    chat = lesson()
+    chat.answers(text="[HANDOFF_TO:motivator]")
+    decision = chat.answers(Fail("no words"))
+    assert decision.dispatch.agent_id == "math"
+    assert decision.dispatch.reason is RouteReason.RETURNED
+    assert chat.stack == []
+    assert chat.state.open_task is not None

@@ -62,7 +62,7 @@ def test_any_message_is_looked_at_without_an_error(text):
 
 def test_long_message_is_looked_at_at_once():
     """A message of answers only, as long as one may be."""
-    started_s = time.perf_counter()
+    started_s = time.process_time()
     plain_answer("si no " * 33, OFFER)
     plain_answer("si no " * 5_000, OFFER)
-    assert time.perf_counter() - started_s < 1
+    assert time.process_time() - started_s < 1
