@@ -6,6 +6,7 @@ turns go another way is a failure.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -193,6 +194,7 @@ def _terminal_locale() -> str:
 def _converse(conversation: Conversation, screen: Screen, title: str, story: Story | None) -> bool:
     """Talk until the input ends; return whether everything went as expected."""
     speaker = conversation.speaker
+    _take_any_bytes()
     screen.opened(title, f"Session {speaker.session_id}, user {speaker.user_id}")
     try:
         if story is not None:
@@ -206,6 +208,14 @@ def _converse(conversation: Conversation, screen: Screen, title: str, story: Sto
         return story is None
     finally:
         screen.noted(f"left session {speaker.session_id}")
+
+
+def _take_any_bytes() -> None:
+    """Go on over bytes that are no UTF-8, and signs that the terminal's locale does not have."""
+    if isinstance(sys.stdin, io.TextIOWrapper) and not sys.stdin.isatty():
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _talk(conversation: Conversation, screen: Screen) -> None:

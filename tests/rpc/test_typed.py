@@ -1,5 +1,9 @@
 """Conversations as people type them: ways out, picks, replies to offers, and models' markers."""
 
+import asyncio
+import os
+import sys
+
 import pytest
 
 from agent_routing.v1 import item_pb2
@@ -221,3 +225,34 @@ async def test_failure_in_an_interlude_returns_and_the_lesson_goes_on(tmp_path):
         status = await chat.status()
         assert status.active_agent.agent_id == "math_specialist"
         assert task_status(status.task.status) == "RUNNING"
+
+
+@pytest.mark.parametrize("text", [" ", "\n\t", "\u200b\ufeff", "\u00a0"])
+async def test_blank_message_is_refused(studio, text):
+    """Nobody can answer it; with an item it is a message."""
+    chat = studio.chat()
+    refused = await refusal(chat.say(text))
+    assert (refused.code, refused.reason, refused.rules) == (
+        "INVALID_ARGUMENT",
+        "INVALID_FIELD",
+        ["text"],
+    )
+    picture = item_pb2.Item(content_type="image/png", uri="https://example.com/a.png")
+    assert (await chat.say(text, items=[picture])).dispatch.agent.agent_id == "assistant"
+
+
+async def test_chat_takes_any_bytes_in_any_locale(tmp_path):
+    """A pipe with bytes that are no UTF-8, in a container without a language."""
+    command = [sys.executable, "-c", "from routing_service.cli import main; main()"]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        *("chat", "--example", "tax", "--locale", "es"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "HOME": str(tmp_path)},
+    )
+    said, _ = await process.communicate(b"hola \xff\xfe\n/estado\n")
+    assert process.returncode == 0, said
+    assert b"Traceback" not in said
+    assert b"Coordinadora" in said

@@ -19,6 +19,7 @@ from routing_service.core.access import Access
 from routing_service.core.errors import invalid_field
 from routing_service.core.events import Item, Profile
 from routing_service.core.identifiers import HISTORY_TURNS_MAX, HISTORY_TURNS_MIN, TEXT_BYTES_MAX
+from routing_service.core.typed_text import skip_invisible
 from routing_service.ids import derived_session_id, new_uuid7
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
@@ -199,8 +200,8 @@ def _route_in(
     checks.user("user_id", request.user_id)
     request_id = checks.uuid("request_id", request.request_id)
     checks.text("text", text, TEXT_BYTES_MAX)
-    if not (text or request.items or request.quick_reply_id):
-        checks.refuse("text", "is empty, and there are no items; send one or the other")
+    if not (request.items or request.quick_reply_id) and skip_invisible(text, 0) == len(text):
+        checks.refuse("text", "is empty or blank, and there are no items; send one or the other")
     task_id = locale = channel = quick_reply_id = ""
     items: tuple[Item, ...] = ()
     entitlements: tuple[str, ...] = ()
