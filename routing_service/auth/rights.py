@@ -46,6 +46,7 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "ExportUser": (ADMIN,),
     "ReloadAgents": (ADMIN,),
     "SetStickiness": (ADMIN,),
+    "GetStickiness": (ADMIN,),
     "PurgeSessions": (ADMIN,),
 }
 """The scopes of which a caller needs one for an RPC. The first is named to a caller without any.

@@ -14,10 +14,12 @@ from rich.text import Text
 
 from agent_routing.v1.admin_service_pb2 import (
     AuditRecord,
+    GetStickinessResponse,
     ListEventsResponse,
     ListSessionsResponse,
     ReloadAgentsResponse,
     SetStickinessResponse,
+    StickinessSource,
 )
 from agent_routing.v1.routing_service_pb2 import ResumeTaskResponse
 from agent_routing.v1.session_event_pb2 import Change, SessionEvent
@@ -123,6 +125,11 @@ def _what(event: SessionEvent, kind: str) -> Text:
             line.append(seen(event.command_handled.command))
         case "agent_cleared":
             line.append_text(agent_text(event.agent_cleared.previous_agent))
+        case "stickiness_switched":
+            switched = event.stickiness_switched
+            line.append(_on(switched.enabled))
+            if switched.reason:
+                line.append(f"  {seen(switched.reason)}", style="dim")
         case "unknown to this release" | "session_erased":
             pass
         case _:
@@ -193,6 +200,33 @@ def print_switched(answer: SetStickinessResponse) -> None:
     told = f"stickiness is {now}"
     told += f", it was {before}" if answer.HasField("update_time") else " already"
     console().print(told)
+
+
+def stickiness_text(state: GetStickinessResponse) -> str:
+    """Return the state of stickiness in one sentence: what, since when, by whom and why."""
+    told = f"stickiness is {_on(state.enabled)}"
+    partly = [seen(agent_id) for agent_id in state.agent_ids]
+    if state.users_percent:
+        partly.append(f"{state.users_percent} % of the users")
+    if partly:
+        told += f" for {', '.join(partly)} alone"
+    if not state.HasField("switch_time"):
+        is_setting = state.source == StickinessSource.STICKINESS_SOURCE_SETTING
+        return f"{told}, by the {'setting' if is_setting else 'registry'}; nobody has switched it"
+    told += f" since {time_text(state.switch_time)}"
+    if state.source == StickinessSource.STICKINESS_SOURCE_ALL_TENANTS:
+        told += ", for all tenants"
+    told += f", by {seen(state.actor) or 'a caller without sign-in'}"
+    if state.reason:
+        told += f": {seen(state.reason)}"
+    if state.enabled != state.start_enabled:
+        told += f" (the start value, {_on(state.start_enabled)}, does not count)"
+    return told
+
+
+def print_stickiness(state: GetStickinessResponse) -> None:
+    """Print the state of stickiness."""
+    console().print(Text(stickiness_text(state)))
 
 
 def _on(enabled: bool) -> str:  # noqa: FBT001 - a word for a truth value

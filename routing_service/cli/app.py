@@ -75,7 +75,7 @@ COMMANDS: Final = (
     Command("watch", "watch:watch", "Print changes as they happen, until Ctrl-C."),
     Command("top", "top:top", "Show live activity: messages, agents, refusals, events."),
     Command("stats", "stats:stats", "Show routing figures: handoffs, refusals, stuck users."),
-    Command("stickiness", "stickiness:stickiness", "Switch stickiness on or off."),
+    Command("stickiness", "stickiness:stickiness", "Show or switch stickiness."),
     Command("reload", "reload:reload", "Make a server read its registry file again."),
     Command("export-user", "export_user:export_user", "Export all data stored about a user."),
     Command("token", "token:token", "Print a signed token, for --sign-in development."),

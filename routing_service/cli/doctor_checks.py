@@ -13,6 +13,7 @@ import shutil
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from agent_routing.v1 import admin_service_pb2 as admin_pb
 from agent_routing.v1.admin_service_pb2_grpc import AdminServiceStub
 from routing_service import __version__
+from routing_service.cli.admin_answers import stickiness_text
 from routing_service.cli.credentials import given
 from routing_service.cli.screen import count_of
 from routing_service.registry.file import RegistryFileError, check_registry_file
@@ -373,6 +375,13 @@ def _operators_view(channel: grpc.Channel, target: str, timeout_s: float) -> Ite
         )
     else:
         yield Finding("registry", "ok", f"the server uses version {reloaded.registry_version}")
+    # An earlier release does not know the call; the finding on the release says so.
+    with suppress(grpc.RpcError):
+        yield _stickiness(
+            stub.GetStickiness(
+                admin_pb.GetStickinessRequest(), timeout=timeout_s, metadata=metadata
+            )
+        )
     if not stats.HasField("as_of_time"):
         return
     # The figures are as of the server's own clock, unless its counting is behind.
@@ -396,6 +405,20 @@ def _operators_view(channel: grpc.Channel, target: str, timeout_s: float) -> Ite
         )
     else:
         yield Finding("clock", "ok", "the server's clock agrees with this one")
+
+
+def _stickiness(state: admin_pb.GetStickinessResponse) -> Finding:
+    said = stickiness_text(state)
+    if state.enabled and state.start_enabled:
+        return Finding("stickiness", "ok", said)
+    return Finding(
+        "stickiness",
+        "warning",
+        said,
+        "agent-routing stickiness on --reason …, if agents are to keep their conversations"
+        if not state.enabled
+        else "change the setting or the registry, so that both say the same",
+    )
 
 
 def _told(error: grpc.RpcError) -> str:

@@ -16,6 +16,7 @@ from routing_service.core.commands import HandoffPlan, SuggestionPlan
 from routing_service.core.vocabulary import Initiator, RouteReason
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards
+from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     ERASE_USER,
@@ -358,7 +359,26 @@ def refusal_out(
     return made, method_path(data.get("method", ""))
 
 
+_OF_ADMIN: Final = frozenset({ERASE_USER, "SetStickiness"})
+
+
+def switch_out(entry: AuditEntry) -> tuple[session_event_pb2.SessionEvent, str]:
+    """Return a switch of stickiness as an event, and the subject of the caller that switched."""
+    data = msgspec.json.decode(entry.data) if entry.data else {}
+    made = session_event_pb2.SessionEvent(
+        event_id=f"0.s{entry.time_us}", event_time=pm.timestamp(entry.time_us)
+    )
+    switched = made.stickiness_switched
+    switched.enabled = data.get("enabled", False)
+    switched.previously_enabled = data.get("was_enabled", False)
+    switched.agent_ids.extend(data.get("agent_ids", ()))
+    switched.users_percent = data.get("users_percent", 0)
+    switched.reason = data.get("reason", "")
+    switched.all_tenants = data.get("tenant", "") == ALL_TENANTS
+    return made, data.get("by", "")
+
+
 def method_path(method: str) -> str:
     """Return the RPC that a change or a refusal came by; "" = the service itself."""
-    service = "AdminService" if method == ERASE_USER else "RoutingService"
+    service = "AdminService" if method in _OF_ADMIN else "RoutingService"
     return f"/agent_routing.v1.{service}/{method}" if method else ""

@@ -27,6 +27,7 @@ from routing_service.server.listeners import Listeners
 from routing_service.server.tls_files import TlsFiles, TlsFilesInvalid
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
+from routing_service.sessions.stickiness_switch import StickinessSwitch
 from routing_service.settings.listen_address import ListenAddress, ListenFailed
 from routing_service.settings.resolve import missing_agents
 from routing_service.settings.rules import SettingProblem, SettingsInvalid
@@ -108,6 +109,7 @@ def figures_page(
     source: RegistrySource,
     sweeper: ExpirySweeper,
     stats: StatsKeeper,
+    switch: StickinessSwitch,
     store: Store,
     topics: TopicJudge,
     keys_age_s: Callable[[], float] | None,
@@ -122,7 +124,8 @@ def figures_page(
             agents=len(source.registry.agents),
             registry_reloads=source.reloads,
             registry_reload_failures=source.failures,
-            stickiness_enabled=source.registry.stickiness_enabled,
+            stickiness_enabled=switch.enabled_for_all,
+            stickiness_tenants_off=switch.tenants_off,
             sessions_expired=sweeper.sessions_swept,
             expiry_failures=sweeper.failures,
             stuck=stats.stuck,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,12 @@ from routing_service.server.tls_files import TlsFiles
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
-from routing_service.sessions.stickiness_switch import StickinessSwitch
+from routing_service.sessions.stickiness_switch import (
+    DEFAULT_TENANT,
+    Source,
+    Stickiness,
+    StickinessSwitch,
+)
 from routing_service.settings.listen_address import ListenAddress
 from routing_service.settings.rules import without_secrets
 from routing_service.settings.settings import Settings
@@ -108,12 +114,16 @@ class _Parts:
     ) -> _Parts:
         """Make the parts and connect them. Raises SettingsInvalid for unreadable TLS files."""
         feed = EventFeed(store)
-        switch = StickinessSwitch(store, lambda: source.registry.stickiness_enabled)
+        switch = StickinessSwitch(
+            store,
+            lambda: source.registry.stickiness_enabled,
+            start_source=Source.REGISTRY if settings.stickiness == "registry" else Source.SETTING,
+        )
         handler = CommandHandler(
             store,
             lambda: source.registry,
             clock_us,
-            stickiness_enabled=switch.is_enabled,
+            stickiness=switch.now,
             cache_sessions_max=settings.cache_sessions_max,
             publish=feed.publish,
             doubt=feed.doubt,
@@ -222,7 +232,7 @@ class RoutingServer:
             await store.probe_write()
             listening = await _listen(parts, opened, observer, counts or Counts(), tracing)
             _run_beside(parts, opened, make_probe, tracing)
-            _log_started(parts, listening)
+            _log_started(parts, listening, await parts.switch.now(DEFAULT_TENANT))
             return cls(parts, listening, opened.pop_all())
 
     @property
@@ -350,6 +360,7 @@ async def _listen(
         source=parts.source,
         sweeper=parts.sweeper,
         stats=parts.stats,
+        switch=parts.switch,
         store=parts.store,
         topics=parts.topics,
         keys_age_s=parts.signing_in.keys_age_s,
@@ -402,6 +413,7 @@ def _run_beside(
         ("store probe", probe.run()),
         ("registry", parts.source.watch()),
         ("stats", parts.stats.run()),
+        ("stickiness", parts.switch.run()),
     ]
     if parts.settings.expiry_sweep:
         tasks.append(("expiry sweeper", parts.sweeper.run()))
@@ -415,7 +427,7 @@ def _run_beside(
         opened.push_async_callback(end_task, asyncio.create_task(running, name=name))
 
 
-def _log_started(parts: _Parts, listening: _Listening) -> None:
+def _log_started(parts: _Parts, listening: _Listening, stickiness: Stickiness) -> None:
     registry = parts.source.registry
     _log.info(
         "server_started",
@@ -429,5 +441,23 @@ def _log_started(parts: _Parts, listening: _Listening) -> None:
         registry=parts.settings.agents,
         registry_version=registry.version,
         agents=len(registry.agents),
-        stickiness_enabled=registry.stickiness_enabled,
+        stickiness_enabled=stickiness.enabled,
+        stickiness_source=stickiness.source.value,
+    )
+    if not stickiness.is_stored:
+        return
+    switched = stickiness.switched
+    overrules = switched.enabled != registry.stickiness_enabled
+    log = _log.warning if overrules or not switched.enabled else _log.info
+    log(
+        "stickiness_overruled_by_switch" if overrules else "stickiness_switched",
+        enabled=switched.enabled,
+        start_enabled=registry.stickiness_enabled,
+        setting=parts.settings.stickiness,
+        since=datetime.fromtimestamp(switched.time_us / 1e6, UTC).isoformat(),
+        by=switched.by,
+        reason=switched.reason,
+        agent_ids=list(switched.agent_ids),
+        users_percent=switched.users_percent,
+        remedy="agent-routing stickiness shows it, agent-routing stickiness on ends it",
     )

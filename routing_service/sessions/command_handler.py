@@ -54,6 +54,7 @@ from routing_service.sessions.refusals import (
 )
 from routing_service.sessions.session_cache import HotSession, SessionCache, new_fold
 from routing_service.sessions.session_reads import SessionReads
+from routing_service.sessions.stickiness_switch import Stickiness
 from routing_service.sessions.task_rows import TaskRows, may_change_tasks
 from routing_service.sessions.turn_history import TurnHistory
 from routing_service.storage.event_codec import (
@@ -103,7 +104,7 @@ class CommandHandler:
         registry: Callable[[], Registry],
         clock_us: Callable[[], int],
         *,
-        stickiness_enabled: Callable[[str], Awaitable[bool]],
+        stickiness: Callable[[str], Awaitable[Stickiness]],
         cache_sessions_max: int,
         publish: Callable[[SessionKey, Change], None] = lambda _key, _change: None,
         doubt: Callable[[SessionKey], None] = lambda _key: None,
@@ -111,8 +112,8 @@ class CommandHandler:
     ) -> None:
         """Serve one store.
 
-        registry: returns the present one. clock_us: microseconds since 1970. stickiness_enabled: by
-        tenant. cache_sessions_max: hot sessions kept; the least recently used are evicted. publish:
+        registry: returns the present one. clock_us: microseconds since 1970. stickiness: by tenant.
+        cache_sessions_max: hot sessions kept; the least recently used are evicted. publish:
         called with every change, after its commit. doubt: called with a session if an append's
         outcome is unknown. topics: judges what messages are about; None = no topic detection, in
         spite of the registry.
@@ -120,7 +121,7 @@ class CommandHandler:
         self._store = store
         self._registry = registry
         self._clock_us = clock_us
-        self._stickiness_enabled = stickiness_enabled
+        self._stickiness = stickiness
         self._publish = publish
         self._doubt = doubt
         self._cache = SessionCache(store, cache_sessions_max)
@@ -135,9 +136,10 @@ class CommandHandler:
         """The registry that the next decision uses."""
         return self._registry()
 
-    async def stickiness_enabled(self, tenant: str) -> bool:
-        """Say whether agents stick for a tenant now."""
-        return await self._stickiness_enabled(tenant)
+    async def sticks(self, tenant: str, state: SessionState) -> bool:
+        """Say whether the session's active agent would get the next message of its user."""
+        stickiness = await self._stickiness(tenant)
+        return stickiness.sticks(state.owner or state.session_id, (state.active_id,))
 
     async def handle(self, call: Call, command: Command, make_answer: MakeAnswer) -> Handled:
         """Decide a call and commit it, or give a repeat its first answer.
@@ -285,7 +287,8 @@ class CommandHandler:
             if call.expected_revision is not None:
                 check_revision(call, state)
             if isinstance(command, _BY_STICKINESS):
-                enabled = await self._stickiness_enabled(call.key.tenant)
+                stickiness = await self._stickiness(call.key.tenant)
+                enabled = stickiness.enabled or _sticks(stickiness, call, command, state)
                 if enabled is not command.stickiness_enabled:
                     command = replace(command, stickiness_enabled=enabled)
             case = open_case(state, command, registry, now_us, session_id=call.key.session_id)
@@ -475,3 +478,14 @@ def _append(
         tasks=tasks,
         due_us=next_due_us(state, made.registry),
     )
+
+
+def _sticks(
+    stickiness: Stickiness, call: Call, command: Command, state: SessionState | None
+) -> bool:
+    """Say whether agents stick for one call, where they do not for all."""
+    user_id = (state.owner if state else "") or call.access.user_id or call.key.session_id
+    agent_ids = [state.active_id] if state else []
+    if isinstance(command, CompleteTurn):
+        agent_ids.append(command.agent_id)
+    return stickiness.sticks(user_id, agent_ids)

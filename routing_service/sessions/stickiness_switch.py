@@ -1,5 +1,7 @@
 """The switch that turns stickiness off for a tenant, or for all, and back on.
 
+It can be off for some agents or a share of the users alone.
+
 Rule: the store holds the switch; a process acts on a value that is at most FOLLOW_S old. The
 registry's value counts until an operator has switched.
 """
@@ -7,17 +9,22 @@ registry's value counts until an operator has switched.
 from __future__ import annotations
 
 import asyncio
+import enum
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from routing_service.storage.store import Store, StoreCorrupt
+from routing_service.storage.store import AuditEntry, Store, StoreCorrupt, StoreError
 
 ALL_TENANTS: Final = "*"
 SETTING: Final = "stickiness"
+DEFAULT_TENANT: Final = "default"
+"""The tenant of callers that name none; sign-in has the same name for it."""
 
 FOLLOW_S: Final = 0.5
 """How long a replica may act on an earlier value. One read per tenant in this time has no
@@ -27,17 +34,79 @@ TENANTS_KEPT_MAX: Final = 10_000
 """Tenants whose value is kept in memory; the names come from callers."""
 
 
+STICKINESS_SWITCHED: Final = "stickiness_switched"
+"""The kind of the audit entries of switches."""
+
+NO_SESSION: Final = "*"
+"""The session of entries that belong to none: every entry has a name there."""
+
+GAUGE_S: Final = 5.0
+"""How often a process that serves nobody looks at the switch, for its figures."""
+
+GAUGE_TENANTS_MAX: Final = 100
+"""Tenants that such a look reads again, the latest served: one read each."""
+
+
+class Source(enum.StrEnum):
+    """What decides whether stickiness is on."""
+
+    REGISTRY = "registry"
+    SETTING = "setting"
+    TENANT = "tenant"
+    ALL_TENANTS = "all_tenants"
+
+
 class Switched(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an operator has set, and when."""
+    """What an operator has set, when, why, and under which name (by).
+
+    agent_ids, users_percent: it is off for these agents and this share of the users alone.
+    """
 
     enabled: bool
     time_us: int
     reason: str = ""
+    by: str = ""
+    agent_ids: tuple[str, ...] = ()
+    users_percent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stickiness:
+    """Whether agents stick, for whom, and who said so. enabled: for all users and agents."""
+
+    switched: Switched
+    source: Source
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it is on for all users and agents."""
+        return self.switched.enabled
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether an operator has switched it."""
+        return self.source in (Source.TENANT, Source.ALL_TENANTS)
+
+    def sticks(self, user_id: str, agent_ids: Iterable[str]) -> bool:
+        """Say whether it is on for a user whose conversation is with one of these agents."""
+        switched = self.switched
+        if switched.enabled:
+            return True
+        if not (switched.agent_ids or switched.users_percent):
+            return False
+        if any(agent_id in switched.agent_ids for agent_id in agent_ids):
+            return False
+        return user_share(user_id) >= switched.users_percent
+
+
+def user_share(user_id: str) -> int:
+    """Return 0-99 for a user, always the same: below a percentage, the user is in that share."""
+    return zlib.crc32(user_id.encode()) % 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Believed:
-    enabled: bool
+    stickiness: Stickiness
     until_s: float
 
 
@@ -49,20 +118,50 @@ class StickinessSwitch:
         store: Store,
         start_value: Callable[[], bool],
         monotonic_s: Callable[[], float] = time.monotonic,
+        *,
+        start_source: Source = Source.REGISTRY,
     ) -> None:
         """Keep the switch in a store. start_value: what counts until an operator switches."""
+        self._start_source = start_source
         self._store = store
         self._start_value = start_value
         self._monotonic_s = monotonic_s
         self._believed: dict[str, _Believed] = {}
-        self._asking: dict[str, asyncio.Task[bool]] = {}
+        self._asking: dict[str, asyncio.Task[Stickiness]] = {}
 
-    async def is_enabled(self, tenant: str) -> bool:
-        """Say whether agents stick for a tenant, as of at most FOLLOW_S ago."""
+    @property
+    def start_enabled(self) -> bool:
+        """What counts until an operator switches."""
+        return self._start_value()
+
+    @property
+    def tenants_off(self) -> int:
+        """Tenants that this process knows of for which it is off, in whole or in part."""
+        return sum(not believed.stickiness.enabled for believed in self._believed.values())
+
+    @property
+    def enabled_for_all(self) -> bool:
+        """Whether it is on for every tenant that this process knows of."""
+        return not self.tenants_off and (bool(self._believed) or self.start_enabled)
+
+    async def run(self) -> None:
+        """Look at the switch from time to time, so that the figures are true without calls."""
+        while True:
+            await asyncio.sleep(GAUGE_S)
+            tenants = [DEFAULT_TENANT, ALL_TENANTS, *self._believed]
+            for tenant in dict.fromkeys(tenants[:2] + tenants[2:][-GAUGE_TENANTS_MAX:]):
+                try:
+                    await self.now(tenant)
+                except StoreError:
+                    # The store's own probe reports it.
+                    break
+
+    async def now(self, tenant: str) -> Stickiness:
+        """Return what counts for a tenant, as of at most FOLLOW_S ago."""
         now_s = self._monotonic_s()
         believed = self._believed.get(tenant)
         if believed is not None and now_s < believed.until_s:
-            return believed.enabled
+            return believed.stickiness
         asking = self._asking.get(tenant)
         if asking is None:
             # One read serves all calls that come meanwhile: under load they would be dozens.
@@ -78,25 +177,26 @@ class StickinessSwitch:
         tenant: str,
         now_s: float,
         believed: dict[str, _Believed],
-        asking: dict[str, asyncio.Task[bool]],
-    ) -> bool:
+        asking: dict[str, asyncio.Task[Stickiness]],
+    ) -> Stickiness:
         """Read a tenant's value into the given cache, which a switch meanwhile replaces."""
         try:
-            enabled = await self.read(tenant)
+            stickiness = await self.read(tenant)
         finally:
             asking.pop(tenant, None)
         if len(believed) >= TENANTS_KEPT_MAX:
             believed.clear()
-        believed[tenant] = _Believed(enabled, now_s + FOLLOW_S)
-        return enabled
+        believed[tenant] = _Believed(stickiness, now_s + FOLLOW_S)
+        return stickiness
 
-    async def read(self, tenant: str) -> bool:
+    async def read(self, tenant: str) -> Stickiness:
         """Return the value in the store: the later one of the tenant's and that of all tenants."""
-        found = [await self.setting(tenant), await self.setting(ALL_TENANTS)]
-        settings = [each for each in found if each is not None]
-        if not settings:
-            return self._start_value()
-        return max(settings, key=lambda each: each.time_us).enabled
+        own, of_all = await self.setting(tenant), await self.setting(ALL_TENANTS)
+        if of_all is not None and (own is None or own.time_us <= of_all.time_us):
+            return Stickiness(of_all, Source.ALL_TENANTS)
+        if own is not None:
+            return Stickiness(own, Source.TENANT)
+        return Stickiness(Switched(self._start_value(), 0), self._start_source)
 
     async def setting(self, tenant: str) -> Switched | None:
         """Return what was last set for exactly this tenant, or for ALL_TENANTS."""
@@ -109,19 +209,46 @@ class StickinessSwitch:
             message = f'the stickiness setting of tenant "{tenant}" cannot be read; switch it again'
             raise StoreCorrupt(message) from error
 
-    async def switch(self, tenant: str, *, enabled: bool, now_us: int, reason: str) -> bool:
-        """Switch a tenant, or ALL_TENANTS; return whether that changed the value."""
+    async def switch(self, tenant: str, new: Switched) -> tuple[Stickiness, Switched | None]:
+        """Switch a tenant, or ALL_TENANTS; return what counted before, and what was stored.
+
+        A switch to what an operator has switched already is not stored.
+        """
         before = await self.read(tenant)
         found = [await self.setting(tenant), await self.setting(ALL_TENANTS)]
         # If nothing was set yet, another replica's registry may have another start value (a
         # roll-out changes them one by one): then the value is stored, so that all agree.
         own = found[0] if tenant == ALL_TENANTS else found[0] or found[1]
-        if before == enabled and own is not None:
-            return False
+        if own is not None and is_same(before.switched, new):
+            return before, None
         # A clock that went back must not let an earlier value win.
         latest_us = max((each.time_us for each in found if each), default=0)
-        new = Switched(enabled, max(now_us, latest_us + 1), reason)
+        new = replace(new, time_us=max(new.time_us, latest_us + 1))
         await self._store.put_setting(tenant, SETTING, msgspec.json.encode(new))
         self._believed = {}
         self._asking = {}
-        return before != enabled
+        return before, new
+
+
+def is_same(one: Switched, other: Switched) -> bool:
+    """Say whether both switch the same off."""
+    return (one.enabled, set(one.agent_ids), one.users_percent) == (
+        other.enabled,
+        set(other.agent_ids),
+        other.users_percent,
+    )
+
+
+def switch_entry(kept_in: str, tenant: str, before: Stickiness, new: Switched) -> AuditEntry:
+    """Return the record of a switch, for the audit of the tenant kept_in or, if one, of tenant."""
+    data = {"tenant": tenant, "was_enabled": before.enabled, **msgspec.to_builtins(new)}
+    return AuditEntry(
+        time_us=new.time_us,
+        tenant=kept_in if tenant == ALL_TENANTS else tenant,
+        session_id=NO_SESSION,
+        revision=0,
+        kind=STICKINESS_SWITCHED,
+        request_id="",
+        user_id="",
+        data=msgspec.json.encode(data),
+    )

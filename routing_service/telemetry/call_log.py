@@ -39,7 +39,15 @@ INTERNAL_ERROR: Final = "internal_error"
 STORE_FAILED: Final = "store_failed"
 
 READING_METHODS: Final = frozenset(
-    {"Status", "ListTurns", "ListTasks", "ListAgents", "ListSessions", "ListEvents"}
+    {
+        "Status",
+        "ListTurns",
+        "ListTasks",
+        "ListAgents",
+        "ListSessions",
+        "ListEvents",
+        "GetStickiness",
+    }
 )
 """Reads: their lines are at debug, because a screen that polls would fill the log."""
 

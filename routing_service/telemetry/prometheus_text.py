@@ -62,6 +62,7 @@ class ServerFigures:
     registry_reloads: int
     registry_reload_failures: int
     stickiness_enabled: bool
+    stickiness_tenants_off: int
     sessions_expired: int
     expiry_failures: int
     stuck: int
@@ -138,8 +139,13 @@ def _of_server(server: ServerFigures, version: str) -> Iterator[str]:
     )
     yield _gauge(
         "stickiness_enabled",
-        "Whether stickiness is on in the registry file: 1 or 0.",
+        "Whether stickiness is on for all tenants that this process knows, as switched: 1 or 0.",
         server.stickiness_enabled,
+    )
+    yield _gauge(
+        "stickiness_tenants_off",
+        "Tenants known to this process for which stickiness is off, in whole or in part.",
+        server.stickiness_tenants_off,
     )
     if server.sign_in_keys_age_s is not None:
         yield _gauge(

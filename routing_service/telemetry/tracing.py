@@ -61,6 +61,7 @@ _ADMIN: Final = frozenset(
         "ExportUser",
         "ReloadAgents",
         "SetStickiness",
+        "GetStickiness",
         "PurgeSessions",
     }
 )

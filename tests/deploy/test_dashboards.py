@@ -48,6 +48,7 @@ def page():
         registry_reloads=1,
         registry_reload_failures=0,
         stickiness_enabled=True,
+        stickiness_tenants_off=0,
         sessions_expired=0,
         expiry_failures=0,
         stuck=0,
@@ -122,7 +123,6 @@ def test_every_figure_of_routing_is_on_the_dashboard():
     assert left_out == {
         "agent_routing_build_info",
         "agent_routing_registry_agents",
-        "agent_routing_stickiness_enabled",
         "process_start_time_seconds",
     }
 

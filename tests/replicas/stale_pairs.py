@@ -90,7 +90,7 @@ class Replica:
             store,
             lambda: registry,
             clock,
-            stickiness_enabled=self.switch.is_enabled,
+            stickiness=self.switch.now,
             cache_sessions_max=100,
         )
         self.servicer = RoutingServicer(self.handler, EventFeed(store), ids)

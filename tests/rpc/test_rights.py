@@ -113,6 +113,7 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
         "ExportUser": admin.ExportUserRequest(user_id="ana"),
         "ReloadAgents": admin.ReloadAgentsRequest(validate_only=True),
         "SetStickiness": admin.SetStickinessRequest(enabled=True),
+        "GetStickiness": admin.GetStickinessRequest(),
         "PurgeSessions": admin.PurgeSessionsRequest(
             update_time_before=timestamp_pb2.Timestamp(seconds=1)
         ),

@@ -243,6 +243,7 @@ def seeds() -> list[tuple[str, bytes]]:
         ("ExportUser", ad.ExportUserRequest(user_id="ana")),
         ("EraseUser", ad.EraseUserRequest(user_id="ben", reason="asked", validate_only=True)),
         ("SetStickiness", ad.SetStickinessRequest(enabled=True, reason="test")),
+        ("GetStickiness", ad.GetStickinessRequest()),
         (
             "PurgeSessions",
             ad.PurgeSessionsRequest(update_time_before={"seconds": 1}, validate_only=True),

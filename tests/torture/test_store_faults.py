@@ -17,6 +17,7 @@ from routing_service.ids import new_uuid7
 from routing_service.registry.file import check_registry_file
 from routing_service.sessions.calls import Answer, Call
 from routing_service.sessions.command_handler import CommandHandler
+from routing_service.sessions.stickiness_switch import Source, Stickiness, Switched
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import SessionKey, StoreUnavailable
 from tests.rpc.live_service import START_US, refusal, serving
@@ -55,14 +56,14 @@ def handler_of(store, tmp_path, heard):
     path.write_text(DESK, "utf-8")
     registry = check_registry_file(str(path)).registry
 
-    async def stickiness_enabled(_tenant):
-        return True
+    async def stickiness(_tenant):
+        return Stickiness(Switched(enabled=True, time_us=0), Source.REGISTRY)
 
     return CommandHandler(
         store,
         lambda: registry,
         lambda: START_US,
-        stickiness_enabled=stickiness_enabled,
+        stickiness=stickiness,
         cache_sessions_max=100,
         publish=lambda key, change: heard.append((key, change.revision)),
     )

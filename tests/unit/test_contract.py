@@ -91,7 +91,7 @@ MESSAGES = {
         "session_erased turn_abandoned message_routed agent_handoff agent_cleared lock_engaged "
         "lock_released turn_completed task_created task_paused task_resumed task_completed "
         "task_failed task_cancelled command_handled stickiness_expired handoff_refused "
-        "switch_suggested switch_answered"
+        "switch_suggested switch_answered stickiness_switched"
     ),
     "ListTasksRequest": "page_size page_token",
     "ListTasksResponse": "next_page_token",
@@ -145,6 +145,7 @@ SERVICES = {
         "ExportUser": WATCH,
         "ReloadAgents": UNARY,
         "SetStickiness": UNARY,
+        "GetStickiness": UNARY,
         "PurgeSessions": UNARY,
     },
     "TopicDetectorService": {"Judge": UNARY},

@@ -76,6 +76,67 @@ func (EventOrder) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{0}
 }
 
+// What decides whether stickiness is on.
+type StickinessSource int32
+
+const (
+	// Not used.
+	StickinessSource_STICKINESS_SOURCE_UNSPECIFIED StickinessSource = 0
+	// The registry file; nobody has switched.
+	StickinessSource_STICKINESS_SOURCE_REGISTRY StickinessSource = 1
+	// The server's setting, which comes before the registry file; nobody has switched.
+	StickinessSource_STICKINESS_SOURCE_SETTING StickinessSource = 2
+	// The tenant's switch.
+	StickinessSource_STICKINESS_SOURCE_TENANT StickinessSource = 3
+	// The switch of all tenants.
+	StickinessSource_STICKINESS_SOURCE_ALL_TENANTS StickinessSource = 4
+)
+
+// Enum value maps for StickinessSource.
+var (
+	StickinessSource_name = map[int32]string{
+		0: "STICKINESS_SOURCE_UNSPECIFIED",
+		1: "STICKINESS_SOURCE_REGISTRY",
+		2: "STICKINESS_SOURCE_SETTING",
+		3: "STICKINESS_SOURCE_TENANT",
+		4: "STICKINESS_SOURCE_ALL_TENANTS",
+	}
+	StickinessSource_value = map[string]int32{
+		"STICKINESS_SOURCE_UNSPECIFIED": 0,
+		"STICKINESS_SOURCE_REGISTRY":    1,
+		"STICKINESS_SOURCE_SETTING":     2,
+		"STICKINESS_SOURCE_TENANT":      3,
+		"STICKINESS_SOURCE_ALL_TENANTS": 4,
+	}
+)
+
+func (x StickinessSource) Enum() *StickinessSource {
+	p := new(StickinessSource)
+	*p = x
+	return p
+}
+
+func (x StickinessSource) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StickinessSource) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_admin_service_proto_enumTypes[1].Descriptor()
+}
+
+func (StickinessSource) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_admin_service_proto_enumTypes[1]
+}
+
+func (x StickinessSource) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StickinessSource.Descriptor instead.
+func (StickinessSource) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{1}
+}
+
 // Asks for sessions. All given filters must match.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1011,7 +1072,8 @@ type GetRoutingStatsResponse struct {
 	Stuck int64 `protobuf:"varint,13,opt,name=stuck,proto3" json:"stuck,omitempty"`
 	// stuck as a share of how often an agent became active.
 	StuckShare float64 `protobuf:"fixed64,14,opt,name=stuck_share,json=stuckShare,proto3" json:"stuck_share,omitempty"`
-	// Whether stickiness is currently on for the tenant; for tenant "*" the setting for all tenants.
+	// Whether stickiness is currently on for the tenant, for all its users and agents; for tenant
+	// "*" the setting for all tenants.
 	StickinessEnabled bool `protobuf:"varint,15,opt,name=stickiness_enabled,json=stickinessEnabled,proto3" json:"stickiness_enabled,omitempty"`
 	// Handoffs that returned the conversation to the agent that had just handed it over, at most two
 	// user messages later: A to B to A. Returns from interludes, and handoffs that users and
@@ -2254,7 +2316,13 @@ type SetStickinessRequest struct {
 	// On or off. Required.
 	Enabled *bool `protobuf:"varint,2,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
 	// Why, for the audit. At most 1 KiB.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Switch off for these agents alone: while one of them is active, messages go to the home agent.
+	// Ids or aliases, at most 64. Only with enabled = false. Each switch replaces the one before.
+	AgentIds []string `protobuf:"bytes,4,rep,name=agent_ids,json=agentIds,proto3" json:"agent_ids,omitempty"`
+	// Switch off for this share of the users alone, 1-99. A user is always in or always out of the
+	// same share, and in every larger one. 0: not by users. Only with enabled = false.
+	UsersPercent  int32 `protobuf:"varint,5,opt,name=users_percent,json=usersPercent,proto3" json:"users_percent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2310,6 +2378,175 @@ func (x *SetStickinessRequest) GetReason() string {
 	return ""
 }
 
+func (x *SetStickinessRequest) GetAgentIds() []string {
+	if x != nil {
+		return x.AgentIds
+	}
+	return nil
+}
+
+func (x *SetStickinessRequest) GetUsersPercent() int32 {
+	if x != nil {
+		return x.UsersPercent
+	}
+	return 0
+}
+
+// Asks for the state of stickiness.
+type GetStickinessRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. Empty: the caller's. Another one, or "*" for the setting of all: scope platform.
+	Tenant        string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStickinessRequest) Reset() {
+	*x = GetStickinessRequest{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStickinessRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStickinessRequest) ProtoMessage() {}
+
+func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStickinessRequest.ProtoReflect.Descriptor instead.
+func (*GetStickinessRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *GetStickinessRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+// The state of stickiness, and who switched it.
+type GetStickinessResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it is on. False also if it is off only for agent_ids or users_percent.
+	Enabled bool `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	// Where it is off for some agents alone.
+	AgentIds []string `protobuf:"bytes,2,rep,name=agent_ids,json=agentIds,proto3" json:"agent_ids,omitempty"`
+	// Where it is off for a share of the users alone. 0: it is not by users.
+	UsersPercent int32 `protobuf:"varint,3,opt,name=users_percent,json=usersPercent,proto3" json:"users_percent,omitempty"`
+	// What decides: the start value, or the later one of the two switches.
+	Source StickinessSource `protobuf:"varint,4,opt,name=source,proto3,enum=agent_routing.v1.StickinessSource" json:"source,omitempty"`
+	// The start value: of the server's settings, else of the registry file. A switch overrules it.
+	StartEnabled bool `protobuf:"varint,5,opt,name=start_enabled,json=startEnabled,proto3" json:"start_enabled,omitempty"`
+	// When it was switched. Unset if the start value counts; so are the fields below.
+	SwitchTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=switch_time,json=switchTime,proto3" json:"switch_time,omitempty"`
+	// Subject of the caller that switched it. Empty without sign-in.
+	Actor string `protobuf:"bytes,7,opt,name=actor,proto3" json:"actor,omitempty"`
+	// The reason that the caller gave.
+	Reason        string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStickinessResponse) Reset() {
+	*x = GetStickinessResponse{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStickinessResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStickinessResponse) ProtoMessage() {}
+
+func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStickinessResponse.ProtoReflect.Descriptor instead.
+func (*GetStickinessResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GetStickinessResponse) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+func (x *GetStickinessResponse) GetAgentIds() []string {
+	if x != nil {
+		return x.AgentIds
+	}
+	return nil
+}
+
+func (x *GetStickinessResponse) GetUsersPercent() int32 {
+	if x != nil {
+		return x.UsersPercent
+	}
+	return 0
+}
+
+func (x *GetStickinessResponse) GetSource() StickinessSource {
+	if x != nil {
+		return x.Source
+	}
+	return StickinessSource_STICKINESS_SOURCE_UNSPECIFIED
+}
+
+func (x *GetStickinessResponse) GetStartEnabled() bool {
+	if x != nil {
+		return x.StartEnabled
+	}
+	return false
+}
+
+func (x *GetStickinessResponse) GetSwitchTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SwitchTime
+	}
+	return nil
+}
+
+func (x *GetStickinessResponse) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *GetStickinessResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // The state of stickiness.
 type SetStickinessResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2325,7 +2562,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2574,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2587,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -2395,7 +2632,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2644,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2657,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -2471,7 +2708,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +2720,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +2733,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -2719,13 +2956,27 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x19previous_registry_version\x18\x02 \x01(\tR\x17previousRegistryVersion\x12&\n" +
 	"\x0fadded_agent_ids\x18\x03 \x03(\tR\raddedAgentIds\x12*\n" +
 	"\x11removed_agent_ids\x18\x04 \x03(\tR\x0fremovedAgentIds\x12*\n" +
-	"\x11changed_agent_ids\x18\x05 \x03(\tR\x0fchangedAgentIds\"q\n" +
+	"\x11changed_agent_ids\x18\x05 \x03(\tR\x0fchangedAgentIds\"\xb3\x01\n" +
 	"\x14SetStickinessRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\aenabled\x18\x02 \x01(\bH\x00R\aenabled\x88\x01\x01\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reasonB\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1b\n" +
+	"\tagent_ids\x18\x04 \x03(\tR\bagentIds\x12#\n" +
+	"\rusers_percent\x18\x05 \x01(\x05R\fusersPercentB\n" +
 	"\n" +
-	"\b_enabled\"\x9d\x01\n" +
+	"\b_enabled\".\n" +
+	"\x14GetStickinessRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"\xbf\x02\n" +
+	"\x15GetStickinessResponse\x12\x18\n" +
+	"\aenabled\x18\x01 \x01(\bR\aenabled\x12\x1b\n" +
+	"\tagent_ids\x18\x02 \x03(\tR\bagentIds\x12#\n" +
+	"\rusers_percent\x18\x03 \x01(\x05R\fusersPercent\x12:\n" +
+	"\x06source\x18\x04 \x01(\x0e2\".agent_routing.v1.StickinessSourceR\x06source\x12#\n" +
+	"\rstart_enabled\x18\x05 \x01(\bR\fstartEnabled\x12;\n" +
+	"\vswitch_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"switchTime\x12\x14\n" +
+	"\x05actor\x18\a \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\"\x9d\x01\n" +
 	"\x15SetStickinessResponse\x12\x18\n" +
 	"\aenabled\x18\x01 \x01(\bR\aenabled\x12-\n" +
 	"\x12previously_enabled\x18\x02 \x01(\bR\x11previouslyEnabled\x12;\n" +
@@ -2744,7 +2995,13 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"EventOrder\x12\x1b\n" +
 	"\x17EVENT_ORDER_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18EVENT_ORDER_NEWEST_FIRST\x10\x01\x12\x1c\n" +
-	"\x18EVENT_ORDER_OLDEST_FIRST\x10\x022\xe0\x06\n" +
+	"\x18EVENT_ORDER_OLDEST_FIRST\x10\x02*\xb5\x01\n" +
+	"\x10StickinessSource\x12!\n" +
+	"\x1dSTICKINESS_SOURCE_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aSTICKINESS_SOURCE_REGISTRY\x10\x01\x12\x1d\n" +
+	"\x19STICKINESS_SOURCE_SETTING\x10\x02\x12\x1c\n" +
+	"\x18STICKINESS_SOURCE_TENANT\x10\x03\x12!\n" +
+	"\x1dSTICKINESS_SOURCE_ALL_TENANTS\x10\x042\xc2\a\n" +
 	"\fAdminService\x12]\n" +
 	"\fListSessions\x12%.agent_routing.v1.ListSessionsRequest\x1a&.agent_routing.v1.ListSessionsResponse\x12W\n" +
 	"\n" +
@@ -2756,6 +3013,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"ExportUser\x12#.agent_routing.v1.ExportUserRequest\x1a$.agent_routing.v1.ExportUserResponse0\x01\x12]\n" +
 	"\fReloadAgents\x12%.agent_routing.v1.ReloadAgentsRequest\x1a&.agent_routing.v1.ReloadAgentsResponse\x12`\n" +
 	"\rSetStickiness\x12&.agent_routing.v1.SetStickinessRequest\x1a'.agent_routing.v1.SetStickinessResponse\x12`\n" +
+	"\rGetStickiness\x12&.agent_routing.v1.GetStickinessRequest\x1a'.agent_routing.v1.GetStickinessResponse\x12`\n" +
 	"\rPurgeSessions\x12&.agent_routing.v1.PurgeSessionsRequest\x1a'.agent_routing.v1.PurgeSessionsResponseB\xb1\x01\n" +
 	"\x0fagentrouting.v1B\x11AdminServiceProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
@@ -2771,122 +3029,129 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_admin_service_proto_rawDescData
 }
 
-var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
-	(*ListSessionsRequest)(nil),     // 1: agent_routing.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),    // 2: agent_routing.v1.ListSessionsResponse
-	(*SessionSummary)(nil),          // 3: agent_routing.v1.SessionSummary
-	(*ListEventsRequest)(nil),       // 4: agent_routing.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),      // 5: agent_routing.v1.ListEventsResponse
-	(*AuditRecord)(nil),             // 6: agent_routing.v1.AuditRecord
-	(*WatchEventsRequest)(nil),      // 7: agent_routing.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),     // 8: agent_routing.v1.WatchEventsResponse
-	(*GetRoutingStatsRequest)(nil),  // 9: agent_routing.v1.GetRoutingStatsRequest
-	(*GetRoutingStatsResponse)(nil), // 10: agent_routing.v1.GetRoutingStatsResponse
-	(*SuggestionCount)(nil),         // 11: agent_routing.v1.SuggestionCount
-	(*StatsPeriod)(nil),             // 12: agent_routing.v1.StatsPeriod
-	(*RouteReasonCount)(nil),        // 13: agent_routing.v1.RouteReasonCount
-	(*HandoffCount)(nil),            // 14: agent_routing.v1.HandoffCount
-	(*AgentStats)(nil),              // 15: agent_routing.v1.AgentStats
-	(*TurnOutcomeCount)(nil),        // 16: agent_routing.v1.TurnOutcomeCount
-	(*EraseUserRequest)(nil),        // 17: agent_routing.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 18: agent_routing.v1.EraseUserResponse
-	(*ExportUserRequest)(nil),       // 19: agent_routing.v1.ExportUserRequest
-	(*ExportUserResponse)(nil),      // 20: agent_routing.v1.ExportUserResponse
-	(*ReloadAgentsRequest)(nil),     // 21: agent_routing.v1.ReloadAgentsRequest
-	(*ReloadAgentsResponse)(nil),    // 22: agent_routing.v1.ReloadAgentsResponse
-	(*SetStickinessRequest)(nil),    // 23: agent_routing.v1.SetStickinessRequest
-	(*SetStickinessResponse)(nil),   // 24: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 25: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 26: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 27: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 28: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 29: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 30: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 31: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 32: agent_routing.v1.Agent
-	(*SessionEvent)(nil),            // 33: agent_routing.v1.SessionEvent
-	(*durationpb.Duration)(nil),     // 34: google.protobuf.Duration
-	(*Change)(nil),                  // 35: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 36: agent_routing.v1.Heartbeat
-	(RouteReason)(0),                // 37: agent_routing.v1.RouteReason
-	(Initiator)(0),                  // 38: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 39: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 40: agent_routing.v1.TurnOutcome
-	(*Task)(nil),                    // 41: agent_routing.v1.Task
-	(*Turn)(nil),                    // 42: agent_routing.v1.Turn
+	(StickinessSource)(0),           // 1: agent_routing.v1.StickinessSource
+	(*ListSessionsRequest)(nil),     // 2: agent_routing.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),    // 3: agent_routing.v1.ListSessionsResponse
+	(*SessionSummary)(nil),          // 4: agent_routing.v1.SessionSummary
+	(*ListEventsRequest)(nil),       // 5: agent_routing.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),      // 6: agent_routing.v1.ListEventsResponse
+	(*AuditRecord)(nil),             // 7: agent_routing.v1.AuditRecord
+	(*WatchEventsRequest)(nil),      // 8: agent_routing.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 9: agent_routing.v1.WatchEventsResponse
+	(*GetRoutingStatsRequest)(nil),  // 10: agent_routing.v1.GetRoutingStatsRequest
+	(*GetRoutingStatsResponse)(nil), // 11: agent_routing.v1.GetRoutingStatsResponse
+	(*SuggestionCount)(nil),         // 12: agent_routing.v1.SuggestionCount
+	(*StatsPeriod)(nil),             // 13: agent_routing.v1.StatsPeriod
+	(*RouteReasonCount)(nil),        // 14: agent_routing.v1.RouteReasonCount
+	(*HandoffCount)(nil),            // 15: agent_routing.v1.HandoffCount
+	(*AgentStats)(nil),              // 16: agent_routing.v1.AgentStats
+	(*TurnOutcomeCount)(nil),        // 17: agent_routing.v1.TurnOutcomeCount
+	(*EraseUserRequest)(nil),        // 18: agent_routing.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 19: agent_routing.v1.EraseUserResponse
+	(*ExportUserRequest)(nil),       // 20: agent_routing.v1.ExportUserRequest
+	(*ExportUserResponse)(nil),      // 21: agent_routing.v1.ExportUserResponse
+	(*ReloadAgentsRequest)(nil),     // 22: agent_routing.v1.ReloadAgentsRequest
+	(*ReloadAgentsResponse)(nil),    // 23: agent_routing.v1.ReloadAgentsResponse
+	(*SetStickinessRequest)(nil),    // 24: agent_routing.v1.SetStickinessRequest
+	(*GetStickinessRequest)(nil),    // 25: agent_routing.v1.GetStickinessRequest
+	(*GetStickinessResponse)(nil),   // 26: agent_routing.v1.GetStickinessResponse
+	(*SetStickinessResponse)(nil),   // 27: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 28: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 29: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 30: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 31: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 32: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 33: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 34: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 35: agent_routing.v1.Agent
+	(*SessionEvent)(nil),            // 36: agent_routing.v1.SessionEvent
+	(*durationpb.Duration)(nil),     // 37: google.protobuf.Duration
+	(*Change)(nil),                  // 38: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 39: agent_routing.v1.Heartbeat
+	(RouteReason)(0),                // 40: agent_routing.v1.RouteReason
+	(Initiator)(0),                  // 41: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 42: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 43: agent_routing.v1.TurnOutcome
+	(*Task)(nil),                    // 44: agent_routing.v1.Task
+	(*Turn)(nil),                    // 45: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	30, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	31, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	31, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	3,  // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	32, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	30, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	31, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	31, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
-	31, // 8: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	31, // 9: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	33, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	34, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	34, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	4,  // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
+	35, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	33, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	34, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	34, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	34, // 8: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	34, // 9: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
 	0,  // 10: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
-	6,  // 11: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	33, // 12: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
-	34, // 13: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	35, // 14: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	36, // 15: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	31, // 16: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	31, // 17: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	31, // 18: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	31, // 19: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	31, // 20: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
-	13, // 21: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	27, // 22: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	14, // 23: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	28, // 24: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	15, // 25: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	29, // 26: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	12, // 27: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
-	11, // 28: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
-	31, // 29: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	34, // 30: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	37, // 31: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	38, // 32: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	39, // 33: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
-	16, // 34: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	34, // 35: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	34, // 36: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	40, // 37: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	31, // 38: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
-	3,  // 39: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	41, // 40: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	42, // 41: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
-	6,  // 42: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
-	31, // 43: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	31, // 44: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	1,  // 45: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	4,  // 46: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	7,  // 47: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	9,  // 48: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	17, // 49: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	19, // 50: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	21, // 51: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	23, // 52: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	25, // 53: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	2,  // 54: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	5,  // 55: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	8,  // 56: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	10, // 57: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	18, // 58: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	20, // 59: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	22, // 60: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	24, // 61: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	26, // 62: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	54, // [54:63] is the sub-list for method output_type
-	45, // [45:54] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	7,  // 11: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
+	36, // 12: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	37, // 13: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	38, // 14: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	39, // 15: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	34, // 16: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	34, // 17: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	34, // 18: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	34, // 19: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	34, // 20: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	14, // 21: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
+	30, // 22: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	15, // 23: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
+	31, // 24: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	16, // 25: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
+	32, // 26: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	13, // 27: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
+	12, // 28: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
+	34, // 29: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	37, // 30: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	40, // 31: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	41, // 32: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	42, // 33: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	17, // 34: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
+	37, // 35: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	37, // 36: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	43, // 37: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	34, // 38: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	4,  // 39: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
+	44, // 40: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	45, // 41: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	7,  // 42: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
+	1,  // 43: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	34, // 44: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	34, // 45: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	34, // 46: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	2,  // 47: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	5,  // 48: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	8,  // 49: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	10, // 50: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	18, // 51: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	20, // 52: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	22, // 53: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	24, // 54: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	25, // 55: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	28, // 56: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	3,  // 57: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	6,  // 58: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	9,  // 59: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	11, // 60: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	19, // 61: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	21, // 62: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	23, // 63: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	27, // 64: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	26, // 65: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	29, // 66: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	57, // [57:67] is the sub-list for method output_type
+	47, // [47:57] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -2917,8 +3182,8 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   29,
+			NumEnums:      2,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

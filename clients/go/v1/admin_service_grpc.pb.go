@@ -27,6 +27,7 @@ const (
 	AdminService_ExportUser_FullMethodName      = "/agent_routing.v1.AdminService/ExportUser"
 	AdminService_ReloadAgents_FullMethodName    = "/agent_routing.v1.AdminService/ReloadAgents"
 	AdminService_SetStickiness_FullMethodName   = "/agent_routing.v1.AdminService/SetStickiness"
+	AdminService_GetStickiness_FullMethodName   = "/agent_routing.v1.AdminService/GetStickiness"
 	AdminService_PurgeSessions_FullMethodName   = "/agent_routing.v1.AdminService/PurgeSessions"
 )
 
@@ -61,8 +62,12 @@ type AdminServiceClient interface {
 	// with its line and the remedy, and the registry in force stays.
 	ReloadAgents(ctx context.Context, in *ReloadAgentsRequest, opts ...grpc.CallOption) (*ReloadAgentsResponse, error)
 	// Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
-	// goes to the home agent; no session loses its state, and handoffs are still recorded.
+	// goes to the home agent; no session loses its state, and handoffs are still recorded. It can be
+	// off for some agents or for a share of the users alone. Each switch is in the audit, as
+	// SessionEvent.stickiness_switched.
 	SetStickiness(ctx context.Context, in *SetStickinessRequest, opts ...grpc.CallOption) (*SetStickinessResponse, error)
+	// Returns whether stickiness is on for a tenant, since when, by whom and why.
+	GetStickiness(ctx context.Context, in *GetStickinessRequest, opts ...grpc.CallOption) (*GetStickinessResponse, error)
 	// Removes sessions that have not changed since a given time, with their history. Sessions with a
 	// later change or an open turn stay. The audit stays, without content.
 	PurgeSessions(ctx context.Context, in *PurgeSessionsRequest, opts ...grpc.CallOption) (*PurgeSessionsResponse, error)
@@ -174,6 +179,16 @@ func (c *adminServiceClient) SetStickiness(ctx context.Context, in *SetStickines
 	return out, nil
 }
 
+func (c *adminServiceClient) GetStickiness(ctx context.Context, in *GetStickinessRequest, opts ...grpc.CallOption) (*GetStickinessResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetStickinessResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetStickiness_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) PurgeSessions(ctx context.Context, in *PurgeSessionsRequest, opts ...grpc.CallOption) (*PurgeSessionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PurgeSessionsResponse)
@@ -215,8 +230,12 @@ type AdminServiceServer interface {
 	// with its line and the remedy, and the registry in force stays.
 	ReloadAgents(context.Context, *ReloadAgentsRequest) (*ReloadAgentsResponse, error)
 	// Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
-	// goes to the home agent; no session loses its state, and handoffs are still recorded.
+	// goes to the home agent; no session loses its state, and handoffs are still recorded. It can be
+	// off for some agents or for a share of the users alone. Each switch is in the audit, as
+	// SessionEvent.stickiness_switched.
 	SetStickiness(context.Context, *SetStickinessRequest) (*SetStickinessResponse, error)
+	// Returns whether stickiness is on for a tenant, since when, by whom and why.
+	GetStickiness(context.Context, *GetStickinessRequest) (*GetStickinessResponse, error)
 	// Removes sessions that have not changed since a given time, with their history. Sessions with a
 	// later change or an open turn stay. The audit stays, without content.
 	PurgeSessions(context.Context, *PurgeSessionsRequest) (*PurgeSessionsResponse, error)
@@ -253,6 +272,9 @@ func (UnimplementedAdminServiceServer) ReloadAgents(context.Context, *ReloadAgen
 }
 func (UnimplementedAdminServiceServer) SetStickiness(context.Context, *SetStickinessRequest) (*SetStickinessResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetStickiness not implemented")
+}
+func (UnimplementedAdminServiceServer) GetStickiness(context.Context, *GetStickinessRequest) (*GetStickinessResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetStickiness not implemented")
 }
 func (UnimplementedAdminServiceServer) PurgeSessions(context.Context, *PurgeSessionsRequest) (*PurgeSessionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PurgeSessions not implemented")
@@ -408,6 +430,24 @@ func _AdminService_SetStickiness_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetStickiness_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetStickinessRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetStickiness(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetStickiness_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetStickiness(ctx, req.(*GetStickinessRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_PurgeSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PurgeSessionsRequest)
 	if err := dec(in); err != nil {
@@ -456,6 +496,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetStickiness",
 			Handler:    _AdminService_SetStickiness_Handler,
+		},
+		{
+			MethodName: "GetStickiness",
+			Handler:    _AdminService_GetStickiness_Handler,
 		},
 		{
 			MethodName: "PurgeSessions",

@@ -439,6 +439,7 @@ type SessionEvent struct {
 	//	*SessionEvent_HandoffRefused
 	//	*SessionEvent_SwitchSuggested
 	//	*SessionEvent_SwitchAnswered
+	//	*SessionEvent_StickinessSwitched
 	Kind          isSessionEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -710,6 +711,15 @@ func (x *SessionEvent) GetSwitchAnswered() *SwitchAnswered {
 	return nil
 }
 
+func (x *SessionEvent) GetStickinessSwitched() *StickinessSwitched {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_StickinessSwitched); ok {
+			return x.StickinessSwitched
+		}
+	}
+	return nil
+}
+
 type isSessionEvent_Kind interface {
 	isSessionEvent_Kind()
 }
@@ -815,6 +825,11 @@ type SessionEvent_SwitchAnswered struct {
 	SwitchAnswered *SwitchAnswered `protobuf:"bytes,27,opt,name=switch_answered,json=switchAnswered,proto3,oneof"`
 }
 
+type SessionEvent_StickinessSwitched struct {
+	// Stickiness was switched. Only in ListEvents without a session: it belongs to none.
+	StickinessSwitched *StickinessSwitched `protobuf:"bytes,28,opt,name=stickiness_switched,json=stickinessSwitched,proto3,oneof"`
+}
+
 func (*SessionEvent_MessageRouted) isSessionEvent_Kind() {}
 
 func (*SessionEvent_AgentHandoff) isSessionEvent_Kind() {}
@@ -854,6 +869,8 @@ func (*SessionEvent_HandoffRefused) isSessionEvent_Kind() {}
 func (*SessionEvent_SwitchSuggested) isSessionEvent_Kind() {}
 
 func (*SessionEvent_SwitchAnswered) isSessionEvent_Kind() {}
+
+func (*SessionEvent_StickinessSwitched) isSessionEvent_Kind() {}
 
 // The session began.
 type SessionStarted struct {
@@ -2313,6 +2330,97 @@ func (x *SwitchAnswered) GetAccepted() bool {
 	return false
 }
 
+// An operator switched stickiness.
+type StickinessSwitched struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it is on now. False also if it is off only for agent_ids or users_percent.
+	Enabled bool `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	// Whether it was on before.
+	PreviouslyEnabled bool `protobuf:"varint,2,opt,name=previously_enabled,json=previouslyEnabled,proto3" json:"previously_enabled,omitempty"`
+	// The agents for which it is off, if it is not off for all.
+	AgentIds []string `protobuf:"bytes,3,rep,name=agent_ids,json=agentIds,proto3" json:"agent_ids,omitempty"`
+	// The share of users for which it is off. 0: it is not by users.
+	UsersPercent int32 `protobuf:"varint,4,opt,name=users_percent,json=usersPercent,proto3" json:"users_percent,omitempty"`
+	// The reason that was given.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Whether all tenants were switched. The record is in the audit of the operator's own tenant.
+	AllTenants    bool `protobuf:"varint,6,opt,name=all_tenants,json=allTenants,proto3" json:"all_tenants,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StickinessSwitched) Reset() {
+	*x = StickinessSwitched{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StickinessSwitched) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StickinessSwitched) ProtoMessage() {}
+
+func (x *StickinessSwitched) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StickinessSwitched.ProtoReflect.Descriptor instead.
+func (*StickinessSwitched) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *StickinessSwitched) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+func (x *StickinessSwitched) GetPreviouslyEnabled() bool {
+	if x != nil {
+		return x.PreviouslyEnabled
+	}
+	return false
+}
+
+func (x *StickinessSwitched) GetAgentIds() []string {
+	if x != nil {
+		return x.AgentIds
+	}
+	return nil
+}
+
+func (x *StickinessSwitched) GetUsersPercent() int32 {
+	if x != nil {
+		return x.UsersPercent
+	}
+	return 0
+}
+
+func (x *StickinessSwitched) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *StickinessSwitched) GetAllTenants() bool {
+	if x != nil {
+		return x.AllTenants
+	}
+	return false
+}
+
 var File_agent_routing_v1_session_event_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_session_event_proto_rawDesc = "" +
@@ -2324,7 +2432,7 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x126\n" +
 	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xe6\r\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xbf\x0e\n" +
 	"\fSessionEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -2358,7 +2466,8 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x12stickiness_expired\x18\x18 \x01(\v2#.agent_routing.v1.StickinessExpiredH\x00R\x11stickinessExpired\x12K\n" +
 	"\x0fhandoff_refused\x18\x19 \x01(\v2 .agent_routing.v1.HandoffRefusedH\x00R\x0ehandoffRefused\x12N\n" +
 	"\x10switch_suggested\x18\x1a \x01(\v2!.agent_routing.v1.SwitchSuggestedH\x00R\x0fswitchSuggested\x12K\n" +
-	"\x0fswitch_answered\x18\x1b \x01(\v2 .agent_routing.v1.SwitchAnsweredH\x00R\x0eswitchAnsweredB\x06\n" +
+	"\x0fswitch_answered\x18\x1b \x01(\v2 .agent_routing.v1.SwitchAnsweredH\x00R\x0eswitchAnswered\x12W\n" +
+	"\x13stickiness_switched\x18\x1c \x01(\v2$.agent_routing.v1.StickinessSwitchedH\x00R\x12stickinessSwitchedB\x06\n" +
 	"\x04kind\"X\n" +
 	"\x0eSessionStarted\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
@@ -2472,7 +2581,15 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\rsuggestion_id\x18\x01 \x01(\tR\fsuggestionId\x12-\n" +
 	"\x05agent\x18\x02 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\"\n" +
 	"\rfrom_agent_id\x18\x03 \x01(\tR\vfromAgentId\x12\x1a\n" +
-	"\baccepted\x18\x04 \x01(\bR\baccepted*\xed\x01\n" +
+	"\baccepted\x18\x04 \x01(\bR\baccepted\"\xd8\x01\n" +
+	"\x12StickinessSwitched\x12\x18\n" +
+	"\aenabled\x18\x01 \x01(\bR\aenabled\x12-\n" +
+	"\x12previously_enabled\x18\x02 \x01(\bR\x11previouslyEnabled\x12\x1b\n" +
+	"\tagent_ids\x18\x03 \x03(\tR\bagentIds\x12#\n" +
+	"\rusers_percent\x18\x04 \x01(\x05R\fusersPercent\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1f\n" +
+	"\vall_tenants\x18\x06 \x01(\bR\n" +
+	"allTenants*\xed\x01\n" +
 	"\x0fAgentClearCause\x12!\n" +
 	"\x1dAGENT_CLEAR_CAUSE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19AGENT_CLEAR_CAUSE_COMMAND\x10\x01\x12\x1b\n" +
@@ -2516,7 +2633,7 @@ func file_agent_routing_v1_session_event_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(AgentClearCause)(0),            // 0: agent_routing.v1.AgentClearCause
 	(LockReleaseCause)(0),           // 1: agent_routing.v1.LockReleaseCause
@@ -2546,22 +2663,23 @@ var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(*HandoffRefused)(nil),          // 25: agent_routing.v1.HandoffRefused
 	(*SwitchSuggested)(nil),         // 26: agent_routing.v1.SwitchSuggested
 	(*SwitchAnswered)(nil),          // 27: agent_routing.v1.SwitchAnswered
-	(*timestamppb.Timestamp)(nil),   // 28: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 29: agent_routing.v1.Agent
-	(RouteReason)(0),                // 30: agent_routing.v1.RouteReason
-	(*Dispatch_TopicCandidate)(nil), // 31: agent_routing.v1.Dispatch.TopicCandidate
-	(*Handoff)(nil),                 // 32: agent_routing.v1.Handoff
-	(TurnOutcome)(0),                // 33: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),              // 34: agent_routing.v1.OutcomeStatus
-	(*durationpb.Duration)(nil),     // 35: google.protobuf.Duration
-	(*Resume)(nil),                  // 36: agent_routing.v1.Resume
-	(*Verdict)(nil),                 // 37: agent_routing.v1.Verdict
-	(*Suggestion)(nil),              // 38: agent_routing.v1.Suggestion
+	(*StickinessSwitched)(nil),      // 28: agent_routing.v1.StickinessSwitched
+	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 30: agent_routing.v1.Agent
+	(RouteReason)(0),                // 31: agent_routing.v1.RouteReason
+	(*Dispatch_TopicCandidate)(nil), // 32: agent_routing.v1.Dispatch.TopicCandidate
+	(*Handoff)(nil),                 // 33: agent_routing.v1.Handoff
+	(TurnOutcome)(0),                // 34: agent_routing.v1.TurnOutcome
+	(OutcomeStatus)(0),              // 35: agent_routing.v1.OutcomeStatus
+	(*durationpb.Duration)(nil),     // 36: google.protobuf.Duration
+	(*Resume)(nil),                  // 37: agent_routing.v1.Resume
+	(*Verdict)(nil),                 // 38: agent_routing.v1.Verdict
+	(*Suggestion)(nil),              // 39: agent_routing.v1.Suggestion
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	6,  // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	28, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	29, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	29, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	30, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
 	9,  // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
 	11, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
 	12, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
@@ -2582,42 +2700,43 @@ var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	25, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
 	26, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
 	27, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
-	29, // 23: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	30, // 24: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	10, // 25: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
-	31, // 26: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
-	32, // 27: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	30, // 28: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	29, // 29: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 30: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	29, // 31: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	28, // 32: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	29, // 33: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 34: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	29, // 35: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	33, // 36: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	34, // 37: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	35, // 38: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	29, // 39: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 40: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	29, // 41: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	28, // 42: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	29, // 43: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	36, // 44: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	29, // 45: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	29, // 46: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	3,  // 47: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	29, // 48: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	35, // 49: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	32, // 50: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	37, // 51: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	38, // 52: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	29, // 53: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
-	54, // [54:54] is the sub-list for method output_type
-	54, // [54:54] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	28, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
+	30, // 24: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	31, // 25: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	10, // 26: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
+	32, // 27: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	33, // 28: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	31, // 29: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	30, // 30: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 31: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	30, // 32: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	29, // 33: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	30, // 34: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 35: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	30, // 36: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	34, // 37: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	35, // 38: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	36, // 39: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	30, // 40: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 41: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	30, // 42: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	29, // 43: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	30, // 44: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	37, // 45: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	30, // 46: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	30, // 47: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	3,  // 48: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	30, // 49: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	36, // 50: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	33, // 51: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	38, // 52: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	39, // 53: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	30, // 54: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	55, // [55:55] is the sub-list for method output_type
+	55, // [55:55] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }
@@ -2651,6 +2770,7 @@ func file_agent_routing_v1_session_event_proto_init() {
 		(*SessionEvent_HandoffRefused)(nil),
 		(*SessionEvent_SwitchSuggested)(nil),
 		(*SessionEvent_SwitchAnswered)(nil),
+		(*SessionEvent_StickinessSwitched)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2658,7 +2778,7 @@ func file_agent_routing_v1_session_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_session_event_proto_rawDesc), len(file_agent_routing_v1_session_event_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

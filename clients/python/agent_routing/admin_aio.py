@@ -175,17 +175,40 @@ class AsyncAdmin(AsyncClient):
         *,
         tenant: str = "",
         reason: str = "",
+        agent_ids: Iterable[str] = (),
+        users_percent: int = 0,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.SetStickinessResponse:
         """Switch stickiness on or off for a tenant, on all replicas.
 
-        reason: for the audit, at most 1 KiB.
+        reason: for the audit, at most 1 KiB. agent_ids, users_percent: off for these agents and
+        this share of the users alone.
 
         Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
         """
-        request = pb.SetStickinessRequest(tenant=tenant, enabled=enabled, reason=reason)
+        request = pb.SetStickinessRequest(
+            tenant=tenant,
+            enabled=enabled,
+            reason=reason,
+            agent_ids=agent_ids,
+            users_percent=users_percent,
+        )
         return await self._call(self._admin().SetStickiness, request, timeout, info)
+
+    async def get_stickiness(
+        self,
+        *,
+        tenant: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.GetStickinessResponse:
+        """Return whether stickiness is on for a tenant, since when, by whom and why.
+
+        Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.GetStickinessRequest(tenant=tenant)
+        return await self._call(self._admin().GetStickiness, request, timeout, info)
 
     async def export_user(
         self, user_id: str, *, tenant: str = "", timeout: Seconds = EXPORT_S_MAX

@@ -21,7 +21,13 @@ from routing_service.rpc.admin.request_fields import (
     time_bound_us,
 )
 from routing_service.rpc.agent_cards import AgentCards
-from routing_service.rpc.event_mapping import change_out, event_out, method_path, refusal_out
+from routing_service.rpc.event_mapping import (
+    change_out,
+    event_out,
+    method_path,
+    refusal_out,
+    switch_out,
+)
 from routing_service.rpc.page_tokens import (
     PAGE_BYTES_MAX,
     bad_token,
@@ -39,7 +45,7 @@ from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX, fill_page, read_position
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.refusals import HANDOFF_REFUSED
-from routing_service.sessions.stickiness_switch import ALL_TENANTS
+from routing_service.sessions.stickiness_switch import ALL_TENANTS, STICKINESS_SWITCHED
 from routing_service.storage.event_codec import decode_change, decode_state
 from routing_service.storage.store import (
     CURSOR_START,
@@ -365,6 +371,10 @@ def _records_in(
 ) -> list[pb.AuditRecord]:
     """Return the records of one change or audit entry; none if it cannot be read."""
     if isinstance(entry, AuditEntry):
+        if entry.kind == STICKINESS_SWITCHED:
+            event, actor = switch_out(entry)
+            method = method_path("SetStickiness")
+            return [pb.AuditRecord(tenant=key.tenant, event=event, actor=actor, method=method)]
         is_refusal = entry.kind == HANDOFF_REFUSED and entry.data
         return [_refusal_record(key, entry, cards)] if is_refusal else []
     try:

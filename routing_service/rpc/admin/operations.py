@@ -1,8 +1,9 @@
-"""GetRoutingStats, ReloadAgents and SetStickiness: how routing does, and its two switches."""
+"""GetRoutingStats, ReloadAgents, SetStickiness and GetStickiness: figures and two switches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.analytics.keeper import StatsKeeper
@@ -17,9 +18,28 @@ from routing_service.rpc.admin.request_fields import check_times, tenant_of, tim
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.stats_mapping import stats_out
-from routing_service.sessions.stickiness_switch import StickinessSwitch
+from routing_service.sessions.stickiness_switch import (
+    Source,
+    StickinessSwitch,
+    Switched,
+    is_same,
+    switch_entry,
+)
 from routing_service.storage.store import Store
 from routing_service.telemetry.call_record import CallRecord
+
+USERS_PERCENT_MAX: Final = 99
+"""All users are what a switch without a percentage is for."""
+
+AGENTS_OFF_MAX: Final = 64
+"""Agents in one switch: each message compares its own with them."""
+
+_SOURCES: Final = {
+    Source.REGISTRY: pb.STICKINESS_SOURCE_REGISTRY,
+    Source.SETTING: pb.STICKINESS_SOURCE_SETTING,
+    Source.TENANT: pb.STICKINESS_SOURCE_TENANT,
+    Source.ALL_TENANTS: pb.STICKINESS_SOURCE_ALL_TENANTS,
+}
 
 
 class OperationsCalls:
@@ -48,6 +68,7 @@ class OperationsCalls:
             "GetRoutingStats": self.get_routing_stats,
             "ReloadAgents": self.reload_agents,
             "SetStickiness": self.set_stickiness,
+            "GetStickiness": self.get_stickiness,
         }
 
     async def get_routing_stats(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
@@ -70,8 +91,8 @@ class OperationsCalls:
             end_us=end_us,
             channel=request.channel,
         )
-        stickiness_enabled = await self._switch.read(tenant)
-        response = stats_out(report, stickiness_enabled=stickiness_enabled)
+        stickiness = await self._switch.read(tenant)
+        response = stats_out(report, stickiness_enabled=stickiness.enabled)
         return RpcAnswer(response.SerializeToString())
 
     async def reload_agents(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
@@ -99,15 +120,67 @@ class OperationsCalls:
         checks.text("reason", request.reason, REASON_BYTES_MAX)
         if not request.HasField("enabled"):
             checks.refuse("enabled", "is required; send true or false")
+        agent_ids = self._agents_off(checks, request)
         checks.done()
-        before = await self._switch.read(tenant)
-        now_us = self._clock_us()
-        changed = await self._switch.switch(
-            tenant, enabled=request.enabled, now_us=now_us, reason=request.reason
+        new = Switched(
+            request.enabled,
+            self._clock_us(),
+            request.reason,
+            by=caller.subject,
+            agent_ids=agent_ids,
+            users_percent=request.users_percent,
         )
-        response = pb.SetStickinessResponse(enabled=request.enabled, previously_enabled=before)
-        if changed:
-            response.update_time.CopyFrom(pm.timestamp(now_us))
+        before, stored = await self._switch.switch(tenant, new)
+        response = pb.SetStickinessResponse(
+            enabled=request.enabled, previously_enabled=before.enabled
+        )
+        if not is_same(before.switched, new):
+            response.update_time.CopyFrom(pm.timestamp(new.time_us))
+        if stored is not None:
+            await self._store.append_audit(switch_entry(caller.tenant, tenant, before, stored))
+        return RpcAnswer(response.SerializeToString())
+
+    def _agents_off(self, checks: FieldChecks, request: pb.SetStickinessRequest) -> tuple[str, ...]:
+        """Check for whom stickiness is to be off; return the ids of the agents."""
+        registry = self._source.registry
+        if request.enabled and request.agent_ids:
+            checks.refuse("agent_ids", "are only for enabled = false; on is on for all")
+        if request.enabled and request.users_percent:
+            checks.refuse("users_percent", "is only for enabled = false; on is on for all")
+        checks.number("users_percent", request.users_percent, 0, USERS_PERCENT_MAX)
+        if len(request.agent_ids) > AGENTS_OFF_MAX:
+            given = len(request.agent_ids)
+            checks.refuse("agent_ids", f"has {given} entries; send at most {AGENTS_OFF_MAX}")
+        found = []
+        for name in request.agent_ids[:AGENTS_OFF_MAX]:
+            agent_id = registry.resolve(name)
+            if agent_id is None:
+                checks.refuse("agent_ids", f'"{name[:64]}" is not registered; list the agents')
+            elif agent_id == registry.home_agent_id:
+                checks.refuse("agent_ids", f'"{agent_id}" is the home agent, which gets messages')
+            else:
+                found.append(agent_id)
+        return tuple(dict.fromkeys(found))
+
+    async def get_stickiness(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        """Say whether stickiness is on, since when, by whom and why."""
+        request = parse(pb.GetStickinessRequest, data)
+        checks = FieldChecks()
+        tenant = tenant_of(checks, caller, request.tenant, record)
+        checks.done()
+        stickiness = await self._switch.read(tenant)
+        switched = stickiness.switched
+        response = pb.GetStickinessResponse(
+            enabled=switched.enabled,
+            agent_ids=switched.agent_ids,
+            users_percent=switched.users_percent,
+            source=_SOURCES[stickiness.source],
+            start_enabled=self._switch.start_enabled,
+            actor=switched.by,
+            reason=switched.reason,
+        )
+        if stickiness.is_stored:
+            response.switch_time.CopyFrom(pm.timestamp(switched.time_us))
         return RpcAnswer(response.SerializeToString())
 
 

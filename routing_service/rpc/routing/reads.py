@@ -151,7 +151,7 @@ class SessionReads:
     async def _next_agent(self, view: SessionView, tenant: str) -> str:
         """Return the agent that gets the next ordinary message."""
         registry = self._handler.registry
-        if view.reachable(registry) and await self._handler.stickiness_enabled(tenant):
+        if view.reachable(registry) and await self._handler.sticks(tenant, view.effective):
             return view.effective.active_id
         return registry.home_agent_id
 

@@ -100,6 +100,19 @@ def test_doctor_counts_no_tenant_where_a_switch_is_set_for_all(doctor, tmp_path:
     assert "tenants" not in found["store"][0]["said"]
 
 
+def test_doctor_warns_of_a_switch_that_is_off(doctor, tmp_path: Path, monkeypatch):
+    """With the reason that was given for it."""
+    monkeypatch.chdir(tmp_path)
+    with server_in_thread(Path(TAX), "memory:") as target:
+        _, before = doctor(target=target)
+        with Admin(target, fallback=None, timeout=30) as client:
+            client.set_stickiness(enabled=False, reason="incident 7")
+        _, found = doctor(target=target)
+    assert before["stickiness"][0]["level"] == "ok"
+    assert found["stickiness"][0]["level"] == "warning"
+    assert "incident 7" in found["stickiness"][0]["said"]
+
+
 def test_doctor_changes_nothing(doctor, tmp_path: Path):
     """It may be run at the busiest hour, and on a store that is not there."""
     code, found = doctor("--agents", TAX, "--store", f"sqlite:///{tmp_path}/new/routing.db")

@@ -309,6 +309,23 @@ def test_stickiness_is_switched(ask, run, talk, tenant):
     assert (code, "use one" in err) == (2, True)
 
 
+def test_stickiness_without_argument_says_how_it_stands(ask, run, talk, tenant):
+    """Since when, by whom and why; the words of settings are understood too."""
+    assert "by the registry; nobody has switched it" in ask("stickiness", "--tenant", tenant)
+    ask("stickiness", "Disabled", "--tenant", tenant, "--reason", "incident 7")
+    said = " ".join(ask("stickiness", "--tenant", tenant).split())
+    assert "stickiness is off since 20" in said
+    assert "by a caller without sign-in: incident 7" in said
+    listed = ask("events", "--tenant", tenant, "--kind", "stickiness_switched")
+    assert "stickiness switched off incident 7" in " ".join(listed.split())
+    ask("stickiness", "off", "--tenant", tenant, "--users-percent", "10")
+    said = " ".join(ask("stickiness", "--tenant", tenant).split())
+    assert "off for 10 % of the users alone" in said
+    assert "stickiness is on, it was off" in ask("stickiness", "true", "--tenant", tenant)
+    code, _, err = run("stickiness", "on", "--agent", "billing")
+    assert (code, "for off alone" in err) == (2, True)
+
+
 # Approvals and tasks
 
 

@@ -51,6 +51,38 @@ EVENT_ORDER_OLDEST_FIRST: EventOrder.ValueType  # 2
 """By time, oldest first."""
 Global___EventOrder: typing_extensions.TypeAlias = EventOrder
 
+class _StickinessSource:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _StickinessSourceEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_StickinessSource.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    STICKINESS_SOURCE_UNSPECIFIED: _StickinessSource.ValueType  # 0
+    """Not used."""
+    STICKINESS_SOURCE_REGISTRY: _StickinessSource.ValueType  # 1
+    """The registry file; nobody has switched."""
+    STICKINESS_SOURCE_SETTING: _StickinessSource.ValueType  # 2
+    """The server's setting, which comes before the registry file; nobody has switched."""
+    STICKINESS_SOURCE_TENANT: _StickinessSource.ValueType  # 3
+    """The tenant's switch."""
+    STICKINESS_SOURCE_ALL_TENANTS: _StickinessSource.ValueType  # 4
+    """The switch of all tenants."""
+
+class StickinessSource(_StickinessSource, metaclass=_StickinessSourceEnumTypeWrapper):
+    """What decides whether stickiness is on."""
+
+STICKINESS_SOURCE_UNSPECIFIED: StickinessSource.ValueType  # 0
+"""Not used."""
+STICKINESS_SOURCE_REGISTRY: StickinessSource.ValueType  # 1
+"""The registry file; nobody has switched."""
+STICKINESS_SOURCE_SETTING: StickinessSource.ValueType  # 2
+"""The server's setting, which comes before the registry file; nobody has switched."""
+STICKINESS_SOURCE_TENANT: StickinessSource.ValueType  # 3
+"""The tenant's switch."""
+STICKINESS_SOURCE_ALL_TENANTS: StickinessSource.ValueType  # 4
+"""The switch of all tenants."""
+Global___StickinessSource: typing_extensions.TypeAlias = StickinessSource
+
 @typing.final
 class ListSessionsRequest(google.protobuf.message.Message):
     """Asks for sessions. All given filters must match."""
@@ -571,7 +603,9 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
     stuck_share: builtins.float
     """stuck as a share of how often an agent became active."""
     stickiness_enabled: builtins.bool
-    """Whether stickiness is currently on for the tenant; for tenant "*" the setting for all tenants."""
+    """Whether stickiness is currently on for the tenant, for all its users and agents; for tenant
+    "*" the setting for all tenants.
+    """
     ping_pongs: builtins.int
     """Handoffs that returned the conversation to the agent that had just handed it over, at most two
     user messages later: A to B to A. Returns from interludes, and handoffs that users and
@@ -1115,6 +1149,8 @@ class SetStickinessRequest(google.protobuf.message.Message):
     TENANT_FIELD_NUMBER: builtins.int
     ENABLED_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    AGENT_IDS_FIELD_NUMBER: builtins.int
+    USERS_PERCENT_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all, including future ones: scope
     platform.
@@ -1123,18 +1159,99 @@ class SetStickinessRequest(google.protobuf.message.Message):
     """On or off. Required."""
     reason: builtins.str
     """Why, for the audit. At most 1 KiB."""
+    users_percent: builtins.int
+    """Switch off for this share of the users alone, 1-99. A user is always in or always out of the
+    same share, and in every larger one. 0: not by users. Only with enabled = false.
+    """
+    @property
+    def agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Switch off for these agents alone: while one of them is active, messages go to the home agent.
+        Ids or aliases, at most 64. Only with enabled = false. Each switch replaces the one before.
+        """
+
     def __init__(
         self,
         *,
         tenant: builtins.str = ...,
         enabled: builtins.bool | None = ...,
         reason: builtins.str = ...,
+        agent_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        users_percent: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_enabled", b"_enabled", "enabled", b"enabled"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_enabled", b"_enabled", "enabled", b"enabled", "reason", b"reason", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_enabled", b"_enabled", "agent_ids", b"agent_ids", "enabled", b"enabled", "reason", b"reason", "tenant", b"tenant", "users_percent", b"users_percent"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_enabled", b"_enabled"]) -> typing.Literal["enabled"] | None: ...
 
 Global___SetStickinessRequest: typing_extensions.TypeAlias = SetStickinessRequest
+
+@typing.final
+class GetStickinessRequest(google.protobuf.message.Message):
+    """Asks for the state of stickiness."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    """The tenant. Empty: the caller's. Another one, or "*" for the setting of all: scope platform."""
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["tenant", b"tenant"]) -> None: ...
+
+Global___GetStickinessRequest: typing_extensions.TypeAlias = GetStickinessRequest
+
+@typing.final
+class GetStickinessResponse(google.protobuf.message.Message):
+    """The state of stickiness, and who switched it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENABLED_FIELD_NUMBER: builtins.int
+    AGENT_IDS_FIELD_NUMBER: builtins.int
+    USERS_PERCENT_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    START_ENABLED_FIELD_NUMBER: builtins.int
+    SWITCH_TIME_FIELD_NUMBER: builtins.int
+    ACTOR_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    enabled: builtins.bool
+    """Whether it is on. False also if it is off only for agent_ids or users_percent."""
+    users_percent: builtins.int
+    """Where it is off for a share of the users alone. 0: it is not by users."""
+    source: Global___StickinessSource.ValueType
+    """What decides: the start value, or the later one of the two switches."""
+    start_enabled: builtins.bool
+    """The start value: of the server's settings, else of the registry file. A switch overrules it."""
+    actor: builtins.str
+    """Subject of the caller that switched it. Empty without sign-in."""
+    reason: builtins.str
+    """The reason that the caller gave."""
+    @property
+    def agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Where it is off for some agents alone."""
+
+    @property
+    def switch_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was switched. Unset if the start value counts; so are the fields below."""
+
+    def __init__(
+        self,
+        *,
+        enabled: builtins.bool = ...,
+        agent_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        users_percent: builtins.int = ...,
+        source: Global___StickinessSource.ValueType = ...,
+        start_enabled: builtins.bool = ...,
+        switch_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        actor: builtins.str = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["switch_time", b"switch_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["actor", b"actor", "agent_ids", b"agent_ids", "enabled", b"enabled", "reason", b"reason", "source", b"source", "start_enabled", b"start_enabled", "switch_time", b"switch_time", "users_percent", b"users_percent"]) -> None: ...
+
+Global___GetStickinessResponse: typing_extensions.TypeAlias = GetStickinessResponse
 
 @typing.final
 class SetStickinessResponse(google.protobuf.message.Message):

@@ -79,6 +79,11 @@ class AdminServiceStub(object):
                 request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.SetStickinessRequest.SerializeToString,
                 response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.SetStickinessResponse.FromString,
                 _registered_method=True)
+        self.GetStickiness = channel.unary_unary(
+                '/agent_routing.v1.AdminService/GetStickiness',
+                request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessResponse.FromString,
+                _registered_method=True)
         self.PurgeSessions = channel.unary_unary(
                 '/agent_routing.v1.AdminService/PurgeSessions',
                 request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.PurgeSessionsRequest.SerializeToString,
@@ -151,7 +156,16 @@ class AdminServiceServicer(object):
 
     def SetStickiness(self, request, context):
         """Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
-        goes to the home agent; no session loses its state, and handoffs are still recorded.
+        goes to the home agent; no session loses its state, and handoffs are still recorded. It can be
+        off for some agents or for a share of the users alone. Each switch is in the audit, as
+        SessionEvent.stickiness_switched.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetStickiness(self, request, context):
+        """Returns whether stickiness is on for a tenant, since when, by whom and why.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,6 +221,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.SetStickiness,
                     request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.SetStickinessRequest.FromString,
                     response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.SetStickinessResponse.SerializeToString,
+            ),
+            'GetStickiness': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStickiness,
+                    request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessResponse.SerializeToString,
             ),
             'PurgeSessions': grpc.unary_unary_rpc_method_handler(
                     servicer.PurgeSessions,
@@ -435,6 +454,33 @@ class AdminService(object):
             '/agent_routing.v1.AdminService/SetStickiness',
             agent__routing_dot_v1_dot_admin__service__pb2.SetStickinessRequest.SerializeToString,
             agent__routing_dot_v1_dot_admin__service__pb2.SetStickinessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStickiness(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.AdminService/GetStickiness',
+            agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessRequest.SerializeToString,
+            agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessResponse.FromString,
             options,
             channel_credentials,
             insecure,

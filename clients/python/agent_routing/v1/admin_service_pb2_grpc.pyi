@@ -153,6 +153,22 @@ _AdminServiceSetStickinessType = typing_extensions.TypeVar(
     ],
 )
 
+_AdminServiceGetStickinessType = typing_extensions.TypeVar(
+    '_AdminServiceGetStickinessType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetStickinessRequest,
+        agent_routing.v1.admin_service_pb2.GetStickinessResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetStickinessRequest,
+        agent_routing.v1.admin_service_pb2.GetStickinessResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetStickinessRequest,
+        agent_routing.v1.admin_service_pb2.GetStickinessResponse,
+    ],
+)
+
 _AdminServicePurgeSessionsType = typing_extensions.TypeVar(
     '_AdminServicePurgeSessionsType',
     grpc.UnaryUnaryMultiCallable[
@@ -169,7 +185,7 @@ _AdminServicePurgeSessionsType = typing_extensions.TypeVar(
     ],
 )
 
-class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServiceListEventsType, _AdminServiceWatchEventsType, _AdminServiceGetRoutingStatsType, _AdminServiceEraseUserType, _AdminServiceExportUserType, _AdminServiceReloadAgentsType, _AdminServiceSetStickinessType, _AdminServicePurgeSessionsType]):
+class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServiceListEventsType, _AdminServiceWatchEventsType, _AdminServiceGetRoutingStatsType, _AdminServiceEraseUserType, _AdminServiceExportUserType, _AdminServiceReloadAgentsType, _AdminServiceSetStickinessType, _AdminServiceGetStickinessType, _AdminServicePurgeSessionsType]):
     """Calls for operators of the service.
 
     Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
@@ -212,6 +228,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
             agent_routing.v1.admin_service_pb2.SetStickinessResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.GetStickinessRequest,
+            agent_routing.v1.admin_service_pb2.GetStickinessResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.PurgeSessionsRequest,
             agent_routing.v1.admin_service_pb2.PurgeSessionsResponse,
         ],
@@ -252,6 +272,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
             agent_routing.v1.admin_service_pb2.SetStickinessResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.GetStickinessRequest,
+            agent_routing.v1.admin_service_pb2.GetStickinessResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.PurgeSessionsRequest,
             agent_routing.v1.admin_service_pb2.PurgeSessionsResponse,
         ],
@@ -290,8 +314,13 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
 
     SetStickiness: _AdminServiceSetStickinessType
     """Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
-    goes to the home agent; no session loses its state, and handoffs are still recorded.
+    goes to the home agent; no session loses its state, and handoffs are still recorded. It can be
+    off for some agents or for a share of the users alone. Each switch is in the audit, as
+    SessionEvent.stickiness_switched.
     """
+
+    GetStickiness: _AdminServiceGetStickinessType
+    """Returns whether stickiness is on for a tenant, since when, by whom and why."""
 
     PurgeSessions: _AdminServicePurgeSessionsType
     """Removes sessions that have not changed since a given time, with their history. Sessions with a
@@ -330,6 +359,10 @@ AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.admin_service_pb2.SetStickinessRequest,
         agent_routing.v1.admin_service_pb2.SetStickinessResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetStickinessRequest,
+        agent_routing.v1.admin_service_pb2.GetStickinessResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.admin_service_pb2.PurgeSessionsRequest,
@@ -418,8 +451,18 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.SetStickinessResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.SetStickinessResponse]]:
         """Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
-        goes to the home agent; no session loses its state, and handoffs are still recorded.
+        goes to the home agent; no session loses its state, and handoffs are still recorded. It can be
+        off for some agents or for a share of the users alone. Each switch is in the audit, as
+        SessionEvent.stickiness_switched.
         """
+
+    @abc.abstractmethod
+    def GetStickiness(
+        self,
+        request: agent_routing.v1.admin_service_pb2.GetStickinessRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.admin_service_pb2.GetStickinessResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.GetStickinessResponse]]:
+        """Returns whether stickiness is on for a tenant, since when, by whom and why."""
 
     @abc.abstractmethod
     def PurgeSessions(

@@ -255,6 +255,7 @@ class SessionEvent(google.protobuf.message.Message):
     HANDOFF_REFUSED_FIELD_NUMBER: builtins.int
     SWITCH_SUGGESTED_FIELD_NUMBER: builtins.int
     SWITCH_ANSWERED_FIELD_NUMBER: builtins.int
+    STICKINESS_SWITCHED_FIELD_NUMBER: builtins.int
     event_id: builtins.str
     """Id of the event, unique in the session: the revision and the position in it, such as "18.0"."""
     session_id: builtins.str
@@ -357,6 +358,10 @@ class SessionEvent(google.protobuf.message.Message):
     def switch_answered(self) -> Global___SwitchAnswered:
         """The user accepted or declined such an offer."""
 
+    @property
+    def stickiness_switched(self) -> Global___StickinessSwitched:
+        """Stickiness was switched. Only in ListEvents without a session: it belongs to none."""
+
     def __init__(
         self,
         *,
@@ -387,10 +392,11 @@ class SessionEvent(google.protobuf.message.Message):
         handoff_refused: Global___HandoffRefused | None = ...,
         switch_suggested: Global___SwitchSuggested | None = ...,
         switch_answered: Global___SwitchAnswered | None = ...,
+        stickiness_switched: Global___StickinessSwitched | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "session_erased", b"session_erased", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered"] | None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "session_erased", b"session_erased", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched"] | None: ...
 
 Global___SessionEvent: typing_extensions.TypeAlias = SessionEvent
 
@@ -1060,3 +1066,43 @@ class SwitchAnswered(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "agent", b"agent", "from_agent_id", b"from_agent_id", "suggestion_id", b"suggestion_id"]) -> None: ...
 
 Global___SwitchAnswered: typing_extensions.TypeAlias = SwitchAnswered
+
+@typing.final
+class StickinessSwitched(google.protobuf.message.Message):
+    """An operator switched stickiness."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENABLED_FIELD_NUMBER: builtins.int
+    PREVIOUSLY_ENABLED_FIELD_NUMBER: builtins.int
+    AGENT_IDS_FIELD_NUMBER: builtins.int
+    USERS_PERCENT_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    ALL_TENANTS_FIELD_NUMBER: builtins.int
+    enabled: builtins.bool
+    """Whether it is on now. False also if it is off only for agent_ids or users_percent."""
+    previously_enabled: builtins.bool
+    """Whether it was on before."""
+    users_percent: builtins.int
+    """The share of users for which it is off. 0: it is not by users."""
+    reason: builtins.str
+    """The reason that was given."""
+    all_tenants: builtins.bool
+    """Whether all tenants were switched. The record is in the audit of the operator's own tenant."""
+    @property
+    def agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The agents for which it is off, if it is not off for all."""
+
+    def __init__(
+        self,
+        *,
+        enabled: builtins.bool = ...,
+        previously_enabled: builtins.bool = ...,
+        agent_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        users_percent: builtins.int = ...,
+        reason: builtins.str = ...,
+        all_tenants: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_ids", b"agent_ids", "all_tenants", b"all_tenants", "enabled", b"enabled", "previously_enabled", b"previously_enabled", "reason", b"reason", "users_percent", b"users_percent"]) -> None: ...
+
+Global___StickinessSwitched: typing_extensions.TypeAlias = StickinessSwitched
