@@ -44,6 +44,7 @@ Examples:
   agent-routing stickiness off --agent billing
   agent-routing stickiness off --users-percent 10
   agent-routing stickiness on --all-tenants
+  agent-routing stickiness on --fresh
 """
 
 
@@ -81,6 +82,13 @@ def stickiness(
             help="Off for this share of the users alone.",
         ),
     ] = 0,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="With on: sessions that had messages while it was off begin with the home agent.",
+        ),
+    ] = False,
     tenant: TenantOption = "",
     target: TargetOption = TARGET_DEFAULT,
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
@@ -94,6 +102,8 @@ def stickiness(
         raise typer.BadParameter("--tenant and --all-tenants exclude each other; use one")
     if (agent or users_percent) and (switch is None or switch.is_on):
         raise typer.BadParameter("--agent and --users-percent are for off alone")
+    if fresh and not (switch and switch.is_on):
+        raise typer.BadParameter("--fresh is for on alone")
     named = "*" if all_tenants else ""
     with calling(
         CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
@@ -111,6 +121,7 @@ def stickiness(
             reason=reason,
             agent_ids=agent or (),
             users_percent=users_percent,
+            fresh=fresh,
         )
     if as_json:
         print_json(answer)

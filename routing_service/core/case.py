@@ -85,6 +85,8 @@ def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
     """Note the user, apply time-outs, and find the line of Route."""
     ownership.meet_user(draft, command.profile, is_new=is_new)
     ownership.expire_turns(draft)
+    if command.is_stale and draft.state.active is not None and draft.state.paused is None:
+        ownership.clear(draft, "timeout", "stale: stickiness was off meanwhile")
     mid_task = is_mid_task(draft.state)
     if command.quick_reply_id:
         ownership.expire_ownership(draft)

@@ -57,6 +57,7 @@ class RouteMessage(msgspec.Struct, frozen=True):
 
     task_id: "" joins the open task or begins new_task_id. new_task_id: an unused id.
     task_expire_us: None leaves it as it is. quick_reply_id: an option of a suggestion.
+    is_stale: the session was last used while stickiness was off, and was to begin fresh after that.
     """
 
     request_id: str
@@ -70,6 +71,7 @@ class RouteMessage(msgspec.Struct, frozen=True):
     literal_text: bool = False
     stickiness_enabled: bool = True
     quick_reply_id: str = ""
+    is_stale: bool = False
 
 
 class SetActiveAgent(msgspec.Struct, frozen=True):

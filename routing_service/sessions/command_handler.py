@@ -139,6 +139,8 @@ class CommandHandler:
     async def sticks(self, tenant: str, state: SessionState) -> bool:
         """Say whether the session's active agent would get the next message of its user."""
         stickiness = await self._stickiness(tenant)
+        if stickiness.is_stale(state.last_used_us):
+            return False
         return stickiness.sticks(state.owner or state.session_id, (state.active_id,))
 
     async def handle(self, call: Call, command: Command, make_answer: MakeAnswer) -> Handled:
@@ -291,6 +293,10 @@ class CommandHandler:
                 enabled = stickiness.enabled or _sticks(stickiness, call, command, state)
                 if enabled is not command.stickiness_enabled:
                     command = replace(command, stickiness_enabled=enabled)
+                if state is not None and isinstance(command, RouteMessage):
+                    is_stale = stickiness.is_stale(state.last_used_us)
+                    if is_stale is not command.is_stale:
+                        command = replace(command, is_stale=is_stale)
             case = open_case(state, command, registry, now_us, session_id=call.key.session_id)
             needed = facts_needed(case)
             facts = await self._inputs.find(call, hot, case, needed) if needed else NO_FACTS

@@ -60,6 +60,7 @@ class Switched(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator has set, when, why, and under which name (by).
 
     agent_ids, users_percent: it is off for these agents and this share of the users alone.
+    stale_from_us: sessions used from then until time_us are stale; 0 = none is.
     """
 
     enabled: bool
@@ -68,6 +69,7 @@ class Switched(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str = ""
     agent_ids: tuple[str, ...] = ()
     users_percent: int = 0
+    stale_from_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,13 @@ class Stickiness:
     def is_stored(self) -> bool:
         """Whether an operator has switched it."""
         return self.source in (Source.TENANT, Source.ALL_TENANTS)
+
+    def is_stale(self, last_used_us: int) -> bool:
+        """Say whether a session was last used while it was off, before a fresh start."""
+        switched = self.switched
+        return bool(switched.stale_from_us) and (
+            switched.stale_from_us <= last_used_us < switched.time_us
+        )
 
     def sticks(self, user_id: str, agent_ids: Iterable[str]) -> bool:
         """Say whether it is on for a user whose conversation is with one of these agents."""
@@ -209,10 +218,13 @@ class StickinessSwitch:
             message = f'the stickiness setting of tenant "{tenant}" cannot be read; switch it again'
             raise StoreCorrupt(message) from error
 
-    async def switch(self, tenant: str, new: Switched) -> tuple[Stickiness, Switched | None]:
+    async def switch(
+        self, tenant: str, new: Switched, *, fresh: bool = False
+    ) -> tuple[Stickiness, Switched | None]:
         """Switch a tenant, or ALL_TENANTS; return what counted before, and what was stored.
 
-        A switch to what an operator has switched already is not stored.
+        A switch to what an operator has switched already is not stored. fresh: sessions used since
+        it was switched off are stale.
         """
         before = await self.read(tenant)
         found = [await self.setting(tenant), await self.setting(ALL_TENANTS)]
@@ -223,7 +235,8 @@ class StickinessSwitch:
             return before, None
         # A clock that went back must not let an earlier value win.
         latest_us = max((each.time_us for each in found if each), default=0)
-        new = replace(new, time_us=max(new.time_us, latest_us + 1))
+        off_since_us = 0 if before.enabled or not fresh else max(1, before.switched.time_us)
+        new = replace(new, time_us=max(new.time_us, latest_us + 1), stale_from_us=off_since_us)
         await self._store.put_setting(tenant, SETTING, msgspec.json.encode(new))
         self._believed = {}
         self._asking = {}

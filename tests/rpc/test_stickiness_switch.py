@@ -160,3 +160,34 @@ async def test_agent_that_is_off_does_not_take_over_by_its_answer(service):
     assert went(handed.next) == ("sales", "SUPERVISOR_HANDOFF")
     await chat.answer(handed.next, "Here I am.")
     assert went((await chat.say("hello")).dispatch) == ("front", "STICKINESS_DISABLED")
+
+
+async def test_fresh_start_clears_what_went_stale(service):
+    """A session that went on without its agent begins at home; an idle one keeps its agent."""
+    used = await service.chat().with_agent("sales")
+    idle = await service.chat().with_agent("sales")
+    service.clock.advance(1)
+    await admin(service).SetStickiness(off())
+    service.clock.advance(1)
+    assert went((await used.say("hello")).dispatch) == ("front", "STICKINESS_DISABLED")
+    service.clock.advance(1)
+    await admin(service).SetStickiness(pb.SetStickinessRequest(enabled=True, fresh=True))
+    service.clock.advance(1)
+    assert (await used.status()).next_agent.agent_id == "front"
+    assert went((await used.say("hello")).dispatch) == ("front", "NO_ACTIVE_AGENT")
+    assert went((await idle.say("hello")).dispatch) == ("sales", "STICKY")
+    await used.with_agent("support")
+    assert went((await used.say("hello")).dispatch) == ("support", "STICKY")
+    refused = await refusal(admin(service).SetStickiness(off(fresh=True)))
+    assert list(refused.violations) == ["fresh"]
+
+
+async def test_without_a_fresh_start_agents_are_active_again(service):
+    """As if it had never been off."""
+    chat = await service.chat().with_agent("sales")
+    service.clock.advance(1)
+    await admin(service).SetStickiness(off())
+    service.clock.advance(1)
+    await chat.say("hello")
+    await admin(service).SetStickiness(pb.SetStickinessRequest(enabled=True))
+    assert went((await chat.say("hello")).dispatch) == ("sales", "STICKY")

@@ -2322,7 +2322,11 @@ type SetStickinessRequest struct {
 	AgentIds []string `protobuf:"bytes,4,rep,name=agent_ids,json=agentIds,proto3" json:"agent_ids,omitempty"`
 	// Switch off for this share of the users alone, 1-99. A user is always in or always out of the
 	// same share, and in every larger one. 0: not by users. Only with enabled = false.
-	UsersPercent  int32 `protobuf:"varint,5,opt,name=users_percent,json=usersPercent,proto3" json:"users_percent,omitempty"`
+	UsersPercent int32 `protobuf:"varint,5,opt,name=users_percent,json=usersPercent,proto3" json:"users_percent,omitempty"`
+	// Clear what went stale while it was off: a session that had a message meanwhile begins with the
+	// home agent, at its next message. Only with enabled = true. Default false: agents are active
+	// again as before.
+	Fresh         bool `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2390,6 +2394,13 @@ func (x *SetStickinessRequest) GetUsersPercent() int32 {
 		return x.UsersPercent
 	}
 	return 0
+}
+
+func (x *SetStickinessRequest) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
 }
 
 // Asks for the state of stickiness.
@@ -2956,13 +2967,14 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x19previous_registry_version\x18\x02 \x01(\tR\x17previousRegistryVersion\x12&\n" +
 	"\x0fadded_agent_ids\x18\x03 \x03(\tR\raddedAgentIds\x12*\n" +
 	"\x11removed_agent_ids\x18\x04 \x03(\tR\x0fremovedAgentIds\x12*\n" +
-	"\x11changed_agent_ids\x18\x05 \x03(\tR\x0fchangedAgentIds\"\xb3\x01\n" +
+	"\x11changed_agent_ids\x18\x05 \x03(\tR\x0fchangedAgentIds\"\xc9\x01\n" +
 	"\x14SetStickinessRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\aenabled\x18\x02 \x01(\bH\x00R\aenabled\x88\x01\x01\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1b\n" +
 	"\tagent_ids\x18\x04 \x03(\tR\bagentIds\x12#\n" +
-	"\rusers_percent\x18\x05 \x01(\x05R\fusersPercentB\n" +
+	"\rusers_percent\x18\x05 \x01(\x05R\fusersPercent\x12\x14\n" +
+	"\x05fresh\x18\x06 \x01(\bR\x05freshB\n" +
 	"\n" +
 	"\b_enabled\".\n" +
 	"\x14GetStickinessRequest\x12\x16\n" +

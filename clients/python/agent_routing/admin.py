@@ -178,13 +178,15 @@ class Admin(Client):
         reason: str = "",
         agent_ids: Iterable[str] = (),
         users_percent: int = 0,
+        fresh: bool = False,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.SetStickinessResponse:
         """Switch stickiness on or off for a tenant, on all replicas.
 
         reason: for the audit, at most 1 KiB. agent_ids, users_percent: off for these agents and
-        this share of the users alone.
+        this share of the users alone. fresh: on, and sessions that had messages while it was off
+        begin with the home agent.
 
         Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
         """
@@ -194,6 +196,7 @@ class Admin(Client):
             reason=reason,
             agent_ids=agent_ids,
             users_percent=users_percent,
+            fresh=fresh,
         )
         return self._call(self._admin().SetStickiness, request, timeout, info)
 

@@ -120,6 +120,8 @@ class OperationsCalls:
         checks.text("reason", request.reason, REASON_BYTES_MAX)
         if not request.HasField("enabled"):
             checks.refuse("enabled", "is required; send true or false")
+        if request.fresh and not request.enabled:
+            checks.refuse("fresh", "is only for enabled = true")
         agent_ids = self._agents_off(checks, request)
         checks.done()
         new = Switched(
@@ -130,7 +132,7 @@ class OperationsCalls:
             agent_ids=agent_ids,
             users_percent=request.users_percent,
         )
-        before, stored = await self._switch.switch(tenant, new)
+        before, stored = await self._switch.switch(tenant, new, fresh=request.fresh)
         response = pb.SetStickinessResponse(
             enabled=request.enabled, previously_enabled=before.enabled
         )

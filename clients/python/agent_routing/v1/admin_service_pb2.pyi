@@ -1151,6 +1151,7 @@ class SetStickinessRequest(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     AGENT_IDS_FIELD_NUMBER: builtins.int
     USERS_PERCENT_FIELD_NUMBER: builtins.int
+    FRESH_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all, including future ones: scope
     platform.
@@ -1162,6 +1163,11 @@ class SetStickinessRequest(google.protobuf.message.Message):
     users_percent: builtins.int
     """Switch off for this share of the users alone, 1-99. A user is always in or always out of the
     same share, and in every larger one. 0: not by users. Only with enabled = false.
+    """
+    fresh: builtins.bool
+    """Clear what went stale while it was off: a session that had a message meanwhile begins with the
+    home agent, at its next message. Only with enabled = true. Default false: agents are active
+    again as before.
     """
     @property
     def agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -1177,9 +1183,10 @@ class SetStickinessRequest(google.protobuf.message.Message):
         reason: builtins.str = ...,
         agent_ids: collections.abc.Iterable[builtins.str] | None = ...,
         users_percent: builtins.int = ...,
+        fresh: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_enabled", b"_enabled", "enabled", b"enabled"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_enabled", b"_enabled", "agent_ids", b"agent_ids", "enabled", b"enabled", "reason", b"reason", "tenant", b"tenant", "users_percent", b"users_percent"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_enabled", b"_enabled", "agent_ids", b"agent_ids", "enabled", b"enabled", "fresh", b"fresh", "reason", b"reason", "tenant", b"tenant", "users_percent", b"users_percent"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_enabled", b"_enabled"]) -> typing.Literal["enabled"] | None: ...
 
 Global___SetStickinessRequest: typing_extensions.TypeAlias = SetStickinessRequest
