@@ -197,10 +197,13 @@ def _select(draft: Draft, asked: CommandCase, target: Agent) -> CommandAnswer:
             "agent", "refused", agent_id=target.agent_id, agent_ids=others, detail=refused
         )
         return CommandAnswer(reply, verdicts=verdicts, listed=others)
+    # While stickiness is off the next message goes home all the same, and the reply says so.
+    is_kept = not (asked.stickiness_enabled or target.agent_id == draft.registry.home_agent_id)
+    detail = ("stickiness_off",) if is_kept else ()
     if is_present:
         ownership.unlock(draft, "command")
         return CommandAnswer(
-            ReplySpec("agent", "already_active", agent_id=target.agent_id),
+            ReplySpec("agent", "already_active", agent_id=target.agent_id, detail=detail),
             dispatch_to=target.agent_id,
             reason=RouteReason.USER_SELECTED,
         )
@@ -217,7 +220,7 @@ def _select(draft: Draft, asked: CommandCase, target: Agent) -> CommandAnswer:
         ),
     )
     return CommandAnswer(
-        ReplySpec("agent", "done", agent_id=target.agent_id),
+        ReplySpec("agent", "done", agent_id=target.agent_id, detail=detail),
         dispatch_to=target.agent_id,
         reason=RouteReason.USER_SELECTED,
         handoff=plan,

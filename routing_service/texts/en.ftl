@@ -53,6 +53,7 @@ list-more = { $count ->
 
 agent-done = You are now talking to { $agent }.
 agent-already-active = You are already talking to { $agent }.
+agent-kept = { $home } takes every message for the time being; after that you talk to { $agent }.
 agent-refused = { $agent } cannot take your messages now.
 agent-unknown = Nobody here is called “{ $written }”.
 agent-which = More than one fits “{ $written }”. Which one?

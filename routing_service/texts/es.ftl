@@ -46,6 +46,7 @@ list-more = { $count ->
 
 agent-done = Ahora hablas con { $agent }.
 agent-already-active = Ya estás hablando con { $agent }.
+agent-kept = Por ahora { $home } recibe todos los mensajes; después hablarás con { $agent }.
 agent-refused = { $agent } no puede atenderte ahora.
 agent-unknown = Aquí nadie se llama «{ $written }».
 agent-which = Hay más de uno que encaja con «{ $written }». ¿Cuál?

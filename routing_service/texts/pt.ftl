@@ -46,6 +46,7 @@ list-more = { $count ->
 
 agent-done = Agora você está falando com { $agent }.
 agent-already-active = Você já está falando com { $agent }.
+agent-kept = Por enquanto { $home } recebe todas as mensagens; depois você falará com { $agent }.
 agent-refused = { $agent } não pode atender você agora.
 agent-unknown = Ninguém aqui se chama “{ $written }”.
 agent-which = Há mais de um que combina com “{ $written }”. Qual?

@@ -236,6 +236,9 @@ def _agents(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
 
 def _agent(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
     match reply.variant:
+        case "done" | "already_active" if "stickiness_off" in reply.detail:
+            yield writer.say("agent-kept", agent=writer.name(reply.agent_id))
+            return
         case "done":
             yield writer.say("agent-done", agent=writer.name(reply.agent_id))
             return

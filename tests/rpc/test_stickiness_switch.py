@@ -191,3 +191,16 @@ async def test_without_a_fresh_start_agents_are_active_again(service):
     await chat.say("hello")
     await admin(service).SetStickiness(pb.SetStickinessRequest(enabled=True))
     assert went((await chat.say("hello")).dispatch) == ("sales", "STICKY")
+
+
+async def test_agent_command_says_that_the_agent_has_to_wait(service):
+    """The pick is kept; until stickiness is on again every message is the supervisor's."""
+    chat = service.chat()
+    await admin(service).SetStickiness(off())
+    said = (await chat.say("/agent sales")).reply.text
+    assert "Front desk takes every message for the time being" in said
+    assert "after that you talk to Sales" in said
+    assert went((await chat.say("hello")).dispatch) == ("front", "STICKINESS_DISABLED")
+    await admin(service).SetStickiness(pb.SetStickinessRequest(enabled=True))
+    assert went((await chat.say("hello")).dispatch) == ("sales", "STICKY")
+    assert "You are already talking to Sales" in (await chat.say("/agent sales")).reply.text

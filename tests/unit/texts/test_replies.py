@@ -187,6 +187,7 @@ def all_specs() -> list[ReplySpec]:
         ReplySpec("agents", "done", "", ("payroll",) * (LISTED_MAX + 3)),
         ReplySpec("agent", "done", "vat"),
         ReplySpec("agent", "already_active", "vat"),
+        ReplySpec("agent", "already_active", "vat", detail=("stickiness_off",)),
         ReplySpec("agent", "refused", "payroll", BOTH, (*rules, "some_new_rule")),
         ReplySpec("agent", "refused", "payroll", BOTH, ("entitled",)),
         ReplySpec("agent", "unknown_agent", "", BOTH, ("vta",)),
