@@ -32,7 +32,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class HandOff:
-    """Another agent should go on with the message. message: what the user sees of it."""
+    """Another agent should continue with the message. message: shown to the user."""
 
     agent_id: str
     reason: str = ""
@@ -51,7 +51,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class AskApproval:
-    """The agent must not go on before a person has approved. prompt: what, for that person."""
+    """The agent must wait for a person's approval. prompt: the question to that person."""
 
     prompt: str
 
@@ -69,7 +69,7 @@ class AgentReply:
 
 @dataclass(frozen=True, slots=True)
 class AgentTurn:
-    """What an agent is given to answer: the parts of a dispatch that it needs."""
+    """The input of an agent: the parts of a dispatch that it needs."""
 
     agent_id: str
     # The user's message, without its command.
@@ -84,7 +84,7 @@ class AgentTurn:
     handoff_context: Mapping[str, object] = field(default_factory=dict)
     # The content types of the message's items other than its text.
     item_types: tuple[str, ...] = ()
-    # What a person has decided about the approval that this agent asked for: "approve", "reject".
+    # A person's decision about the approval that this agent asked for: "approve", "reject".
     decision: str = ""
     decision_comment: str = ""
     # The message is taken as the answer to this agent's question.

@@ -102,7 +102,7 @@ def _budget_advisor(moment: Moment) -> Outcome | None:
 
 
 def _jar_manager(moment: Moment) -> Outcome | None:
-    """Make jars and tell what is in them. A new one takes up to three questions."""
+    """Make jars and show their content. A new one takes up to three questions."""
     match moment.step:
         case "amount":
             amount = moment.number
@@ -167,7 +167,7 @@ def _fee_manager(moment: Moment) -> Outcome | None:
 
 
 def _transaction_classifier(moment: Moment) -> Outcome | None:
-    """Note an expense under needs or wants; what comes back every month is a colleague's."""
+    """Note an expense under needs or wants; monthly expenses are a colleague's."""
     match moment.step:
         case "category" if moment.is_unsure:
             moment.ask("category", "spending-category-help")
@@ -206,5 +206,5 @@ def _to_fee_manager(moment: Moment) -> HandOff:
 
 
 def _money(amount: float) -> str:
-    """Write an amount without cents that are none."""
+    """Write an amount, without cents if they are zero."""
     return f"{amount:.2f}".removesuffix(".00")

@@ -65,7 +65,7 @@ def _home(moment: Moment) -> Outcome | None:
 
 
 def _item(moment: Moment) -> str:
-    """Return the item that is talked about, as the user called it."""
+    """Return the item under discussion, under the user's name for it."""
     for name in _ITEM:
         if name in moment.words:
             moment.shared["item"] = name
@@ -77,7 +77,7 @@ def _amount(moment: Moment) -> str:
 
 
 def _inventory(moment: Moment) -> Outcome | None:
-    """Tell what is there; what is not there, purchasing orders."""
+    """Report the stock; purchasing orders missing items."""
     item = _item(moment)
     if moment.mentions(*_MORE) and moment.number is not None:
         moment.transfer_to_agent(
@@ -102,7 +102,7 @@ def _inventory(moment: Moment) -> Outcome | None:
 
 
 def _purchasing(moment: Moment) -> Outcome | None:
-    """Order, once it is known how many and by when."""
+    """Order once quantity and date are known."""
     told = moment.turn.handoff_context
     if "quantity" in told:
         moment.notes["quantity"] = f"{told['quantity']:g}"
@@ -132,7 +132,7 @@ def _sales_orders(moment: Moment) -> Outcome | None:
     if moment.turn.reason == "task_completed":
         moment.say("order-back", order=order)
     elif moment.mentions(*_JOURNAL):
-        # Not everything that an agent believes is allowed: the service says so.
+        # The service refuses transfers that the registry does not allow.
         moment.transfer_to_agent("journal", "to be written down")
     elif moment.mentions(*_ROUTES["finance"]):
         moment.transfer_to_agent(

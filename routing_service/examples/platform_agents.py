@@ -61,7 +61,7 @@ def _analyst(moment: Moment) -> Outcome | None:
 
 
 def _deployer(moment: Moment) -> Outcome | None:
-    """Deploy, but only what a person has approved."""
+    """Deploy only after a person's approval."""
     version = moment.notes.get("version", "")
     match moment.turn.decision:
         case "approve":

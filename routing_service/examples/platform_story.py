@@ -33,7 +33,7 @@ PLATFORM = Story(
         ),
         # Its task is complete; the next message begins another one.
         StoryTurn("yes", ("analyst",), "FOLLOW_UP_LOCK"),
-        # The answer to this one is lost on the way: the repeat gets it, and nothing happens twice.
+        # The answer to this one is lost: the repeat gets it, and nothing happens twice.
         StoryTurn(
             "Deploy version 2.4 to production",
             ("planner", "deployer"),

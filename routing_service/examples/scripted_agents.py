@@ -68,7 +68,7 @@ def plain(text: str) -> str:
 
 
 def read_number(text: str) -> float | None:
-    """Return the first number in a text, whichever of comma and point groups its digits.
+    """Return the first number in a text, with comma or point as the thousands separator.
 
     A single separator before exactly three digits groups them: 12.000 and 12,000 are both twelve
     thousand; 12.50 and 12,50 are both twelve and a half.
@@ -85,7 +85,7 @@ def read_number(text: str) -> float | None:
 
 @dataclass(slots=True)
 class Moment:
-    """One turn as a script sees it. What it says is collected; what it asks ends the turn."""
+    """One turn of a script. Said lines are collected; a question ends the turn."""
 
     turn: AgentTurn
     lines: Texts
@@ -121,7 +121,7 @@ class Moment:
         self.said.append(self.line(line_id, **variables))
 
     def ask(self, step: str, line_id: str, **variables: str | int) -> None:
-        """Ask a line, by the tool, and note what the next message will be the answer to."""
+        """Ask a line by the tool, and note which question the next message answers."""
         question = self.line(line_id, **variables)
         self.notes["step"] = step
         self.askers = [*(a for a in self.askers if a != self.turn.agent_id), self.turn.agent_id]
@@ -129,7 +129,7 @@ class Moment:
         self.ask_user(question)
 
     def finish(self) -> None:
-        """Forget what was asked: the next message is a new one."""
+        """Forget the question: the next message is a new one."""
         self.notes.pop("step", None)
         self.askers = [agent_id for agent_id in self.askers if agent_id != self.turn.agent_id]
 
@@ -171,7 +171,7 @@ class Moment:
 
     @property
     def is_thanks(self) -> bool:
-        """Whether the user takes leave of whom they are talking to."""
+        """Whether the user says goodbye."""
         return self.mentions(*_THANKS)
 
     @property
@@ -196,7 +196,7 @@ class ScriptedAgents:
         lines: Texts,
         default_locale: str,
     ) -> None:
-        """Take one script for each agent, and what any of them does when its handoff is refused."""
+        """Take a script for each agent, and the common reaction to a refused handoff."""
         self._scripts = scripts
         self._on_refusal = on_refusal
         self._lines = lines

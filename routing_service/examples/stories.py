@@ -132,7 +132,7 @@ _TAX_PREMIUM = Story(
             expect_locked_after=True,
             expect_active_after="filing",
         ),
-        # A return that is half filed is not left by choosing another agent.
+        # Choosing another agent does not leave a half-filed return.
         StoryTurn(
             "/agent vat when is it due?",
             expect_command="agent",
@@ -332,7 +332,7 @@ _BUDGET = Story(
             expect_active_after="transaction_classifier",
         ),
         StoryTurn("a want", ("transaction_classifier",), "FOLLOW_UP_LOCK"),
-        # The classifier sees that this is not its own and hands on, within the same message.
+        # The classifier recognizes another agent's topic and hands over within the same message.
         StoryTurn(
             "I spent 30 on the gym, as every month",
             ("orchestrator", "transaction_classifier", "fee_manager"),
@@ -369,7 +369,7 @@ _BUDGET = Story(
             expect_locked_after=True,
             expect_active_after="jar_manager",
         ),
-        # The command frees the user from the question; what follows it is answered at once.
+        # The command cancels the question; the text after it is answered at once.
         StoryTurn(
             "/supervisor what did I spend so far?",
             ("orchestrator", "transaction_classifier"),

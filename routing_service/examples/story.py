@@ -20,12 +20,12 @@ class StoryItem:
 
 @dataclass(frozen=True, slots=True)
 class StoryTurn:
-    """One message of the user's, and what should come of it."""
+    """One message of the user's, and the expected results."""
 
     user_text: str
     # The agents that answered, in order; empty for a command that only replies.
     expect_agent_ids: tuple[str, ...] = ()
-    # The route reason of the first dispatch, such as "STICKY"; empty where nothing is dispatched.
+    # The route reason of the first dispatch, such as "STICKY"; empty without a dispatch.
     expect_reason: str = ""
     # Whether, afterwards, an agent waits for the user's answer.
     expect_locked_after: bool = False
@@ -33,14 +33,14 @@ class StoryTurn:
     expect_command: str = ""
     # The rules that refused the first agent's handoff, or the user's /agent.
     expect_refused_rules: tuple[str, ...] = ()
-    # Who has the conversation afterwards; empty for the supervisor.
+    # The active agent afterwards; empty for the supervisor.
     expect_active_after: str = ""
     # Whether, afterwards, the task waits for a person's approval.
     expect_paused_after: bool = False
     # Sent along with the text.
     items: tuple[StoryItem, ...] = ()
-    # "approve" or "reject": no message of the user's, but a person's decision about the approval
-    # that is asked for. The text is the comment.
+    # "approve" or "reject": a person's decision about the requested approval instead of a user's
+    # message. The text is the comment.
     decision: str = ""
     # The connection breaks before the answer: the same request is sent once more, under its id.
     comes_twice: bool = False
@@ -51,7 +51,7 @@ class Story:
     """A conversation over one of the examples."""
 
     name: str
-    # What it shows, in a sentence.
+    # Its purpose, in a sentence.
     title: str
     # A key of EXAMPLES.
     example: str
@@ -61,5 +61,5 @@ class Story:
     entitlements: tuple[str, ...] = ()
     # Kept on every task of the story.
     metadata: tuple[tuple[str, str], ...] = ()
-    # What becomes of the story's tasks, in order, such as "completed"; empty where it does not say.
+    # The final states of the story's tasks, in order, such as "completed"; empty if not checked.
     expect_task_statuses: tuple[str, ...] = ()

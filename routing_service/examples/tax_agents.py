@@ -55,7 +55,7 @@ def make_agents() -> ScriptedAgents:
 
 
 def _coordinator(moment: Moment) -> Outcome | None:
-    """Route by what the message is about; answer greetings in person."""
+    """Route by the message's topic; answer greetings directly."""
     agent_id = route_by_words(moment, _ROUTES)
     if agent_id:
         return hand_over(moment, agent_id, f"to-{agent_id.replace('_', '-')}")
@@ -87,7 +87,7 @@ def _to_colleague(moment: Moment, own_id: str) -> HandOff | None:
 
 
 def _farewell(moment: Moment, summary: str) -> Complete | None:
-    """Be done if the user takes leave."""
+    """Complete if the user says goodbye."""
     if not moment.is_thanks:
         return None
     moment.finish()
@@ -125,7 +125,7 @@ def _vat_period(moment: Moment) -> None:
     elif moment.mentions("trimest*", "quarter*"):
         moment.notes["period"] = "quarterly"
     elif moment.is_unsure:
-        # Almost every small business files by quarter; the user need not know the word for it.
+        # Almost every small business files by quarter, so that is the default.
         moment.notes["period"] = "quarterly"
         moment.say("vat-period-guessed")
     else:

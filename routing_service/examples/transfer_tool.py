@@ -45,5 +45,5 @@ def describe_tool(agents: Iterable[tuple[str, str]]) -> str:
 
 
 def describe_refusal(message: str) -> str:
-    """Return what a model reads when the service has refused its transfer."""
+    """Return the text for a model whose transfer the service has refused."""
     return f"{NAME} was refused: {message}. Answer the user yourself, or choose another agent."

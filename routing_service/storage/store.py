@@ -62,8 +62,8 @@ INT_MAX: Final = 2**63 - 1
 """The largest revision or time: what a signed 64-bit column holds."""
 
 OWN_SETTING_PREFIX: Final = "store."
-"""What the names of settings begin with that are about this store alone, such as how far a job has
-come in its log. They do not go along when the data moves to another store."""
+"""The prefix of settings that concern this store alone, such as a job's place in its log. They are
+not copied when the data moves to another store."""
 
 CURSOR_START: Final = b""
 """The cursor before the first entry, for every method that takes a cursor."""
@@ -105,19 +105,19 @@ class Change(msgspec.Struct, frozen=True):
     actor: str
     """The agent id for CompleteTurn, otherwise ""."""
     fingerprint: bytes
-    """Tells a repeat of the same request from another request under the same id."""
+    """Distinguishes a repeat of the same request from another request under the same id."""
     events: bytes
     answer: bytes
     """The answer that the first caller got, given again if the request is repeated."""
 
     @property
     def size_bytes(self) -> int:
-        """What counts against ``CHANGE_BYTES_MAX``."""
+        """The size that counts against ``CHANGE_BYTES_MAX``."""
         return len(self.fingerprint) + len(self.events) + len(self.answer)
 
 
 class TaskRow(msgspec.Struct, frozen=True):
-    """One task as it stands after a change."""
+    """One task's state after a change."""
 
     task_id: str
     session_id: str
@@ -137,7 +137,7 @@ class TaskRow(msgspec.Struct, frozen=True):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """All that one change writes."""
+    """Everything that one change writes."""
 
     key: SessionKey
     base_revision: int
@@ -163,7 +163,7 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """A session as it stands."""
+    """A session's current state."""
 
     revision: int
     state: bytes
@@ -272,7 +272,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """What is stored cannot be read. Not retryable: restore a backup."""
+    """The stored data cannot be read. Not retryable: restore a backup."""
 
 
 class SchemaTooNew(StoreError):
@@ -292,15 +292,15 @@ class StoreClosed(StoreError):
     """The store was closed. Not retryable on this object."""
 
     def __init__(self) -> None:
-        """Say it in one way everywhere."""
+        """Use the same message everywhere."""
         super().__init__("the store is closed; open it again")
 
 
 class Store(Protocol):
-    """What every engine does. Any method may raise StoreUnavailable, StoreCorrupt, StoreClosed.
+    """The methods of every engine. All may raise StoreUnavailable, StoreCorrupt, StoreClosed.
 
-    A caller that is cancelled learns nothing of its write: it happens whole or not at all, and
-    no other caller's is disturbed. Reading methods take ``limit`` from 1 to PAGE_ROWS_MAX; a page
+    If a caller is cancelled, its write still happens whole or not at all, and no other caller's
+    write is affected. Reading methods take ``limit`` from 1 to PAGE_ROWS_MAX; a page
     with fewer rows than that is the last for now.
     """
 
@@ -308,8 +308,8 @@ class Store(Protocol):
     def shared_writers(self) -> bool:
         """Whether other processes may write to it.
 
-        Where they may, a cached state is a guess: an answer that appends nothing has to confirm
-        the head's revision by ``head_revision`` before it is given.
+        If they may, a cached state may be outdated: an answer without an append first has to
+        confirm the head's revision by ``head_revision``.
         """
         ...
 
@@ -364,7 +364,7 @@ class Store(Protocol):
     ) -> list[Change]:
         """Read the changes with after < revision < before, in the order of their revisions.
 
-        newest_first turns the order round, and so which ones the limit leaves out.
+        newest_first reverses the order, and so decides which changes the limit leaves out.
         """
         ...
 
@@ -453,13 +453,13 @@ class Store(Protocol):
         ...
 
     async def put_setting(self, tenant: str, name: str, value: bytes) -> None:
-        """Store a setting, over the one before; durable when it returns."""
+        """Store a setting, replacing the one before; durable when it returns."""
         ...
 
     async def swap_setting(
         self, tenant: str, name: str, before: bytes | None, value: bytes
     ) -> bool:
-        """Store a setting if its value is still ``before``; say whether it was.
+        """Store a setting if its value is still ``before``; return whether it was.
 
         before: None = there was no such setting. Atomic across processes; durable when it returns.
         After StoreUnavailable the swap may have happened: read the setting again.
@@ -469,8 +469,8 @@ class Store(Protocol):
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
         """Read the sessions of all tenants whose due_us has come, the earliest first.
 
-        One with due_us = now_us is among them. What is due stays due until an append says
-        otherwise.
+        Sessions with due_us = now_us are included. A session stays due until an append changes its
+        due_us.
         """
         ...
 
@@ -486,7 +486,7 @@ class Store(Protocol):
         ...
 
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
-        """Take the content out of what the session had before a revision, and keep its order.
+        """Erase the content of the session before a revision, and keep its order.
 
         Of its changes below that revision, events become ``blank``, answer and fingerprint empty;
         of all its tasks and audit entries, user_id and data become empty, and last of all the
@@ -512,7 +512,7 @@ class Store(Protocol):
         ...
 
     async def probe_write(self) -> None:
-        """Make a tiny durable write by the way that appends take; raises when they would fail."""
+        """Make a tiny durable write on the same path as appends; raises if they would fail."""
         ...
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 GivenOptions = Mapping[str, int | float | None]
-"""Options given in code next to the URL; they win over those in its query."""
+"""Options given in code with the URL; they override those in its query."""
 
 GROUP_WRITES_MAX: Final = 256
 """Writes in one transaction or round trip. Beyond this the disk's share of a write is a few
@@ -195,7 +195,7 @@ def read_options(
     secrets_remedy: str,
     passed_on: frozenset[str] = frozenset(),
 ) -> tuple[O, dict[str, str]]:
-    """Read a URL's query and the options given next to it, which win.
+    """Read a URL's query and the options given in code, which override it.
 
     secrets_remedy: where to put a password instead. passed_on: names of the driver's own that the
     query may have as well; they are returned separately. Raises ValueError.
@@ -254,7 +254,7 @@ def read_server(text: str, port_default: int) -> tuple[str, str]:
 
 
 def shown_option(options: _Options, name: str) -> str:
-    """Return "?name=value" for an option that says which store it is, "" for its default."""
+    """Return "?name=value" for an option that identifies the store, "" for its default."""
     (default,) = (option.default for option in _fields(type(options)) if option.name == name)
     value = getattr(options, name)
     return "" if value == default else f"?{name}={value}"

@@ -33,7 +33,7 @@ def check_append(append: Append) -> None:
     key, change = append.key, append.change
     tenant, session_id = key
     texts = f"{tenant}{session_id}{change.method}{change.request_id}{change.actor}{append.user_id}"
-    # Nearly always: together they are as each has to be.
+    # The usual case: the texts are valid together, so each one is.
     are_plain = texts.isascii() and len(texts) <= TEXT_BYTES_MAX and "\0" not in texts
     if not (are_plain and tenant and session_id):
         _check_name("tenant", tenant)
@@ -97,7 +97,7 @@ def check_lease(name: str, holder: str, now_us: int, until_us: int) -> None:
 
 
 def check_blank(blank: bytes) -> None:
-    """Refuse what could not stand in the place of a change's events."""
+    """Refuse a blank that could not replace a change's events."""
     _check_size("blank", len(blank), CHANGE_BYTES_MAX)
 
 
@@ -121,7 +121,7 @@ def _check_text(what: str, value: str) -> None:
         except UnicodeEncodeError as error:
             raise AppendRefused(f"the {what} {value!r} is not valid Unicode text") from error
     if "\0" in value:
-        # PostgreSQL has no way to hold it.
+        # PostgreSQL cannot store it.
         raise AppendRefused(f"the {what} {value!r} has a NUL character")
     _check_size(what, size_bytes, TEXT_BYTES_MAX)
 

@@ -33,7 +33,7 @@ longest is how long SQLite waits for another program."""
 
 
 class WriteFigures:
-    """The counts since the start of the process, each bucket for itself."""
+    """The counts since the start of the process, not cumulative."""
 
     __slots__ = ("group_writes_buckets", "seconds_buckets", "seconds_sum", "writes")
 
@@ -44,7 +44,7 @@ class WriteFigures:
         self.seconds_buckets = [0] * (len(WRITE_SECONDS_BOUNDS) + 1)
 
     def count(self, writes: int, seconds: float) -> None:
-        """Count a group of writes that the store has answered, well or badly."""
+        """Count a group of writes that the store has answered, also with an error."""
         self.writes += writes
         self.seconds_sum += seconds
         self.group_writes_buckets[bisect_left(GROUP_WRITES_BOUNDS, writes)] += 1

@@ -136,8 +136,8 @@ class LineWriter:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
-        # First of all: a line that comes from now on, from another thread, calls for a flush of its
-        # own. And with every write, as the loop that was to flush may have ended.
+        # Cleared first, so that a line from another thread schedules a flush of its own. Cleared
+        # with every write, because the loop that was to flush may have ended.
         self._is_due = False
         waiting = self._waiting
         if not waiting:
@@ -147,7 +147,7 @@ class LineWriter:
             line = waiting.popleft()
             lines.append(line if isinstance(line, bytes) else line())
         try:
-            # In one call, so that nothing of another process comes between.
+            # In one call, so that no other process's output comes between.
             self._bytes.write(b"\n".join(lines) + b"\n")
             self._bytes.flush()
         except (
@@ -364,7 +364,7 @@ class _LibraryLines(logging.Handler):
 
 
 def _error_of(given: object) -> BaseException | None:
-    """Return the error that a line tells of: itself, what sys.exc_info() returned, or True."""
+    """Return a line's error, given as itself, as the result of sys.exc_info(), or as True."""
     if given is True:
         given = sys.exc_info()
     if isinstance(given, tuple):

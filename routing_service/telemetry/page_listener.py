@@ -42,7 +42,7 @@ class PageListener:
     """Serves pages."""
 
     def __init__(self, address: ListenAddress, server: asyncio.Server) -> None:
-        """Take over what listens."""
+        """Take over the open listener."""
         self.address = address
         self._server = server
 
@@ -50,7 +50,7 @@ class PageListener:
     async def start(
         cls, address: ListenAddress, pages: Mapping[str, Callable[[], Page]], *, name: str
     ) -> PageListener:
-        """Listen. pages: by path, each made for every request. name: what is served, for errors.
+        """Listen. pages: by path, made for each request. name: of the listener, for errors.
 
         Raises ListenFailed.
         """
@@ -73,7 +73,7 @@ class PageListener:
         return cls(address.with_port(port), server)
 
     async def close(self) -> None:
-        """Stop listening; an answer on its way is cut off."""
+        """Stop listening; unfinished answers are cut off."""
         self._server.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(1):

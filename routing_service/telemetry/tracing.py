@@ -40,7 +40,7 @@ EXPORT_SPANS_MAX: Final = 512
 EXPORT_INTERVAL_S: Final = 1.0
 
 LAST_SPANS_S: Final = 2.0
-"""Time for the last spans when the server stops; what a collector has not taken by then is lost."""
+"""Time for the last spans when the server stops; spans not sent by then are lost."""
 
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _SAMPLED: Final = 1
@@ -186,7 +186,7 @@ class Tracing:
             try:
                 self._exporter.export([self._make(self._hidden(record), at) for record, at in part])
             except Exception as error:  # noqa: BLE001 - telemetry must end nothing
-                # The rest would fail too, each after its time-out.
+                # The other spans would fail too, each after its time-out.
                 lost = len(waiting) - place
                 self.dropped += lost
                 _log.warning("spans_not_sent", spans=lost, error=type(error).__name__)

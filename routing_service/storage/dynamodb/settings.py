@@ -34,7 +34,7 @@ class Settings:
         self._listed: set[str] = set()
 
     async def list_tenant(self, tenant: str) -> None:
-        """See that a tenant is listed, before anything of it is written."""
+        """List a tenant before its first item is written."""
         if tenant in self._listed:
             return
         await self._api.on_table("put_item", Item=key(keys.TENANTS, tenant))
@@ -86,7 +86,7 @@ class Settings:
                 **expected,
             )
         except ConditionFailed:
-            # An attempt of this very call may have done it, and its answer was lost.
+            # An attempt of this call whose answer was lost may have written it.
             item = await self._api.get(at, "write_id")
             return item is not None and item.get("write_id") == write_id
         return True

@@ -39,5 +39,5 @@ async def migrate_dynamodb(place: DynamodbPlace) -> tuple[int, int]:
 
 
 def _named(error: StoreUnavailable, place: DynamodbPlace) -> StoreUnavailable:
-    """Say which store it is."""
+    """Log which store it is."""
     return StoreUnavailable(f'store "{place.shown}": {error.reason}')

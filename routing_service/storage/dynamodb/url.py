@@ -18,7 +18,7 @@ from routing_service.storage.store_url import DynamodbOptions, GivenOptions, rea
 
 _REGION: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")
-"""What AWS allows."""
+"""The form that AWS allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class DynamodbPlace:
 
 
 def parse_url(url: str, given: GivenOptions = MappingProxyType({})) -> DynamodbPlace:
-    """Read a URL, and options given next to it, which win.
+    """Read a URL, and separate options, which override those of the URL.
 
     Raises ValueError, which says what is wrong and what to write, and never repeats the URL.
     """

@@ -69,7 +69,7 @@ class Writer:
         *,
         finish_removal: Callable[[SessionKey], Awaitable[None]],
     ) -> None:
-        """Write nothing yet. finish_removal: takes away what is left of a session."""
+        """Write nothing yet. finish_removal: removes the rest of a session."""
         self.figures = WriteFigures()
         self._api = api
         self._sequences = sequences
@@ -79,7 +79,7 @@ class Writer:
         """Write one append. See Store.append for what it raises."""
         write_id = str(new_uuid7())
         tasks = without_repeats(append.tasks)
-        # A guess, which the conditions check: a task that was never updated is a new one.
+        # A guess that the conditions check: a task that was never updated is new.
         new = {
             task.task_id
             for task in tasks
@@ -93,7 +93,7 @@ class Writer:
             try:
                 await self._api.transact(actions, str(new_uuid7()))
             except TransactionRefused:
-                # The place stays empty. Readers would close it too, but only after a while.
+                # Close the empty place now; readers would close it only after a while.
                 await self._sequences.seal(name, [place])
             else:
                 if place % SETTLE_EVERY == 0:
@@ -121,7 +121,7 @@ class Writer:
             try:
                 await self._api.transact(actions, str(new_uuid7()))
             except TransactionRefused:
-                # A reader closed the place; or an attempt whose answer was lost has taken it.
+                # A reader closed the place, or an attempt whose answer was lost took it.
                 item = await self._api.get(
                     key(keys.sequence_pk(name), keys.number(place)), "sealed"
                 )
@@ -178,8 +178,8 @@ class Writer:
     ) -> set[str] | None:
         """Find out why a transaction was refused.
 
-        None = it was not: an earlier attempt of this very call has written it. Otherwise, where it
-        may be tried again, the tasks that are new. Raises the append's refusal.
+        None = an earlier attempt of this call has written it. Otherwise, if it may be tried again,
+        the tasks that are new. Raises the append's refusal.
         """
         session, change = append.key, append.change
         pk = keys.session_pk(session)
@@ -232,7 +232,7 @@ def _new(item: Item) -> dict[str, Any]:
 
 
 def _head_action(append: Append) -> dict[str, Any]:
-    """Make the action on the head. A new one is put whole, which costs DynamoDB the same."""
+    """Make the action on the head. A new head is put whole, which costs the same."""
     change = append.change
     pk = key(keys.session_pk(append.key), keys.HEAD)
     attributes: Item = {

@@ -62,7 +62,7 @@ class UpkeepRows:
         return int(await _value(connection, self._blank_changes, *key, after, upto, blank))
 
     async def blank_owner(self, connection: Connection, key: SessionKey) -> None:
-        """Forget whose session it is."""
+        """Blank the session's owner."""
         await _value(connection, self._blank_owner, *key)
 
     async def delete_session(self, connection: Connection, key: SessionKey, revision: int) -> int:

@@ -51,13 +51,13 @@ PASSED_OVER_MAX: Final = 1_024
 a session at a time, so there are few; this bounds the search if a caller does not."""
 
 OVERLAP_AFTER_S: Final = 0.1
-"""A group that is away for so long does not keep the next one waiting: it may be waiting itself,
-for a row that another transaction holds. Sooner would cost more than it gains: two groups at once
+"""The next group starts after this time even if the one before has not returned: that may wait for
+a row that another transaction holds. A shorter time costs more than it gains: two groups at once
 were half as large each, and 32 callers got a tenth less done, with twice the 99th percentile."""
 
 RETRY_ATTEMPTS_MAX: Final = 5
 RETRY_WAIT_MAX_S: Final = 0.1
-"""Two replicas that meet in the same rows part again within a commit or two."""
+"""A conflict of two replicas on the same rows is over within a commit or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class SettingWrite:
 
 @dataclass(frozen=True, slots=True)
 class ProbeWrite:
-    """The readiness probe's write. It comes after all that were accepted before it."""
+    """The readiness probe's write. It runs after all writes that were accepted before it."""
 
 
 Write: TypeAlias = Append | AuditEntry | SettingWrite | ProbeWrite
@@ -79,10 +79,10 @@ Write: TypeAlias = Append | AuditEntry | SettingWrite | ProbeWrite
 _log = structlog.get_logger(__name__)
 
 _MET_ANOTHER: Final = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
-"""40001 and 40P01: another replica's group was in the same rows, and nothing is stored of this."""
+"""40001 and 40P01: a conflict with another replica's group; nothing of this group is stored."""
 
 _EXCLUSIVE: Final = (SettingWrite, ProbeWrite)
-"""These are groups of their own."""
+"""Writes of these kinds form groups of their own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +91,7 @@ class _Waiting:
     size_bytes: int
     outcome: asyncio.Future[None]
     names: tuple[Hashable, ...] = field(default=())
-    """What no other write in flight may have: its session first, then its tasks."""
+    """The keys that no other write in flight may have: its session first, then its tasks."""
 
 
 class GroupWriter:
@@ -106,7 +106,7 @@ class GroupWriter:
         group_writes_max: int,
         on_stored: Callable[[Sequence[Append]], None],
     ) -> None:
-        """Write nothing yet. on_stored: hears of appends after their commit."""
+        """Write nothing yet. on_stored: called after the commit of appends."""
         self.figures = WriteFigures()
         self._pool = pool
         self._rows = rows
@@ -143,7 +143,7 @@ class GroupWriter:
         await waiting.outcome
 
     async def close(self) -> None:
-        """Write what waits, then stop. Later writes raise StoreClosed."""
+        """Write the waiting writes, then stop. Later writes raise StoreClosed."""
         self._closing = True
         self._send()
         while self._groups:
@@ -151,7 +151,7 @@ class GroupWriter:
             self._send()
 
     def _plan(self) -> None:
-        """Send what waits, once all that are ready to run now have had their turn to add to it."""
+        """Send the waiting writes, after all ready tasks have added theirs."""
         if self._planned is None:
             self._planned = self._loop.call_soon(self._send)
 
@@ -176,11 +176,11 @@ class GroupWriter:
 
     def _on_written(self, task: asyncio.Task[None]) -> None:
         self._groups.discard(task)
-        # Also where nothing waits: it drops the plan that was made for this group's being late.
+        # Also if no write waits: it cancels the timer for this group's time limit.
         self._send()
 
     def _take_group(self) -> list[_Waiting]:
-        """Take what can be written together, in the order of the calls."""
+        """Take the writes that can go together, in the order of the calls."""
         group: list[_Waiting] = []
         group_bytes = 0
         passed_over: list[_Waiting] = []
@@ -232,11 +232,11 @@ class GroupWriter:
             outcomes = await self._run(group)
         except StoreError as error:
             if _is_one_writes_affair(error) and len(group) > 1:
-                # Nothing is stored of any; alone, each shows whether it is the one.
+                # Nothing of the group is stored; written alone, the failing write shows.
                 for waiting in group:
                     await self._write_group([waiting])
             elif isinstance(error, StoreUnavailable) and is_away(error):
-                # What waits would find the same, one time-out after the other.
+                # The waiting writes would fail the same way, one time-out after the other.
                 self._fail([*group, *self._waiting], error)
                 self._waiting.clear()
                 self._waiting_bytes = 0
@@ -276,7 +276,7 @@ class GroupWriter:
     async def _run_on(
         self, connection: Connection, writes: Sequence[Write]
     ) -> list[StoreError | None]:
-        """Run one group, again if it met another replica's; an outcome for each write."""
+        """Run one group, again after a conflict with a replica; an outcome for each write."""
         with suppress(*_MET_ANOTHER):
             return await self._run_once(connection, writes)
         async for attempt in AsyncRetrying(
@@ -309,7 +309,7 @@ class GroupWriter:
     @staticmethod
     def _fail(group: Sequence[_Waiting], error: StoreError) -> None:
         for waiting in group:
-            # One for each caller: a traceback grows on what is raised.
+            # An exception for each caller, because raising one adds to its traceback.
             failure = copy(error)
             failure.__cause__ = error.__cause__
             _settle(waiting, failure)
@@ -327,22 +327,22 @@ def _names(write: Write) -> tuple[Hashable, ...]:
 
 
 def _may_join(group: Sequence[_Waiting], waiting: _Waiting) -> bool:
-    """Whether a write is of the kind that the group's first one is."""
+    """Whether a write is of the same kind as the group's first."""
     if not group:
         return True
     return type(group[0].write) is type(waiting.write)
 
 
 def _order(waiting: _Waiting) -> SessionKey:
-    """Sort the groups of all replicas alike, so that none waits for another in a circle.
+    """Sort the groups of all replicas by the same key, which prevents deadlocks.
 
-    The sort keeps the order of the calls among entries of the audit, which have no key of a row.
+    The sort is stable: audit entries, which have no row key, keep the order of the calls.
     """
     return waiting.write.key if isinstance(waiting.write, Append) else SessionKey("", "")
 
 
 def _is_one_writes_affair(error: StoreError) -> bool:
-    """Whether one write alone may be what a group failed of."""
+    """Whether a single write may have made the group fail."""
     if isinstance(error, AppendRefused | StoreCorrupt):
         return True
     # Another transaction holds one of the sessions.

@@ -39,8 +39,8 @@ SERVER_VERSION_MIN: Final = (7, 2)
 """Redis 7.2 and Valkey 7.2: the first with WAITAOF."""
 
 RECONNECT_PAUSE_S: Final = 0.2
-"""After an attempt to connect has failed, calls fail at once for so long: a server that is away
-costs a thousand callers five attempts a second and not a thousand."""
+"""After a failed attempt to connect, calls fail at once for this long: with the server away, a
+thousand callers make five attempts a second and not a thousand."""
 
 RESP_VERSION: Final = 2
 """Of the protocol. The newer one may send other messages between the replies."""
@@ -102,10 +102,10 @@ class Connector:
         return connection
 
     def error_fields(self, error: BaseException) -> dict[str, object]:
-        """Say an error whole for the log, without the password.
+        """Return an error's full text for the log, without the password.
 
-        A driver's comes without its traceback: it would show where it was raised, which is always
-        the same, and a log that prints variables too would print what users have written.
+        A driver's error comes without a traceback: it would always show the same place, and a log
+        that prints variables too would print users' texts.
         """
         if isinstance(error, DRIVER_ERRORS):
             text = self._place.without_secrets(str(error)) or type(error).__name__
@@ -122,7 +122,7 @@ def _make(place: RedisPlace) -> Connection:
         "protocol": RESP_VERSION,
         "client_name": "agent-routing",
         "driver_info": None,
-        # Times are kept here, for a group as a whole.
+        # Time limits are applied here, for a group as a whole.
         "socket_timeout": None,
         "socket_connect_timeout": options.connect_timeout_s,
         "retry": Retry(NoBackoff(), 0),
@@ -144,7 +144,7 @@ def _make(place: RedisPlace) -> Connection:
 async def exchange(connection: Connection, commands: Sequence[Command]) -> list[Reply]:
     """Send commands in one piece and read their replies; error replies are values among them.
 
-    Raises DRIVER_ERRORS; the connection is then of no use any more.
+    Raises DRIVER_ERRORS; the connection is then unusable.
     """
     await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
     replies: list[Reply] = []
@@ -157,10 +157,10 @@ async def exchange(connection: Connection, commands: Sequence[Command]) -> list[
 
 
 async def is_usable(connection: Connection) -> bool:
-    """Whether an idle connection is still what it was when it was put aside.
+    """Whether an idle connection is still usable.
 
-    It has nothing to receive: what there is would be the server's end, or the reply to a call that
-    was given up.
+    It should have nothing to receive: any data would be the server's end of the connection, or the
+    reply to a call that was given up.
     """
     # Data that arrived while this process was busy is read first.
     await asyncio.sleep(0)

@@ -25,18 +25,18 @@ from routing_service.storage.sqlite.schema import check_owner, migrations, versi
 from routing_service.storage.store import StoreCorrupt, StoreUnavailable
 
 BUSY_TIMEOUT_S: Final = 60.0
-"""How long it waits for a file that is locked, as while a crashed server's log is brought in."""
+"""How long it waits for a locked file, for example while a crashed server's log is recovered."""
 
 POSITIONS_SKIPPED: Final = 2**40
-"""By how much a restore moves the numbers of what is to come: more than could have been written
-since the backup (years at the fastest), and room for millions of restores."""
+"""How far a restore raises the next positions: beyond all that could have been written since the
+backup (years at the fastest), with room for millions of restores."""
 
 _PROBLEMS_SHOWN: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class BackedUp:
-    """What a backup holds. size_bytes: of the file."""
+    """The content of a backup. size_bytes: of the file."""
 
     path: str
     size_bytes: int
@@ -46,9 +46,9 @@ class BackedUp:
 
 
 def backup_sqlite(source: Path, target: Path, *, overwrite: bool = False) -> BackedUp:
-    """Write the store as it is now to a file of its own. Blocks; other processes go on.
+    """Write the store's present state to a file of its own. Blocks; other processes continue.
 
-    overwrite: take the place of a file that is there; until then that one stays whole.
+    overwrite: replace an existing file, which stays whole until then.
     Raises StoreUnavailable (nothing there, no room, no right), StoreCorrupt (the copy does not
     check out; nothing is left of it), SchemaTooNew.
     """
@@ -66,7 +66,7 @@ def backup_sqlite(source: Path, target: Path, *, overwrite: bool = False) -> Bac
             _check(reader, source)
             reader.execute("VACUUM INTO ?", (str(partial),))
         backed_up = _checked(partial, target)
-        # The users who may read the store may read the backup, and no others.
+        # Only users who may read the store may read the backup.
         partial.chmod(source.stat().st_mode & 0o777)
         _move_durably(partial, target, overwrite=overwrite)
     return backed_up
@@ -75,10 +75,9 @@ def backup_sqlite(source: Path, target: Path, *, overwrite: bool = False) -> Bac
 def restore_sqlite(backup: Path, target: Path, *, overwrite: bool = False) -> BackedUp:
     """Put a backup in a store's place. Blocks.
 
-    overwrite: where a store is there, keep it as NAME.before-restore and put the backup there.
-    Cursors stay good, also those that were given out after the backup was made: what is written
-    from now on comes after all of them. Raises as ``backup_sqlite``, and StoreUnavailable where a
-    server uses the store.
+    overwrite: keep an existing store as NAME.before-restore and put the backup in its place.
+    Cursors stay valid, also those given out after the backup was made: later writes come after all
+    of them. Raises as ``backup_sqlite``, and StoreUnavailable if a server uses the store.
     """
     backup, target = backup.resolve(), target.resolve()
     if not backup.is_file():
@@ -92,8 +91,8 @@ def restore_sqlite(backup: Path, target: Path, *, overwrite: bool = False) -> Ba
             _refuse_existing(target, overwrite=overwrite)
             with closing(_connect(backup)) as reader:
                 _check(reader, backup)
-                # Not a copy of the file: what is in its log comes along, and a backup
-                # that lies on read-only media can be read.
+                # Not a copy of the file: this includes the content of its log, and reads
+                # backups on read-only media.
                 reader.execute("VACUUM INTO ?", (str(partial),))
             with closing(sqlite3.connect(partial, isolation_level=None)) as writer:
                 _move_positions_up(writer)
@@ -104,7 +103,7 @@ def restore_sqlite(backup: Path, target: Path, *, overwrite: bool = False) -> Ba
 
 
 def _move_positions_up(connection: sqlite3.Connection) -> None:
-    """Have what is to come numbered beyond anything that a cursor can name."""
+    """Raise the next positions beyond any that a cursor can name."""
     connection.execute("BEGIN IMMEDIATE")
     for table in ("changes", "audit"):
         row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
@@ -191,7 +190,7 @@ def _move_durably(partial: Path, target: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def _removed_unless_renamed(partial: Path) -> Iterator[None]:
-    """Leave no half copy behind, nor one from a run that was killed."""
+    """Delete a partial copy, also one of a run that was killed."""
     partial.unlink(missing_ok=True)
     try:
         yield

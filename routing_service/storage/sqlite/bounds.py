@@ -11,7 +11,7 @@ class SqliteBounds:
     """Bounds that only tests change."""
 
     waiting_writes_max: int = 8_192
-    """Writes that may wait: about a second's worth. More would time out in the queue."""
+    """Writes that may wait: about a second's worth. Further writes would time out in the queue."""
     waiting_bytes_max: int = 64 * 1024 * 1024
     """Memory that waiting writes may hold."""
     write_company_pace_s: float = 0.0004
@@ -19,7 +19,7 @@ class SqliteBounds:
     busy event loop brings them. With 8 in hand that is 2.4 ms at most, with 64 it is 19 ms, and
     never more than GROUP_WRITES_MAX times this."""
     checkpoint_idle_s: float = 1.0
-    """After this long without a write the log is brought into the file, while no write waits."""
+    """After this long without a write the log is checkpointed, while no write waits."""
     reads_max: int = 128
     """Sessions of one read. A state is a few hundred bytes, 8 KiB at most: 1 MiB."""
     read_company_pace_s: float = 0.0001

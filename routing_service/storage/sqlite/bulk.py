@@ -27,18 +27,17 @@ _Row = tuple[Any, ...]
 
 
 def write_together(connection: sqlite3.Connection, appends: Sequence[Append]) -> list[bool]:
-    """Write the appends that surely have no conflict, and say of each whether it was written.
+    """Write the appends that certainly have no conflict; return for each whether it was written.
 
-    Left alone are several appends of one session, one task id in several appends, a base revision
-    that is not the head, a task of another session. Raises sqlite3.IntegrityError, with half of
-    the group written, where an append was stored before under its request id: only the writing
-    itself shows that.
+    Skipped are several appends of one session, one task id in several appends, a base revision that
+    is not the head, and a task of another session. Raises sqlite3.IntegrityError, with half of the
+    group written, if an append was stored before under its request id, which only writing shows.
     """
     assert len(appends) <= APPENDS_MAX, len(appends)
     heads = _read_heads(connection, appends)
     owners = _read_task_owners(connection, appends)
     alone = _without_neighbours(appends)
-    # Every new session takes the next number: no need to know it where there is none.
+    # Every new session takes the next number, so it need not be read.
     session_no_next = 0
     if len(heads) < len(appends):
         session_no_next = 1 + connection.execute(_LAST_SESSION_NO).fetchone()[0]
@@ -57,7 +56,7 @@ def write_together(connection: sqlite3.Connection, appends: Sequence[Append]) ->
 
 
 def _without_neighbours(appends: Sequence[Append]) -> list[bool]:
-    """Say of each append whether no other one has its session or one of its tasks."""
+    """Return for each append whether no other has its session or one of its tasks."""
     sessions = Counter(append.key for append in appends)
     tasks = Counter(name for append in appends for name in _task_names(append))
     return [
@@ -151,14 +150,14 @@ def _write(connection: sqlite3.Connection, chosen: Sequence[tuple[int, Append]])
             run_with_rows(connection, statement, rows)
 
 
-# Each statement has {rows} where its rows come, as many as a power of two: that leaves ten
-# texts of each statement for the driver to keep prepared. What is too many is all NULL.
+# Each statement has {rows} in place of its rows, whose number is a power of two, so the driver has
+# only ten forms of each statement to keep prepared. Surplus rows are all NULL.
 # OR FAIL: without it SQLite copies every page aside to be able to undo half a statement, which is
 # not needed: a group that fails is rolled back whole. Measured: 12 % of the time of a group of 32,
 # 31 % of one of 8.
 
 _LAST_SESSION_NO: Final = "SELECT ifnull(max(session_no), 0) FROM sessions"
-# group_concat: one row and so one step, however many were found.
+# group_concat returns one row, and so takes one step, for any number of matches.
 _SELECT_HEADS: Final = (
     "SELECT group_concat(wanted.column1 || ' ' || session_no || ' ' || revision) "
     "FROM ({rows}) AS wanted CROSS JOIN sessions "
@@ -194,7 +193,7 @@ _UPSERT_TASKS: Final = (
 def _execute_look(
     connection: sqlite3.Connection, statement: str, rows: Sequence[_Row]
 ) -> list[list[int]]:
-    """Run a statement that gives numbers, "1 2 3,4 5 6", as one text."""
+    """Run a statement that returns numbers as one text, "1 2 3,4 5 6"."""
     (found,) = run_with_rows(connection, statement, rows).fetchone()
     return [
         [int(number) for number in entry.split()] for entry in (found or "").split(",") if entry
@@ -204,7 +203,7 @@ def _execute_look(
 def run_with_rows(
     connection: sqlite3.Connection, statement: str, rows: Sequence[_Row]
 ) -> sqlite3.Cursor:
-    """Run a statement that has {rows} where its rows come."""
+    """Run a statement that has {rows} in place of its rows."""
     columns = len(rows[0])
     size = 1 << (len(rows) - 1).bit_length()
     values = [value for row in rows for value in row]

@@ -16,7 +16,7 @@ from routing_service.storage.open_store import StoreUrlInvalid, open_store, with
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What became of a store's file."""
+    """The result of compacting a store's file."""
 
     store: str
     before_bytes: int

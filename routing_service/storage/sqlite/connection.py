@@ -22,9 +22,9 @@ from routing_service.storage.store import (
 )
 
 WRITER_CACHE_KB: Final = 16 * 1024
-"""Page cache of the writer: the upper levels of the indexes of millions of sessions. What it lacks
-the operating system mostly has; more made nothing faster at a million sessions, and all of it is
-soon in use where sessions are many."""
+"""Page cache of the writer: the upper levels of the indexes of millions of sessions. The operating
+system caches most other pages; a larger cache was not faster at a million sessions. With many
+sessions all of it is soon in use."""
 
 READER_CACHE_KB: Final = 4 * 1024
 """Page cache of each reader."""
@@ -136,7 +136,7 @@ def _set_up_writer(connection: sqlite3.Connection, file_bytes_max: int | None) -
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
     connection.execute(f"PRAGMA cache_size = -{WRITER_CACHE_KB}")
-    # What is deleted or replaced is overwritten with zeros: erased texts leave the file's pages.
+    # Deleted and replaced content is overwritten with zeros: erased texts leave the file's pages.
     connection.execute("PRAGMA secure_delete = ON")
     _set_up_safely(connection)
     if file_bytes_max is not None:
@@ -152,7 +152,7 @@ def _set_up_reader(connection: sqlite3.Connection) -> None:
 
 
 def _set_up_safely(connection: sqlite3.Connection) -> None:
-    # Against a damaged or prepared file: check pages as they are read, run no code out of it.
+    # Against a damaged or malicious file: check pages as they are read, run no code from it.
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
 
@@ -192,7 +192,7 @@ def store_error(error: sqlite3.Error, where: str = "") -> StoreError:
     where: the message's beginning at opening, when only operators see it.
     """
     if isinstance(error, sqlite3.InterfaceError | sqlite3.ProgrammingError):
-        # The driver's own, before SQLite saw anything: a value of a type that it cannot bind.
+        # Raised by the driver before SQLite was called: a value of a type that it cannot bind.
         return AppendRefused(f"{where}the store cannot hold these values")
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY_CODE
     if code in _DAMAGED:

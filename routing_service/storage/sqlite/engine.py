@@ -37,10 +37,10 @@ from routing_service.storage.store import (
 from routing_service.storage.write_figures import WriteFigures
 
 _BOOKKEEPING_BYTES: Final = 512
-"""What a write holds besides its payload, for the writer's limits; an estimate."""
+"""Estimated memory of a write besides its payload, for the writer's limits."""
 
 _NO_SESSION: Final = SessionKey("", "")
-"""Where writes that belong to no session sort."""
+"""The sort key of writes that belong to no session."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class SqliteEngine:
         pages: ConnectionThread,
         connections: AsyncExitStack,
     ) -> None:
-        """Take over what is open. rows reads single rows, pages reads what may take longer."""
+        """Take over what is open. rows reads single rows, pages reads that may take longer."""
         self.log_form = CursorForm(LOG, store_id)
         self._audit_form = CursorForm(AUDIT, store_id)
         self._writer = writer

@@ -56,7 +56,7 @@ class HeadReader:
         return await outcome
 
     async def close(self) -> None:
-        """Read what waits, and wait for it. Nothing may be asked for any more."""
+        """Finish the waiting reads. No reads may be asked for any more."""
         self._is_closing = True
         _end(self._company)
         if self._reading is not None:
@@ -88,9 +88,9 @@ class HeadReader:
                 _fail(outcome, StoreClosed())
 
     async def _gather_company(self) -> None:
-        """Let a read wait for others, where many write and the read before was not alone.
+        """Let a read wait for others if many write and the previous read was shared.
 
-        Rare reads would wait for none; frequent ones soon meet without a wait.
+        Rare reads would wait in vain; frequent ones soon meet without a wait.
         """
         are_many = self._in_hand.are_many
         bounds = self._bounds

@@ -28,7 +28,7 @@ class WritesInHand:
     def __init__(self) -> None:
         self._now = 0
         self.lately = 0.0
-        """How many there were at once, of late."""
+        """The recent number of writes at once."""
 
     @property
     def are_many(self) -> bool:
@@ -45,5 +45,5 @@ class WritesInHand:
         self._now -= 1
 
     def fade(self, *, in_vain: bool = False) -> None:
-        """Let the past count for less, with each group. in_vain: a group waited and none came."""
+        """Reduce the weight of the past after each group. in_vain: a group waited and none came."""
         self.lately = max(self._now, self.lately * (_NO_COMPANY_DECAY if in_vain else _DECAY))

@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def open_sqlite_to_read(path: str | Path) -> SqliteStore:
-    """Open a file that is there, for reading: what writes raises StoreUnavailable.
+    """Open an existing file for reading: writes raise StoreUnavailable.
 
     Raises StoreUnavailable (not there, not readable, tables of an older release), StoreCorrupt,
     SchemaTooNew.

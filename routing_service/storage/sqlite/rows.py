@@ -85,7 +85,7 @@ SELECT_SESSION: Final = (
     "SELECT user_id, revision, create_us, update_us, due_us FROM sessions "
     "WHERE tenant = ? AND session_id = ?"
 )
-# From one name to the next by the indexes: as many steps as tenants, however many rows they have.
+# From one name to the next by the indexes: one step per tenant, independent of its rows.
 SELECT_TENANTS: Final = (
     "WITH RECURSIVE names (name) AS (SELECT ? UNION ALL "
     "SELECT (SELECT min(next) FROM ("
@@ -249,7 +249,7 @@ def write_setting(connection: sqlite3.Connection, tenant: str, name: str, value:
 def swap_setting(
     connection: sqlite3.Connection, tenant: str, name: str, before: bytes | None, value: bytes
 ) -> bool:
-    """Write one setting if it is as it was before; say whether it was."""
+    """Write one setting if it is unchanged; return whether it was."""
     if get_setting(connection, tenant, name) != before:
         return False
     write_setting(connection, tenant, name, value)
@@ -257,7 +257,7 @@ def swap_setting(
 
 
 def write_probe(connection: sqlite3.Connection) -> None:
-    """Change one page, which the commit then has to sync."""
+    """Change one page, so that the commit has to sync."""
     connection.execute(UPDATE_PROBE)
 
 
@@ -268,7 +268,7 @@ def load(connection: sqlite3.Connection, key: SessionKey) -> Head | None:
 
 
 def head_revision(connection: sqlite3.Connection, key: SessionKey) -> int:
-    """Read a session's revision, 0 where there is none."""
+    """Read a session's revision; 0 if it does not exist."""
     row = connection.execute(SELECT_HEAD, key).fetchone()
     return 0 if row is None else int(row[1])
 
@@ -379,7 +379,7 @@ def list_settings(
 
 
 def store_id(connection: sqlite3.Connection) -> bytes:
-    """Read what tells this store's cursors from another's."""
+    """Read the store's id, which its cursors contain."""
     row = connection.execute(SELECT_STORE_ID).fetchone()
     if row is None:
         raise StoreCorrupt("the store's file has lost its identity; restore it from a backup")

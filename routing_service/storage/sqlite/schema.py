@@ -63,7 +63,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the tables to this release's version; nothing to do is the usual case."""
+    """Bring the tables to this release's version; usually they are."""
     version = version_of(connection)
     for number, script in enumerate(migrations()[version:], start=version + 1):
         try:

@@ -63,7 +63,7 @@ async def open_sqlite_store(
     options: SqliteOptions = DEFAULTS,
     bounds: SqliteBounds = DEFAULT_BOUNDS,
 ) -> SqliteStore:
-    """Open the file, made with its folder if there is none, and bring its tables up to date.
+    """Open the file, made with its folder if missing, and bring its tables up to date.
 
     Raises StoreUnavailable (in use by another process, not writable), StoreCorrupt (damaged, or
     another application's), SchemaTooNew.
@@ -87,7 +87,7 @@ async def open_sqlite_store(
 
 
 def _claim(path: Path, opened: AsyncExitStack) -> Path:
-    """Lock the file against other processes and say where it really is."""
+    """Lock the file against other processes and return its real path."""
     try:
         where = path.resolve()
         where.parent.mkdir(parents=True, exist_ok=True)

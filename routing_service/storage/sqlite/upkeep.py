@@ -72,7 +72,7 @@ def blank_changes(
 
 
 def blank_owner(connection: sqlite3.Connection, key: SessionKey) -> None:
-    """Forget whose session it is."""
+    """Blank the session's owner."""
     connection.execute(BLANK_OWNER, key)
 
 

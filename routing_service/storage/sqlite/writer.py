@@ -40,11 +40,11 @@ GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes in one transaction, so that a group of large changes does not outgrow the page cache."""
 
 TOGETHER_MIN: Final = 4
-"""From so many appends on, writing them together costs less than one by one."""
+"""From this many appends on, writing them together costs less than one by one."""
 
 COMPANY_SHARE: Final = 0.75
-"""A group waits until it has this share of what was lately in hand at once, waiting or on its way
-to the disk: the rest are with their callers, who are still being answered."""
+"""A group waits until it has this share of the recent number of writes in hand, waiting or on their
+way to the disk: the callers of the rest are still being answered."""
 
 Action = Callable[[sqlite3.Connection], object]
 """Runs inside the group's transaction. It may refuse (see _REFUSALS) only before it has written."""
@@ -145,7 +145,7 @@ class GroupWriter:
             self.in_hand.went()
 
     async def close(self) -> None:
-        """Write what waits, then stop. Later writes raise StoreClosed."""
+        """Write the waiting writes, then stop. Later writes raise StoreClosed."""
         self._closing = True
         self._wake.set()
         _end_wait(self._company)
@@ -173,7 +173,7 @@ class GroupWriter:
             self._stop_taking()
 
     async def _gather_company(self) -> None:
-        """Let a group wait for more writes, where many callers write at once.
+        """Let a group wait for more writes if many callers write at once.
 
         Otherwise the disk's pace makes many small groups.
         """
@@ -191,7 +191,7 @@ class GroupWriter:
             timer.cancel()
             self._company = None
         if len(self._waiting) < self._company_writes:
-            # It did not come: there is less load than there was, and the next waits for less.
+            # No further write came: the load has fallen, so the next group waits for fewer.
             self.in_hand.fade(in_vain=True)
 
     def _stop_taking(self) -> None:
@@ -245,10 +245,9 @@ class GroupWriter:
         self._plan_checkpoint()
 
     async def empty_log(self) -> None:
-        """Bring the whole log into the file and cut it to nothing: it keeps what was erased.
+        """Checkpoint and truncate the log, which still holds erased content.
 
-        Where a reader is in the way longer than the connection waits, each idle moment tries
-        again until it is done.
+        If a reader blocks it longer than the connection waits, each idle moment tries again.
         """
         if self._closing:
             raise StoreClosed
@@ -291,7 +290,7 @@ class GroupWriter:
             else:
                 await self._connection.run(checkpoint)
         except sqlite3.Error as error:
-            # Nothing is lost: the log keeps it all, and the next checkpoint brings it over.
+            # The log keeps every commit, and the next checkpoint writes them to the file.
             _log.warning("store_checkpoint_failed", **error_fields(error))
 
 
@@ -316,12 +315,12 @@ def write_group(connection: sqlite3.Connection, writes: Sequence[Write]) -> list
 
 
 def checkpoint(connection: sqlite3.Connection) -> None:
-    """Bring the log into the file as far as no reader needs it."""
+    """Checkpoint the log as far as no reader needs it."""
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def empty_log(connection: sqlite3.Connection) -> bool:
-    """Bring the log into the file and cut it to nothing; False where a reader was in the way."""
+    """Checkpoint and truncate the log; False if a reader blocked it."""
     ((is_busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return not is_busy
 
@@ -332,14 +331,14 @@ def compact(connection: sqlite3.Connection) -> None:
 
 
 def _in_transaction(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[WriteOutcome]:
-    # By the two calls of the driver that release the interpreter lock once. execute() does it
-    # four times, and the event loop has to hand it back as often.
+    # These two calls of the driver release the interpreter lock once each. execute() releases it
+    # four times, and has to get it back from the event loop as often.
     connection.executescript("BEGIN IMMEDIATE")
     try:
         outcomes = _run_together(connection, writes)
         _commit(connection)
     except BaseException:
-        # Some errors end the transaction by themselves.
+        # Some errors end the transaction.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
@@ -348,7 +347,7 @@ def _in_transaction(connection: sqlite3.Connection, writes: Sequence[Write]) -> 
 
 def _commit(connection: sqlite3.Connection) -> None:
     if not connection.in_transaction:
-        # commit() would not mind, and nothing would be on disk.
+        # commit() would succeed then, with nothing on disk.
         message = "the transaction has ended by itself"
         raise sqlite3.OperationalError(message)
     connection.commit()
@@ -374,7 +373,7 @@ def _run_refusable(connection: sqlite3.Connection, action: Action) -> WriteOutco
 
 
 def _as_store_error(error: Exception) -> Exception:
-    """Make a driver's error the store's, one for each caller; what is a bug stays as it is."""
+    """Return the store's error for a driver's, one for each caller; bugs stay unchanged."""
     if not isinstance(error, sqlite3.Error):
         return error
     failure = store_error(error)

@@ -50,7 +50,7 @@ call('ZCARD', KEYS[6])
 call('ZCARD', KEYS[7])
 call('ZCARD', KEYS[8])
 
--- From here on everything is written.
+-- All checks have passed; the writes follow.
 local count = call('INCR', KEYS[4])
 call('RPUSH', KEYS[2], struct.pack('>I8', count) .. ARGV[7])
 local create = ARGV[3]
@@ -69,7 +69,7 @@ if due ~= ARGV[5] then
   if string.byte(ARGV[5]) == 1 then call('ZADD', KEYS[7], 0, string.sub(ARGV[5], 2) .. ARGV[9]) end
 end
 
--- The time is for the order in which readers merge shards, and for nothing else.
+-- The time only serves the order in which readers merge shards.
 local now = call('TIME')
 local time = struct.pack('>I8', tonumber(now[1]) * 1000000 + tonumber(now[2]))
 call('XADD', KEYS[5], '0-' .. string.format('%.0f', count), 'e', time .. ARGV[2] .. ARGV[9])

@@ -1,6 +1,6 @@
 #!lua
--- Take a session out of sight in one step. Its changes and tasks are put aside, since the log's
--- entries and the claims of its task ids are still to be taken away.
+-- Hide a session in one step. Its changes and tasks are put aside, since the log's
+-- entries and the claims of its task ids are deleted later.
 -- KEYS  head, changes, requests, tasks, task order, sessions, due, leavings,
 --       changes put aside, tasks put aside
 -- ARGV  revision, session id, session member, name of what is put aside

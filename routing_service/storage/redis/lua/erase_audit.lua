@@ -1,5 +1,5 @@
 #!lua
--- Take user and data out of some of a tenant's audit entries.    KEYS  audit    ARGV  positions
+-- Blank user and data of some of a tenant's audit entries.    KEYS  audit    ARGV  positions
 local HEAD = 24
 for _, position in ipairs(ARGV) do
   local index = tonumber(position) - 1

@@ -1,8 +1,8 @@
 #!lua
--- Blank some of a session's changes: other events, no answer, no fingerprint. What names the
--- request stays, so that a repeat is still known.
+-- Blank some of a session's changes: other events, no answer, no fingerprint. The request's
+-- names stay, so that a repeat is still recognized.
 -- KEYS  changes    ARGV  first revision, last revision, what stands for the events
--- Gives how many were not blank before, and how many were looked at.
+-- Gives how many were not blank before, and how many were checked.
 local HEAD = 38
 local first = tonumber(ARGV[1])
 local rows = redis.call('LRANGE', KEYS[1], first - 1, tonumber(ARGV[2]) - 1)

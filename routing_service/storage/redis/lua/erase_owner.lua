@@ -1,5 +1,5 @@
 #!lua
--- Take the owner out of a session's head.    KEYS  head
+-- Blank the owner in a session's head.    KEYS  head
 local HEAD = 35
 local head = redis.call('GET', KEYS[1])
 if not head then return 0 end

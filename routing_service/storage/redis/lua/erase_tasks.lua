@@ -1,5 +1,5 @@
 #!lua
--- Take user and data out of some of a session's tasks.    KEYS  tasks    ARGV  task ids
+-- Blank user and data of some of a session's tasks.    KEYS  tasks    ARGV  task ids
 local HEAD = 29
 for _, id in ipairs(ARGV) do
   local row = redis.call('HGET', KEYS[1], id)

@@ -1,5 +1,5 @@
 #!lua
--- Take away some changes that were put aside, and their entries in the log.
+-- Delete some changes that were put aside, and their entries in the log.
 -- KEYS  changes put aside, log    ARGV  how many    Gives how many there were.
 local rows = redis.call('LPOP', KEYS[1], ARGV[1])
 if not rows then return 0 end

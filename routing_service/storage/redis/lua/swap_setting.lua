@@ -1,6 +1,6 @@
 #!lua
--- Write a setting if it is as it was.    KEYS  settings
--- ARGV  name, value, 1 if there was one, what it was    Gives 0 or 1
+-- Write a setting if it is unchanged.    KEYS  settings
+-- ARGV  name, value, 1 if there was one, its old value    Gives 0 or 1
 local stands = redis.call('HGET', KEYS[1], ARGV[1])
 if ARGV[3] == '1' then
   if stands ~= ARGV[4] then return 0 end
