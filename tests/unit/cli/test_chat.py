@@ -1,4 +1,4 @@
-"""The terminal chat: stories, pipes, terminals, and servers that go away."""
+"""The terminal chat: stories, pipes, terminals, and servers that stop."""
 
 import io
 import json
@@ -58,7 +58,7 @@ def run(monkeypatch, capsys):
 
 
 def messages(out):
-    """Return what --json printed, a message each."""
+    """Return the messages that --json printed."""
     return [json.loads(line) for line in out.splitlines()]
 
 
@@ -83,7 +83,7 @@ def test_story_goes_as_it_says(run, story):
 
 
 def test_story_that_goes_another_way_fails(run, tmp_path):
-    """On a server where nothing sticks the story says so, message by message; exit 1."""
+    """Without stickiness the story fails message by message; exit code 1."""
     registry = EXAMPLES["budget"].registry_path.read_text(encoding="utf-8")
     unsticky = tmp_path / "unsticky.yaml"
     unsticky.write_text(f"stickiness: disabled\n{registry}", encoding="utf-8")
@@ -94,7 +94,7 @@ def test_story_that_goes_another_way_fails(run, tmp_path):
 
 
 def test_pipe_shows_who_answers_and_why(run):
-    """The whole thing in plain words: agents, reasons, handoffs, waits, commands."""
+    """In plain text: agents, reasons, handoffs, waits, commands."""
     code, out, _ = run(
         "chat",
         "--example",
@@ -115,7 +115,7 @@ def test_pipe_shows_who_answers_and_why(run):
 
 
 def test_json_has_an_object_for_each_message(run):
-    """For programs and tests of one's own registry."""
+    """For programs, and for tests of custom registries."""
     code, out, err = run(
         "chat",
         "--example",
@@ -146,7 +146,7 @@ def test_json_has_an_object_for_each_message(run):
 
 
 def test_refused_handoff_shows_every_rule(run):
-    """Why, in the service's words, and what the agent makes of it."""
+    """With the service's reason, and the agent's reaction."""
     code, out, _ = run("chat", "--locale", "en", lines=["I need to run payroll"])
     assert code == 0
     assert "✗ Coordinator may not hand over to payroll" in out
@@ -155,7 +155,7 @@ def test_refused_handoff_shows_every_rule(run):
 
 
 def test_entitlements_and_channel_are_the_users(run):
-    """--entitlement and --channel say who chats from where."""
+    """--entitlement and --channel set the user's entitlements and channel."""
     code, out, _ = run(
         "chat",
         *("--locale", "en", "--entitlement", "plan:premium", "--json"),
@@ -173,7 +173,7 @@ def test_entitlements_and_channel_are_the_users(run):
 
 
 def test_session_is_gone_on_with(run, tmp_path):
-    """A stored session still has its agent, in another program."""
+    """A stored session keeps its agent for another program."""
     where = (
         "--store",
         f"sqlite:///{tmp_path}/s.db",
@@ -194,7 +194,7 @@ def test_session_is_gone_on_with(run, tmp_path):
 
 
 def test_registry_of_ones_own_is_tried_with_stand_ins(run, own_registry):
-    """Every outcome can be asked for, so that a registry's rules are seen at work."""
+    """Every outcome can be requested, so that a registry's rules can be tried."""
     code, out, _ = run(
         "chat",
         *("--agents", own_registry, "--json"),
@@ -253,16 +253,16 @@ STAND_INS = StandInAgents(
     ],
 )
 def test_stand_in_does_as_its_message_says(text, outcome):
-    """Orders first; otherwise the supervisor goes by the words of descriptions."""
+    """Orders come first; otherwise the supervisor matches descriptions."""
     assert STAND_INS.answer(AgentTurn("desk", text)).outcome == outcome
 
 
 def test_stand_in_of_a_specialist_keeps_what_it_gets():
-    """Only a supervisor hands on by words."""
+    """Only a supervisor hands over by matching."""
     reply = STAND_INS.answer(AgentTurn("billing", "it is broken"))
     assert reply.outcome == Proceed()
     assert reply.text == "[Billing] I got: it is broken"
-    # One that only this replica does not know is called by its id.
+    # An agent that only this replica does not know is named by its id.
     assert STAND_INS.answer(AgentTurn("new", "hi")).text == "[new] I got: hi"
 
 
@@ -270,7 +270,7 @@ def test_stand_in_of_a_specialist_keeps_what_it_gets():
 
 
 def test_scripts_are_found_by_the_servers_agents(run):
-    """Nobody has to say which example a server serves."""
+    """The user does not have to say which example a server serves."""
     with server_in_thread(EXAMPLES["tutor"].registry_path, "memory:") as target:
         code, out, _ = run("chat", "--target", target, lines=["Hi there!"])
         assert code == 0
@@ -281,20 +281,20 @@ def test_scripts_are_found_by_the_servers_agents(run):
 
 
 def test_absent_server_is_told_with_how_to_start_one(run):
-    """As every other command does."""
+    """The same message as for every other command."""
     code, _, err = run("chat", "--target", "127.0.0.1:1", lines=["hello"])
     assert code == 1
     assert "start one with: agent-routing serve" in err
 
 
 def test_chat_goes_on_degraded_while_the_service_is_away(monkeypatch, capsys, tmp_path):
-    """The last known agent answers, every word of it marked: nothing of it is stored."""
+    """The last known agent answers, and every answer is marked as not stored."""
     store = f"sqlite:///{tmp_path}/s.db"
     server = server_in_thread(EXAMPLES["tax"].registry_path, store)
     target = server.__enter__()
 
     class Lines:
-        """An input on whose second line the server is gone."""
+        """An input at whose second line the server is stopped."""
 
         @staticmethod
         def isatty():
@@ -316,7 +316,7 @@ def test_chat_goes_on_degraded_while_the_service_is_away(monkeypatch, capsys, tm
 
 
 def test_degraded_chat_has_no_line_of_a_log_between(tmp_path):
-    """What programs log of an outage would stand in the middle of what people read."""
+    """Log lines about an outage would interrupt the conversation."""
     server = server_in_thread(EXAMPLES["tax"].registry_path, f"sqlite:///{tmp_path}/s.db")
     target = server.__enter__()
     command = [str(Path(sys.executable).with_name("agent-routing")), "chat", "--locale", "en"]
@@ -348,7 +348,7 @@ def test_degraded_chat_has_no_line_of_a_log_between(tmp_path):
 
 
 def test_person_in_the_chat_gives_the_approval(run):
-    """!approve and !reject are no messages: they decide what an agent waits for."""
+    """!approve and !reject are decisions about a pending approval, not messages."""
     code, out, err = run(
         "chat",
         "--example",
@@ -364,7 +364,7 @@ def test_person_in_the_chat_gives_the_approval(run):
 
 
 def test_decision_about_nothing_is_told(run):
-    """Before anybody has talked, and while nobody waits; a program gets a reason."""
+    """Before the first message, and without a pending approval; a program gets a reason."""
     code, out, _ = run(
         "chat", "--example", "platform", "--json", lines=["!approve", "hello", "!reject no"]
     )
@@ -375,7 +375,7 @@ def test_decision_about_nothing_is_told(run):
 
 
 def test_registry_without_scripts_can_be_paused(run, own_registry):
-    """!pause needs an approval, whoever answers."""
+    """!pause requests an approval, for any agent."""
     code, out, _ = run(
         "chat",
         "--agents",
@@ -395,7 +395,7 @@ def test_registry_without_scripts_can_be_paused(run, own_registry):
 
 
 def test_marks_are_explained_where_they_begin(run):
-    """Nobody should have to guess what an arrow is."""
+    """Each mark is explained where it first appears."""
     code, out, _ = run("chat", "--example", "tax", "--locale", "en", lines=["/help"])
     assert code == 0
     legend = " ".join(out.split("\n\n")[0].split())
@@ -433,7 +433,7 @@ def test_contradictions_are_wrong_commands(run, argv, complaint):
 
 
 def test_bad_registry_is_told_as_check_tells_it(run, tmp_path):
-    """With its lines; nothing is left running."""
+    """With line numbers; no server is left running."""
     file = tmp_path / "bad.yaml"
     file.write_text(OWN_REGISTRY.replace("supervisor: desk", "supervisor: dusk"), encoding="utf-8")
     code, _, err = run("chat", "--agents", str(file))
@@ -456,7 +456,7 @@ def test_bad_registry_is_told_as_check_tells_it(run, tmp_path):
     ],
 )
 def test_terminal_knows_the_users_language(monkeypatch, variables, locale):
-    """Whoever sits there is spoken to in it; in a pipe the registry's default holds."""
+    """A terminal's locale is the user's; in a pipe the registry's default is used."""
     for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -476,8 +476,8 @@ class TerminalChat:
 
     def __init__(self, folder):
         self.screen, child = pty.openpty()
-        # The terminal is to be the child's own, so that Ctrl-C reaches it; and is heard, also where
-        # a shell runs the tests in its background, which has it passed over.
+        # The chat gets its own terminal, so that Ctrl-C reaches it. SIGINT is reset, since a shell
+        # that runs the tests in the background ignores it.
         code = (
             "import fcntl, signal, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
             "signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -496,7 +496,10 @@ class TerminalChat:
         self._bytes = b""
 
     def wait_for(self, pattern, seconds=30, press=""):
-        """Read until the screen has shown a pattern. press: once a second, until it has."""
+        """Read until the screen has shown a pattern.
+
+        press: a key to press once a second until then.
+        """
         deadline = time.monotonic() + seconds
         while not re.search(pattern, self.seen):
             assert time.monotonic() < deadline, self.seen
@@ -504,7 +507,7 @@ class TerminalChat:
                 ready, _, _ = select.select([self.screen], [], [], 1)
                 if ready:
                     self._bytes += os.read(self.screen, 4096)
-                    # Of the whole: a read may end in the middle of a character.
+                    # Matched against the whole: a read may end in the middle of a character.
                     self.seen = self._bytes.decode("utf-8", "replace")
                 elif press:
                     self.type(press)
@@ -513,7 +516,7 @@ class TerminalChat:
                 return
 
     def wait_for_keys(self):
-        """Let the prompt begin to wait: a signal just before that is only seen at the next key."""
+        """Let the prompt start waiting: an earlier signal is only noticed at the next key."""
         time.sleep(0.5)
 
     def type(self, keys):
@@ -523,7 +526,7 @@ class TerminalChat:
 
 @pytest.fixture
 def terminal(tmp_path):
-    """Give a chat in a terminal, and end it whatever happens."""
+    """Yield a chat in a terminal, and end it in any case."""
     chat = TerminalChat(str(tmp_path))
     yield chat
     if chat.process.poll() is None:
@@ -541,14 +544,14 @@ def test_terminal_is_left_cleanly(terminal, leave):
     assert "\x1b[" in terminal.seen
     terminal.wait_for_keys()
     terminal.type(leave)
-    # Where the machine is slow the prompt may not wait yet, and only the next key is seen.
+    # On a slow machine the prompt may not wait yet, and only the next key is noticed.
     terminal.wait_for(r"left session chat-[0-9a-f-]+", press=leave)
     assert terminal.process.wait(20) == 0
     assert "Traceback" not in terminal.seen
 
 
 def test_closed_terminal_leaves_nothing_behind(terminal, tmp_path):
-    """A window that is closed is a way to leave, too."""
+    """Closing the window ends the chat too."""
     terminal.wait_for(r"you > ")
     terminal.wait_for_keys()
     terminal.process.send_signal(signal.SIGHUP)
@@ -558,7 +561,7 @@ def test_closed_terminal_leaves_nothing_behind(terminal, tmp_path):
 
 
 def test_stand_in_obeys_an_order_once():
-    """The agent that it hands over to sees the same text, and must not hand over to itself."""
+    """The target sees the same text, and must not hand over to itself."""
     agents = [Agent(agent_id=name, display_name=name) for name in ("front", "billing")]
     stand_ins = StandInAgents(agents, "front")
     text = "!to billing"

@@ -36,7 +36,7 @@ def run(monkeypatch, capsys):
 
 @pytest.fixture
 def write(tmp_path):
-    """Return what writes a registry file and gives its path."""
+    """Return a function that writes a registry file and returns its path."""
 
     def write_it(text, name="agents.yaml"):
         file = tmp_path / name
@@ -47,7 +47,7 @@ def write(tmp_path):
 
 
 def test_good_file_is_summed_up(run, write):
-    """An author sees at a glance who is there and what comes after whom."""
+    """The author sees all agents and their handoffs at a glance."""
     file = write(GOOD)
     code, out, _ = run("check", file)
     assert code == 0
@@ -59,7 +59,7 @@ def test_good_file_is_summed_up(run, write):
 
 
 def test_every_problem_is_a_line_with_its_place(run, write):
-    """As compilers write them, so that editors can jump there; all at once."""
+    """In the format of compilers, which editors understand; all at once."""
     file = write(BAD)
     code, out, _ = run("check", file)
     assert code == 1
@@ -72,7 +72,7 @@ def test_every_problem_is_a_line_with_its_place(run, write):
 
 
 def test_one_bad_file_of_several_fails_the_check(run, write):
-    """The others are reported all the same."""
+    """The other files are still checked."""
     code, out, _ = run("check", write(GOOD), write(BAD, "bad.yaml"))
     assert code == 1
     assert "good, version 7" in out
@@ -80,7 +80,7 @@ def test_one_bad_file_of_several_fails_the_check(run, write):
 
 
 def test_warnings_do_not_fail_the_check(run, write):
-    """What may be meant is pointed at, and taken."""
+    """Unusual settings are reported, and accepted."""
     code, out, _ = run("check", write(GOOD))
     assert "warning: " in out
     assert code == 0
@@ -96,7 +96,7 @@ def test_missing_file_is_a_problem_of_that_file(run, tmp_path):
 
 
 def test_json_has_problems_by_field(run, write):
-    """For programs: the place in numbers, message and remedy apart."""
+    """For programs: line numbers, with message and remedy in separate fields."""
     file = write(BAD)
     code, out, _ = run("check", file, "--json")
     answer = json.loads(out)
@@ -109,7 +109,7 @@ def test_json_has_problems_by_field(run, write):
 
 
 def test_json_of_a_good_file_names_its_agents(run, write):
-    """Which agents a file has is what scripts ask for."""
+    """Scripts can list the agents of a file."""
     code, out, _ = run("check", write(GOOD), "--json")
     (report,) = json.loads(out)["files"]
     assert code == 0
@@ -122,7 +122,7 @@ def test_json_of_a_good_file_names_its_agents(run, write):
 
 
 def test_pipe_is_checked(run, monkeypatch):
-    """A file that a program makes need not be kept."""
+    """Generated files do not have to be saved."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(GOOD.encode())))
     code, out, _ = run("check", "-")
     assert code == 0
@@ -130,7 +130,7 @@ def test_pipe_is_checked(run, monkeypatch):
 
 
 def test_schema_is_json_schema(run):
-    """Editors complete and check registry files by it."""
+    """Editors use it to complete and check registry files."""
     code, out, _ = run("check", "--schema")
     schema = json.loads(out)
     assert code == 0
@@ -139,7 +139,7 @@ def test_schema_is_json_schema(run):
 
 
 def test_nothing_to_check_is_a_wrong_command(run):
-    """Exit 2: what was typed is wrong, not what was checked."""
+    """Exit code 2: the command line is wrong, not a file."""
     code, _, err = run("check")
     assert code == 2
     assert "name a registry file, or give --schema" in err
@@ -147,14 +147,14 @@ def test_nothing_to_check_is_a_wrong_command(run):
 
 @pytest.mark.parametrize("example", list(EXAMPLES))
 def test_shipped_examples_are_good(run, example):
-    """What newcomers copy has neither problems nor warnings."""
+    """Newcomers copy the examples, so these have neither problems nor warnings."""
     code, out, _ = run("check", str(EXAMPLES[example].registry_path))
     assert code == 0
     assert "warning" not in out
 
 
 def test_problem_is_one_line_however_long(run, write):
-    """Editors and grep read lines: in a pipe nothing is wrapped at a screen's width."""
+    """For editors and grep: in a pipe no line is wrapped."""
     name = "a_key_that_nobody_has_ever_heard_of_and_that_is_very_long_indeed"
     file = write(GOOD.replace("enabled: false", f"{name}: 1"))
     code, out, _ = run("check", file)
@@ -173,14 +173,14 @@ def test_comma_in_a_text_between_braces_is_told_as_such(run, write):
     assert code == 1
     assert 'unknown key "answers"; put the value before it in quotes' in out
     assert "a comma begins a new key" in out
-    # A key that is only empty is told as before.
+    # An empty key has the same message as before.
     code, out, _ = run("check", write(f"answers:\n{GOOD}"))
     assert code == 1
     assert 'unknown key "answers"; remove it' in out
 
 
 def test_server_without_its_file_names_no_place_in_it(run, tmp_path):
-    """There is no line 0 to look at."""
+    """Without a file there is no line number."""
     file = tmp_path / "missing.yaml"
     code, _, err = run("serve", "--agents", str(file))
     assert (code, err) == (2, f"error: {file}: there is no such file; check the path\n")

@@ -55,7 +55,7 @@ def ask(run, target):
 
 @pytest.fixture
 def session():
-    """Return the id of a session that nobody has used."""
+    """Return an unused session id."""
     return f"cli-{uuid.uuid1(node=1)}"  # noqa: TID251 - only has to differ
 
 
@@ -66,11 +66,11 @@ def route(ask, session, text, *argv):
     )
 
 
-# What a user sees of a conversation
+# Conversations as a user sees them
 
 
 def test_message_is_followed_from_route_to_history(ask, session):
-    """The way of one message, by hand: what each step prints is what the next one needs."""
+    """One message by hand: each step's output is the next step's input."""
     out = ask("route", session, "[bold]hola", "--user", "ana", "--channel", "web", "--locale", "en")
     assert "to Coordinator (coordinator)" in out
     assert "no active agent" in out
@@ -100,7 +100,7 @@ def test_message_is_followed_from_route_to_history(ask, session):
     assert "open request" in out
     assert "ana, en, web" in out
     out = ask("history", session)
-    # Shown as it stands, not as markup; once, although two agents got it.
+    # Shown as is, not as markup; once, although two agents got it.
     assert out.count("[bold]hola") == 1
     assert "How much?" in out
     assert "not answered yet" in out
@@ -117,14 +117,14 @@ def test_command_reply_is_printed(ask, session):
 
 
 def test_new_session_is_begun_with_a_dash(ask):
-    """Whoever has no session yet gets one made."""
+    """A user without a session gets a new one."""
     answer = json.loads(ask("route", "-", "hello", "--user", "ana", "--json"))
     assert answer["session_id"]
     assert answer["revision"] == "1"
 
 
 def test_json_has_the_contracts_names_and_every_field(ask, session):
-    """Scripts find a field whether it is set or not."""
+    """Scripts find every field, set or not."""
     answer = route(ask, session, "hello")
     assert answer["dispatch"]["agent"]["agent_id"] == "coordinator"
     assert answer["supervisor_bypassed"] is False
@@ -140,7 +140,7 @@ def test_json_has_the_contracts_names_and_every_field(ask, session):
 
 
 def test_trial_route_writes_nothing(ask, run, session, target):
-    """--validate-only says where a message would go."""
+    """--validate-only returns where a message would go."""
     answer = route(ask, session, "hello", "--validate-only")
     assert answer["dispatch"]["agent"]["agent_id"] == "coordinator"
     code, _, err = run("status", session, "--target", target)
@@ -148,7 +148,7 @@ def test_trial_route_writes_nothing(ask, run, session, target):
 
 
 def test_newest_turns_are_shown_in_their_order(ask, session):
-    """The end of a long history, read downwards."""
+    """The end of a long history, in order."""
     for text in ("one", "two", "three"):
         route(ask, session, text)
     turns = json.loads(ask("history", session, "--newest", "2", "--json"))["turns"]
@@ -156,7 +156,7 @@ def test_newest_turns_are_shown_in_their_order(ask, session):
 
 
 def test_history_of_an_agent_has_its_turns_alone(ask, session):
-    """What a specialist may see."""
+    """The turns that a specialist may see."""
     route(ask, session, "hello")
     assert "no turns" in ask("history", session, "--agent", "vat")
 
@@ -185,7 +185,7 @@ def test_agents_of_a_session_are_those_its_user_may_reach(ask, session):
 
 
 def test_handoff_decides_who_gets_the_next_message(ask, session):
-    """In whose name it is done is told."""
+    """The output says in whose name the handoff was made."""
     route(ask, session, "hello")
     out = ask(
         "handoff", session, "vat", "--initiator", "operator", "--reason", "asked on the phone"
@@ -197,7 +197,7 @@ def test_handoff_decides_who_gets_the_next_message(ask, session):
 
 
 def test_handoff_moves_an_open_turn(ask, session):
-    """--turn: the target then completes it under the same request."""
+    """--turn: the target completes the turn under the same request id."""
     request = route(ask, session, "hello")["request_id"]
     ask("handoff", session, "vat", "--turn", request)
     answer = json.loads(
@@ -207,7 +207,7 @@ def test_handoff_moves_an_open_turn(ask, session):
 
 
 def test_refused_handoff_names_every_rule(ask, run, session, target):
-    """One line, with the reason that programs go by."""
+    """One line, with the machine-readable reason."""
     route(ask, session, "hello")
     code, out, err = run("handoff", session, "audit_log", "--target", target)
     assert (code, out) == (1, "")
@@ -218,7 +218,7 @@ def test_refused_handoff_names_every_rule(ask, run, session, target):
 
 
 def test_refusal_as_json_has_the_rules_apart(ask, run, session, target):
-    """On stderr: stdout has answers alone."""
+    """On stderr: stdout has only answers."""
     route(ask, session, "hello")
     code, out, err = run("handoff", session, "payroll", "--json", "--target", target)
     error = json.loads(err)["error"]
@@ -228,7 +228,7 @@ def test_refusal_as_json_has_the_rules_apart(ask, run, session, target):
 
 
 def test_trial_handoff_shows_what_each_rule_says(ask, run, session, target):
-    """Exit 1 where one refuses, so that a script can ask before it does."""
+    """Exit code 1 if a rule refuses, so that a script can test first."""
     route(ask, session, "hello")
     code, out, _ = run("handoff", session, "payroll", "--validate-only", "--target", target)
     assert code == 1
@@ -241,7 +241,7 @@ def test_trial_handoff_shows_what_each_rule_says(ask, run, session, target):
 
 
 def test_stale_expectation_is_refused_with_both_revisions(ask, run, session, target):
-    """Somebody else was faster: read and decide again."""
+    """Another caller was faster: read and decide again."""
     route(ask, session, "hello")
     code, _, err = run("clear", session, "--expected-revision", "9", "--target", target)
     assert code == 1
@@ -251,7 +251,7 @@ def test_stale_expectation_is_refused_with_both_revisions(ask, run, session, tar
 
 
 def test_repeated_request_id_is_handled_once(ask, session):
-    """A command that was interrupted can be typed again."""
+    """An interrupted command can be repeated."""
     request_id = "0198a6c0-6d02-7c3b-8f64-77d0c1a9be05"
     first = route(ask, session, "hello", "--request-id", request_id)
     assert route(ask, session, "hello", "--request-id", request_id) == first
@@ -271,7 +271,7 @@ def test_repeated_request_id_is_handled_once(ask, session):
     ],
 )
 def test_outcome_is_what_was_asked_for(ask, session, argv, status):
-    """Each way to end a turn has its word."""
+    """Each way to end a turn has its option."""
     request = route(ask, session, "hello")["request_id"]
     ask("complete", session, request, "coordinator", "--outcome", *argv)
     turns = json.loads(ask("history", session, "--json"))["turns"]
@@ -289,7 +289,7 @@ def test_outcome_is_what_was_asked_for(ask, session, argv, status):
     ],
 )
 def test_wrong_outcome_is_refused_before_any_call(run, argv, complaint):
-    """Exit 2, and no server is needed to say so."""
+    """Exit code 2, without a server."""
     code, _, err = run("complete", "s", "r", "a", "--outcome", *argv, "--target", "127.0.0.1:1")
     assert code == 2
     assert complaint in " ".join(err.replace("│", " ").split())
@@ -299,7 +299,7 @@ def test_wrong_outcome_is_refused_before_any_call(run, argv, complaint):
 
 
 def test_unknown_session_is_told_in_one_line(run, target):
-    """What, which value, and what to do."""
+    """The error has the kind, the value and the remedy."""
     code, out, err = run("status", "nobody", "--target", target)
     assert (code, out) == (1, "")
     assert err.count("\n") == 1
@@ -308,7 +308,7 @@ def test_unknown_session_is_told_in_one_line(run, target):
 
 
 def test_another_users_session_is_refused(ask, run, session, target):
-    """As the service has it; the command adds nothing of its own."""
+    """With the service's message."""
     route(ask, session, "hello")
     code, _, err = run("status", session, "--user", "bob", "--target", target)
     assert code == 1
@@ -316,20 +316,20 @@ def test_another_users_session_is_refused(ask, run, session, target):
 
 
 def test_absent_server_is_told_with_how_to_start_one(run):
-    """The commonest failure of all has its remedy in the line."""
+    """The most common failure has its remedy in the message."""
     code, _, err = run("status", "s", "--target", "127.0.0.1:1")
     assert code == 1
     assert err.startswith("error: no server answers at 127.0.0.1:1; start one with: agent-routing ")
 
 
 def test_target_comes_from_the_environment(monkeypatch, run, target, session):
-    """Whoever works with one server types its address once."""
+    """Users of one server set its address once."""
     monkeypatch.setenv("AGENT_ROUTING_TARGET", target)
     assert run("route", session, "hello", "--user", "ana")[0] == 0
 
 
 def test_tenants_are_apart(ask, run, session, target):
-    """--tenant is the one whose sessions are meant."""
+    """--tenant selects the tenant."""
     route(ask, session, "hello")
     code, _, err = run("status", session, "--tenant", "other", "--target", target)
     assert (code, "UNKNOWN_SESSION" in err) == (1, True)
@@ -347,7 +347,7 @@ def test_text_that_is_not_utf8_is_a_wrong_command(run, target, session):
 
 
 def test_help_lists_every_command(run):
-    """Whole lines: a summary that is cut says nothing."""
+    """Summaries are not cut off."""
     code, out, _ = run("--help")
     assert code == 0
     listed = out[out.index("Commands:") :]
@@ -360,7 +360,7 @@ def test_help_lists_every_command(run):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(run, command):
-    """What people copy."""
+    """Users copy examples."""
     code, out, _ = run(command, "--help")
     assert code == 0
     assert f"  agent-routing {command}" in out
@@ -368,12 +368,12 @@ def test_every_command_has_help_with_an_example(run, command):
 
 
 def test_version_is_the_distributions(run):
-    """As packages and logs have it."""
+    """The same version as in packages and logs."""
     assert run("--version")[:2] == (0, f"agent-routing {__version__}\n")
 
 
 def test_help_imports_neither_grpc_nor_tables():
-    """They cost more than the rest of the command together, and help needs none of them."""
+    """These imports cost more than the rest of the command, and help does not need them."""
     heavy = ("grpc", "google.protobuf", "rich", "aiosqlite", "ruamel", "jsonschema")
     code = f"""
 import atexit, sys
@@ -390,7 +390,7 @@ main()
 
 
 def test_completion_of_a_command_imports_no_command(tmp_path):
-    """A person waits for it, key by key."""
+    """A user waits for it at each key press."""
     code = """
 import sys
 from routing_service.cli import main
@@ -416,12 +416,12 @@ finally:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_list_of_commands_says_what_each_command_says_of_itself(row):
-    """The list is shown without importing the commands, so it has their first sentences again."""
+    """The list is built without importing the commands, so it repeats their first sentences."""
     assert load_command(row.name).get_short_help_str(limit=100) == row.summary
 
 
 def test_serve_has_a_flag_for_every_setting(run):
-    """A setting that is added is there at once."""
+    """A new setting has its flag at once."""
     _, out, _ = run("serve", "--help")
     assert [setting.flag for setting in SETTINGS.values() if setting.flag not in out] == []
 
@@ -441,7 +441,7 @@ def test_serve_explains_where_a_setting_comes_from(monkeypatch, run, tmp_path):
 
 
 def test_serve_refuses_all_bad_settings_at_once(run):
-    """Exit 2 for what it was told; each problem a line."""
+    """Exit code 2; each problem is a line."""
     code, out, err = run("serve", "--drain-s", "soon", "--log-level", "loud", "--listen", "here")
     assert (code, out) == (2, "")
     lines = err.splitlines()
@@ -450,14 +450,14 @@ def test_serve_refuses_all_bad_settings_at_once(run):
 
 
 def test_serve_without_a_registry_says_how_to_name_one(run):
-    """The first thing that a newcomer forgets."""
+    """The most common mistake of newcomers."""
     code, _, err = run("serve", "--listen", "127.0.0.1:0", "--store", "memory:")
     assert code == 2
     assert "--agents" in err
 
 
 def test_served_process_announces_itself_and_stops_when_told(tmp_path):
-    """The whole way: started, asked, ended."""
+    """The whole run: started, called, stopped."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-c", "from routing_service.cli import main; main()", "serve"),
@@ -523,5 +523,5 @@ def test_reader_that_closes_the_pipe_causes_no_traceback():
 
 
 def test_entry_point_is_main():
-    """What the installed command calls."""
+    """The function that the installed command calls."""
     assert importlib.import_module("routing_service.cli").main is main

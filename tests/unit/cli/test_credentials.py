@@ -1,4 +1,4 @@
-"""Signing in on the command line: tokens from files and the environment, TLS, and their making."""
+"""Signing in on the command line: tokens from files and the environment, TLS, making tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(monkeypatch, capsys, tmp_path):
 
 @contextmanager
 def serving(monkeypatch, **settings):
-    """Serve the tax example with other settings than a command's own server has."""
+    """Serve the tax example with settings that differ from a command's own server."""
 
     def with_more(**given):
         return Settings(**given | settings)
@@ -72,7 +72,7 @@ def test_first_steps_with_sign_in(run, monkeypatch, tmp_path):
 
 
 def test_token_says_when_it_made_a_key(run, tmp_path):
-    """In another folder than the server's its tokens are refused, and nobody would know why."""
+    """In another folder the server would refuse its tokens, without a visible reason."""
     code, out, err = run("token", "--user", "ana", "--key-file", str(tmp_path / "new.key"))
     assert (code, err) == (0, f"made a new key at {tmp_path / 'new.key'}\n")
     assert out.count(".") == 2
@@ -106,14 +106,14 @@ def test_token_file_that_is_none_is_said_to_be(run, tmp_path):
     ],
 )
 def test_token_that_no_server_would_take_is_not_made(run, argv, word):
-    """The mistake is told where it was typed."""
+    """The mistake is reported where it was typed."""
     code, out, err = run("token", *argv)
     assert (code, out) == (2, "")
     assert word in err
 
 
 def test_commands_talk_tls(run, monkeypatch, tmp_path):
-    """To an authority of one's own, under another name too."""
+    """With a private authority, also under another name."""
     authority = Authority(tmp_path)
     files = authority.sign("server")
     tls = {

@@ -1,4 +1,4 @@
-"""``agent-routing doctor``: what can be wrong with a server is named, with the remedy."""
+"""``agent-routing doctor``: problems of a server are named with their remedies."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NOBODY = "127.0.0.1:1"
 
 @pytest.fixture
 def doctor(monkeypatch, capsys):
-    """Return what runs the command: (exit code, findings by what was looked at, whole output)."""
+    """Return a function that runs the command: (exit code, findings by subject, whole output)."""
 
     def run_it(*argv: str, target: str = NOBODY):
         words = ["agent-routing", "doctor", "--json", "--timeout", "2", "--target", target, *argv]
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as ended:
             main()
-        # On stderr a driver may have its own words for a fault.
+        # A driver may log its own message on stderr.
         out, _ = capsys.readouterr()
         found: dict[str, list[dict[str, str]]] = {}
         for finding in json.loads(out)["findings"]:
@@ -42,12 +42,12 @@ def doctor(monkeypatch, capsys):
 
 
 def levels(found, what):
-    """Return what was found of one thing, worst or not."""
+    """Return the level of each finding on one subject."""
     return [finding["level"] for finding in found.get(what, [])]
 
 
 def test_doctor_finds_nothing_wrong_with_a_server_that_runs(doctor, tmp_path: Path):
-    """And says what it looked at: silence would leave open whether it looked at all."""
+    """The output lists what was checked, so that silence cannot be misread."""
     store = f"sqlite:///{tmp_path}/routing.db"
     with server_in_thread(Path(TAX), store) as target:
         with Client(target, fallback=None, timeout=30) as client:
@@ -69,7 +69,7 @@ def test_doctor_finds_nothing_wrong_with_a_server_that_runs(doctor, tmp_path: Pa
     ],
 )
 def test_doctor_names_what_is_wrong(doctor, argv, what, said):
-    """One problem is found, the checks beside it are made all the same, and scripts can tell."""
+    """One problem is found, the other checks still run, and scripts can detect it."""
     code, found = doctor(*argv)
     assert code == 1
     wrong = [finding for finding in found[what] if finding["level"] == "problem"]
@@ -79,7 +79,7 @@ def test_doctor_names_what_is_wrong(doctor, argv, what, said):
 
 
 def test_doctor_beside_a_server_needs_no_settings(doctor, tmp_path, monkeypatch):
-    """Who asks about a server that runs need not know how it was started."""
+    """The running server knows its own settings."""
     monkeypatch.chdir(tmp_path)
     with server_in_thread(Path(TAX), "memory:") as target:
         code, found = doctor(target=target)
@@ -89,7 +89,7 @@ def test_doctor_beside_a_server_needs_no_settings(doctor, tmp_path, monkeypatch)
 
 
 def test_doctor_counts_no_tenant_where_a_switch_is_set_for_all(doctor, tmp_path: Path):
-    """Settings of all tenants are kept beside the tenants', under a name that is nobody's."""
+    """Settings for all tenants are stored under a reserved tenant name."""
     store = f"sqlite:///{tmp_path}/routing.db"
     with server_in_thread(Path(TAX), store) as target:
         with Admin(target, fallback=None, timeout=30) as client:
@@ -114,7 +114,7 @@ def test_doctor_warns_of_a_switch_that_is_off(doctor, tmp_path: Path, monkeypatc
 
 
 def test_doctor_changes_nothing(doctor, tmp_path: Path):
-    """It may be run at the busiest hour, and on a store that is not there."""
+    """It is safe under full load, and does not create a missing store."""
     code, found = doctor("--agents", TAX, "--store", f"sqlite:///{tmp_path}/new/routing.db")
     assert code == 0
     assert "does not exist yet" in found["store"][0]["said"]
@@ -122,7 +122,7 @@ def test_doctor_changes_nothing(doctor, tmp_path: Path):
 
 
 def test_doctor_sees_a_damaged_store(doctor, tmp_path: Path):
-    """The file that is no database is what a broken restore leaves."""
+    """A broken restore may leave a file that is not a database."""
     path = tmp_path / "routing.db"
     path.write_bytes(os.urandom(8192))
     code, found = doctor("--agents", TAX, "--store", f"sqlite:///{path}")
@@ -131,7 +131,7 @@ def test_doctor_sees_a_damaged_store(doctor, tmp_path: Path):
 
 
 def test_doctor_sees_a_clock_that_was_set_back(doctor, tmp_path: Path):
-    """Time-outs wait until it has caught up, and nobody would think of the clock."""
+    """Timeouts wait until the clock has caught up, and the cause is hard to find."""
     path = tmp_path / "routing.db"
     with (
         server_in_thread(Path(TAX), f"sqlite:///{path}") as target,
@@ -159,7 +159,7 @@ def test_doctor_sees_a_full_disk(monkeypatch):
 
 
 def test_doctor_refuses_a_file_system_of_the_network(monkeypatch):
-    """SQLite's log does not survive there, and everything works until it does not."""
+    """SQLite's log is unsafe there, which only shows after a failure."""
     monkeypatch.setattr(doctor_checks, "file_system_of", lambda _: "nfs4")
     first, *_ = doctor_checks.disk(Settings(agents=TAX, store="sqlite:///var/routing.db"))
     assert first.level == "problem"
@@ -167,7 +167,7 @@ def test_doctor_refuses_a_file_system_of_the_network(monkeypatch):
 
 
 def test_doctor_sees_that_the_file_is_not_what_the_server_goes_by(doctor, tmp_path: Path):
-    """A reload that failed hours ago is in a log that nobody reads."""
+    """The log line of an old failed reload is easily missed."""
     agents = tmp_path / "agents.yaml"
     agents.write_text(Path(TAX).read_text(encoding="utf-8"), encoding="utf-8")
     with server_in_thread(agents, "memory:") as target:
@@ -179,7 +179,7 @@ def test_doctor_sees_that_the_file_is_not_what_the_server_goes_by(doctor, tmp_pa
 
 
 def test_doctor_sees_another_release(doctor, monkeypatch):
-    """A command of another release may lack what the server says."""
+    """A command of another release may lack fields of the server."""
     with server_in_thread(Path(TAX), "memory:") as target:
         monkeypatch.setattr(doctor_checks, "__version__", "9.9.9")
         _, found = doctor("--agents", TAX, "--store", "memory:", target=target)
@@ -188,7 +188,7 @@ def test_doctor_sees_another_release(doctor, monkeypatch):
 
 
 def test_doctor_of_a_certificate(tmp_path: Path):
-    """Expired, about to, of another key: each is said before callers meet it."""
+    """Expired, expiring or with another key: reported before callers notice."""
     x509 = pytest.importorskip("cryptography.x509")
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - see above
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above

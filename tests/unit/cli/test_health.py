@@ -1,4 +1,4 @@
-"""``agent-routing health``: what probes and scripts learn by it."""
+"""``agent-routing health``: its output and exit codes for probes and scripts."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -31,14 +31,14 @@ def ask(capsys):
 
 
 def test_server_that_serves_says_so(ask):
-    """Both questions are answered alike."""
+    """Both checks have the same answer."""
     with server_in_thread(EXAMPLES["tax"].registry_path, "memory:") as address:
         assert ask("--target", address).splitlines()[-1] == "SERVING"
         assert ask("--live", "--target", address).splitlines()[-1] == "SERVING"
 
 
 def test_server_whose_store_is_away_lives_and_cannot_serve(ask):
-    """A liveness probe that asked about the store would restart all replicas for nothing."""
+    """A liveness probe that depended on the store would restart all replicas for nothing."""
     server = grpc.server(ThreadPoolExecutor(1))
     servicer = health.HealthServicer()
     servicer.set("", health_pb2.HealthCheckResponse.SERVING)
@@ -55,13 +55,13 @@ def test_server_whose_store_is_away_lives_and_cannot_serve(ask):
 
 
 def test_nobody_there_is_a_failure(ask):
-    """With the code that gRPC has for it."""
+    """With gRPC's code for it."""
     assert "no server answers at 127.0.0.1:1 [" in ask("--target", "127.0.0.1:1")
 
 
 @contextmanager
 def probes(readyz):
-    """Serve the pages of the probes from a thread; give their address."""
+    """Serve the probes' pages from a thread; yield their address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -80,7 +80,7 @@ def probes(readyz):
 
 
 def test_the_listener_of_the_probes_is_asked_where_it_is_named(ask):
-    """The port of the calls may take no further connection while the server is well."""
+    """The calls' port may be full although the server is healthy."""
     with probes(readyz=200) as address:
         assert ask("--probe", address) == "SERVING"
     with probes(readyz=503) as address:

@@ -1,4 +1,4 @@
-"""What people and agents say reaches the operator's terminal as signs, and never drives it."""
+"""Texts of people and agents are printed with visible symbols, and never control the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from routing_service.examples import EXAMPLES
 from routing_service.telemetry.call_log import configure_logging
 from routing_service.telemetry.terminal_text import seen, seen_json
 
-# It fills the clipboard, erases the screen by C1, writes backwards, hides a tag, rings, overwrites.
+# Sets the clipboard, clears the screen by C1, reverses text, hides a tag, rings, overwrites.
 HOSTILE = "\x1b]52;c;ZXZpbA==\x1b\\\x9b2J\u202egpj.exe\U000e0041\x07\r\x7f end"
 DRIVES = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\U000e0041]"
@@ -31,7 +31,7 @@ DRIVES = re.compile(
 
 
 def test_signs_stand_for_what_is_not_seen():
-    """Each has its own, joiners of emoji and lines stay, and doing it twice changes nothing."""
+    """Each character has its own symbol; emoji joiners and lines stay; twice changes nothing."""
     shown = seen(HOSTILE)
     assert shown == "␛]52;c;ZXZpbA==␛\\\\x9b2J\\u202egpj.exe\\U000e0041␇␍\\x7f end"
     assert seen(shown) == shown
@@ -40,14 +40,14 @@ def test_signs_stand_for_what_is_not_seen():
 
 
 def test_json_says_the_same_with_escapes():
-    """A program that reads it gets what was said; a terminal that shows it is not driven."""
+    """Programs get the exact text; a terminal that shows the JSON is not controlled by it."""
     text = json.dumps({"text": HOSTILE}, indent=2, ensure_ascii=False)
     assert DRIVES.search(seen_json(text)) is None
     assert json.loads(seen_json(text)) == {"text": HOSTILE}
 
 
 def test_commands_show_what_was_said_as_signs(monkeypatch, capsys):
-    """History, status, events, watch, top, tasks and sessions of a session full of such words."""
+    """History, status, events, watch, top, tasks and sessions of a session full of such texts."""
 
     def run_it(*argv: str) -> str:
         monkeypatch.setattr(sys, "argv", ["agent-routing", *argv, "--target", target])
@@ -84,7 +84,7 @@ def test_commands_show_what_was_said_as_signs(monkeypatch, capsys):
 
 
 def test_names_ids_and_reasons_are_shown_as_signs(capsys):
-    """A server of another maker, or an older one, may let through what this one refuses."""
+    """Another implementation or an older server may not refuse such names."""
     event = session_event_pb2.SessionEvent(session_id=HOSTILE, revision=1)
     event.message_routed.agent.agent_id = HOSTILE
     event.message_routed.agent.display_name = HOSTILE
@@ -93,7 +93,7 @@ def test_names_ids_and_reasons_are_shown_as_signs(capsys):
     screen = TextScreen()
     screen.said(HOSTILE, is_echo=False)
     screen.noted(HOSTILE)
-    console().print(HOSTILE, markup=False)  # What nobody has made harmless is so all the same.
+    console().print(HOSTILE, markup=False)  # Text that was not escaped before is escaped here.
     CommandFailed(HOSTILE).show()
     CommandFailed("", details={"message": HOSTILE}).show()
     out, err = capsys.readouterr()
@@ -103,7 +103,7 @@ def test_names_ids_and_reasons_are_shown_as_signs(capsys):
 
 
 def test_the_log_for_people_shows_signs():
-    """Ids and errors are a caller's words, and somebody reads the log in a terminal."""
+    """Ids and errors come from callers, and operators read the log in a terminal."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     try:
         configured = configure_logging("info", "console", out)

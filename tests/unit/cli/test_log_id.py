@@ -1,4 +1,4 @@
-"""``agent-routing log-id``: from an id to what a log with hashed ids calls it."""
+"""``agent-routing log-id``: maps an id to its hash in a log."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from routing_service.telemetry.log_privacy import IdHashes, read_key
 
 
 def test_ids_are_named_as_the_servers_with_this_key_name_them(capsys, tmp_path):
-    """A line for each, in their order, and nothing else, so that grep can take it."""
+    """One line for each, in order, and nothing else, for grep."""
     key = tmp_path / "ids.key"
     key.write_text("0123456789abcdef")
     app(
@@ -21,7 +21,7 @@ def test_ids_are_named_as_the_servers_with_this_key_name_them(capsys, tmp_path):
 
 
 def test_key_that_is_not_there_is_refused(tmp_path):
-    """Another key would print names that no log has."""
+    """Another key would print hashes that are in no log."""
     with pytest.raises(CommandFailed, match="cannot be read") as caught:
         app(
             ["log-id", "chat-42", "--key-file", str(tmp_path / "none")],

@@ -88,7 +88,7 @@ def talk(target, tenant):
 
 
 def test_sessions_are_listed_by_what_they_are(ask, talk, tenant):
-    """Each filter, in words and in JSON."""
+    """Each filter, as text and as JSON."""
     out = ask("sessions", "--tenant", tenant)
     assert out.count("(vat), waits") == 2
     assert "3 sessions" in out
@@ -112,7 +112,7 @@ def test_sessions_are_listed_by_what_they_are(ask, talk, tenant):
 
 
 def test_events_are_listed_for_a_session_and_for_all(ask, talk, tenant):
-    """What was refused stands among what happened."""
+    """Refusals are listed in order with the events."""
     out = ask("events", "one", "--tenant", tenant)
     lines = out.splitlines()
     assert "session started" in lines[0]
@@ -141,7 +141,7 @@ def test_events_are_listed_for_a_session_and_for_all(ask, talk, tenant):
 
 
 def test_watch_prints_what_has_happened_and_what_happens(ask, talk, tenant):
-    """Of one session and of all; it ends after --max."""
+    """For one session and for all; it ends after --max."""
     out = ask("watch", "one", "--from-beginning", "--max", "2", "--tenant", tenant)
     assert "message routed  to Coordinadora" in out
     assert "(coordinator) → Especialista en IVA (vat)" in out
@@ -166,7 +166,7 @@ def test_watch_prints_what_has_happened_and_what_happens(ask, talk, tenant):
 
 
 def test_stats_are_printed_with_bars(ask, talk, tenant):
-    """Every table that has something."""
+    """Every table with content."""
     out = ask("stats", "--tenant", tenant)
     assert "3 in 3 sessions" in out
     assert "0 of 3 messages, 0.0%" in out
@@ -197,7 +197,7 @@ def test_stats_are_drawn(ask, run, talk, tenant, tmp_path):
 
 
 def test_drawing_of_many_agents_has_each_and_keeps_numbers_apart():
-    """Hostile names do no harm."""
+    """Hostile names cause no harm."""
     agents = {
         f"a{n}": agent_pb2.Agent(
             agent_id=f"a{n}",
@@ -233,7 +233,7 @@ def test_drawing_of_many_agents_has_each_and_keeps_numbers_apart():
 
 
 def test_bar_is_as_long_as_its_share():
-    """And something is never nothing."""
+    """A value above zero always has a bar."""
     assert [len(str(bar(n, 10, 10))) for n in (0, 1, 5, 10)] == [0, 1, 5, 10]
     assert str(bar(1, 10_000, 10)) == "▏"
 
@@ -242,7 +242,7 @@ def test_bar_is_as_long_as_its_share():
 
 
 def test_user_is_exported_to_a_file_that_is_whole(ask, run, talk, tenant, tmp_path):
-    """A line for each part; nobody else may read it; it is never written over."""
+    """One line per part; only the owner can read it; an existing file is not overwritten."""
     lines = ask("export-user", "ben", "--tenant", tenant).splitlines()
     parts = [json.loads(line) for line in lines]
     assert {part["session_id"] for part in parts} == {"three"}
@@ -259,7 +259,7 @@ def test_user_is_exported_to_a_file_that_is_whole(ask, run, talk, tenant, tmp_pa
 
 
 def test_registry_is_reloaded(monkeypatch, capsys, tmp_path):
-    """A trial first; a mistake is named with its line."""
+    """A trial first; a mistake is reported with its line."""
     path = tmp_path / "agents.yaml"
     text = EXAMPLES["tax"].registry_path.read_text(encoding="utf-8")
     path.write_text(text, encoding="utf-8")
@@ -283,7 +283,7 @@ def test_registry_is_reloaded(monkeypatch, capsys, tmp_path):
 
 
 def test_reload_says_what_changed(capsys):
-    """Agents by what became of them."""
+    """Agents added, removed and changed."""
     answer = pb.ReloadAgentsResponse(
         registry_version="2",
         previous_registry_version="1",
@@ -299,7 +299,7 @@ def test_reload_says_what_changed(capsys):
 
 
 def test_stickiness_is_switched(ask, run, talk, tenant):
-    """For one tenant; a repeat says that it stands so."""
+    """For one tenant; a repeat reports that nothing changed."""
     assert "stickiness is off, it was on" in ask("stickiness", "off", "--tenant", tenant)
     assert "stickiness is off already" in ask("stickiness", "off", "--tenant", tenant)
     assert "off" in ask("stats", "--tenant", tenant).split("stickiness", 1)[1].splitlines()[0]
@@ -330,7 +330,7 @@ def test_stickiness_without_argument_says_how_it_stands(ask, run, talk, tenant):
 
 
 def test_paused_task_is_approved_and_rejected(ask, run, target, tenant):
-    """The request that waits is found by itself; a repeat names it."""
+    """The pending request is found automatically; a repeat names it."""
     with Admin(target, tenant=tenant, fallback=None, timeout=30) as client:
         turn = client.route("a refund", session_id="pay", user_id="ana")
     out = ask(
@@ -362,7 +362,7 @@ def test_paused_task_is_approved_and_rejected(ask, run, target, tenant):
 
 
 def test_what_does_not_go_together_is_refused(run):
-    """Before any call, with what to do."""
+    """Before any call, with the remedy."""
     for argv, said in (
         (("events", "--newest-first"), "needs a session"),
         (("watch", "--after", "3"), "need a session"),
@@ -380,7 +380,7 @@ def test_what_does_not_go_together_is_refused(run):
 
 
 def test_failed_call_is_one_line_with_its_reason(run):
-    """As everywhere; as JSON for programs."""
+    """As for every command; as JSON for programs."""
     code, out, err = run("events", "--kind", "moon")
     assert (code, out) == (1, "")
     assert err.endswith("[INVALID_FIELD]\n")
@@ -389,7 +389,7 @@ def test_failed_call_is_one_line_with_its_reason(run):
 
 
 def test_times_are_read_in_every_form():
-    """Without a zone they are UTC."""
+    """Without a time zone they are UTC."""
     assert read_time("--since", "") is None
     assert read_time("--since", "2026-03-01").isoformat() == "2026-03-01T00:00:00+00:00"
     with_zone = read_time("--since", "2026-03-01T08:00+01:00")
@@ -399,7 +399,7 @@ def test_times_are_read_in_every_form():
 
 
 async def test_async_admin_does_the_same(target, talk, tenant):
-    """With await and async for."""
+    """The same with await and async for."""
     async with AsyncAdmin(target, tenant=tenant, fallback=None, timeout=30) as client:
         stats = await client.routing_stats()
         assert stats.user_messages == 3
@@ -425,7 +425,7 @@ async def test_async_admin_does_the_same(target, talk, tenant):
 
 
 def test_watch_ends_with_ctrl_c_and_no_traceback(target, talk, tenant):
-    """Its way to end: exit code 130, as shells have it."""
+    """Ctrl-C is the normal way to end it: exit code 130, as in shells."""
     command = Path(sys.executable).parent / "agent-routing"
     process = subprocess.Popen(
         [

@@ -1,4 +1,4 @@
-"""``--profile NAME``: a server by its name, wherever in the command the name stands."""
+"""``--profile NAME``: a server by its name, anywhere in the command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KNOWN = frozenset({"AGENT_ROUTING_TARGET", "AGENT_ROUTING_TENANT", "AGENT_ROUTIN
     ],
 )
 def test_profile_is_taken_from_wherever_it_stands(argv, left, name):
-    """People add it at the end of the line that they have just typed."""
+    """Users often add it at the end of the line."""
     assert taken_from(argv) == (left, name)
 
 
@@ -36,7 +36,7 @@ def test_profile_is_taken_from_wherever_it_stands(argv, left, name):
     "argv", [["--profile"], ["status", "--profile="], ["--profile", "a", "--profile", "b"]]
 )
 def test_profile_without_a_name_or_with_two_is_refused(argv):
-    """To take one of two servers at random would be worse than a complaint."""
+    """Choosing one of two servers silently would be worse than an error."""
     with pytest.raises(CommandFailed, match="takes one name"):
         taken_from(argv)
 
@@ -52,7 +52,7 @@ def test_profile_without_a_name_or_with_two_is_refused(argv):
     ],
 )
 def test_profile_that_is_wrong_says_what_and_where(tmp_path: Path, text, said):
-    """The file's name is in every complaint: few remember where it is."""
+    """Every error names the file, whose place users tend to forget."""
     path = tmp_path / "profiles.toml"
     path.write_text(text)
     with pytest.raises(CommandFailed, match=said) as failed:
@@ -62,7 +62,7 @@ def test_profile_that_is_wrong_says_what_and_where(tmp_path: Path, text, said):
 
 
 def test_file_of_profiles_that_is_not_there_says_how_to_make_one(tmp_path: Path):
-    """The first use is before the file."""
+    """The first use comes before the file exists."""
     with pytest.raises(CommandFailed, match="there is no file of profiles at") as failed:
         apply_profile("staging", {}, KNOWN, tmp_path)
     assert str(tmp_path / ".config/agent-routing/profiles.toml") in str(failed.value)
@@ -72,7 +72,7 @@ def test_file_of_profiles_that_is_not_there_says_how_to_make_one(tmp_path: Path)
 
 
 def test_profile_wins_over_the_environment(tmp_path: Path):
-    """It was asked for by name just now; the environment is from this morning."""
+    """The profile was given explicitly; the environment may be old."""
     path = tmp_path / "profiles.toml"
     path.write_text('[staging]\ntarget = "staging:1"\ninsecure = true\n')
     environment = {"AGENT_ROUTING_PROFILES": str(path), "AGENT_ROUTING_TARGET": "morning:1"}
@@ -89,7 +89,7 @@ def run(monkeypatch, capsys, tmp_path: Path):
         path = tmp_path / "profiles.toml"
         path.write_text(profile)
         monkeypatch.setenv("AGENT_ROUTING_PROFILES", str(path))
-        # So that what the profile sets is gone again after the test.
+        # The profile's settings are removed after the test.
         for name in ("TARGET", "TENANT"):
             monkeypatch.setenv(f"AGENT_ROUTING_{name}", "")
         monkeypatch.setattr(sys, "argv", ["agent-routing", *argv])
@@ -101,7 +101,7 @@ def run(monkeypatch, capsys, tmp_path: Path):
 
 
 def test_command_goes_to_the_profiles_server_and_tenant(run):
-    """The whole of it; and what is typed wins over the profile."""
+    """The whole profile is used; command line options win over it."""
     with server_in_thread(EXAMPLES["tax"].registry_path, "memory:") as target:
         profile = f'[staging]\ntarget = "{target}"\ntenant = "acme"\n'
         said = run(profile, "route", "chat-1", "hola", "--user", "ana", "--profile", "staging")

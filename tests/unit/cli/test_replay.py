@@ -1,4 +1,4 @@
-"""agent-routing replay: where its server comes from, and what it prints."""
+"""agent-routing replay: the source of its server, and its output."""
 
 import gzip
 import io
@@ -28,7 +28,7 @@ def turn(speaker, agent, text="something", **flags):
     return {"speaker": speaker, "text": text, "agent": agent, **flags}
 
 
-# Hotels asks, the user changes the topic, the weather is told, hotels are asked about again.
+# Hotels asks, the user changes the topic, weather answers, and the user returns to hotels.
 TURNS = [
     turn("user", "hotels"),
     turn("agent", "hotels", requires_follow_up=True),
@@ -75,7 +75,7 @@ def run(monkeypatch, capsys):
 
 @pytest.fixture
 def figures(run, folder):
-    """Return what replays the folder's dialogues and gives the figures."""
+    """Return a function that replays the folder's dialogues and returns the figures."""
 
     def replay(*argv):
         code, out, err = run(folder / "made_train.jsonl", "--corpus", "made_train", "--json", *argv)
@@ -88,9 +88,9 @@ def figures(run, folder):
 @pytest.mark.parametrize(
     ("policy", "switch", "expected"),
     [
-        # Of five messages the first and the two changes of topic go by the supervisor.
+        # Of five messages the first and the two changes of topic go to the supervisor.
         ("sticky", "supervisor", {"saved": 2, "misrouted": 2, "handoffs": 3, "stuck": 0}),
-        # Only the first: agents hand over to each other.
+        # Only the first: agents hand over to each other directly.
         ("sticky", "agent", {"saved": 4, "misrouted": 2, "handoffs": 3, "stuck": 0}),
         # Hotels keeps the two messages about the weather.
         ("sticky", "stuck", {"saved": 4, "misrouted": 2, "handoffs": 1, "stuck": 2}),
@@ -116,14 +116,14 @@ def test_figures_are_those_of_the_policy(figures, policy, switch, expected):
     ("options", "judged"),
     [
         (("--topics", "off"), 0),
-        # Everything but what finds nobody active.
+        # All but messages without an active agent.
         (("--topics", "suggest"), 4),
         (("--topics", "auto"), 5),
         (("--topics", "auto", "--first-message", "supervisor"), 4),
     ],
 )
 def test_topics_are_as_the_options_say(figures, options, judged):
-    """The model that ships, on a server that is started with such a registry."""
+    """The built-in model, on a server started with such a registry."""
     found = figures(*options, "--switch", "agent")
     assert found["judged_turns"] == judged * COUNT
     assert 0 <= found["calibration_error"] <= 1
@@ -131,7 +131,7 @@ def test_topics_are_as_the_options_say(figures, options, judged):
 
 
 def test_topics_of_a_registry_file_are_replaced_for_the_run(run, folder):
-    """What a file would do with topics is known before it is changed."""
+    """A topic setting can be tried before the file is changed."""
     made = folder / "made.yaml"
     run(folder / "made_train.jsonl", "--corpus", "made_train", "--write-registry", made)
     code, out, err = run(
@@ -143,7 +143,7 @@ def test_topics_of_a_registry_file_are_replaced_for_the_run(run, folder):
 
 
 def test_table_has_every_figure(run, folder):
-    """For people: shares in percent."""
+    """For people: shares as percentages."""
     code, out, _ = run(folder / "made_train.jsonl", "--corpus", "made")
     assert code == 0
     rows = {line[:24].strip(): line[24:].strip() for line in out.splitlines()}
@@ -153,7 +153,7 @@ def test_table_has_every_figure(run, folder):
 
 
 def test_same_dialogues_give_the_same_decisions(figures):
-    """Whatever the label, and however many are in flight."""
+    """For any label and any concurrency."""
     first = figures()
     second = figures("--concurrency", "1")
     assert first["run_label"] != second["run_label"]
@@ -162,7 +162,7 @@ def test_same_dialogues_give_the_same_decisions(figures):
 
 
 def test_pipe_and_packed_file_read_as_one(run, folder, figures):
-    """zcat, tail -f, curl: dialogues come from anywhere."""
+    """Dialogues may come from zcat, tail -f or curl."""
     packed = gzip.compress((folder / "made_train.jsonl").read_bytes())
     agents = ("--corpus", "made", "--corpus-agents", folder / "agents.json", "--json")
     code, out, _ = run("-", *agents, stdin=packed)
@@ -176,7 +176,7 @@ def test_limit_is_of_dialogues(figures):
 
 
 def test_any_registry_is_replayed(run, folder):
-    """What a registry of one's own would have done: refused handoffs are figures, not errors."""
+    """The effect of a custom registry: refused handoffs are figures, not errors."""
     registry = folder / "own.yaml"
     registry.write_text(
         "api_version: agent_routing/v1\nversion: own\nsupervisor: desk\nagents:\n"
@@ -190,7 +190,7 @@ def test_any_registry_is_replayed(run, folder):
     )
     assert (code, err) == (0, "")
     found = json.loads(out)
-    # Hotels may not hand over by itself; weather's completion goes on to hotels.
+    # Hotels may not hand over on its own; weather's completion goes on to hotels.
     assert found["handoffs_refused"] == COUNT
     assert found["misrouted"] == pytest.approx(1 / 5)
 
@@ -256,7 +256,7 @@ def test_figures_of_a_comparison_are_those_of_each_registry_alone(compared, run,
 
 
 def test_comparison_reads_pipes_and_packed_files_once(compared, folder):
-    """Both registries get what a pipe has, though it can be read only once."""
+    """A pipe can be read only once, and both registries get its content."""
     packed = gzip.compress((folder / "made_train.jsonl").read_bytes())
     expected = json.loads(compared("--json")[1])["difference"]
     code, out, err = compared("--json", files=("-",), stdin=packed)
@@ -271,7 +271,7 @@ def test_comparison_reads_pipes_and_packed_files_once(compared, folder):
 
 
 def test_comparison_is_a_table_for_people(compared, folder):
-    """What got better or worse, and the first of the turns that changed."""
+    """What got better or worse, and the first changed turns."""
     code, out, err = compared()
     assert (code, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
@@ -289,7 +289,7 @@ def test_comparison_is_a_table_for_people(compared, folder):
 
 
 def test_comparison_shows_only_so_many_turns(compared, folder):
-    """A large record would scroll everything else away; programs get all of them."""
+    """People get a limited number; programs get all of them."""
     file = folder / "made_train.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines()
     many = [line.replace('"d0"', f'"e{number}"') for number, line in enumerate(lines[:1] * 25)]
@@ -303,7 +303,7 @@ def test_comparison_shows_only_so_many_turns(compared, folder):
 
 
 def test_registry_compared_with_itself_changes_nothing(run, folder):
-    """Down to the digest."""
+    """The digests are equal too."""
     same = own_registry(folder, "same")
     file = folder / "made_train.jsonl"
     code, out, _ = run(file, "--agents", same, "--compare", same, "--json")
@@ -317,7 +317,7 @@ def test_registry_compared_with_itself_changes_nothing(run, folder):
 
 
 def test_dialogue_that_one_registry_cannot_play_is_told_with_its_name(run, folder):
-    """And played on neither, so that both have the same dialogues."""
+    """It is left out for both registries, so that they have the same dialogues."""
     new = own_registry(folder, "new")
     old = folder / "old.yaml"
     old.write_text(
@@ -333,7 +333,7 @@ def test_dialogue_that_one_registry_cannot_play_is_told_with_its_name(run, folde
 
 
 def test_shipped_dialogues_are_of_the_budget_example(run):
-    """What the README plays must play."""
+    """The README's example must work."""
     budget = EXAMPLES["budget"].registry_path
     code, out, err = run(
         budget.with_name("dialogues.jsonl"), "--agents", budget, "--compare", budget, "--json"
@@ -343,7 +343,7 @@ def test_shipped_dialogues_are_of_the_budget_example(run):
 
 
 def test_user_of_the_dialogues_may_be_somebody(run, folder):
-    """What a registry keeps for subscribers, or for a channel, is reached by such users alone."""
+    """Agents for subscribers or for one channel are only reached by such users."""
     registry = folder / "own.yaml"
     registry.write_text(
         "api_version: agent_routing/v1\nversion: own\nsupervisor: desk\nagents:\n"
@@ -360,7 +360,7 @@ def test_user_of_the_dialogues_may_be_somebody(run, folder):
 
 
 def test_registry_without_the_dialogues_agents_is_told_once_a_line(run, folder):
-    """By file, line and agent; exit 1, since nothing was played."""
+    """By file, line and agent; exit code 1, since nothing was played."""
     registry = folder / "other.yaml"
     registry.write_text(
         "api_version: agent_routing/v1\nversion: 1\nsupervisor: desk\n"
@@ -377,7 +377,7 @@ def test_registry_without_the_dialogues_agents_is_told_once_a_line(run, folder):
 
 
 def test_bad_lines_are_told_and_counted(run, folder):
-    """The figures are of the rest; --strict stops instead."""
+    """The figures cover the other lines; --strict stops instead."""
     file = folder / "made_train.jsonl"
     file.write_text("nonsense\n" + file.read_text(encoding="utf-8"), encoding="utf-8")
     code, out, err = run(file, "--corpus", "made", "--json")
@@ -390,7 +390,7 @@ def test_bad_lines_are_told_and_counted(run, folder):
 
 
 def test_too_many_bad_lines_are_not_all_shown(run, folder):
-    """A screen of them is enough; the count says how many there are."""
+    """The output is limited; the count has all of them."""
     file = folder / "bad.jsonl"
     file.write_text("nonsense\n" * 100, encoding="utf-8")
     code, out, err = run(file, "--corpus", "made", "--json")
@@ -412,7 +412,7 @@ def test_running_server_is_replayed_on_and_taken_up_by_the_label(run, folder, fi
         assert first["decisions_digest"] == figures()["decisions_digest"]
         again = json.loads(run(file, "--target", target, *label)[1])
         assert again | {"seconds": 0, "turns_per_s": 0} == first | {"seconds": 0, "turns_per_s": 0}
-        # Without a label it says how to take the run up.
+        # Without a label the output says how to resume the run.
         code, out, err = run(file, *made, "--target", target, "--json")
         assert code == 0
         assert f"--run-label {json.loads(out)['run_label']} resumes this run" in err
@@ -422,7 +422,7 @@ def test_running_server_is_replayed_on_and_taken_up_by_the_label(run, folder, fi
 
 
 def test_store_of_an_embedded_server_can_be_kept(run, folder, tmp_path):
-    """To look into afterwards, and to go on with."""
+    """For a later analysis, or to continue with it."""
     store = ("--store", f"sqlite:///{tmp_path}/kept.db", "--run-label", "kept", "--json")
     first = json.loads(run(folder / "made_train.jsonl", "--corpus", "made", *store)[1])
     again = json.loads(run(folder / "made_train.jsonl", "--corpus", "made", *store)[1])
@@ -431,7 +431,7 @@ def test_store_of_an_embedded_server_can_be_kept(run, folder, tmp_path):
 
 
 def test_absent_server_is_told_at_once(run, folder):
-    """A server that was never there is no outage to sit out."""
+    """A server that never answered is not an outage to wait for."""
     code, out, err = run(folder / "made_train.jsonl", "--target", "127.0.0.1:1")
     assert (code, out) == (1, "")
     assert err.startswith("error: no server answers at 127.0.0.1:1")
@@ -467,14 +467,14 @@ def test_contradictions_are_wrong_commands(run, folder, argv, complaint):
 
 
 def test_mistyped_file_is_a_wrong_command(run, folder):
-    """Before the files before it are played for an hour."""
+    """Before earlier files are played for an hour."""
     code, _, err = run(folder / "made_train.jsonl", folder / "mde_train.jsonl", "--corpus", "made")
     assert code == 2
     assert "mde_train.jsonl" in err
 
 
 def test_registry_is_written_as_a_file_that_serves(run, folder):
-    """It can be read, changed and checked like any other."""
+    """It can be read, changed and checked like any other file."""
     code, out, _ = run(folder / "made_train.jsonl", "--corpus", "made", "--write-registry", "-")
     assert code == 0
     assert out.startswith('api_version: agent_routing/v1\nversion: "made-sticky-supervisor"\n')
@@ -485,7 +485,7 @@ def test_registry_is_written_as_a_file_that_serves(run, folder):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_replay_leaves_nothing_behind(folder, number):
-    """Ctrl-C, kill and a closed terminal end the server, remove its folder, and say no more."""
+    """Ctrl-C, kill and a closed terminal end the server and remove its folder, silently."""
     pipe = folder / "pipe"
     os.mkfifo(pipe)
     process = subprocess.Popen(
@@ -504,6 +504,6 @@ def test_interrupted_replay_leaves_nothing_behind(folder, number):
         # The thread that reads ends with the pipe.
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
-    # gRPC may have had words of its own before it, for a call that was cut off.
+    # gRPC may have logged an error of its own for a call that was cut off.
     assert err.endswith("error: interrupted\n")
     assert not list(folder.glob("agent-routing-*"))

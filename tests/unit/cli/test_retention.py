@@ -1,4 +1,4 @@
-"""The commands that remove something, over a real server: nothing goes that was not confirmed."""
+"""The commands that remove data, on a real server: nothing is removed without confirmation."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ def run(monkeypatch, capsys):
         with pytest.raises(SystemExit) as ended:
             main()
         out, err = capsys.readouterr()
-        # The server is in this process, and its log has no other place.
+        # The server runs in this process and logs to the same stream.
         lines = [line for line in out.splitlines(keepends=True) if "[info" not in line]
         return ended.value.code, "".join(lines), err
 
@@ -36,7 +36,7 @@ def run(monkeypatch, capsys):
 
 @pytest.fixture
 def talk(run, target):
-    """Return what makes a session, which is over, and whether one is there."""
+    """Return functions that make an ended session, and that say whether a session exists."""
 
     def make(session, user, tenant="default"):
         where = ("--target", target, "--tenant", tenant)
@@ -56,12 +56,12 @@ def talk(run, target):
 
 
 def now():
-    """Return the time as a person may type it."""
+    """Return the current time in a typed form."""
     return datetime.now(UTC).replace(tzinfo=None).isoformat()
 
 
 def test_user_is_erased_after_a_look(run, talk, target):
-    """First how much it would be, then the erasure, then nothing is left to erase."""
+    """First the trial, then the erasure, then nothing is left to erase."""
     for number in range(2):
         talk(f"cli-erase-{number}", "maria")
     talk("cli-erase-other", "ben")
@@ -81,7 +81,7 @@ def test_user_is_erased_after_a_look(run, talk, target):
 
 
 def test_old_sessions_are_purged_after_a_look(run, talk, target):
-    """In steps until there are no more, of one tenant or of all."""
+    """In steps until none are left, for one tenant or all."""
     for number in range(3):
         talk(f"cli-purge-{number}", "ana", "old")
     where = ("--target", target, "--tenant", "old")
@@ -106,7 +106,7 @@ def test_old_sessions_are_purged_after_a_look(run, talk, target):
     "argv", [("erase-user", "zoe"), ("purge", "--older-than", "36h")], ids=lambda argv: argv[0]
 )
 def test_nothing_is_removed_unasked(run, target, argv, monkeypatch):
-    """In a script without --yes; and where somebody says no."""
+    """In a script without --yes, and after the answer no."""
     code, out, err = run(*argv, "--target", target)
     assert (code, out) == (2, "")
     assert "--yes" in err
@@ -138,14 +138,14 @@ def test_times_that_are_none_are_refused(run, target, argv):
 
 
 def test_server_that_is_away_is_told(run):
-    """As by every command."""
+    """The same message as for every command."""
     code, _, err = run("erase-user", "ana", "--yes", "--target", "127.0.0.1:1", "--timeout", "1")
     assert code == 1
     assert "no server answers at 127.0.0.1:1" in err
 
 
 def test_file_is_written_anew(run, tmp_path):
-    """Not beside a server that uses it; other engines say what to use instead."""
+    """Not while a server uses it; other engines name their own tool."""
     store = f"sqlite:///{tmp_path / 'store.db'}"
     with server_in_thread(EXAMPLES["tax"].registry_path, store):
         code, out, err = run("compact", "--store", store)

@@ -1,4 +1,4 @@
-"""``agent-routing top``: what the screen shows of what happened."""
+"""``agent-routing top``: the contents of its screen."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shown(state: TopState, now_s: float, *, rows: int = 30, columns: int = 100) 
 
 
 def test_top_counts_the_last_minute_alone():
-    """Who looks at 3 am asks what goes on now: what is over must leave the screen."""
+    """The screen shows current activity, so older events must disappear."""
     state = TopState("127.0.0.1:50051")
     for _ in range(3):
         state.changed(routed("vat"), "default", NOW_S)
@@ -54,7 +54,7 @@ def test_top_counts_the_last_minute_alone():
 
 
 def test_top_says_that_the_server_is_away():
-    """Old figures under a server that is gone would be taken for a quiet night."""
+    """Old figures without a warning would look like a quiet night."""
     state = TopState("127.0.0.1:50051")
     state.health = "SERVING"
     assert "SERVING" in shown(state, NOW_S)
@@ -64,7 +64,7 @@ def test_top_says_that_the_server_is_away():
 
 
 def test_top_counts_refusals_from_the_totals():
-    """A refusal changes no session, so no watch tells of it."""
+    """A refusal changes no session, so watches do not report it."""
     state = TopState("127.0.0.1:50051")
     state.totals(admin_service_pb2.GetRoutingStatsResponse(refusals_total=7), NOW_S)
     assert "0 refused" in shown(state, NOW_S)
@@ -75,7 +75,7 @@ def test_top_counts_refusals_from_the_totals():
 
 
 def test_top_counts_one_in_the_singular():
-    """The first figures that a newcomer sees are ones."""
+    """A newcomer's first figures are ones."""
     state = TopState("127.0.0.1:50051")
     stats = admin_service_pb2.GetRoutingStatsResponse(user_messages=1, sessions=1, handoffs_total=2)
     state.totals(stats, NOW_S)
@@ -85,7 +85,7 @@ def test_top_counts_one_in_the_singular():
 
 
 def test_top_fits_a_small_terminal_and_shows_users_words_as_they_are():
-    """A session's id is a stranger's word: never markup, never wider than the screen."""
+    """A session id comes from a caller: it is never markup, and never wider than the screen."""
     state = TopState("127.0.0.1:50051")
     for number in range(50):
         state.changed(routed("vat", f"[red]{number}" + "x" * 100), "acme", NOW_S)
@@ -96,7 +96,7 @@ def test_top_fits_a_small_terminal_and_shows_users_words_as_they_are():
 
 
 def test_top_of_a_server(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """The whole of it: what is said while it looks on is on the screen that it leaves."""
+    """The whole command: events during its run are on its last screen."""
     stopped = threading.Event()
 
     def talk(target: str) -> None:
@@ -132,7 +132,7 @@ def test_top_of_a_server(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_top_without_a_server_ends_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """A screen that says nothing for ever would hide a typing mistake."""
+    """Otherwise a mistyped address would look like an idle server."""
     monkeypatch.setattr(
         sys, "argv", ["agent-routing", "top", "--target", "127.0.0.1:1", "--timeout", "1"]
     )

@@ -1,4 +1,4 @@
-"""agent-routing topics: what it prints of dialogues and of a service's own conversations."""
+"""agent-routing topics: its output for dialogue files and for a service's own conversations."""
 
 import asyncio
 import json
@@ -91,7 +91,7 @@ def test_evaluate_counts_every_message_whose_owner_is_known(run, folder):
 
 
 def test_evaluate_prints_a_line_for_each(run, folder):
-    """For people; a bad line is told and counted, and the rest goes on."""
+    """For people; a bad line is reported and counted, and the rest is evaluated."""
     with (folder / "made.jsonl").open("a") as file:
         file.write("no dialogue\n")
     code, out, err = run("evaluate", folder / "made.jsonl", "--corpus", "made")
@@ -120,7 +120,7 @@ def test_evaluate_plays_each_file_against_the_corpus_of_its_name(run, folder):
 
 
 def test_message_of_no_agent_should_stay_where_it_is(run, folder, monkeypatch):
-    """Thanks in mid-conversation are right with the active agent, a greeting with nobody."""
+    """Thanks should stay with the active agent, a greeting goes to no agent."""
     turns = []
     for agent, text in ((None, "hello"), ("weather", "w"), (None, "how funny"), ("weather", "x")):
         turns.append({"speaker": "user", "text": text, "agent": agent})
@@ -146,7 +146,7 @@ def test_message_of_no_agent_should_stay_where_it_is(run, folder, monkeypatch):
 
 
 def test_least_sure_messages_are_asked_about_first():
-    """They count as right; of equal ones, the first in the file."""
+    """They count as right; equal ones in file order."""
     said = [
         Outcome(
             sureness, is_right, is_first=False, changes=False, is_false_switch=False, language=""
@@ -166,14 +166,14 @@ def test_least_sure_messages_are_asked_about_first():
 
 
 def test_sureness_is_the_lead_of_the_likeliest_option():
-    """Where a detector says nothing else of it."""
+    """The default for a detector without its own sureness."""
     assert TopicVerdict((("a", 0.5), ("b", 0.2)), 0.3).how_sure() == pytest.approx(0.2)
     assert TopicVerdict((("a", 0.2),)).how_sure() == pytest.approx(0.6)
     assert TopicVerdict((("a", 0.5),), 0.5, sureness=0.9).how_sure() == 0.9
 
 
 def test_evaluate_asks_every_example_word_for_word(run, folder):
-    """With and without a history; an example of two agents, or of one word, is not asked."""
+    """With and without a history; an example shared by two agents, or of one word, is skipped."""
     agents = json.loads((folder / "agents.json").read_text("utf-8"))
     agents["made"][0]["examples"] = ["find something nice please"]
     agents["made"][1]["examples"] = [
@@ -189,7 +189,7 @@ def test_evaluate_asks_every_example_word_for_word(run, folder):
 
 
 def test_evaluate_tells_agents_of_the_training_from_others(run, folder, monkeypatch):
-    """What a model does for agents that it was trained on says little of yours."""
+    """Accuracy on agents from the training says little about other agents."""
     trained = TrainedModel.has_seen
     monkeypatch.setattr(
         TrainedModel,
@@ -210,7 +210,7 @@ def test_evaluate_tells_agents_of_the_training_from_others(run, folder, monkeypa
 
 
 def test_evaluate_may_leave_the_examples_out(run, folder):
-    """Agents with descriptions alone are what a new registry often has."""
+    """New registries often have descriptions only."""
     agents = json.loads((folder / "agents.json").read_text("utf-8"))
     agents["made"][1]["examples"] = ["quux florp"]
     (folder / "agents.json").write_text(json.dumps(agents), "utf-8")
@@ -226,7 +226,7 @@ def test_evaluate_may_leave_the_examples_out(run, folder):
 
 
 def test_evaluate_takes_another_detector(run, folder, monkeypatch):
-    """One's own, to see which is better; one that is not there is told."""
+    """To compare a custom one; a missing detector is reported."""
     (folder / "always.py").write_text(
         "from routing_service.topics.topic_detector import TopicVerdict\n"
         "class Weather:\n"
@@ -268,7 +268,7 @@ def test_what_is_missing_is_told(run, folder, monkeypatch, argv, words):
 
 
 def test_calibrate_says_what_thresholds_would_have_done(run, tmp_path):
-    """Of a store that a server has filled; the registry's own threshold is marked."""
+    """On a store that a server has filled; the registry's own threshold is marked."""
 
     async def fill():
         async with serving(tmp_path, "tax") as service:
@@ -294,7 +294,7 @@ def test_calibrate_says_what_thresholds_would_have_done(run, tmp_path):
 
 
 def test_store_without_conversations_is_told(run, tmp_path):
-    """Rather than a table of nothing."""
+    """Instead of an empty table."""
 
     async def fill():
         async with serving(tmp_path, "tax"):
@@ -313,7 +313,7 @@ def test_store_without_conversations_is_told(run, tmp_path):
 
 
 def test_interval_of_independent_turns_is_wilsons():
-    """Known values; a share of nothing says nothing."""
+    """Compared with known values; without turns there is no interval."""
     nothing = share([], [])
     assert (nothing.low, nothing.high, nothing.of) == (0.0, 1.0, 0)
     half = share([1] * 50 + [0] * 50, [1] * 100)
@@ -336,7 +336,7 @@ def test_interval_is_wider_where_turns_of_a_dialogue_are_alike():
 
 
 def test_interval_holds_what_is_true_as_often_as_it_says():
-    """Of drawn corpora whose dialogues differ, nineteen in twenty."""
+    """In nineteen of twenty drawn corpora whose dialogues differ."""
     chance = random.Random(3)
     held = 0
     for _ in range(400):

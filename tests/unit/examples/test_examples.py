@@ -1,7 +1,7 @@
-"""The examples: registries without warnings, agents that keep to their script, exact stories.
+"""The examples: registries without warnings, agents that follow scripts, exact stories.
 
 The stories are played against the pure core here: given the story's messages, when they are routed
-and answered, then every agent, reason and lock is as the story says.
+and answered, then every agent, reason and lock must equal the story's.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def to_core(outcome: Outcome) -> core.Outcome:
 
 @dataclass
 class Played:
-    """What came of one message."""
+    """The result of one message."""
 
     agent_ids: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Conversation:
         return self.say(turn.user_text, tuple(item.content_type for item in turn.items))
 
     def resume(self, decision: str, comment: str) -> Played:
-        """Let a person decide about the approval that is asked for."""
+        """Decide the pending approval."""
         assert self.state is not None
         assert self.state.paused is not None
         played = Played()
@@ -124,7 +124,7 @@ class Conversation:
         return played
 
     def say(self, text: str, item_types: tuple[str, ...] = ()) -> Played:
-        """Send one message of the user's and let the agents answer until nobody goes on."""
+        """Send one user message and let the agents answer until there is no next dispatch."""
         played = Played()
         decision = self.decide(
             core.RouteMessage(
@@ -153,7 +153,7 @@ class Conversation:
     def follow(
         self, decision: core.Decision, message: str, item_types: tuple[str, ...], played: Played
     ) -> None:
-        """Let the agents answer until nobody goes on."""
+        """Let the agents answer until there is no next dispatch."""
         while (dispatch := decision.dispatch) is not None:
             if dispatch.handoff is not None and dispatch.handoff.message:
                 played.texts.append(dispatch.handoff.message)
@@ -212,7 +212,7 @@ class Conversation:
         )
 
     def as_story_turn(self, turn: StoryTurn, played: Played) -> StoryTurn:
-        """Describe what came of a turn the way a story does."""
+        """Return the result of a turn in the story's format."""
         assert self.state is not None
         active = self.state.active
         return StoryTurn(
@@ -237,14 +237,14 @@ def test_story_plays_exactly_as_written(name):
     for turn in STORIES[name].turns:
         played = conversation.play(turn)
         assert conversation.as_story_turn(turn, played) == turn
-        # A user is never left without a word.
+        # Every message gets a reply.
         assert played.reply or played.texts
         assert bool(played.reply) == bool(turn.expect_command)
 
 
 @pytest.mark.parametrize("name", STORIES)
 def test_story_plays_the_same_again(name):
-    """A script has no chance in it: every text is the same the second time."""
+    """Scripts are deterministic: every text is the same the second time."""
     first, second = Conversation(STORIES[name]), Conversation(STORIES[name])
     for turn in STORIES[name].turns:
         assert first.play(turn) == second.play(turn)
@@ -252,7 +252,7 @@ def test_story_plays_the_same_again(name):
 
 @pytest.mark.parametrize("name", STORIES)
 def test_story_with_a_wrong_expectation_would_fail(name):
-    """The comparison sees each field: a story that says otherwise is not equal to what came."""
+    """The comparison covers each field."""
     story = STORIES[name]
     conversation = Conversation(story)
     turn = story.turns[0]
@@ -270,14 +270,14 @@ def test_story_with_a_wrong_expectation_would_fail(name):
 
 
 def supervisor_calls(name: str, *, stickiness_enabled: bool) -> int:
-    """Play a story and count the messages that the supervisor had to read."""
+    """Play a story and count the supervisor's messages."""
     conversation = Conversation(STORIES[name], stickiness_enabled=stickiness_enabled)
     home = conversation.registry.home_agent_id
     return sum(conversation.play(turn).agent_ids.count(home) for turn in STORIES[name].turns)
 
 
 def test_tutor_story_makes_a_fifth_of_the_coordinator_calls():
-    """Ten turns and more; with stickiness the coordinator reads at most a fifth as many."""
+    """More than ten turns; with stickiness the coordinator reads at most a fifth as many."""
     assert len(STORIES["tutor"].turns) > 10
     sticky = supervisor_calls("tutor", stickiness_enabled=True)
     always = supervisor_calls("tutor", stickiness_enabled=False)
@@ -307,7 +307,7 @@ OTHERWISE_WITHOUT_STICKINESS = {
 
 @pytest.mark.parametrize("name", STORIES)
 def test_story_still_makes_sense_with_stickiness_off(name):
-    """Every message goes by the supervisor, which hands answers on to whoever asked."""
+    """Every message goes through the supervisor, which hands answers to the agent that asked."""
     conversation = Conversation(STORIES[name], stickiness_enabled=False)
     home = conversation.registry.home_agent_id
     for turn in STORIES[name].turns:
@@ -322,21 +322,21 @@ def test_story_still_makes_sense_with_stickiness_off(name):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_registry_has_no_warnings(name):
-    """What ships as an example is what a check has nothing to say about."""
+    """The check reports nothing for the examples."""
     checked = check_registry_file(EXAMPLES[name].registry_path)
     assert checked.warnings == ()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_agent_that_talks_has_a_script(name):
-    """Whoever may be dispatched to can answer; system agents do not talk."""
+    """Every agent that can get a dispatch can answer; system agents do not talk."""
     registry = load_registry(EXAMPLES[name].registry_path)
     talking = [a.agent_id for a in registry.agents.values() if a.kind is not AgentKind.SYSTEM]
     assert sorted(EXAMPLES[name].make_agents().agent_ids) == sorted(talking)
 
 
 def test_example_registries_differ_in_what_they_show():
-    """Between them the examples have an entitlement, channels, an interlude and follow-up locks."""
+    """Together they show an entitlement, channels, an interlude and follow-up locks."""
     tax, tutor, budget = (
         load_registry(EXAMPLES[name].registry_path) for name in ("tax", "tutor", "budget")
     )
@@ -353,7 +353,7 @@ def test_example_registries_differ_in_what_they_show():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_lines_are_complete_in_both_languages(name):
-    """No line falls back to another language in the middle of a conversation."""
+    """No line falls back to another language during a conversation."""
     lines = load_lines(name.removesuffix("_swarm").removesuffix("_topics"))
     assert set(lines.locales) == {"en", "es"}
     assert lines.missing_texts() == ()
@@ -368,9 +368,9 @@ USER_TEXTS = st.one_of(
 
 
 def answers_whatever_is_said(name, data):
-    """Say anything to any agent of an example, and look at the answers."""
+    """Send any text to any agent of an example, and check the answers."""
     agents = EXAMPLES[name].make_agents()
-    # Some of them take no conversation; that is for the service to say.
+    # Some agents refuse conversations, which the service checks.
     registered = load_registry(EXAMPLES[name].registry_path).agents
     for _ in range(8):
         turn = AgentTurn(
@@ -396,7 +396,7 @@ def answers_whatever_is_said(name, data):
 @settings(max_examples=25)
 @given(data=st.data())
 def test_agents_answer_whatever_is_said(name, data):
-    """No message breaks a script, and no answer has a hole in it or is empty without going on."""
+    """No message breaks a script, and no answer is empty or has a gap."""
     answers_whatever_is_said(name, data)
 
 
@@ -405,12 +405,12 @@ def test_agents_answer_whatever_is_said(name, data):
 @settings(max_examples=1000)
 @given(data=st.data())
 def test_agents_answer_thousands_of_times_whatever_is_said(name, data):
-    """The long form of the one before."""
+    """The long version of the test above."""
     answers_whatever_is_said(name, data)
 
 
 def says(agents: ScriptedAgents, agent_id: str, text: str, **fields: object) -> AgentReply:
-    """Return what an agent answers."""
+    """Return an agent's answer."""
     return agents.answer(AgentTurn(agent_id, text, **{"locale": "en", **fields}))
 
 
@@ -424,7 +424,7 @@ FIRST_WORDS = {
 
 @pytest.mark.parametrize("agent_id", FIRST_WORDS)
 def test_each_budget_agent_asks_and_thereby_waits(agent_id):
-    """Asking by the tool is all that an agent does; the follow-up comes from that."""
+    """An agent only calls the tool; the follow-up results from that."""
     reply = says(EXAMPLES["budget"].make_agents(), agent_id, FIRST_WORDS[agent_id])
     assert "?" in reply.text
     assert reply.outcome == FollowUp()
@@ -433,7 +433,7 @@ def test_each_budget_agent_asks_and_thereby_waits(agent_id):
 @pytest.mark.parametrize("agent_id", FIRST_WORDS)
 @pytest.mark.parametrize(("locale", "unsure"), [("en", "I don't know"), ("es", "no sé")])
 def test_each_budget_agent_helps_whoever_does_not_know(agent_id, locale, unsure):
-    """Not knowing is answered by help and another question, not by the same words again."""
+    """The agent answers with help and another question, not with the same text again."""
     agents = EXAMPLES["budget"].make_agents()
     first = says(agents, agent_id, FIRST_WORDS[agent_id], locale=locale)
     second = says(agents, agent_id, unsure, locale=locale, locked=True)
@@ -442,7 +442,7 @@ def test_each_budget_agent_helps_whoever_does_not_know(agent_id, locale, unsure)
 
 
 def test_ask_user_sets_the_follow_up_by_itself():
-    """An agent that asks nothing proceeds; one that asks waits as long as it said last."""
+    """Without a question the agent proceeds; with one it waits."""
     ask_user = AskUser()
     assert ask_user.outcome == Proceed()
     assert "answer" in ask_user("Which day?")
@@ -466,7 +466,7 @@ def test_recurring_expense_is_handed_to_the_fee_manager():
 
 
 def test_frustrated_pupil_is_handed_over_by_marker():
-    """A teacher that can only write asks for the motivator in its text."""
+    """A teacher that only writes text requests the motivator by a marker."""
     agents = EXAMPLES["tutor"].make_agents()
     says(agents, "math_specialist", "fractions")
     reply = says(agents, "math_specialist", "I give up", locked=True)
@@ -475,7 +475,7 @@ def test_frustrated_pupil_is_handed_over_by_marker():
 
 
 def test_pupil_who_gives_up_in_the_test_gets_the_motivator_and_the_question_again():
-    """The assessor hands over by outcome, and asks the same question when it has the pupil back."""
+    """The assessor hands over by outcome, and repeats its question when the pupil is back."""
     agents = EXAMPLES["tutor"].make_agents()
     question = says(agents, "assessor", "done").text
     reply = says(agents, "assessor", "this is too hard", locked=True)
@@ -487,7 +487,7 @@ def test_pupil_who_gives_up_in_the_test_gets_the_motivator_and_the_question_agai
 
 
 def test_lesson_starts_afresh_when_the_supervisor_hands_over_again():
-    """A question that was left open long ago is not what a new request answers."""
+    """A new request does not answer an old open question."""
     agents = EXAMPLES["tax"].make_agents()
     says(agents, "vat", "VAT")
     handed = says(agents, "coordinator", "about my VAT, 500 of it")
@@ -497,7 +497,7 @@ def test_lesson_starts_afresh_when_the_supervisor_hands_over_again():
 
 
 def test_two_conversations_share_nothing():
-    """Each session's agents have a memory of their own."""
+    """Each session's agents have their own memory."""
     one, other = EXAMPLES["budget"].make_agents(), EXAMPLES["budget"].make_agents()
     says(one, "transaction_classifier", "I spent 12")
     says(one, "transaction_classifier", "a need", locked=True)
@@ -506,7 +506,7 @@ def test_two_conversations_share_nothing():
 
 
 def test_answer_for_an_agent_without_a_script_is_an_error():
-    """A registry that was edited beside its scripts is noticed at once."""
+    """A registry that was edited without its scripts is noticed at once."""
     with pytest.raises(KeyError):
         says(EXAMPLES["budget"].make_agents(), "nobody", "hello")
 
@@ -533,6 +533,6 @@ def test_number_is_read_in_either_notation(text, number):
 
 
 def test_text_is_compared_without_accents_case_or_punctuation():
-    """Users on telephones leave all of these out."""
+    """Phone users often omit all of these."""
     assert plain("¿Cómo declaro   el I.V.A?") == "como declaro el i v a"
     assert plain("I don’t KNOW!") == "i don't know"  # noqa: RUF001 - what telephones type.

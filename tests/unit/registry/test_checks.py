@@ -1,4 +1,4 @@
-"""The registry as a value: what it refuses to be, and how names and languages are found."""
+"""The registry as a value: its checks, and lookups of names and languages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def registry(*agents: Agent, home: Agent = SUPERVISOR, **fields: object) -> Regi
 
 
 def test_registry_finds_agents_by_id_only():
-    """agent() is for ids from events and state; an alias there would be a mistake of ours."""
+    """agent() takes ids from events and state; an alias there would be a bug."""
     found = registry(Agent("billing", aliases=("Billing Desk",)))
     assert found.agent("billing") is found.agents["billing"]
     assert found.agent("Billing Desk") is None
@@ -70,13 +70,13 @@ def test_names_resolve_in_any_case_and_composition(name):
 
 @pytest.mark.parametrize("name", ["", "bill", "billing-desk", "Facturacion", "coordinador"])
 def test_other_names_resolve_to_nobody(name):
-    """Nearly the same is not the same: nobody is routed by a guess."""
+    """A similar name is not a match: no message is routed by a guess."""
     found = registry(Agent("billing", aliases=("Billing Desk", "Facturación")))
     assert found.resolve(name) is None
 
 
 def test_specialists_keep_the_order_of_the_registry():
-    """Users see agents in the order in which the file has them."""
+    """Users see agents in file order."""
     found = registry(
         Agent("b"), Agent("log", kind=AgentKind.SYSTEM), Agent("a", enabled=False), Agent("c")
     )
@@ -133,7 +133,7 @@ def test_swarm_starts_with_a_specialist():
     ],
 )
 def test_incoherent_registry_cannot_be_made(build, message):
-    """Decisions rely on a registry that makes sense, so another never exists."""
+    """Decisions rely on a coherent registry, so an incoherent one cannot exist."""
     with pytest.raises(ValueError, match=message):
         build()
 
@@ -151,7 +151,7 @@ def test_incoherent_registry_cannot_be_made(build, message):
     ],
 )
 def test_incoherent_agent_cannot_be_made(fields):
-    """No rule could interpret these."""
+    """No rule could interpret such an agent."""
     with pytest.raises(ValueError, match="agent"):
         Agent(**fields)
 
@@ -167,7 +167,7 @@ def test_incoherent_agent_cannot_be_made(fields):
     ],
 )
 def test_limits_have_bounds(name, minimum, maximum):
-    """State is bounded because its limits are."""
+    """These limits bound the size of a session's state."""
     assert getattr(Limits(**{name: minimum}), name) == minimum
     assert getattr(Limits(**{name: maximum}), name) == maximum
     for value in (minimum - 1, maximum + 1):
@@ -176,7 +176,7 @@ def test_limits_have_bounds(name, minimum, maximum):
 
 
 def test_default_limits_are_what_the_file_promises():
-    """5 hops, 8 frames, 16 turns, 15 minutes, and nobody is let go for being idle."""
+    """5 hops, 8 frames, 16 turns, 15 minutes, and no idle timeout."""
     assert Limits() == Limits(5, 8, 16, 15 * MINUTE_US, None)
     assert HOUR_US == 60 * MINUTE_US
 
@@ -208,7 +208,7 @@ def test_locale_falls_back_to_its_parents(locale, chain):
 
 @given(st.text(max_size=40))
 def test_any_locale_has_a_finite_chain_of_shorter_tags(locale):
-    """Whatever a caller sends as a locale, looking it up ends."""
+    """The lookup ends for every locale that a caller may send."""
     chain = locale_chain(locale)
     assert list(chain) == sorted(set(chain), key=len, reverse=True)
     assert all(fold_locale(locale).startswith(tag) for tag in chain)

@@ -1,4 +1,4 @@
-"""Registry files: what a good one becomes, and what a bad one is told, all of it at once."""
+"""Registry files: the result of a valid one, and all errors of an invalid one at once."""
 
 from __future__ import annotations
 
@@ -94,21 +94,21 @@ def agent_yaml(extra: str) -> str:
 
 
 def problems_of(text: str) -> tuple[FileProblem, ...]:
-    """Return what is wrong with a registry that must not be taken."""
+    """Return the problems of a registry that must be refused."""
     with pytest.raises(RegistryFileError) as raised:
         parse_registry(text, "agents.yaml")
     return raised.value.problems
 
 
 def only_problem(text: str) -> FileProblem:
-    """Return the one thing that is wrong with a registry."""
+    """Return the only problem of a registry."""
     problems = problems_of(text)
     assert len(problems) == 1, [str(problem) for problem in problems]
     return problems[0]
 
 
 def warnings_of(text: str) -> list[str]:
-    """Return the warnings of a registry that is taken, as text."""
+    """Return the warnings of a valid registry, as text."""
     return [f"{w.line}:{w.path}: {w.message}" for w in check_registry(text, "x").warnings]
 
 
@@ -116,7 +116,7 @@ def warnings_of(text: str) -> list[str]:
 
 
 def test_every_key_of_a_file_reaches_the_registry():
-    """Nothing that an operator writes is lost or turned into something else."""
+    """No setting is lost or changed."""
     assert parse_registry(FULL, "full") == Registry(
         version="1.10",
         home_agent_id="coordinator",
@@ -161,7 +161,7 @@ def test_every_key_of_a_file_reaches_the_registry():
 
 
 def test_defaults_are_those_of_the_core():
-    """A key that is left out says what the core says, so the two cannot drift apart."""
+    """A missing key has the core's default, so that the two cannot differ."""
     assert parse_registry(SMALL, "small") == Registry(
         version="7",
         home_agent_id="home",
@@ -194,7 +194,7 @@ def test_default_agent_makes_a_swarm():
 
 
 def test_empty_handoff_list_is_nobody_and_no_list_is_everybody():
-    """[] and nothing are different things to say."""
+    """An empty list allows no handoff; a missing list allows all."""
     assert parse_registry(agent_yaml("handoff_to: []"), "x").agents["billing"].handoff_to == set()
     assert parse_registry(SMALL, "x").agents["billing"].handoff_to is None
 
@@ -496,7 +496,7 @@ def test_durations_are_read_by_their_units(text, us):
     ],
 )
 def test_file_is_refused_with_place_value_and_remedy(text, line, path, message, remedy):
-    """What is wrong, with which value, where, and what to do: for each kind of mistake."""
+    """The problem, its value, its place and a remedy, for each kind of mistake."""
     if "supervisor: a\n" in text:  # Without agents the supervisor is unknown as well.
         problem = next(p for p in problems_of(text) if p.path == path)
     else:
@@ -508,7 +508,7 @@ def test_file_is_refused_with_place_value_and_remedy(text, line, path, message, 
 
 
 def test_all_problems_are_named_at_once_in_the_order_of_the_file():
-    """Whoever mends a file mends it once."""
+    """The author can correct all of them at once."""
     text = """\
 api_version: agent_routing/v1
 version: two words
@@ -543,7 +543,7 @@ agents:
 
 
 def test_error_reads_like_a_compilers():
-    """File, line, column, place, what and remedy, a line each, so that editors can jump there."""
+    """File, line, column, path, problem and remedy on each line, for editors."""
     with pytest.raises(RegistryFileError) as raised:
         parse_registry(agent_yaml("enabled: yes"), "agents.yaml")
     assert str(raised.value) == (
@@ -562,7 +562,7 @@ def test_long_lists_of_problems_are_cut_and_counted():
 
 
 def test_unknown_version_hides_what_else_it_would_get_wrong():
-    """Another format's keys are not this format's mistakes."""
+    """Keys of another format version are not reported as mistakes."""
     problem = only_problem("api_version: agent_routing/v9\nrobots: [a]\n")
     assert problem.path == "api_version"
     assert API_VERSIONS == ("agent_routing/v1", "agent_routing/v1.1")
@@ -587,7 +587,7 @@ def test_long_values_are_cut_in_messages():
     ],
 )
 def test_file_that_cannot_be_read_is_a_problem_too(tmp_path, prepare, message):
-    """Whatever is at the path, the caller gets the one error there is."""
+    """All read errors are reported as the same exception."""
     path = tmp_path / "agents.yaml"
     prepare(path)
     with pytest.raises(RegistryFileError, match=message) as raised:
@@ -724,7 +724,7 @@ def test_file_that_cannot_be_read_is_a_problem_too(tmp_path, prepare, message):
     ],
 )
 def test_what_works_but_is_hardly_meant_is_a_warning(text, warning):
-    """The registry is taken; its author is told once, with the place."""
+    """The registry is accepted; its author gets one warning with the place."""
     assert warnings_of(text) == [warning]
 
 
@@ -732,7 +732,7 @@ def test_what_works_but_is_hardly_meant_is_a_warning(text, warning):
     "text",
     [
         SMALL,
-        # Topics get there although nobody hands over to it; so do users and completions.
+        # Topics, users and completions reach it without a handoff.
         f"topics: {{mode: suggest}}\n{SMALL}".replace("name: Home", "name: Home, handoff_to: [b]")
         + "  - {id: b, name: B, description: B, handoff_to: []}\n",
         SMALL.replace("name: Home", "name: Home, handoff_to: []").replace(
@@ -742,12 +742,12 @@ def test_what_works_but_is_hardly_meant_is_a_warning(text, warning):
             "payments}", "payments, handoff_to: [], on_complete: b}"
         )
         + "  - {id: b, name: B, description: B}\n",
-        # A disabled agent is meant to be out of reach.
+        # A disabled agent is unreachable on purpose.
         SMALL.replace("payments}", "payments, on_complete: stay, owns_session: true}"),
     ],
 )
 def test_registry_that_makes_sense_has_no_warnings(text):
-    """Warnings are read only if there are few."""
+    """Warnings are only read if there are few."""
     assert warnings_of(text) == []
 
 
@@ -769,7 +769,7 @@ def test_printed_schema_cannot_be_changed_by_its_reader():
 
 
 def properties_of(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """Return every property in a schema with the path to it."""
+    """Return every property of a schema with its path."""
     found = []
     for name, prop in schema.get("properties", {}).items():
         found.append((f"{path}{name}", prop))
@@ -792,7 +792,7 @@ def test_every_property_is_described_and_says_what_it_expects():
 
 
 def test_schema_and_core_have_the_same_bounds_and_words():
-    """Two places say them, so a test holds them together."""
+    """The values are stated in both, so this test compares them."""
     schema = registry_schema()
     limits = schema["properties"]["limits"]["properties"]
     for name in ("hops_per_message", "return_depth", "open_turns"):
@@ -869,7 +869,7 @@ def as_yaml(data: object) -> str:
 
 @given(registry_data())
 def test_any_correct_registry_is_read_the_same_from_yaml_and_json(data):
-    """Nothing depends on how a file is laid out, and what is written is what is read."""
+    """The layout of a file does not matter, and what is written is what is read."""
     registry = parse_registry(as_yaml(data), "yaml")
     assert registry == parse_registry(json.dumps(data), "json")
     assert list(registry.agents) == [agent["id"] for agent in data["agents"]]
@@ -887,7 +887,7 @@ def test_any_correct_registry_is_read_the_same_from_yaml_and_json(data):
 
 @given(registry_data(), st.data())
 def test_any_damage_to_a_registry_is_taken_or_told(data, draw):
-    """Whatever is put in the place of a value, the answer is a registry or a list of problems."""
+    """Any replaced value gives either a registry or a list of problems."""
     agent = draw.draw(st.sampled_from(data["agents"]))
     target = draw.draw(st.sampled_from([data, agent]))
     key = draw.draw(st.sampled_from([*target, "handoff_to", "on_complete", "color", "new key"]))

@@ -1,4 +1,4 @@
-"""Reading YAML: plain data with places, and nothing that a text could do to its reader."""
+"""Reading YAML: plain data with positions, safe for any input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from routing_service.registry.yaml_document import (
 
 
 def test_values_follow_the_core_schema_of_yaml_1_2():
-    """Yes, no, on and off are words, as are numbers in quotes."""
+    """Yes, no, on and off are texts, as are quoted numbers."""
     document = read_document(
         "a: [1, -2, 1.5, .5, 1.5e3, true, False, ~, null, '', no, on, 0x1f, '7', 1_000, .inf]\nb:\n"
     )
@@ -43,14 +43,14 @@ def test_every_value_and_key_has_its_place():
 
 
 def test_scalars_are_kept_as_written():
-    """A version 1.10 is not the number 1.1."""
+    """A version 1.10 does not become the number 1.1."""
     document = read_document("version: 1.10")
     assert document.data == {"version": 1.1}
     assert document.written["version",] == "1.10"
 
 
 def test_problem_stands_at_the_nearest_place_there_is():
-    """What is missing has no place of its own; its parent has."""
+    """A missing value has no position, so its parent's is used."""
     document = read_document("a:\n  b: 1\n")
     assert document.problem(("a", "c", "d"), "x", "y") == FileProblem(2, 3, "a.c.d", "x", "y")
     assert document.problem(("a", "b"), "x", "y", on_key=True).column == 3
@@ -90,7 +90,7 @@ def test_paths_read_as_people_write_them():
     ],
 )
 def test_what_cannot_be_taken_is_named_with_its_place(text, place, message):
-    """One problem, the right line and column, and something to do about it."""
+    """One problem, with the right line and column, and a remedy."""
     problems = read_document(text).problems
     assert len(problems) == 1
     assert (problems[0].line, problems[0].column) == place
@@ -168,7 +168,7 @@ def test_any_json_data_comes_back_as_it_was(data):
 
 @given(st.text(alphabet=st.sampled_from("ab:-[]{}&*!|>'\"#%@,? \n\t\u00e9\x00"), max_size=60))
 def test_any_text_ends_in_data_or_problems(text):
-    """Nothing in a text makes the reader fail."""
+    """No text makes the reader fail."""
     document = read_document(text)
     assert document.problems or document.data is not None or "data" not in text
     for problem in document.problems:

@@ -33,12 +33,12 @@ def went(agent_id, reason="STICKY", owner="billing", turn=0):
         (went("sales"), went("support"), "as good as before"),
         (went("billing"), went("billing", "RETURNED"), "as good as before"),
         (went("sales", owner=""), went("front", owner=""), "unknown"),
-        # What is nobody's is the home agent's own.
+        # Messages without an owner belong to the home agent.
         (went("sales", owner="front"), went("front", owner="front"), "right now"),
     ],
 )
 def test_change_is_judged_by_whom_the_message_was_for(was, is_now, effect):
-    """The supervisor hands on, so a message that goes there is not lost, and not saved either."""
+    """A message that goes to the supervisor is neither lost nor saved, since it hands over."""
     changed = ChangedTurns()
     changed.note(1, found(1), ([was], [is_now]))
     (turn,) = changed.in_order()
@@ -47,7 +47,7 @@ def test_change_is_judged_by_whom_the_message_was_for(was, is_now, effect):
 
 
 def test_same_agent_for_the_same_reason_is_no_change():
-    """And what only one of the two played, since the other had failed, is none either."""
+    """A turn that only one side played, because the other failed, is not a change either."""
     changed = ChangedTurns()
     changed.note(1, found(1), ([went("billing")], [went("billing"), went("sales", turn=2)]))
     assert changed.count == 0
@@ -74,7 +74,7 @@ def test_first_changes_of_the_record_are_kept_in_whatever_order_they_come(seed):
 
 
 def test_difference_is_the_new_less_the_old():
-    """Shares as shares, counts as counts; what only says how the run went is not compared."""
+    """Shares as shares, counts as counts; figures about the run itself are not compared."""
     old = ReplayFigures(Tally(user_turns=10, scored_turns=10, saved_turns=4, handoffs=3), 1.0)
     new = ReplayFigures(
         Tally(user_turns=10, scored_turns=10, saved_turns=7, handoffs_refused=2), 9.0

@@ -1,4 +1,4 @@
-"""The registry that is made of a corpus's agents."""
+"""The registry made from a corpus's agents."""
 
 import json
 
@@ -62,7 +62,7 @@ def registry(agents_file, policy=ReplayPolicy.STICKY, switch=SwitchMode.SUPERVIS
     ],
 )
 def test_policy_says_how_long_agents_stick(agents_file, policy, switch, sticks):
-    """Every policy is an ordinary registry; nothing else in the service knows of policies."""
+    """Every policy is an ordinary registry; the service does not know policies."""
     made = registry(agents_file, policy, switch)
     assert made.home.kind is AgentKind.SUPERVISOR
     assert made.home_agent_id == SUPERVISOR_ID
@@ -76,7 +76,7 @@ def test_policy_says_how_long_agents_stick(agents_file, policy, switch, sticks):
     [
         (ReplayPolicy.STICKY, SwitchMode.SUPERVISOR, OnComplete.STAY),
         (ReplayPolicy.STICKY, SwitchMode.AGENT, OnComplete.STAY),
-        # Where nothing mends a wrong dispatch, a finished task is the only way out.
+        # Without corrections, a finished task is the only way to another agent.
         (ReplayPolicy.STICKY, SwitchMode.STUCK, OnComplete.RELEASE),
         (ReplayPolicy.FOLLOW_UP, SwitchMode.SUPERVISOR, OnComplete.RELEASE),
     ],
@@ -90,13 +90,13 @@ def test_topic_rather_than_a_finished_task_frees_a_sticky_agent(
 
 
 def test_words_of_the_corpus_survive_the_file(agents_file):
-    """Colons, quotes and dashes mean something in YAML, and nothing here."""
+    """Colons, quotes and dashes are escaped in YAML."""
     made = registry(agents_file)
     hotels, iot = made.specialists
     assert hotels.display_name("en", "en") == "Hotels: all of them"
     assert hotels.display_description("en", "en") == 'Find "the best" hotel # and book it'
     assert hotels.examples == ("a room, please: two beds", "- [x] book")
-    # What it can do stands in for a description that the corpus does not have.
+    # Its abilities replace a missing description.
     assert iot.display_description("en", "en") == "iot hue; iot off"
 
 
@@ -109,14 +109,14 @@ def test_name_of_a_part_finds_its_corpus(agents_file):
 
 
 def test_unknown_corpus_is_refused_with_those_there_are(agents_file):
-    """The remedy is in the message."""
+    """The error lists the known ones."""
     with pytest.raises(CorpusAgentsInvalid, match='no agents of a corpus "other"; it has: made'):
         load_corpus_agents(agents_file, "other")
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"made": [{"name": "no id"}]}', '{"made": "x"}'])
 def test_file_of_another_form_is_refused(tmp_path, content):
-    """With what is wrong in it and what it should hold."""
+    """The error says what is wrong and what the file should contain."""
     file = tmp_path / "agents.json"
     file.write_text(content, encoding="utf-8")
     with pytest.raises(CorpusAgentsInvalid, match="holds no agents of corpora"):
@@ -133,7 +133,7 @@ TOPICS = TopicSettings(TopicMode.AUTO, FirstMessage.AUTO, threshold=0.6, lock_th
 
 
 def test_topics_of_a_run_are_in_the_registry_that_is_made():
-    """Left out, they are off, and the registry is as before."""
+    """Without the option they are off, and the registry is unchanged."""
     agents = (CorpusAgent("hotels", "Hotels"), CorpusAgent("weather", "Weather"))
     made = corpus_registry("made", agents, ReplayPolicy.STICKY, SwitchMode.AGENT, TOPICS)
     assert parse_registry(made, "made").topics == Topics("auto", 0.6, None, "auto")
@@ -143,7 +143,7 @@ def test_topics_of_a_run_are_in_the_registry_that_is_made():
 
 
 def test_topics_of_a_run_replace_those_of_a_file():
-    """All else stays, comments too."""
+    """Everything else stays, including comments."""
     text = """# Ours.
 api_version: agent_routing/v1
 version: 3

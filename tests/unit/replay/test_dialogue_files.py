@@ -49,7 +49,7 @@ def ids(found):
 
 
 def test_plain_and_packed_files_read_alike(tmp_path):
-    """What a file is called says nothing: its first bytes tell whether it is packed."""
+    """The first bytes, not the name, show whether a file is packed."""
     content = line("d1") + line("d2")
     plain, packed = tmp_path / "a.gz", tmp_path / "b.jsonl"
     plain.write_bytes(content)
@@ -97,7 +97,7 @@ def test_standard_input_is_read_under_its_sign(monkeypatch):
 
 
 def test_bad_lines_are_named_and_the_rest_is_read(tmp_path):
-    """A file of a million lines is not given up for one of them; blank lines count as lines."""
+    """One bad line of a million does not stop the run; blank lines count as lines."""
     file = tmp_path / "mixed.jsonl"
     file.write_bytes(b"\xef\xbb\xbf" + line("d1") + b"\n" + b"nonsense\n" + line("d2").rstrip())
     found = list(read_dialogues([str(file)]))
@@ -106,7 +106,7 @@ def test_bad_lines_are_named_and_the_rest_is_read(tmp_path):
 
 
 def test_damaged_gzip_is_told_with_its_place(tmp_path):
-    """What was unpacked before the damage counts; what follows is not made up."""
+    """Lines before the damage are used; nothing after it is."""
     packed = gzip.compress(line("d1") * 500)
     file = tmp_path / "cut.gz"
     file.write_bytes(packed[: len(packed) - 12])
@@ -125,7 +125,7 @@ def test_too_long_line_is_skipped_without_being_kept(tmp_path, monkeypatch):
 
 
 def test_missing_file_is_found_before_anything_is_played(tmp_path):
-    """A long run should not find out at its end that its last file was mistyped."""
+    """A mistyped last file must not end a long run."""
     good = tmp_path / "good.jsonl"
     good.write_bytes(line())
     with pytest.raises(DialogueFileUnreadable, match=r"mistyped.*No such file"):
@@ -163,7 +163,7 @@ AGENT = {"speaker": "agent", "text": "hi", "agent": "billing"}
     ],
 )
 def test_unplayable_dialogue_is_refused_with_the_place(changes, complaint):
-    """Whoever made the file learns where to look."""
+    """The error names the place for the file's author."""
     with pytest.raises(DialogueInvalid) as refused:
         parse_dialogue(line(**changes))
     assert complaint in str(refused.value)
@@ -181,7 +181,7 @@ def test_unplayable_dialogue_is_refused_with_the_place(changes, complaint):
     ids=["array", "deep", "no id", "bytes", "cut"],
 )
 def test_line_that_is_no_dialogue_is_refused(content, complaint):
-    """Nothing that a file may hold ends the replay with a traceback."""
+    """No content of a file causes a traceback."""
     with pytest.raises(DialogueInvalid, match=complaint):
         parse_dialogue(content)
 

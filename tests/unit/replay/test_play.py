@@ -1,4 +1,4 @@
-"""How a recorded dialogue becomes calls, and what they count as."""
+"""How a recorded dialogue becomes calls, and how these are counted."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -104,7 +104,7 @@ TOPIC_CHANGE = dialogue(
 
 
 async def test_change_of_topic_goes_by_the_supervisor():
-    """The misled agent gives the conversation back and the supervisor hands it on: one turn."""
+    """The misled agent returns the message and the supervisor hands it over: one turn."""
     server = ModelServer()
     tally, error = await play_dialogue(TOPIC_CHANGE, server, stage())
     assert not error
@@ -132,7 +132,7 @@ async def test_change_of_topic_between_agents_leaves_the_supervisor_out():
 
 
 async def test_stuck_user_stays_until_the_topic_returns():
-    """Nothing mends a wrong dispatch: the misled agent says nothing and keeps the conversation."""
+    """No correction happens: the misled agent says nothing and keeps the conversation."""
     server = ModelServer()
     recorded = dialogue(
         user("hotels"),
@@ -151,7 +151,7 @@ async def test_stuck_user_stays_until_the_topic_returns():
 
 
 async def test_stuck_lock_waits_on():
-    """A misled agent that had asked keeps asking: else a lock would end with the first stranger."""
+    """A misled agent that had asked keeps asking; otherwise a lock would end too early."""
     server = ModelServer(policy=ReplayPolicy.FOLLOW_UP)
     recorded = dialogue(
         user("hotels"),
@@ -168,7 +168,7 @@ async def test_stuck_lock_waits_on():
 
 
 async def test_lock_counts_as_saved_whoever_the_answer_is_for():
-    """A lock takes every message past the supervisor; what that misroutes is counted by itself."""
+    """A lock bypasses the supervisor; misrouted messages are counted separately."""
     recorded = dialogue(
         user("hotels"),
         answer("hotels", asks=True),
@@ -184,7 +184,7 @@ async def test_lock_counts_as_saved_whoever_the_answer_is_for():
 
 
 async def test_supervisor_policy_saves_nothing():
-    """Every message by the supervisor, questions or not: nobody is ever misrouted either."""
+    """Every message goes to the supervisor, so none is misrouted."""
     server = ModelServer(policy=ReplayPolicy.SUPERVISOR)
     tally, _ = await play_dialogue(TOPIC_CHANGE, server, stage(ReplayPolicy.SUPERVISOR))
     assert (tally.saved_turns, tally.supervisor_calls, tally.misrouted_turns) == (0, 3, 0)
@@ -192,7 +192,7 @@ async def test_supervisor_policy_saves_nothing():
 
 
 async def test_outcomes_are_those_recorded():
-    """A question outranks being done: whoever asks gets the answer."""
+    """A question takes precedence over a completion, so the agent gets the answer."""
     server = ModelServer()
     recorded = dialogue(
         user("hotels"),
@@ -210,7 +210,7 @@ async def test_outcomes_are_those_recorded():
 
 
 async def test_turn_of_nobody_is_the_supervisors():
-    """A greeting before any task is answered by the supervisor, and rightly sent there."""
+    """A greeting before any task is answered by the supervisor, which counts as right."""
     server = ModelServer()
     recorded = dialogue(user(None), answer(None), user("hotels"), answer("hotels"), user(None))
     tally, _ = await play_dialogue(recorded, server, stage())
@@ -228,7 +228,7 @@ async def test_turn_of_nobody_is_the_supervisors():
 
 
 async def test_uncertain_turn_is_played_and_not_scored():
-    """A label without evidence is no yardstick, but the message was still sent."""
+    """It has no reliable label, but the message is still sent."""
     server = ModelServer()
     recorded = dialogue(user("hotels"), answer("hotels"), user("weather", uncertain=True))
     tally, _ = await play_dialogue(recorded, server, stage(switch=SwitchMode.AGENT))
@@ -237,7 +237,7 @@ async def test_uncertain_turn_is_played_and_not_scored():
 
 
 async def test_refused_direct_handoff_goes_by_the_supervisor():
-    """The way home is open to every agent, so a registry that forbids the direct way is played."""
+    """Every agent may hand over to the home agent, so such registries can be played."""
     server = ModelServer(refuses=frozenset({("hotels", "weather")}))
     tally, error = await play_dialogue(TOPIC_CHANGE, server, stage(switch=SwitchMode.AGENT))
     assert not error
@@ -289,7 +289,7 @@ async def test_error_ends_its_dialogue_and_is_counted():
 
 
 async def test_answer_that_moved_nothing_is_an_error():
-    """ReplayFigures of a session in which somebody else is at work would mean nothing."""
+    """Figures of a session that another caller changes would be meaningless."""
 
     class Meddled(ModelServer):
         async def complete_turn(self, request):
@@ -301,7 +301,7 @@ async def test_answer_that_moved_nothing_is_an_error():
 
 
 async def test_server_that_stays_away_is_not_an_error_of_the_dialogue():
-    """The whole replay stops there: each further dialogue would only wait as long again."""
+    """The whole replay stops: each further dialogue would only wait again."""
 
     class Away(ModelServer):
         async def route(self, request):
@@ -312,7 +312,7 @@ async def test_server_that_stays_away_is_not_an_error_of_the_dialogue():
 
 
 async def test_same_run_makes_the_same_requests():
-    """An interrupted run is taken up by repeating it: same sessions, same request ids."""
+    """An interrupted run is resumed by repeating it: the same sessions and request ids."""
     first, second, other = ModelServer(), ModelServer(), ModelServer()
     await play_dialogue(TOPIC_CHANGE, first, stage())
     await play_dialogue(TOPIC_CHANGE, second, stage())
@@ -329,7 +329,7 @@ async def test_same_run_makes_the_same_requests():
 
 
 async def test_digest_is_of_decisions_alone():
-    """Runs with other ids decide alike; a run with another policy does not."""
+    """Other ids do not change the digest; another policy does."""
     tallies = [
         (await play_dialogue(TOPIC_CHANGE, ModelServer(), a_stage))[0].digest
         for a_stage in (
@@ -342,7 +342,7 @@ async def test_digest_is_of_decisions_alone():
 
 
 async def test_recorded_commands_are_taken_as_text():
-    """The record says what became of a message; a slash in it is not carried out again."""
+    """A recorded slash is text, and runs no command."""
     server = ModelServer()
     await play_dialogue(dialogue(user("hotels", "/reset everything")), server, stage())
     assert server.calls[0].literal_text
@@ -438,7 +438,7 @@ async def test_switches_are_held_against_whose_the_message_was():
 
 
 async def test_user_takes_right_offers_and_declines_wrong_ones():
-    """In suggest mode an offer counts as the switch that it would be."""
+    """In suggest mode an offer counts like the switch it would be."""
     played = dialogue(
         user("hotels", "#hotels"),
         answer("hotels"),
@@ -477,7 +477,7 @@ async def test_user_takes_right_offers_and_declines_wrong_ones():
 
 
 async def test_calibration_is_of_the_likeliest_of_all():
-    """An agent, the active one, or none of them: each at its word."""
+    """Verdicts for an agent, for the active one, and for none, each at its confidence."""
     played = dialogue(
         user("hotels", "#hotels"),
         answer("hotels"),
@@ -495,7 +495,7 @@ async def test_calibration_is_of_the_likeliest_of_all():
 
 
 def test_calibration_error_of_nothing_is_none():
-    """And bins add up, in any order."""
+    """The bins add up, in any order."""
     assert Calibration().error == 0.0
     sure = Calibration.of(1.0, is_right=True)
     unsure = Calibration.of(0.25, is_right=False)

@@ -1,4 +1,4 @@
-"""A whole run: many dialogues at once, limits, bad lines, servers that go away."""
+"""A whole run: concurrent dialogues, limits, bad lines, servers that stop."""
 
 import json
 
@@ -77,7 +77,7 @@ async def run(server, *files, complaints=None, progress=None, **order):
 
 
 async def test_turns_of_a_dialogue_keep_their_order(tmp_path):
-    """Dialogues are played side by side, the turns of each one after the other."""
+    """Dialogues run concurrently, the turns of each one in order."""
     server = EasyServer()
     figures = await run(server, write(tmp_path), concurrency=8)
     assert figures.tally.user_turns == 60
@@ -87,7 +87,7 @@ async def test_turns_of_a_dialogue_keep_their_order(tmp_path):
 
 
 async def test_figures_do_not_depend_on_how_many_are_in_flight(tmp_path):
-    """Sums and the digest come out the same, whichever dialogue finishes first."""
+    """Sums and the digest are the same for every finishing order."""
     file = write(tmp_path)
     one, many = [await run(EasyServer(), file, concurrency=n) for n in (1, 16)]
     assert one.tally == many.tally
@@ -134,7 +134,7 @@ async def test_strict_run_stops_at_the_first_bad_line(tmp_path):
 
 
 async def test_failed_dialogue_is_named_and_the_others_go_on(tmp_path):
-    """One poisoned dialogue says nothing of the rest."""
+    """One failed dialogue does not affect the others."""
     file = write(tmp_path, 5)
     broken = InternalError("internal error 7", code=grpc.StatusCode.INTERNAL, reason="INTERNAL")
     complaints = []
@@ -146,20 +146,20 @@ async def test_failed_dialogue_is_named_and_the_others_go_on(tmp_path):
 
 
 async def test_server_that_stays_away_ends_the_run_with_how_to_take_it_up(tmp_path):
-    """The label makes the same requests again, of which the answered ones are answered alike."""
+    """The label repeats the same requests, and answered ones get the same answers."""
     gone = Unavailable("cannot be reached", code=grpc.StatusCode.UNAVAILABLE)
     with pytest.raises(ReplayStopped, match=r"was unreachable after 3 dialogues.*--run-label run "):
         await run(EasyServer({"d3 m0"}, gone), write(tmp_path), concurrency=1)
 
 
 async def test_file_that_vanishes_ends_the_run(tmp_path):
-    """Its error is the one of the file, not of a group of tasks."""
+    """The error is that of the file, not of a task group."""
     with pytest.raises(DialogueFileUnreadable, match="nowhere"):
         await run(EasyServer(), str(tmp_path / "nowhere"))
 
 
 def test_shares_are_of_what_was_played():
-    """And of nothing where nothing was."""
+    """Without turns the shares are empty."""
     tally = Tally(user_turns=8, scored_turns=5, saved_turns=6, misrouted_turns=1, handoffs=2)
     figures = ReplayFigures(tally, seconds=2.0).as_dict()
     assert figures["supervisor_calls_saved"] == 0.75
@@ -187,7 +187,7 @@ def test_figures_have_the_names_that_others_read():
 
 
 def test_digest_tells_apart_what_was_decided_where():
-    """The same decisions in another order of turns, or in another dialogue, are other decisions."""
+    """The same decisions in another turn order or dialogue have another digest."""
 
     def digest(dialogue_id, *decided):
         made = DecisionDigest(dialogue_id)

@@ -70,7 +70,7 @@ async def channel(target):
     ],
 )
 async def test_call_that_nobody_decided_is_repeated_as_it_was(servicer, target, channel, code):
-    """The same bytes again: a repeat of what did happen is answered as the first time."""
+    """The same bytes again, so an applied call returns its first answer."""
     servicer.codes = [code] * 3
     server = PatientServer(channel, target, tenant="acme", patience_s=20)
     request = pb.RouteRequest(request_id="r1", text="hello")
@@ -80,7 +80,7 @@ async def test_call_that_nobody_decided_is_repeated_as_it_was(servicer, target, 
 
 
 async def test_refusal_is_not_repeated(servicer, target, channel):
-    """A decision stays one, however often it is asked for."""
+    """A decision does not change by repeating the call."""
     servicer.codes = [grpc.StatusCode.INVALID_ARGUMENT] * 2
     server = PatientServer(channel, target)
     with pytest.raises(Exception, match="as told") as raised:
@@ -91,7 +91,7 @@ async def test_refusal_is_not_repeated(servicer, target, channel):
 
 
 async def test_patience_ends(servicer, target, channel):
-    """And what is raised is the last failure, not one about repeats."""
+    """The raised error is the last failure."""
     servicer.codes = [grpc.StatusCode.UNAVAILABLE] * 1000
     server = PatientServer(channel, target, patience_s=0.3)
     with pytest.raises(Unavailable, match="cannot be reached") as raised:
@@ -100,7 +100,7 @@ async def test_patience_ends(servicer, target, channel):
 
 
 async def test_first_contact_is_not_repeated(servicer, target, channel):
-    """A server that was never there is a mistyped address, not an outage to sit out."""
+    """A server that never answered is probably a mistyped address."""
     servicer.codes = [grpc.StatusCode.UNAVAILABLE] * 2
     with pytest.raises(Unavailable):
         await PatientServer(channel, target).list_agents()

@@ -46,7 +46,7 @@ def test_caller_may_send_two_seconds_worth_at_once_and_no_more(clock, per_s):
 
 @pytest.mark.parametrize("per_s", [1, 7, 250])
 def test_caller_who_waits_as_told_is_let_through_at_the_rate(clock, per_s):
-    """The delay in the refusal is exact: the next call passes after it, and not before."""
+    """The refusal's delay is exact: the next call passes after it, and not before."""
     limits = CallerLimits(per_s, clock_s=clock)
     passed(limits, "ana", int(per_s * BURST_S))
     begun_s = clock.now_s
@@ -75,7 +75,7 @@ def test_refused_calls_do_not_prolong_the_wait(clock):
 
 
 def test_callers_who_owe_nothing_are_forgotten(clock):
-    """A new caller on each connection must not fill the memory."""
+    """New callers on each connection must not fill the memory."""
     limits = CallerLimits(10, clock_s=clock, callers_max=100)
     passed(limits, "debtor", 20)
     for number in range(1_000):

@@ -95,7 +95,7 @@ def test_a_number_that_is_used_again_is_left_alone(listener):
 
 
 def test_a_deaf_connection_receives_nothing_more(listener):
-    """The peer is not told, so it does not connect again."""
+    """The peer is not notified, so it does not reconnect."""
     near, far = connected(listener, "127.0.0.1")
     with near, far:
         (found,) = OwnSockets([port_of(listener)]).connections()
@@ -118,7 +118,7 @@ def test_a_deaf_connection_receives_nothing_more(listener):
     ids=["nobody", "one", "ipv6", "several", "as many as there may be"],
 )
 def test_refused_hosts_cannot_connect_and_others_can(listener, refused, out):
-    """The kernel drops their SYN before anything of ours hears of it."""
+    """The kernel drops their SYN before the server sees it."""
     own = OwnSockets([port_of(listener)])
     own.connections()
     assert own_sockets.refuse(own.listeners.items(), refused)
@@ -131,7 +131,7 @@ def test_refused_hosts_cannot_connect_and_others_can(listener, refused, out):
         except TimeoutError:
             kept_out.add(source)
     assert kept_out == out
-    # And all may again.
+    # Then all hosts can connect again.
     assert own_sockets.refuse(own.listeners.items(), [])
     for sock in connected(listener, "127.0.0.2"):
         sock.close()
@@ -149,7 +149,7 @@ def test_refused_hosts_cannot_connect_and_others_can(listener, refused, out):
     ],
 )
 def test_names_of_peers_as_grpc_writes_them(name, peer):
-    """They have to equal what the kernel says of the same connection."""
+    """They must equal the kernel's names for the same connections."""
     assert peer_of(name) == peer
 
 

@@ -62,7 +62,7 @@ GIVEN = {
     "connection_age_max_s": (50, "60", "70.5", 70.5),
 }
 
-# What some of them cannot be without.
+# Other settings that some of them require.
 TLS = {"AGENT_ROUTING_TLS_CERTIFICATE_FILE": "x.pem", "AGENT_ROUTING_TLS_KEY_FILE": "x.pem"}
 
 
@@ -87,7 +87,7 @@ def config_file(tmp_path):
 
 
 def test_every_setting_has_a_default_that_serves_this_machine_only():
-    """A server that is told nothing but its registry must not be reachable by strangers."""
+    """By default a server must not be reachable by strangers."""
     resolved = resolve_settings({"agents": "agents.yaml"}, {})
     assert resolved.settings == Settings(agents="agents.yaml")
     assert resolved.settings.listen_address.is_loopback
@@ -96,7 +96,7 @@ def test_every_setting_has_a_default_that_serves_this_machine_only():
 
 
 def test_every_setting_is_in_the_table_of_this_test():
-    """So that a new one cannot be forgotten by the test of precedence."""
+    """So that the precedence test covers every new setting."""
     assert GIVEN.keys() == SETTINGS.keys()
     assert [field.name for field in dataclasses.fields(Settings)] == list(SETTINGS)
 
@@ -128,14 +128,14 @@ def test_flag_wins_over_environment_over_file_over_default(name, config_file):
 
 
 def test_a_flag_that_says_false_wins_over_a_variable_that_says_true():
-    """False is a value that was given, not one that is missing."""
+    """False is a value, not a missing one."""
     resolved = resolve_settings({"insecure": False}, {"AGENT_ROUTING_INSECURE": "true"})
     assert resolved.settings.insecure is False
     assert resolved.sources["insecure"] == "flag --insecure"
 
 
 def test_an_empty_variable_is_no_value():
-    """Compose files pass variables on empty where they are not set."""
+    """Compose files pass unset variables as empty."""
     resolved = resolve_settings({}, {"AGENT_ROUTING_LISTEN": "", "AGENT_ROUTING_CONFIG": ""})
     assert resolved.sources["listen"] == "default"
 
@@ -149,7 +149,7 @@ def test_the_file_can_be_named_by_a_variable(config_file):
 
 
 def test_all_that_is_wrong_is_said_at_once_with_its_place(config_file):
-    """Somebody who mends one mistake a start needs as many starts as mistakes."""
+    """Otherwise each start would show only one mistake."""
     path = config_file('drain_s = "soon"\nlog_level = "loud"\ncache_sessions_max = 1.5\n')
     found = problems(
         flags={"listen": "50051"},
@@ -190,7 +190,7 @@ def test_all_that_is_wrong_is_said_at_once_with_its_place(config_file):
     ],
 )
 def test_values_of_another_kind_are_refused(name, value):
-    """Also in code, where no file or variable was read: no number is guessed from another type."""
+    """Also in code, without a file or variable: no value is converted from another type."""
     with pytest.raises(SettingsInvalid) as caught:
         Settings(**{name: value})
     assert [problem.name for problem in caught.value.problems] == [name]
@@ -206,7 +206,7 @@ def test_values_of_another_kind_are_refused(name, value):
     ],
 )
 def test_a_file_that_is_no_toml_is_refused_with_the_reason(tmp_path, text, reason):
-    """The parser's own line number is worth more than our words."""
+    """The parser's line number is kept in the error."""
     path = tmp_path / "routing.toml"
     path.write_bytes(text)
     found = problems(config_file=path)
@@ -215,7 +215,7 @@ def test_a_file_that_is_no_toml_is_refused_with_the_reason(tmp_path, text, reaso
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    """A server that starts with other settings than its file's is worse than one that does not."""
+    """Starting with other settings than the file's would be worse."""
     path = tmp_path / "routing.toml"
     assert problems(config_file=path) == {
         "": f'configuration file "{path}": No such file or directory; check path and permissions'
@@ -224,14 +224,14 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 
 
 def test_a_file_that_is_far_too_long_is_refused(config_file):
-    """Somebody named a log or a database by mistake."""
+    """Probably a log or a database was named by mistake."""
     line = "# filler\n"
     path = config_file(line * (CONFIG_BYTES_MAX // len(line) + 1))
     assert "longer than" in problems(config_file=path)[""]
 
 
 def test_an_unknown_key_in_the_file_is_refused_and_the_known_one_named(config_file):
-    """A mistyped key would otherwise leave its setting at the default in silence."""
+    """Otherwise a mistyped key would silently leave its setting at the default."""
     path = config_file("drain-s = 1\nlistne = 'x'\nentirely_else = 1\n[server]\nlisten = 'x'\n")
     found = problems(config_file=path)
     assert found["drain-s"].endswith('has the unknown key "drain-s"; did you mean drain_s?')
@@ -241,7 +241,7 @@ def test_an_unknown_key_in_the_file_is_refused_and_the_known_one_named(config_fi
 
 
 def test_an_unknown_variable_is_a_warning_with_the_known_one_named():
-    """It may be another program's, so it stops nothing; but it is said."""
+    """It may belong to another program, so it is only a warning."""
     environ = {
         "AGENT_ROUTING_LISTENS": "x",
         "AGENT_ROUTING_TARGET": "127.0.0.1:1",
@@ -257,7 +257,7 @@ def test_an_unknown_variable_is_a_warning_with_the_known_one_named():
     "listen", ["0.0.0.0:50051", "[::]:50051", "10.0.0.5:1", "example.com:80", "localhost.evil:1"]
 )
 def test_others_are_let_in_only_by_intent(listen):
-    """Nobody signs in yet: whoever reaches the port can be any user."""
+    """Without sign-in, any caller that reaches the port can be any user."""
     found = problems(flags={"listen": listen})
     assert found["listen"].startswith(f'listen is "{listen}" (flag --listen), which others can')
     assert "--insecure" in found["listen"]
@@ -270,7 +270,7 @@ def test_others_are_let_in_only_by_intent(listen):
     "listen", ["127.0.0.1:0", "127.8.8.8:1", "localhost:65535", "[::1]:50051", "unix:/tmp/x.sock"]
 )
 def test_this_machine_alone_needs_no_intent(listen):
-    """What only this machine reaches is as safe as the machine."""
+    """Addresses of this machine are as safe as the machine."""
     assert str(Settings(listen=listen).listen_address) == listen
 
 
@@ -294,13 +294,13 @@ def test_this_machine_alone_needs_no_intent(listen):
     ],
 )
 def test_an_address_that_is_none_is_refused(listen):
-    """With what to write, instead of gRPC's own error."""
+    """The error shows the format, instead of gRPC's own message."""
     with pytest.raises(SettingsInvalid, match="give "):
         Settings(listen=listen)
 
 
 def test_explaining_names_every_setting_and_hides_the_password():
-    """Explanations are pasted into tickets."""
+    """Explanations are often pasted into tickets."""
     store = "postgres://ana:secret@db/routing"
     explained = resolve_settings({}, {"AGENT_ROUTING_STORE": store}).explain()
     assert [line.name for line in explained] == list(SETTINGS)
@@ -311,11 +311,11 @@ def test_explaining_names_every_setting_and_hides_the_password():
 
 
 def test_a_refusal_hides_the_password_too():
-    """It goes to logs and screens."""
+    """Errors go to logs and screens."""
     found = problems(flags={"store": "postgres://ana:secret@db/\n"})
     assert "secret" not in found["store"]
 
 
 def test_a_long_value_is_cut_in_the_refusal():
-    """Somebody gave a file's content for its name."""
+    """Probably a file's content was given instead of its name."""
     assert len(problems(flags={"listen": "x" * 10_000})["listen"]) < 500
