@@ -1,4 +1,4 @@
-"""Stored bytes: read for ever, told apart from damage, small."""
+"""Stored bytes: readable forever, checked for damage, and small."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ EVENTS: list[ev.Event] = [
     ev.TaskCancelled(TASK, "reset"),
 ]
 
-# As the first release writes them. Never changed: a later release that cannot read this has lost
-# its users' sessions.
+# In the format of the first release, never changed: a release that cannot read this loses its
+# users' sessions.
 GOLDEN_EVENTS = (
     b'{"v":1,"events":[{"kind":"session_started","profile":{"user_id":"ana","locale":"es"}},'
     b'{"kind":"task_created","task_id":"0198a6c0-0000-7000-8000-000000000001"},'
@@ -101,7 +101,7 @@ GOLDEN_STATE = (
 
 
 def test_every_event_survives_the_round_trip():
-    """An event that came back otherwise would make replay lie."""
+    """A changed event would make a replay wrong."""
     kinds = {type(event) for event in EVENTS}
     assert kinds == set(ev.Event.__args__), "a kind of event is missing here"
     assert decode_events(encode_events(EVENTS)) == EVENTS
@@ -116,7 +116,7 @@ def test_who_was_active_and_who_called_are_kept_beside_the_events():
 
 
 def test_bytes_of_the_first_release_are_read():
-    """Golden bytes: the form of stored data is a promise."""
+    """Golden bytes: the stored format is stable."""
     events = decode_events(GOLDEN_EVENTS)
     assert [type(event).__name__ for event in events] == [
         "SessionStarted",
@@ -130,7 +130,7 @@ def test_bytes_of_the_first_release_are_read():
 
 
 def test_fields_of_a_newer_release_are_skipped():
-    """During a roll-out the older replica reads what the newer one wrote."""
+    """During a roll-out the older replica reads the newer one's data."""
     newer = msgspec.json.decode(GOLDEN_EVENTS)
     newer["later"] = 1
     newer["events"][0]["later"] = {"x": 1}
@@ -150,20 +150,20 @@ def test_a_newer_form_is_told_from_damage(change: dict[str, object]):
     [b"", b"{", b"null", b'{"v":1}', b"\xff\xfe", GOLDEN_EVENTS[:-9], b'{"v":"x","events":[]}'],
 )
 def test_damaged_events_are_corrupt(data: bytes):
-    """The session alone is lost, and it is said so."""
+    """Only that session is lost, and the error says so."""
     with pytest.raises(StoreCorrupt):
         decode_events(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"z", b"zgarbage", b"{}", GOLDEN_STATE[:-3]])
 def test_damaged_states_are_corrupt(data: bytes):
-    """A half-written state must not pass for a session."""
+    """A partly written state must not be accepted."""
     with pytest.raises(StoreCorrupt):
         decode_state(data)
 
 
 def test_a_state_of_a_newer_release_is_too_new():
-    """As for events."""
+    """The same as for events."""
     with pytest.raises(SchemaTooNew):
         decode_state(GOLDEN_STATE.replace(b'"v":1', b'"v":9'))
 

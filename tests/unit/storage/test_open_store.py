@@ -1,4 +1,4 @@
-"""A store's URL: what it opens, and what it says where it opens nothing."""
+"""A store's URL: what it opens, and the errors for wrong ones."""
 
 import sys
 
@@ -65,7 +65,7 @@ async def test_escapes_in_the_path_are_undone(tmp_path):
     ],
 )
 async def test_url_that_names_no_store_says_what_to_write(url, words):
-    """What, which value, what to do."""
+    """The error has the problem, the value and the remedy."""
     with pytest.raises(StoreUrlInvalid) as raised:
         await open_store(url)
     for word in words:
@@ -75,7 +75,7 @@ async def test_url_that_names_no_store_says_what_to_write(url, words):
 @pytest.mark.parametrize("scheme", ["mysql", "redis"])
 @pytest.mark.parametrize("password", ["s3cret", "s3c/ret", "s3c@ret", "s3c@r/e@t"])
 async def test_password_is_never_repeated(scheme, password):
-    """Messages end in logs and on screens; nor is one that should have been escaped."""
+    """Messages go to logs and screens; unescaped passwords are hidden as well."""
     with pytest.raises(StoreUrlInvalid) as raised:
         await open_store(f"{scheme}://admin:{password}@db/x")
     assert "s3c" not in str(raised.value)
@@ -96,7 +96,7 @@ async def test_password_is_never_repeated(scheme, password):
     ],
 )
 async def test_option_that_is_wrong_is_named(tmp_path, monkeypatch, url, options, words):
-    """A misspelt option must not be without effect in silence."""
+    """A misspelt option must not be ignored silently."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreUrlInvalid, match=words):
         await open_store(url, **options)

@@ -1,4 +1,4 @@
-"""Threads in which detectors judge: whatever a call does, the next one is served."""
+"""Threads in which detectors run: a failing or hanging call does not block the next one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_S = 60.0
 
 
 class Panic(BaseException):
-    """What an extension raises that is no Exception."""
+    """An extension's error that is not an Exception."""
 
 
 def raises(error: BaseException):
@@ -28,7 +28,7 @@ def raises(error: BaseException):
 
 @pytest.mark.parametrize("error", [SystemExit(3), Panic("index"), asyncio.CancelledError()])
 async def test_error_that_would_end_a_thread_is_handed_on(error):
-    """More of them than there are threads and places, and calls are served all the same."""
+    """More errors than threads and slots, and calls are still served."""
     threads = DetectorThreads()
     for _ in range(detector_pool.THREADS_MAX + detector_pool.WAITING_MAX + 1):
         with pytest.raises(RuntimeError) as raised:
@@ -40,7 +40,7 @@ async def test_error_that_would_end_a_thread_is_handed_on(error):
 
 
 async def test_errors_of_a_call_are_told_from_its_limit():
-    """A timeout of its own is one that it raised; only the limit is TooLate."""
+    """A detector's own timeout error is passed on; only the limit raises TooLate."""
     threads = DetectorThreads()
     own = TimeoutError("the model's server")
     with pytest.raises(TimeoutError) as raised:
@@ -58,7 +58,7 @@ async def test_errors_of_a_call_are_told_from_its_limit():
 
 
 async def test_thread_that_cannot_be_started_takes_no_place(monkeypatch):
-    """The system may have none to give for a while; then it is tried again."""
+    """The system may refuse threads for a while; then it is tried again."""
     threads = DetectorThreads()
 
     def refuses(_: threading.Thread) -> None:
@@ -78,7 +78,7 @@ async def test_thread_that_cannot_be_started_takes_no_place(monkeypatch):
 
 
 async def test_closed_threads_end_and_one_that_hangs_is_not_waited_for():
-    """What hangs ends when its call does, and nothing is taken on meanwhile."""
+    """A hanging thread ends with its call, and no new calls are accepted."""
     threads = DetectorThreads()
     hangs, has_begun = threading.Event(), threading.Event()
     hanging: list[threading.Thread] = []

@@ -1,4 +1,4 @@
-"""What is kept of a turn from one message to the next: made once, never wrong, never long-lived."""
+"""Notes on a turn, kept from one message to the next: computed once, and dropped with the turn."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def fold() -> HistoryFold:
 
 @pytest.fixture
 def readings(monkeypatch) -> list[RecentTurn]:
-    """Every turn whose words are read, in order."""
+    """The turns whose text was read, in order."""
     found: list[RecentTurn] = []
     read = dialogue_features._read_stems
 
@@ -79,7 +79,7 @@ def question(fold: HistoryFold) -> TopicQuestion:
 
 
 def test_turn_is_read_once_however_many_messages_follow(fold, readings):
-    """Reading recent turns anew was half of a verdict."""
+    """Reading recent turns again took half of a verdict's time."""
     detector = load_topic_model().for_registry(REGISTRY)
     first = detector.judge(question(fold))
     assert len(readings) == 2
@@ -91,7 +91,7 @@ def test_turn_is_read_once_however_many_messages_follow(fold, readings):
 
 
 def test_verdict_does_not_depend_on_what_is_kept(fold):
-    """After a restart, on another replica and with another registry it is the same."""
+    """It is the same after a restart, on another replica and with another registry."""
     model = load_topic_model()
     one, other = model.for_registry(REGISTRY), model.for_registry(REGISTRY)
     fresh = list(recent_turns(fold.records))
@@ -109,7 +109,7 @@ def test_verdict_does_not_depend_on_what_is_kept(fold):
 
 
 def test_what_is_kept_goes_with_the_turn_it_was_made_of(fold):
-    """A turn that is answered, or let go, takes its notes along."""
+    """The notes are dropped when the turn is answered or removed."""
     (first, second) = recent_turns(fold.records)
     assert recent_turns(fold.records)[1] is second
     fold.apply(4, 4, [answered(2, "Booked.")])
@@ -124,7 +124,7 @@ def test_what_is_kept_goes_with_the_turn_it_was_made_of(fold):
 
 
 def test_notes_are_for_whoever_made_them():
-    """A detector of another version, or of another registry's, makes its own."""
+    """Another version's or registry's detector makes its own."""
     notes = TurnNotes()
     assert notes.kept("one 1", lambda: "made") == "made"
     assert notes.kept("one 1", lambda: "again") == "made"
@@ -133,7 +133,7 @@ def test_notes_are_for_whoever_made_them():
 
 
 def test_nothing_is_kept_of_what_could_not_be_made():
-    """An error is the maker's, and the next one tries again."""
+    """The error is raised to the caller, and the next call tries again."""
     notes = TurnNotes()
     with pytest.raises(ZeroDivisionError):
         notes.kept("one", lambda: 1 // 0)
@@ -141,7 +141,7 @@ def test_nothing_is_kept_of_what_could_not_be_made():
 
 
 def test_notes_make_no_difference_between_turns():
-    """They are no part of the question."""
+    """Notes are not part of the question."""
     one, other = RecentTurn("hotels", "hi"), RecentTurn("hotels", "hi")
     one.notes.kept("one", lambda: "made")
     assert one == other

@@ -1,4 +1,4 @@
-"""A DynamoDB that throttles, loses answers, hangs, refuses or was spoiled: one word in time."""
+"""DynamoDB that throttles, loses answers, hangs, refuses or has damaged items."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ from tests.engines.appends import append, audit, key, outcomes, task
 from tests.engines.dynamodb_proxy import cancel, delay, hang, lose_answer, proxy_to, refuse
 
 BOUND_S = 30.0
-"""For what must end by itself within a few seconds, on a busy machine."""
+"""The time limit on a busy machine for operations that end within a few seconds."""
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ async def store(table, proxy):
 
 
 async def change_item(table, pk, sk, expression, values):
-    """Spoil one item."""
+    """Damage one item."""
     async with open_api(dynamodb_place(table)) as api:
         await api.on_table(
             "update_item",
@@ -71,7 +71,7 @@ async def change_item(table, pk, sk, expression, values):
 
 @pytest.mark.parametrize("request_id", ["request-1", ""])
 async def test_own_success_after_a_lost_answer_is_success(store, proxy, request_id):
-    """The driver repeats the call; the repeat finds the conditions broken, by itself."""
+    """The driver repeats the call, whose conditions then fail because of the first attempt."""
     proxy.then("TransactWriteItems", lose_answer)
     await store.append(append(request_id=request_id, tasks=(task(0),)))
     assert proxy.calls.count("TransactWriteItems") == 2
@@ -81,7 +81,7 @@ async def test_own_success_after_a_lost_answer_is_success(store, proxy, request_
 
 
 async def test_lost_answer_of_a_later_change_is_success_too(store, proxy):
-    """Also where others have come after it: the change carries its call's mark."""
+    """Also if other changes followed: the change carries its call's mark."""
     await store.append(append())
     proxy.then("TransactWriteItems", lose_answer)
     await store.append(append(base=1))
@@ -89,7 +89,7 @@ async def test_lost_answer_of_a_later_change_is_success_too(store, proxy):
 
 
 async def test_anothers_same_request_is_no_success_of_ours(store, proxy, table):
-    """The same change by another call: only the mark tells them apart."""
+    """The same change by another call: only the mark distinguishes them."""
     other = await open_store(table)
     try:
         await other.append(append())
@@ -110,7 +110,7 @@ async def test_lost_answer_of_an_audit_entry_leaves_one_entry(store, proxy):
 
 
 async def test_lost_answers_of_settings_and_leases_are_success(store, proxy):
-    """A repeat finds the setting changed and the lease held: by this very call."""
+    """The repeat finds the setting changed and the lease held, by this same call."""
     proxy.then("PutItem", lose_answer, matches=lambda body: "payload" in body["Item"])
     assert await store.swap_setting("acme", "count", None, b"1")
     proxy.then("PutItem", lose_answer)
@@ -122,7 +122,7 @@ async def test_lost_answers_of_settings_and_leases_are_success(store, proxy):
 
 
 async def test_lost_answer_of_a_removal_is_success(store, proxy):
-    """The repeat finds a session that is gone, at no revision: by this very call."""
+    """The repeat finds the session removed, by this same call."""
     await store.append(append(tasks=(task(0),)))
     proxy.then("UpdateItem", lose_answer)
     await store.delete_session(key(), 1)
@@ -133,14 +133,14 @@ async def test_lost_answer_of_a_removal_is_success(store, proxy):
 
 @pytest.mark.parametrize("code", ["ThrottlingException", "ProvisionedThroughputExceededException"])
 async def test_short_throttling_is_not_noticed(store, proxy, code):
-    """The driver repeats, after a pause."""
+    """The driver retries after a pause."""
     proxy.then("TransactWriteItems", refuse(code), times=2)
     await store.append(append())
     assert await store.head_revision(key()) == 1
 
 
 async def test_lasting_throttling_is_unavailable(store, proxy):
-    """After the attempts that were asked for; in words of ours, and logged whole."""
+    """After the configured attempts; the caller gets our message, and the log has the details."""
     proxy.then("TransactWriteItems", refuse("ThrottlingException"), times=100)
     with capture_logs() as logs, pytest.raises(StoreUnavailable) as raised:
         await store.append(append())
@@ -152,7 +152,7 @@ async def test_lasting_throttling_is_unavailable(store, proxy):
 
 
 async def test_transactions_that_meet_are_tried_again(store, proxy):
-    """DynamoDB refuses both of two that touch one item at once."""
+    """DynamoDB refuses both of two concurrent transactions on one item."""
     proxy.then("TransactWriteItems", cancel("None", "TransactionConflict"), times=3)
     await store.append(append())
     proxy.then("PutItem", refuse("TransactionConflictException"), times=2)
@@ -162,21 +162,21 @@ async def test_transactions_that_meet_are_tried_again(store, proxy):
 
 
 async def test_transactions_that_keep_meeting_are_unavailable(store, proxy):
-    """Bounded: another process writes this session all the time."""
+    """Retries are limited: another process may write this session all the time."""
     proxy.then("TransactWriteItems", cancel("TransactionConflict"), times=1_000)
     with pytest.raises(StoreUnavailable, match="other writes"):
         await store.append(append())
 
 
 async def test_throttled_transaction_is_unavailable(store, proxy):
-    """The reasons of a cancelled transaction may be a throttled table."""
+    """A transaction may be cancelled because its table is throttled."""
     proxy.then("TransactWriteItems", cancel("None", "ThrottlingError"), times=100)
     with pytest.raises(StoreUnavailable, match="used more than it can be"):
         await store.append(append())
 
 
 async def test_conflict_beside_a_failed_condition_is_explained_by_the_store(store, proxy):
-    """Which reasons AWS gives is not relied upon: what is stored decides."""
+    """The reasons from AWS are not relied upon: the stored data decides."""
     await store.append(append())
     proxy.then("TransactWriteItems", cancel("TransactionConflict", "ConditionalCheckFailed"))
     await store.append(append(base=1))
@@ -186,7 +186,7 @@ async def test_conflict_beside_a_failed_condition_is_explained_by_the_store(stor
 
 
 async def test_place_that_a_reader_closed_is_written_further_on(store, proxy, table):
-    """A writer who hangs between his place and his transaction loses the place, not the change."""
+    """A writer that hangs between its place and its transaction loses the place, not the change."""
     entered, goes_on = asyncio.Event(), asyncio.Event()
     proxy.then("TransactWriteItems", delay(entered, goes_on))
     writing = asyncio.create_task(store.append(append()))
@@ -205,7 +205,7 @@ async def test_place_that_a_reader_closed_is_written_further_on(store, proxy, ta
 
 
 async def test_reader_does_not_pass_what_is_still_being_written(store, proxy, table):
-    """The later place is there first; the reader gets both, in the order of their places."""
+    """The later place is written first; the reader gets both in the order of their places."""
     first, second = (
         key(0),
         next(key(n) for n in range(1, 200) if keys.log_name(key(n)) == keys.log_name(key(0))),
@@ -231,7 +231,7 @@ async def test_reader_does_not_pass_what_is_still_being_written(store, proxy, ta
 
 
 async def test_killed_writers_place_holds_nobody_up_for_long(store, proxy):
-    """Given out and never written: what is behind it comes after a moment."""
+    """A place that was assigned and never written delays later ones only for a moment."""
     await store._engine._sequences.give(keys.log_name(key()))
     await store.append(append())
     page, _ = await asyncio.wait_for(store.read_log(CURSOR_START, 10), BOUND_S)
@@ -253,7 +253,7 @@ async def test_end_of_a_long_log_is_found_from_where_it_is_settled(store, proxy)
 
 
 async def test_writer_settles_a_log_that_nobody_reads(store, monkeypatch):
-    """Now and then, so that finding its end is not all of it at once."""
+    """Now and then, so that finding the end is never much work."""
     monkeypatch.setattr(dynamodb_writer, "SETTLE_EVERY", 4)
     monkeypatch.setattr(dynamodb_sequence, "SETTLE_STEP", 4)
     for base in range(9):
@@ -265,7 +265,7 @@ async def test_writer_settles_a_log_that_nobody_reads(store, monkeypatch):
 
 
 async def test_store_that_hangs_is_unavailable_in_bounded_time(table, proxy):
-    """The attempts and the whole call have their time-outs."""
+    """Each attempt and the whole call have a timeout."""
     url = with_endpoint(table, proxy.endpoint)
     store = await open_store(f"{url}&read_timeout_s=0.3&call_timeout_s=1")
     try:
@@ -281,7 +281,7 @@ async def test_store_that_hangs_is_unavailable_in_bounded_time(table, proxy):
 
 
 async def test_endpoint_that_is_away_is_unavailable_in_bounded_time(dynamodb_tables):
-    """Nothing listens there; the message names the store and no driver."""
+    """The endpoint is closed; the error names the store and not the driver."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
     url = f"dynamodb://eu-west-1/away?endpoint_url=http://127.0.0.1:{port}"
@@ -301,7 +301,7 @@ async def test_endpoint_that_is_away_is_unavailable_in_bounded_time(dynamodb_tab
     ],
 )
 async def test_wrong_credentials_say_what_to_do(table, proxy, code, words):
-    """They are AWS's errors; what they are about is ours to say."""
+    """AWS reports the error; the message adds what to do."""
     proxy.then("GetItem", refuse(code), times=10)
     with capture_logs() as logs, pytest.raises(StoreUnavailable, match=words):
         await open_store(with_endpoint(table, proxy.endpoint))
@@ -309,7 +309,7 @@ async def test_wrong_credentials_say_what_to_do(table, proxy, code, words):
 
 
 async def test_no_credentials_say_where_to_put_them(table, monkeypatch):
-    """Found at the first call, as the server starts."""
+    """Reported at the first call, when the server starts."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     with pytest.raises(StoreUnavailable, match="AWS_ACCESS_KEY_ID"):
@@ -317,7 +317,7 @@ async def test_no_credentials_say_where_to_put_them(table, monkeypatch):
 
 
 async def test_spoiled_head_is_that_sessions_affair(store, table):
-    """The others are read and written as before."""
+    """Other sessions are read and written as before."""
     await store.append(append(0))
     await store.append(append(1))
     await change_item(
@@ -332,7 +332,7 @@ async def test_spoiled_head_is_that_sessions_affair(store, table):
 
 
 async def test_spoiled_change_is_that_sessions_affair(store, table):
-    """Also where a repeat asks for it."""
+    """Also if a repeat needs it."""
     await store.append(append(0))
     await store.append(append(1))
     pk = keys.session_pk(key(0))
@@ -348,7 +348,7 @@ async def test_spoiled_change_is_that_sessions_affair(store, table):
 
 
 async def test_cancelled_caller_leaves_a_whole_append(store, proxy):
-    """What was sent goes on; close waits for it."""
+    """A sent write is completed; close waits for it."""
     entered, goes_on = asyncio.Event(), asyncio.Event()
     proxy.then("TransactWriteItems", delay(entered, goes_on))
     writing = asyncio.create_task(store.append(append()))
@@ -356,7 +356,7 @@ async def test_cancelled_caller_leaves_a_whole_append(store, proxy):
     writing.cancel()
     await asyncio.wait([writing])
     assert writing.cancelled()
-    # Tried in the order of the calls, so it waits for the one whose caller has left.
+    # Appends run in call order, so it waits for the cancelled one.
     following = asyncio.create_task(store.append(append(base=1)))
     goes_on.set()
     await asyncio.wait_for(following, BOUND_S)
@@ -375,7 +375,7 @@ async def test_cancelled_read_leaves_the_client_usable(store, proxy):
 
 
 async def test_close_waits_for_what_is_under_way(store, proxy):
-    """A drain ends with everything answered."""
+    """A drain answers everything."""
     entered, goes_on = asyncio.Event(), asyncio.Event()
     proxy.then("TransactWriteItems", delay(entered, goes_on))
     writing = asyncio.create_task(store.append(append()))
@@ -390,7 +390,7 @@ async def test_close_waits_for_what_is_under_way(store, proxy):
 
 @pytest.mark.parametrize("tasks", [1, 3])
 async def test_wrong_guess_whether_a_task_is_new_is_mended(store, tasks):
-    """The conditions find it out: new ones that look updated, known ones that look new."""
+    """The conditions detect it: new tasks that look updated, and known ones that look new."""
     await store.append(append())
     rows = tuple(task(0, f"task-{n}") for n in range(tasks))
     await store.append(append(base=1, tasks=rows))
@@ -398,7 +398,7 @@ async def test_wrong_guess_whether_a_task_is_new_is_mended(store, tasks):
 
 
 async def test_removal_that_was_cut_short_is_finished_by_the_next_append(store, proxy):
-    """Half a session must not show through the one that is made under its name."""
+    """Parts of the old session must not show through a new one with its name."""
     for base in range(3):
         await store.append(append(base=base, tasks=(task(0),)))
     proxy.then("TransactWriteItems", refuse("InternalServerError", status=500), times=3)
@@ -412,7 +412,7 @@ async def test_removal_that_was_cut_short_is_finished_by_the_next_append(store, 
 
 
 async def test_removal_that_was_cut_short_is_finished_by_whoever_asks_what_is_due(store, proxy):
-    """Nobody may come back to that session."""
+    """The session may never be used again."""
     await store.append(append(tasks=(task(0),)))
     proxy.then("TransactWriteItems", refuse("InternalServerError", status=500), times=3)
     with pytest.raises(StoreUnavailable):
@@ -426,7 +426,7 @@ async def test_removal_that_was_cut_short_is_finished_by_whoever_asks_what_is_du
 
 
 async def test_what_a_batch_leaves_is_asked_for_again(store, proxy):
-    """An answer has at most 16 MB, and a throttled table gives back a part."""
+    """An answer has at most 16 MB, and a throttled table returns a part."""
     for number in range(3):
         await store.append(append(number))
     left = {}
@@ -442,12 +442,12 @@ async def test_what_a_batch_leaves_is_asked_for_again(store, proxy):
 
 
 def call_body(call):
-    """Read what was asked."""
+    """Parse the request."""
     return json.loads(call.body)
 
 
 def refuse_nothing(answer):
-    """Answer without a call to the server."""
+    """Answer without calling the server."""
 
     async def act(_call):
         return web.Response(

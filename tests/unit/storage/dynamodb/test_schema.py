@@ -1,4 +1,4 @@
-"""The table: made by migrate alone, checked at the start, and left alone where it is another's."""
+"""The table: created only by migrate, checked at the start, and never changed if it is foreign."""
 
 import asyncio
 
@@ -19,20 +19,20 @@ def new_url(dynamodb_tables, tmp_path):
 
 
 async def on_table(url, operation, **parameters):
-    """Call DynamoDB as another program would."""
+    """Call DynamoDB as another program."""
     async with open_api(dynamodb_place(url)) as api:
         return await api.on_table(operation, **parameters)
 
 
 async def test_missing_table_says_how_to_make_it(new_url):
-    """Serving needs no right to make tables, so it makes none."""
+    """A server does not need the right to create tables, so it creates none."""
     with pytest.raises(StoreUnavailable, match="agent-routing migrate --store URL") as raised:
         await open_store(new_url)
     assert "there is no table" in raised.value.reason
 
 
 async def test_migrate_makes_the_table_once(new_url):
-    """Then there is nothing left to do, and the store keeps its identity."""
+    """The second run does nothing, and the store keeps its identity."""
     migrated = await migrate_store(new_url)
     assert (migrated.store, migrated.before, migrated.after) == (new_url, 0, 1)
     store = await open_store(new_url)
@@ -51,7 +51,7 @@ async def test_migrate_makes_the_table_once(new_url):
 
 
 async def test_two_who_migrate_at_once_make_one_store(new_url):
-    """A roll-out may start it twice."""
+    """A roll-out may start migrate twice."""
     await migrate_store(new_url)
     await on_table(new_url, "delete_item", Key={"pk": {"S": "m"}, "sk": {"S": "m"}})
     told = await asyncio.gather(*(migrate_store(new_url) for _ in range(4)))
@@ -64,7 +64,10 @@ async def test_two_who_migrate_at_once_make_one_store(new_url):
 
 
 async def test_table_without_its_record_is_not_served(new_url):
-    """Empty: migrate was cut short. With items it is another's, and migrate refuses it too."""
+    """If empty, migrate was interrupted.
+
+    With items the table is foreign, and migrate refuses it too.
+    """
     await migrate_store(new_url)
     await on_table(new_url, "delete_item", Key={"pk": {"S": "m"}, "sk": {"S": "m"}})
     with pytest.raises(StoreUnavailable, match="agent-routing migrate"):
@@ -75,7 +78,7 @@ async def test_table_without_its_record_is_not_served(new_url):
 
 
 async def test_table_of_another_form_is_left_alone(new_url):
-    """Its keys are not ours."""
+    """Its keys differ from ours."""
     await on_table(
         new_url,
         "create_table",
@@ -90,7 +93,7 @@ async def test_table_of_another_form_is_left_alone(new_url):
 
 @pytest.mark.parametrize(("compatible_from", "is_served"), [(1, True), (2, False)])
 async def test_newer_schema_is_served_if_it_says_so(new_url, compatible_from, is_served):
-    """During a roll-out old and new replicas serve side by side."""
+    """During a roll-out old and new replicas run at the same time."""
     await migrate_store(new_url)
     await on_table(
         new_url,
@@ -111,6 +114,6 @@ async def test_newer_schema_is_served_if_it_says_so(new_url, compatible_from, is
 
 
 async def test_nobody_is_granted_anything(new_url):
-    """Rights are IAM's."""
+    """IAM manages the rights."""
     with pytest.raises(StoreUrlInvalid, match="grant"):
         await migrate_store(new_url, grant_to="router")

@@ -8,7 +8,7 @@ from routing_service.storage.store_url import DynamodbOptions
 
 
 def test_url_names_region_and_table():
-    """AWS's own endpoint of the region is found by the driver."""
+    """The driver finds AWS's endpoint for the region."""
     place = parse_url("dynamodb://eu-west-1/agent_routing")
     assert (place.region, place.table, place.options) == (
         "eu-west-1",
@@ -59,14 +59,14 @@ def test_options_are_taken_from_the_query_and_beside_it():
     ],
 )
 async def test_url_that_is_wrong_says_what_to_write(url, words):
-    """What, which value, what to do."""
+    """The error has the problem, the value and the remedy."""
     with pytest.raises(StoreUrlInvalid) as raised:
         await open_store(url)
     assert words in str(raised.value)
 
 
 async def test_credentials_in_the_url_are_refused_and_not_repeated():
-    """A URL is shown by ps and written to logs."""
+    """A URL is shown by ps and in logs."""
     with pytest.raises(StoreUrlInvalid) as raised:
         await open_store("dynamodb://AKIAKEY:verysecret@eu-west-1/table")
     assert "AWS_PROFILE" in str(raised.value)

@@ -1,4 +1,4 @@
-"""What is acknowledged is on the server's disk, whatever the role, database and server say."""
+"""Acknowledged writes are on the server's disk, for any setting of role, database and server."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.engines.postgres_databases import database_on
 from tests.engines.postgres_server import CannotStart, start_server
 
 LAZY = {
-    # Commits return at once, and what they wrote reaches the disk when there is time: seldom.
+    # Commits return at once, and reach the disk later.
     "synchronous_commit": "off",
     "wal_writer_delay": "10s",
     "wal_writer_flush_after": "1GB",
@@ -22,7 +22,7 @@ LAZY = {
 
 @pytest.fixture(scope="module")
 def server():
-    """A server that does not wait for its disk by itself."""
+    """A server that does not sync commits by default."""
     try:
         made = start_server(LAZY)
     except CannotStart as error:
@@ -39,14 +39,14 @@ def database(server):
 
 
 async def write(store, number):
-    """Do each kind of write."""
+    """Make each kind of write."""
     await store.append(append(number))
     await store.append_audit(audit(number, data=b"%d" % number))
     await store.put_setting("acme", f"name-{number}", b"%d" % number)
 
 
 async def test_acknowledged_writes_survive_a_crash_of_the_server(server, database, tmp_path):
-    """Plain commits on this server do not, which is the control."""
+    """Plain commits on this server do not survive, which is the control."""
     url = database.store_url(tmp_path, "hints=off")
     store = await open_store(url)
     database.execute("CREATE TABLE control (number int)", "CHECKPOINT")
@@ -55,7 +55,7 @@ async def test_acknowledged_writes_survive_a_crash_of_the_server(server, databas
             await write(store, number)
         for number in range(20):
             plain.execute("INSERT INTO control VALUES (%s)", (number,))
-        # Killed with all its processes; what was only in its memory is gone.
+        # All processes were killed; data in their memory is gone.
         await asyncio.to_thread(server.restart, "immediate")
     await store.close()
     store = await open_store(url)
@@ -70,7 +70,7 @@ async def test_acknowledged_writes_survive_a_crash_of_the_server(server, databas
 
 
 async def test_commit_returns_after_its_log_is_flushed(database, tmp_path):
-    """The server's own account of what is on the disk, at the moment of the answer."""
+    """The server reports its flushed position at the moment of the answer."""
     store = await open_store(database.store_url(tmp_path, "hints=off"))
     writes = {
         "append": lambda n: store.append(append(n)),
@@ -97,7 +97,7 @@ async def test_commit_returns_after_its_log_is_flushed(database, tmp_path):
 
 
 async def test_stronger_setting_is_left_as_it_is(database, tmp_path):
-    """An operator who wants standbys to have it too does not get less."""
+    """An operator's stronger setting for standbys is kept."""
     schema = database.schema(tmp_path)
     store = await open_store(database.store_url(tmp_path, "hints=off"))
     await store.close()

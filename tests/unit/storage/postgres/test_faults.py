@@ -1,4 +1,4 @@
-"""A PostgreSQL server that goes, hangs, fills up or refuses: one word in time, and then it goes on.
+"""A PostgreSQL server that stops, hangs, is full or refuses: one error in time, then recovery.
 
 Each test has the server to itself and leaves it as it was.
 """
@@ -31,7 +31,7 @@ def database(own_postgres):
 
 @pytest.fixture
 async def open_here(database, tmp_path):
-    """What opens a store on the test's data, over TCP, with short times."""
+    """Return a function that opens a store on the test's data, over TCP, with short timeouts."""
     opened = []
 
     async def open_it(query=TIMES):
@@ -46,7 +46,7 @@ async def open_here(database, tmp_path):
 
 
 async def works_again(store, within_s=5.0):
-    """Return how long it takes until the store writes and reads, in seconds."""
+    """Return the seconds until the store writes and reads."""
     begun_s = time.monotonic()
     while True:
         try:
@@ -61,7 +61,7 @@ async def works_again(store, within_s=5.0):
 
 
 async def backends(database):
-    """List the processes that serve our connections."""
+    """Return the processes that serve our connections."""
     rows = database.execute(
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
         "AND application_name = 'agent-routing'"
@@ -70,7 +70,7 @@ async def backends(database):
 
 
 async def test_restart_between_calls_is_not_noticed(open_here, own_postgres):
-    """Connections that died while idle are found dead before they are used."""
+    """Dead idle connections are detected before use."""
     store = await open_here()
     await asyncio.gather(
         *(store.append(append(n)) for n in range(20)),
@@ -85,7 +85,7 @@ async def test_restart_between_calls_is_not_noticed(open_here, own_postgres):
 
 
 async def test_connection_that_is_killed_between_calls_is_not_noticed(open_here, database):
-    """An operator ends them, or a firewall."""
+    """Operators or firewalls end connections."""
     store = await open_here()
     await store.append(append())
     for pid in await backends(database):
@@ -95,7 +95,7 @@ async def test_connection_that_is_killed_between_calls_is_not_noticed(open_here,
 
 
 async def test_connection_that_is_killed_in_a_call_is_unavailable(open_here, database, tmp_path):
-    """Whether the write happened is open then, and a repeat says which."""
+    """The write may have happened; a repeat returns its result."""
     store = await open_here("call_timeout_s=20&lock_timeout_s=20")
     await store.append(append())
     with capture_logs() as logs:
@@ -118,7 +118,7 @@ async def test_connection_that_is_killed_in_a_call_is_unavailable(open_here, dat
 
 
 async def test_server_that_is_away_is_unavailable_at_once(open_here, own_postgres):
-    """Nobody waits for a time-out when the answer is clear, and the log is not flooded."""
+    """The error comes without a timeout, and the log is not flooded."""
     store = await open_here()
     await store.append(append())
     own_postgres.stop("immediate")
@@ -143,14 +143,14 @@ async def test_server_that_is_away_is_unavailable_at_once(open_here, own_postgre
 
 
 async def write_for(store, number, acknowledged, errors, stop):
-    """Be a caller that repeats failed calls until it is stopped."""
+    """Repeat failed calls until stopped."""
     base = 0
     while not stop.is_set():
         begun_s = time.monotonic()
         try:
             await store.append(append(number, base))
         except RequestSeen:
-            pass  # The one that failed had happened; its revision is checked at the end.
+            pass  # The failed write had happened; its revision is checked at the end.
         except StoreUnavailable:
             errors.append(time.monotonic() - begun_s)
             await asyncio.sleep(0.05)
@@ -159,7 +159,7 @@ async def write_for(store, number, acknowledged, errors, stop):
 
 
 async def all_go_on(acknowledged, callers):
-    """Wait until each caller has had another write acknowledged."""
+    """Wait until each caller has another acknowledged write."""
     before = dict(acknowledged)
     async with asyncio.timeout(30):
         while any(acknowledged.get(n, 0) <= before.get(n, 0) for n in callers):  # noqa: ASYNC110 - callers only count
@@ -168,7 +168,7 @@ async def all_go_on(acknowledged, callers):
 
 @pytest.mark.parametrize("how", ["fast", "immediate"])
 async def test_restart_under_load_loses_nothing(open_here, own_postgres, how):
-    """Stopped in order or crashed: what was acknowledged is there, and each write once."""
+    """After a stop or a crash, every acknowledged write is there once."""
     store = await open_here()
     acknowledged, errors, stop = {}, [], asyncio.Event()
     with capture_logs():
@@ -193,7 +193,7 @@ async def test_restart_under_load_loses_nothing(open_here, own_postgres, how):
     [4, pytest.param(10, marks=pytest.mark.torture), pytest.param(30, marks=pytest.mark.torture)],
 )
 async def test_frozen_server_is_unavailable_in_time_and_goes_on(open_here, own_postgres, frozen_s):
-    """A machine that hangs answers nothing, not even a refusal."""
+    """A hung machine does not even refuse."""
     store = await open_here()
     acknowledged, errors, stop = {}, [], asyncio.Event()
     with capture_logs():
@@ -223,7 +223,7 @@ async def test_frozen_server_is_unavailable_in_time_and_goes_on(open_here, own_p
 
 
 async def test_close_ends_while_the_server_is_frozen(open_here, own_postgres):
-    """A drain has its time and no more."""
+    """A drain has limited time."""
     store = await open_here()
     await store.append(append())
     own_postgres.freeze()
@@ -240,10 +240,10 @@ async def test_close_ends_while_the_server_is_frozen(open_here, own_postgres):
 
 
 async def test_full_disk_is_unavailable_and_ends(open_here, database, tmp_path):
-    """Callers hear that it is full; when there is room again appends pass without a restart."""
+    """Callers get the error; once there is space, appends succeed without a restart."""
     store = await open_here()
     schema = database.schema(tmp_path)
-    # What the server says when its disk is full, from where it would say it: the group's INSERT.
+    # The server's error for a full disk, raised where it would occur: at the group's INSERT.
     database.execute(
         f"CREATE FUNCTION {schema}.fill_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
         "RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$",
@@ -262,7 +262,7 @@ async def test_full_disk_is_unavailable_and_ends(open_here, database, tmp_path):
 
 
 async def test_server_that_takes_no_writes_is_not_opened(open_here, database, tmp_path):
-    """A standby, or a primary set to read-only: it may answer with old data."""
+    """A standby or a read-only primary may answer with old data."""
     store = await open_here()
     await store.close()
     name = database.url.rpartition("/")[2]
@@ -278,7 +278,7 @@ async def test_server_that_takes_no_writes_is_not_opened(open_here, database, tm
 
 
 async def test_call_that_takes_too_long_is_ended_by_the_server(open_here, database, tmp_path):
-    """Its connection is as good as before, and is kept."""
+    """Its connection stays usable and is kept."""
     store = await open_here("call_timeout_s=0.3&read_connections=1")
     await store.append(append())
     before = sorted(await backends(database))
@@ -302,7 +302,7 @@ async def test_call_that_takes_too_long_is_ended_by_the_server(open_here, databa
     ids=["password", "database", "user"],
 )
 async def test_refused_sign_in_says_where_and_not_with_what(database, tmp_path, change, words):
-    """The log has the server's reason for the operator; neither has the password."""
+    """The log has the server's reason; neither log nor error has the password."""
     url = change(database.store_url(tmp_path, TIMES))
     password = url.partition("@")[0].rpartition(":")[2]
     with capture_logs() as logs, pytest.raises(StoreUnavailable) as raised:
@@ -315,7 +315,7 @@ async def test_refused_sign_in_says_where_and_not_with_what(database, tmp_path, 
 
 
 async def test_password_is_in_no_log_of_a_driver_that_repeats_it(database, tmp_path, monkeypatch):
-    """The driver quotes a host that it cannot find, and half of a password may be taken for one."""
+    """The driver quotes unknown hosts, which may contain a part of a password."""
     url = database.store_url(tmp_path, TIMES)
     password = url.partition("@")[0].rpartition(":")[2]
 

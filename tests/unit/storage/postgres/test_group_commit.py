@@ -1,4 +1,4 @@
-"""Groups of writes: one statement for all of them, and to each its own outcome."""
+"""Groups of writes: one statement for all of them, and an own result for each."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ from tests.engines.appends import append, audit, key, outcomes, task
 
 @pytest.fixture
 async def open_replica(postgres_database, tmp_path):
-    """What opens one more store on the test's data, with options."""
+    """Return a function that opens one more store on the test's data, with options."""
     opened = []
 
     async def open_it(query="hints=off"):
@@ -41,13 +41,13 @@ async def open_replica(postgres_database, tmp_path):
 
 @pytest.fixture
 def schema(postgres_database, tmp_path):
-    """Where the test's tables are."""
+    """The schema of the test's tables."""
     return postgres_database.schema(tmp_path)
 
 
 @pytest.fixture
 async def transaction(postgres_database, schema):
-    """What opens another client's transaction on the same tables."""
+    """Return a function that opens another client's transaction on the same tables."""
 
     @asynccontextmanager
     async def open_it():
@@ -60,7 +60,7 @@ async def transaction(postgres_database, schema):
 
 @pytest.fixture
 def labels(postgres_database, schema):
-    """What counts the transactions that wrote the changes."""
+    """Return a function that counts the transactions of the changes."""
 
     def count():
         ((number,),) = postgres_database.execute(
@@ -72,7 +72,7 @@ def labels(postgres_database, schema):
 
 
 async def wait_until_blocked(connection, count=1):
-    """Wait until so many of the test's other connections wait for a lock."""
+    """Wait until that many of the test's other connections wait for a lock."""
     ends_s = time.monotonic() + 10
     while time.monotonic() < ends_s:
         cursor = await connection.execute(
@@ -87,7 +87,7 @@ async def wait_until_blocked(connection, count=1):
 
 
 async def test_group_is_one_statement_and_one_transaction(open_replica, labels, monkeypatch):
-    """A hundred callers pay one round trip and one wait for the disk between them."""
+    """A hundred callers share one round trip and one sync."""
     store = await open_replica()
     statements = []
     execute = psycopg.AsyncConnection.execute
@@ -104,14 +104,14 @@ async def test_group_is_one_statement_and_one_transaction(open_replica, labels, 
 
 
 async def test_group_has_no_more_writes_than_allowed(open_replica, labels):
-    """With one in a group every write is a transaction of its own."""
+    """With a limit of one, every write has its own transaction."""
     store = await open_replica("hints=off&group_writes_max=1")
     assert await outcomes(*(store.append(append(n)) for n in range(7))) == [None] * 7
     assert labels() == 7
 
 
 async def test_group_is_bounded_by_its_bytes(open_replica, labels):
-    """Large changes do not keep a small one waiting for all of them."""
+    """Large changes do not delay a small one."""
     store = await open_replica()
     large = b"e" * 290_000
     writes = [store.append(append(n, events=large)) for n in range(30)]
@@ -120,14 +120,14 @@ async def test_group_is_bounded_by_its_bytes(open_replica, labels):
 
 
 async def test_writes_of_one_session_go_one_after_the_other(open_replica, labels):
-    """Each decides on what the one before has committed."""
+    """Each write sees what the one before has committed."""
     store = await open_replica()
     assert await outcomes(*(store.append(append(0, base)) for base in range(5))) == [None] * 5
     assert labels() == 5
 
 
 async def test_writes_of_one_task_do_not_share_a_group(open_replica, labels):
-    """The second has to see who got it."""
+    """The second one must see the first one's claim."""
     store = await open_replica()
     results = await outcomes(*(store.append(append(n, tasks=(task(n),))) for n in range(3)))
     assert [type(result) for result in results] == [type(None), TaskTaken, TaskTaken]
@@ -136,7 +136,7 @@ async def test_writes_of_one_task_do_not_share_a_group(open_replica, labels):
 
 @pytest.fixture
 def unchecked(monkeypatch):
-    """Lets values through to the server that the store itself would refuse."""
+    """Passes values to the server that the store would refuse."""
     monkeypatch.setattr("routing_service.storage.checked_store.check_append", lambda _append: None)
 
 
@@ -150,7 +150,7 @@ def unchecked(monkeypatch):
     ids=["server", "encoding", "type"],
 )
 async def test_poison_is_split_out(open_replica, unchecked, poison, kind):
-    """What the server or the driver cannot take fails alone; the others are stored."""
+    """A value that the server or the driver refuses fails alone; the others are stored."""
     store = await open_replica()
     with capture_logs():
         results = await outcomes(*(store.append(poison if n == 4 else append(n)) for n in range(9)))
@@ -162,7 +162,7 @@ async def test_poison_is_split_out(open_replica, unchecked, poison, kind):
 async def test_change_without_its_head_is_one_sessions_affair(
     open_replica, postgres_database, schema
 ):
-    """Half of a session was lost: that session says so, and the service goes on."""
+    """A session that lost its head reports this, and the others work."""
     store = await open_replica()
     for base in range(3):
         await store.append(append(2, base))
@@ -177,7 +177,7 @@ async def test_change_without_its_head_is_one_sessions_affair(
 
 
 async def test_locked_session_is_its_own_affair(open_replica, transaction):
-    """Somebody holds one row: its caller hears so in time, the others do not wait for it."""
+    """The caller of a locked row gets an error in time; other callers do not wait."""
     store = await open_replica("hints=off&lock_timeout_s=0.3")
     await asyncio.gather(*(store.append(append(n)) for n in range(8)))
     with capture_logs():
@@ -194,7 +194,7 @@ async def test_locked_session_is_its_own_affair(open_replica, transaction):
 
 
 async def test_group_that_waits_does_not_stop_the_next_one(open_replica, transaction):
-    """While one group waits for a row, what comes meanwhile goes by another connection."""
+    """While one group waits for a row, later writes use another connection."""
     store = await open_replica("hints=off&write_connections=2")
     await store.append(append(0))
     async with transaction() as other:
@@ -209,7 +209,7 @@ async def test_group_that_waits_does_not_stop_the_next_one(open_replica, transac
 
 
 async def test_write_whose_caller_went_away_is_taken_out_of_the_queue(open_replica, transaction):
-    """It has not been sent, so nothing of it happens."""
+    """It was not sent, so it has no effect."""
     store = await open_replica("hints=off&write_connections=1")
     await store.append(append(0))
     async with transaction() as other:
@@ -227,7 +227,7 @@ async def test_write_whose_caller_went_away_is_taken_out_of_the_queue(open_repli
 
 
 async def test_write_that_was_sent_is_finished_without_its_caller(open_replica, transaction):
-    """Cut in the middle, its connection would be lost for nothing."""
+    """Cancelling it on the server would cost a connection for nothing."""
     store = await open_replica("hints=off&write_connections=1")
     await store.append(append(0))
     async with transaction() as other:
@@ -241,7 +241,7 @@ async def test_write_that_was_sent_is_finished_without_its_caller(open_replica, 
 
 
 async def test_queue_that_is_full_refuses(open_replica, transaction, monkeypatch):
-    """What comes on top would only time out in it."""
+    """Further writes would only time out in the queue."""
     monkeypatch.setattr(postgres_writer, "WAITING_WRITES_MAX", 3)
     store = await open_replica("hints=off&write_connections=1")
     await store.append(append(0))
@@ -257,7 +257,7 @@ async def test_queue_that_is_full_refuses(open_replica, transaction, monkeypatch
 
 
 async def test_session_that_another_replica_is_making_is_a_conflict(open_replica, transaction):
-    """No row is there to be locked yet: the second maker waits, tries again and then sees it."""
+    """There is no row to lock yet: the second creator waits, retries and then sees the session."""
     store = await open_replica()
     async with transaction() as other:
         await other.execute(
@@ -275,7 +275,7 @@ async def test_session_that_another_replica_is_making_is_a_conflict(open_replica
 
 
 async def test_session_that_another_replica_gave_up_making_is_made(open_replica, transaction):
-    """What was rolled back was never there."""
+    """A rolled-back session does not exist."""
     store = await open_replica()
     async with transaction() as other:
         await other.execute(
@@ -292,7 +292,7 @@ async def test_session_that_another_replica_gave_up_making_is_made(open_replica,
 
 
 async def test_task_that_another_replica_is_taking_is_taken(open_replica, transaction):
-    """The second waits for the first to commit, tries again and then sees whose it is."""
+    """The second one waits for the first one's commit, retries, and sees the owner."""
     store = await open_replica()
     async with transaction() as other:
         await other.execute(
@@ -313,9 +313,9 @@ async def test_task_that_another_replica_is_taking_is_taken(open_replica, transa
 async def test_deadlock_with_somebody_else_is_tried_again(
     open_replica, transaction, postgres_database
 ):
-    """Others need not keep to our order; the group that the server ended is sent once more."""
+    """Other clients may lock in another order; the aborted group is sent once more."""
     name = postgres_database.url.rpartition("/")[2]
-    # Whoever waits first looks for a deadlock first, and is ended for it: that is to be the group.
+    # The first to wait is the first to detect the deadlock, and is aborted: this must be the group.
     postgres_database.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '2s'")
     try:
         store = await open_replica("hints=off&lock_timeout_s=30&call_timeout_s=30")
@@ -335,7 +335,7 @@ async def test_deadlock_with_somebody_else_is_tried_again(
 
 
 async def test_group_that_always_meets_another_gives_up(open_replica, monkeypatch):
-    """Retries have an end, and then nothing of it is stored."""
+    """Retries are limited; after them the group is not stored."""
     store = await open_replica()
     attempts = []
 
@@ -350,7 +350,7 @@ async def test_group_that_always_meets_another_gives_up(open_replica, monkeypatc
 
 
 async def test_error_that_no_repeat_mends_is_not_tried_again(open_replica, monkeypatch):
-    """Only what the server says was a meeting is."""
+    """Only conflicts that the server reports are retried."""
     store = await open_replica()
     attempts = []
 
@@ -365,7 +365,7 @@ async def test_error_that_no_repeat_mends_is_not_tried_again(open_replica, monke
 
 
 async def write_until(store, dice, appended, rounds):
-    """Be a replica that appends to any of a few sessions, from what it last knew of them."""
+    """Append to random sessions as a replica does, from its last known revisions."""
     for number in range(rounds):
         session = dice.randrange(6)
         name = f"{id(store)}-{dice.random()}"
@@ -384,7 +384,7 @@ async def write_until(store, dice, appended, rounds):
 
 
 async def test_two_replicas_keep_every_session_gapless(open_replica):
-    """The conditional append is all the coordination that there is between them."""
+    """The conditional append is the only coordination between them."""
     replicas = [await open_replica(), await open_replica()]
     dice = random.Random(11)
     appended = []
@@ -400,7 +400,7 @@ async def test_two_replicas_keep_every_session_gapless(open_replica):
 
 
 async def count_deadlocks(replicas, monkeypatch, rounds):
-    """Have replicas write the same sessions in groups, and count how often they stood still."""
+    """Let replicas write the same sessions in groups, and count their deadlocks."""
     deadlocks = []
     run_once = postgres_writer.GroupWriter._run_once
 
@@ -429,7 +429,7 @@ async def count_deadlocks(replicas, monkeypatch, rounds):
 
 
 async def test_sorted_groups_never_stand_in_each_others_way(open_replica, monkeypatch):
-    """Sorted, they wait in one order; in two orders they do in a circle, as the control shows."""
+    """Sorted groups lock in one order; unsorted ones deadlock, as the control shows."""
     replicas = [await open_replica("hints=off&write_connections=1") for _ in range(4)]
     await asyncio.gather(*(replicas[0].append(append(number)) for number in range(250)))
     assert await count_deadlocks(replicas, monkeypatch, rounds=20) == 0
@@ -447,8 +447,8 @@ async def test_sorted_groups_never_stand_in_each_others_way(open_replica, monkey
 async def test_cost_of_an_append_does_not_grow_with_its_session(
     open_replica, postgres_database, tmp_path
 ):
-    """A request is looked for by its own index, never among all changes of its session."""
-    # What was read in it before would be told of late.
+    """A request is found by its own index, never by reading all changes of its session."""
+    # Earlier reads might be reported late.
     schema = postgres_database.new_schema(tmp_path)
     store = await open_replica()
     read_by = (
@@ -465,7 +465,7 @@ async def test_cost_of_an_append_does_not_grow_with_its_session(
     await store.find_request(key(0), "Route", "request-9")
     await store.count_audit(key(0), "handoff_refused", "another")
     await store.close()
-    # A process tells what it has counted when it ends.
+    # A process reports its counters when it ends.
     read = {}
     async with asyncio.timeout(10):
         while not read:
@@ -475,7 +475,7 @@ async def test_cost_of_an_append_does_not_grow_with_its_session(
 
 
 async def test_audit_entries_go_in_groups_and_in_their_order(open_replica):
-    """Beside appends, which are another statement."""
+    """They use another statement than appends."""
     store = await open_replica()
     writes = []
     for number in range(50):
@@ -489,7 +489,7 @@ async def test_audit_entries_go_in_groups_and_in_their_order(open_replica):
 
 
 async def test_bug_in_one_write_leaves_the_writer_alive(open_replica, monkeypatch):
-    """Its caller gets it as it is; the next write is another one."""
+    """Its caller gets the error; the next write works."""
     store = await open_replica()
 
     async def broken(*_args):

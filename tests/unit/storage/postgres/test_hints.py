@@ -1,4 +1,4 @@
-"""Hints between replicas: heard soon, never relied on."""
+"""Hints between replicas: they arrive soon, and correctness never depends on them."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from tests.engines.appends import append, key
 
 @pytest.fixture
 async def open_replica(postgres_database, tmp_path):
-    """What opens one more store on the test's data."""
+    """Return a function that opens one more store on the test's data."""
     opened = []
 
     async def open_it(query=""):
@@ -32,15 +32,15 @@ async def open_replica(postgres_database, tmp_path):
 
 @pytest.fixture
 async def replicas(open_replica):
-    """Return two stores on the same data, the first of which hears."""
+    """Return two stores on the same data, the first of which listens."""
     first, second = await open_replica(), await open_replica()
-    # Its first hint is that it has begun to listen, and may have missed some.
+    # The first hint means that it now listens, and may have missed some.
     assert await first.wait_for_changes(0, timeout_s=5) == 1
     return first, second
 
 
 async def test_change_of_another_replica_is_heard_at_once(replicas):
-    """A watcher there hears within 100 ms of the commit, and reads it from the log."""
+    """A watcher there gets it within 100 ms of the commit, and reads it from the log."""
     here, there = replicas
     end = await here.log_end()
     waits = []
@@ -55,12 +55,12 @@ async def test_change_of_another_replica_is_heard_at_once(replicas):
         page, end = await here.read_log(end, 10)
         assert [change.revision for _, change in page] == [base + 1]
     assert seen == 6
-    # Of one that nothing else on the machine got in the way of.
+    # The best of several, since other load on the machine delays some.
     assert min(waits) < 0.1
 
 
 async def test_hint_that_came_before_the_wait_is_not_slept_through(replicas):
-    """Between a look at the log and the wait there is a moment."""
+    """A hint may arrive between reading the log and the wait."""
     here, there = replicas
     await there.append(append())
     seen = await here.wait_for_changes(1, timeout_s=5)
@@ -70,7 +70,7 @@ async def test_hint_that_came_before_the_wait_is_not_slept_through(replicas):
 
 
 async def test_own_changes_are_no_news(replicas):
-    """This process knows of them already."""
+    """This process already has its own changes."""
     here, _ = replicas
     await here.append(append())
     assert await here.wait_for_changes(1, timeout_s=0.3) == 1
@@ -78,7 +78,7 @@ async def test_own_changes_are_no_news(replicas):
 
 @pytest.mark.parametrize("payload", ["", "x", "{}", "[]", "7", "null", '["o", 1]', '["o", ["a"]]'])
 def test_payload_that_cannot_be_read_is_another_replicas(payload):
-    """Every user who may connect may send; the hint costs one read of the log."""
+    """Any user who may connect can send one; it costs one read of the log."""
     assert not is_own(payload, "own")
 
 
@@ -89,7 +89,7 @@ def test_own_payload_is_known_with_what_other_releases_add(payload):
 
 
 async def test_word_from_anybody_does_no_harm(replicas, postgres_database, tmp_path):
-    """It costs a look at the log."""
+    """It costs one read of the log."""
     here, there = replicas
     schema = postgres_database.schema(tmp_path)
     for seen, payload in enumerate(["", "rubbish", '["x", ["a", "b", 99]]'], start=1):
@@ -100,7 +100,7 @@ async def test_word_from_anybody_does_no_harm(replicas, postgres_database, tmp_p
 
 
 async def test_listener_comes_back_after_its_connection_was_lost(replicas, postgres_database):
-    """And hints that some may have been missed meanwhile."""
+    """The reconnection counts as a hint, since some may have been missed."""
     here, there = replicas
     with capture_logs() as logs:
         postgres_database.execute(
@@ -115,7 +115,7 @@ async def test_listener_comes_back_after_its_connection_was_lost(replicas, postg
 
 
 async def test_nobody_listens_until_somebody_wants_to_hear(open_replica, postgres_database):
-    """A replica without watchers holds no connection for it."""
+    """A replica without watchers does not hold a connection."""
     store = await open_replica()
     await store.append(append())
     listening = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
@@ -128,7 +128,7 @@ async def test_nobody_listens_until_somebody_wants_to_hear(open_replica, postgre
 
 
 async def test_hints_can_be_left_out(open_replica):
-    """Then the wait is only for its time, and nothing is sent."""
+    """Then the wait is only a delay, and no hints are sent."""
     here, there = await open_replica("hints=off"), await open_replica("hints=off")
     await there.append(append())
     begun_s = time.monotonic()
@@ -159,7 +159,7 @@ async def test_hint_that_cannot_be_sent_fails_nobody(open_replica, monkeypatch):
 
 
 async def test_hints_of_many_small_commits_are_sent_together(open_replica, monkeypatch):
-    """A hint is a transaction of its own: at most some 50 a second are sent."""
+    """A hint is a transaction: at most about 50 a second are sent."""
     store = await open_replica("write_connections=1&group_writes_max=1")
     sent = []
     execute = psycopg.AsyncConnection.execute

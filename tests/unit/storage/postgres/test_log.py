@@ -1,4 +1,4 @@
-"""The log on PostgreSQL: read while long transactions commit late, restored, and held back."""
+"""The log on PostgreSQL: late commits of long transactions, restored dumps, and delays."""
 
 import asyncio
 import random
@@ -22,14 +22,14 @@ def _short_wait(monkeypatch):
 
 @pytest.fixture(scope="module")
 def database(own_postgres):
-    """A database on a server of one's own: an open transaction holds back the logs of others."""
+    """A database on a separate server: an open transaction delays the logs of others."""
     with database_on(own_postgres.url()) as made:
         yield made
 
 
 @pytest.fixture
 async def open_replica(database, tmp_path):
-    """What opens one more store on the test's data."""
+    """Return a function that opens one more store on the test's data."""
     opened = []
 
     async def open_it():
@@ -45,7 +45,7 @@ async def open_replica(database, tmp_path):
 
 @pytest.fixture
 def schema(database, tmp_path):
-    """Where the test's tables are."""
+    """The schema of the test's tables."""
     return database.schema(tmp_path)
 
 
@@ -57,7 +57,7 @@ CALL = (
 
 
 async def append_in(connection, schema, number, base):
-    """Append within a transaction that the test commits."""
+    """Append within a transaction that the test commits later."""
     tenant, session_id = key(number)
     await connection.execute(
         CALL.format(schema), ([tenant], [session_id], [base], [f"request-{base + 1}"])
@@ -75,7 +75,7 @@ async def rest_of_log(store, cursor=CURSOR_START):
 
 
 async def test_change_that_commits_late_is_not_passed_over(open_replica, database, schema):
-    """Its number is older than that of a change that the reader has seen go by."""
+    """Its number is lower than that of a change that the reader has already seen."""
     store = await open_replica()
     async with await psycopg.AsyncConnection.connect(database.url) as slow:
         await append_in(slow, schema, 1, 0)
@@ -88,7 +88,7 @@ async def test_change_that_commits_late_is_not_passed_over(open_replica, databas
 
 
 async def keep_committing_late(database, schema, numbers, dice, rounds):
-    """Be a replica whose transactions stay open for a while after they have written."""
+    """Write in transactions that stay open for a while."""
     async with await psycopg.AsyncConnection.connect(database.url) as connection:
         for base in range(rounds):
             for number in numbers:
@@ -98,7 +98,7 @@ async def keep_committing_late(database, schema, numbers, dice, rounds):
 
 
 async def read_by_position(database, schema, done):
-    """Read the log as one would at first: all that is after the last position seen."""
+    """Read the log naively: everything after the last position seen."""
     found, last = [], 0
     async with await psycopg.AsyncConnection.connect(database.url, autocommit=True) as connection:
         while True:
@@ -128,7 +128,7 @@ async def read_by_log(store, done):
 
 
 async def test_reader_beside_long_transactions_misses_nothing(open_replica, database, schema):
-    """Reading by position alone misses changes under the very same load: the control."""
+    """Reading by position alone misses changes under the same load, which is the control."""
     store = await open_replica()
     dice = random.Random(5)
     done = asyncio.Event()
@@ -200,7 +200,7 @@ async def test_read_waits_a_little_for_what_is_held_back(open_replica, database,
 
 
 async def test_read_does_not_wait_for_a_full_page(open_replica, database, schema, monkeypatch):
-    """Held-back rows behind it belong to another page."""
+    """Held-back rows after the page do not delay it."""
     monkeypatch.setattr(postgres_log, "HELD_BACK_WAIT_S", 60.0)
     store = await open_replica()
     for number in range(4):
@@ -214,7 +214,7 @@ async def test_read_does_not_wait_for_a_full_page(open_replica, database, schema
 
 
 async def test_log_that_stands_still_is_told_of(open_replica, database, schema):
-    """By the transaction that holds it back, and not at every read."""
+    """The warning names the transaction that holds it back, and is not repeated at every read."""
     store = await open_replica()
     async with await psycopg.AsyncConnection.connect(database.url) as slow:
         await append_in(slow, schema, 1, 0)
@@ -229,7 +229,7 @@ async def test_log_that_stands_still_is_told_of(open_replica, database, schema):
 
 
 async def test_end_of_the_log_leaves_out_nothing_that_commits_later(open_replica, database, schema):
-    """A watcher that takes the end and then loads a session must hear of what came between."""
+    """A watcher takes the end, then loads a session, and must get every change in between."""
     store = await open_replica()
     await store.append(append(1))
     async with await psycopg.AsyncConnection.connect(database.url) as slow:
@@ -242,7 +242,7 @@ async def test_end_of_the_log_leaves_out_nothing_that_commits_later(open_replica
 
 
 async def test_audit_that_commits_late_is_not_passed_over(open_replica, database, schema):
-    """An operator who pages through refusals must see each."""
+    """An operator must see every refusal."""
     store = await open_replica()
     async with await psycopg.AsyncConnection.connect(database.url) as slow:
         await slow.execute(
@@ -258,7 +258,7 @@ async def test_audit_that_commits_late_is_not_passed_over(open_replica, database
 
 
 async def test_dump_restored_into_another_server_is_read_on(open_replica, database, schema):
-    """There the transactions' numbers may be far below: new changes still come after the old."""
+    """Transaction numbers may be far lower there: new changes still come after the old ones."""
     store = await open_replica()
     await store.append(append(1))
     _, cursor = await store.read_log(CURSOR_START, 10)
@@ -274,7 +274,7 @@ async def test_dump_restored_into_another_server_is_read_on(open_replica, databa
     await other.append(append(1, 1))
     found, _ = await rest_of_log(store)
     assert found == [("chat-0001", 1), ("chat-0002", 1), ("chat-0003", 1), ("chat-0001", 2)]
-    # A cursor from before the dump is before all of it: nothing is lost, some comes again.
+    # A cursor from before the dump starts at its beginning: changes may repeat, none is lost.
     later, _ = await rest_of_log(store, cursor)
     assert later == found
     await store.append_audit(audit(data=b"new"))
@@ -286,7 +286,7 @@ async def test_dump_restored_into_another_server_is_read_on(open_replica, databa
 
 
 async def test_cursor_ahead_of_a_restored_store_is_refused(open_replica, database, schema):
-    """An older copy was put in place: read from there, a watcher would pass over what is new."""
+    """A watcher that read from there would skip new changes of the older copy."""
     store = await open_replica()
     for base in range(5):
         await store.append(append(1, base))
@@ -302,7 +302,7 @@ async def test_cursor_ahead_of_a_restored_store_is_refused(open_replica, databas
 
 @pytest.mark.parametrize("spoiled", [b"\xff" * 8, b"\0" * 8])
 async def test_cursor_with_damaged_numbers_is_refused(open_replica, spoiled):
-    """Page tokens come back from callers, who may send anything."""
+    """Page tokens come back from callers and may be anything."""
     store = await open_replica()
     await store.append(append())
     end = await store.log_end()

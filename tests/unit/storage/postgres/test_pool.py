@@ -1,4 +1,4 @@
-"""A few connections for many calls: nobody waits for ever, and none comes back half-used."""
+"""The connection pool: limited waits, and no connection is reused inside a transaction."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from routing_service.storage.store import StoreClosed, StoreUnavailable
 
 @pytest.fixture
 async def make_pool(postgres_database):
-    """What makes a pool with its own number and time-outs."""
+    """Return a function that makes a pool with its own size and timeouts."""
     made = []
 
     def make(size_max=2, call_timeout_s=5.0, query="", **bounds):
@@ -34,14 +34,14 @@ async def make_pool(postgres_database):
 
 
 class Gate:
-    """Holds a connection from one moment to another, both of them the test's choice."""
+    """Holds a connection between two moments that the test chooses."""
 
     def __init__(self):
         self._reached = asyncio.Event()
         self._opened = asyncio.Event()
 
     async def hold(self, connection):
-        """Be the work of a call: use the connection once the gate is open."""
+        """The work of a call: use the connection until the gate opens."""
         self._reached.set()
         await self._opened.wait()
         return await own_pid(connection)
@@ -52,19 +52,19 @@ class Gate:
             await self._reached.wait()
 
     def open(self):
-        """Let the call go on."""
+        """Let the call finish."""
         self._opened.set()
 
 
 async def own_pid(connection):
-    """Say which of the server's processes serves it."""
+    """Return the server process of the connection."""
     cursor = await connection.execute("SELECT pg_backend_pid()")
     ((pid,),) = await cursor.fetchall()
     return pid
 
 
 def sleep_for(seconds):
-    """Return work that takes so long."""
+    """Return work that takes that many seconds."""
 
     async def work(connection):
         await connection.execute(f"SELECT pg_sleep({seconds})")
@@ -74,7 +74,7 @@ def sleep_for(seconds):
 
 
 async def test_calls_share_a_few_connections(make_pool):
-    """However many callers there are, and each waits for its turn."""
+    """For any number of callers, each waits for its turn."""
     pool = make_pool(size_max=3)
     pids = await asyncio.gather(*(pool.run(own_pid) for _ in range(50)))
     assert len(set(pids)) == 3
@@ -82,7 +82,7 @@ async def test_calls_share_a_few_connections(make_pool):
 
 
 async def test_connections_are_made_when_they_are_needed(make_pool):
-    """One caller after the other needs one."""
+    """Sequential callers need a single connection."""
     pool = make_pool(size_max=3)
     assert pool.idle == 0
     for _ in range(5):
@@ -91,7 +91,7 @@ async def test_connections_are_made_when_they_are_needed(make_pool):
 
 
 async def test_waiting_for_a_connection_has_its_end(make_pool):
-    """The queue says so rather than let a caller's own time run out in it."""
+    """The queue reports it before the caller's own deadline."""
     pool = make_pool(size_max=1, call_timeout_s=0.5)
     gate = Gate()
     holding = asyncio.create_task(pool.run(gate.hold))
@@ -124,7 +124,7 @@ async def test_queue_for_connections_is_bounded(make_pool):
 
 
 async def test_cancelled_call_ends_by_itself_and_its_connection_is_kept(make_pool):
-    """Clients whose deadline passes must not cost a new connection each."""
+    """A passed deadline must not cost a new connection."""
     pool = make_pool(size_max=1)
     pid = await pool.run(own_pid)
     for _ in range(5):
@@ -185,7 +185,7 @@ async def test_connection_left_in_a_transaction_is_not_used_again(make_pool):
 
 
 async def test_connection_that_was_cut_is_not_used_again(make_pool):
-    """The caller hears that it was lost; the next one gets another."""
+    """The caller gets an error; the next one gets another connection."""
     pool = make_pool(size_max=1)
 
     async def cut(connection):
@@ -198,7 +198,7 @@ async def test_connection_that_was_cut_is_not_used_again(make_pool):
 
 
 async def test_connection_that_died_is_not_handed_on(make_pool, postgres_database):
-    """The next caller waits for it already, and gets a new one instead."""
+    """The next caller is already waiting and gets a new one."""
     pool = make_pool(size_max=1)
 
     async def die(connection):
@@ -212,7 +212,7 @@ async def test_connection_that_died_is_not_handed_on(make_pool, postgres_databas
 
 
 async def test_answer_that_does_not_come_is_not_waited_for(make_pool):
-    """The server should have ended the call by itself; where it does not, the line is cut."""
+    """The server should have ended the call; if it does not, the connection is closed."""
     pool = make_pool(size_max=1, call_timeout_s=0.3, grace_s=0.1)
 
     async def deaf(connection):
@@ -228,7 +228,7 @@ async def test_answer_that_does_not_come_is_not_waited_for(make_pool):
 
 
 async def test_failed_attempt_to_connect_lets_the_next_one_try(postgres_database):
-    """Its place is not lost with it."""
+    """A failed attempt frees its slot."""
     place = parse_url(postgres_database.url, {"call_timeout_s": 1})
     connector = Connector(place)
     pool = ConnectionPool(connector, size_max=1, call_timeout_s=1)
@@ -259,7 +259,7 @@ async def test_failed_attempt_to_connect_lets_the_next_one_try(postgres_database
 
 
 async def test_closing_waits_for_the_calls_that_run(make_pool):
-    """What was begun is finished, and later calls are refused."""
+    """Running calls are finished, and later calls are refused."""
     pool = make_pool(size_max=2)
     calls = [asyncio.create_task(pool.run(sleep_for(0.1))) for _ in range(4)]
     await asyncio.sleep(0.02)
@@ -272,7 +272,7 @@ async def test_closing_waits_for_the_calls_that_run(make_pool):
 
 
 async def test_no_connection_is_left_behind(make_pool, postgres_database):
-    """A replica that stops gives back what it held."""
+    """A stopped replica returns all its connections."""
     counted = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
         "AND application_name = 'left behind'"
@@ -283,6 +283,6 @@ async def test_no_connection_is_left_behind(make_pool, postgres_database):
     await pool.close()
     left = [(5,)]
     async with asyncio.timeout(5):
-        # The server hears of it a little later.
+        # The server notices a little later.
         while left != [(0,)]:
             left = await asyncio.to_thread(postgres_database.execute, counted)

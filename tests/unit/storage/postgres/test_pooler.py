@@ -1,4 +1,4 @@
-"""PostgreSQL behind a pooler that gives each transaction another connection."""
+"""PostgreSQL behind a transaction pooler, which may use another connection each time."""
 
 import asyncio
 
@@ -26,13 +26,13 @@ def pooled(postgres_database):
 
 @pytest.fixture
 def folder(pooled, tmp_path):
-    """The test's place in it."""
+    """The test's schema."""
     yield tmp_path
     pooled.clear(tmp_path)
 
 
 async def test_store_serves_through_a_transaction_pooler(pooled, folder):
-    """Nothing of it depends on which connection it gets."""
+    """Nothing depends on which connection it gets."""
     url = pooled.store_url(folder, "transaction_pooler=on")
     with capture_logs() as logs:
         store, replica = await open_store(url), await open_store(url)
@@ -60,14 +60,14 @@ async def test_store_serves_through_a_transaction_pooler(pooled, folder):
 
 
 async def test_commits_through_a_pooler_are_durable(pooled, folder, postgres_database):
-    """Whatever its connections were set to: what is asked for holds for the transaction."""
+    """The settings apply per transaction, whatever the connection's are."""
     schema = pooled.schema(folder)
     store = await open_store(pooled.store_url(folder, "transaction_pooler=on&hints=off"))
     postgres_database.execute(
         f"CREATE TABLE {schema}.seen (setting text)",
         f"CREATE FUNCTION {schema}.look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO "
         f"{schema}.seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$",
-        # At the very end of the transaction, when only its commit is to come.
+        # At the end of the transaction, just before its commit.
         f"CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON {schema}.changes DEFERRABLE "
         f"INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.look()",
     )
@@ -89,14 +89,14 @@ async def test_commits_through_a_pooler_are_durable(pooled, folder, postgres_dat
 
 
 async def test_pooler_that_was_not_told_of_is_refused_at_the_start(pooled, folder):
-    """It would take no settings; better found out now than by odd failures later."""
+    """The pooler would refuse settings; an error at the start is better than later failures."""
     with capture_logs() as logs, pytest.raises(StoreUnavailable):
         await open_store(pooled.store_url(folder))
     assert "unsupported startup parameter" in logs[0]["error"]
 
 
 async def test_migration_runs_through_a_pooler(pooled, folder):
-    """A transaction keeps its connection, so what it sets holds to its end."""
+    """A transaction keeps its connection, and so its settings."""
     url = pooled.store_url(folder, "transaction_pooler=on")
     results = await asyncio.gather(*(migrate_store(url) for _ in range(4)))
     assert {migrated.after for migrated in results} == {results[0].after}

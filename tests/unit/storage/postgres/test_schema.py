@@ -1,4 +1,4 @@
-"""The tables of a PostgreSQL store: made once, brought up to date, shared with other releases."""
+"""The tables of a PostgreSQL store: created once, migrated, shared with other releases."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ from tests.engines.appends import append, audit, key, outcomes, task
 
 @pytest.fixture
 def url(postgres_database, tmp_path):
-    """A store that has no tables yet; they are taken away afterwards."""
+    """A store without tables; they are dropped afterwards."""
     postgres_database.new_schema(tmp_path)
     yield postgres_database.store_url(tmp_path, "hints=off")
     postgres_database.drop(tmp_path)
@@ -37,13 +37,13 @@ def url(postgres_database, tmp_path):
 
 @pytest.fixture
 def schema(postgres_database, tmp_path, url):
-    """Where its tables come to be."""
+    """The schema of its tables."""
     return postgres_database.schema(tmp_path)
 
 
 @pytest.fixture
 def role(postgres_database):
-    """A user who may sign in and no more."""
+    """A user who may only sign in."""
     name, password = "agent_routing_test_role", "r0le"
     postgres_database.execute(
         f"DROP ROLE IF EXISTS {name}", f"CREATE ROLE {name} LOGIN PASSWORD '{password}'"
@@ -58,7 +58,7 @@ def as_role(url, role):
 
 
 async def use(store):
-    """Do a little of everything that serving does."""
+    """Use each operation of serving once."""
     revision = await store.head_revision(key())
     await store.append(append(0, revision, tasks=(task(0),)))
     await store.append_audit(audit())
@@ -84,7 +84,7 @@ async def test_opening_makes_the_tables_and_says_so(url, postgres_database, sche
 
 
 async def test_replicas_that_start_together_migrate_once(url, postgres_database, schema):
-    """A new installation with several replicas: one makes the tables, the others wait for it."""
+    """One of several new replicas creates the tables, the others wait."""
     with capture_logs() as logs:
         stores = await asyncio.gather(*(open_store(url) for _ in range(6)))
     assert [entry["event"] for entry in logs] == ["store_migrated"] * len(migrations())
@@ -97,7 +97,7 @@ async def test_replicas_that_start_together_migrate_once(url, postgres_database,
 
 @pytest.fixture
 def next_release(monkeypatch):
-    """What makes this the release after, with one more migration."""
+    """Return a function that simulates the next release, with one more migration."""
     today = migrations()
 
     def make(script, compatible_from):
@@ -111,7 +111,7 @@ def next_release(monkeypatch):
 
 
 async def test_data_of_the_last_release_is_migrated_and_kept(url, next_release):
-    """What was stored before is there afterwards."""
+    """The earlier data is still there."""
     store = await open_store(url)
     await use(store)
     await store.close()
@@ -130,7 +130,7 @@ async def test_data_of_the_last_release_is_migrated_and_kept(url, next_release):
 async def test_old_replicas_serve_beside_new_ones_where_the_migration_allows(
     url, next_release, monkeypatch
 ):
-    """A roll-out: the new release migrates while the old one is still there, and may restart."""
+    """A roll-out: the new release migrates while the old one runs, and may restart."""
     old = await open_store(url)
     await use(old)
     next_release("ALTER TABLE sessions ADD COLUMN colour text DEFAULT 'red'", 1)
@@ -146,7 +146,7 @@ async def test_old_replicas_serve_beside_new_ones_where_the_migration_allows(
 
 
 async def test_schema_that_is_too_new_is_refused_with_the_remedy(url, next_release, monkeypatch):
-    """An old release would write what the new one cannot read."""
+    """An old release would write data that the new one cannot read."""
     number = next_release("ALTER TABLE sessions ADD COLUMN colour text", len(migrations()) + 1)
     await migrate_store(url)
     monkeypatch.undo()
@@ -158,7 +158,7 @@ async def test_schema_that_is_too_new_is_refused_with_the_remedy(url, next_relea
 
 
 async def test_migration_that_fails_leaves_what_was_before(url, next_release):
-    """A migration and its record are one transaction: half of it is nothing."""
+    """A migration and its record are one transaction."""
     await (await open_store(url)).close()
     next_release("ALTER TABLE sessions ADD COLUMN colour text; SELECT 1 / 0", 1)
     with capture_logs() as logs, pytest.raises(StoreUnavailable, match="was not migrated"):
@@ -169,7 +169,7 @@ async def test_migration_that_fails_leaves_what_was_before(url, next_release):
 
 
 async def test_schema_of_something_else_is_left_alone(url, schema, postgres_database):
-    """A name that another application uses already."""
+    """Another application already uses that name."""
     postgres_database.execute(f"CREATE SCHEMA {schema}", f"CREATE TABLE {schema}.theirs (id int)")
     with pytest.raises(StoreCorrupt, match=f'schema "{schema}" .* belongs to something else'):
         await open_store(url)
@@ -180,7 +180,7 @@ async def test_schema_of_something_else_is_left_alone(url, schema, postgres_data
 
 
 async def test_two_stores_share_a_database(url, postgres_database, tmp_path):
-    """Each has a schema of its own, and the other's sessions are not there."""
+    """Each has its own schema and its own sessions."""
     first = await open_store(url)
     await use(first)
     folder = tmp_path / "other"
@@ -193,7 +193,7 @@ async def test_two_stores_share_a_database(url, postgres_database, tmp_path):
 
 
 async def test_user_without_rights_is_told_what_to_run(url, role):
-    """The tables are not there and the user may not make them."""
+    """The tables are missing and the user may not create them."""
     with capture_logs() as logs, pytest.raises(StoreUnavailable) as raised:
         await open_store(as_role(url, role))
     assert "run agent-routing migrate --store URL once with a user that may" in str(raised.value)
@@ -201,7 +201,7 @@ async def test_user_without_rights_is_told_what_to_run(url, role):
 
 
 async def test_user_whom_nothing_was_granted_is_told_what_to_run(url, role):
-    """The tables are there and the user may not see them."""
+    """The tables exist and the user may not read them."""
     await migrate_store(url)
     with capture_logs(), pytest.raises(StoreUnavailable, match="migrate --grant-to USER"):
         await open_store(as_role(url, role))
@@ -210,7 +210,7 @@ async def test_user_whom_nothing_was_granted_is_told_what_to_run(url, role):
 async def test_user_without_the_right_to_change_tables_can_serve(
     url, role, schema, postgres_database
 ):
-    """What faces the network need not be able to drop a table."""
+    """The serving user does not need the right to drop tables."""
     await migrate_store(url, grant_to=role.partition(":")[0])
     store = await open_store(as_role(url, role))
     await use(store)
@@ -236,7 +236,7 @@ def run(monkeypatch, capsys):
 
 
 def test_command_migrates_and_says_from_where_to_where(run, url, schema):
-    """The first run makes the tables, the second finds nothing to do."""
+    """The first run creates the tables, the second has nothing to do."""
     code, out, _ = run("migrate", "--store", url)
     assert (code, out.rpartition(": ")[2]) == (
         0,
@@ -274,7 +274,7 @@ def test_command_grants(run, url, role):
     ],
 )
 def test_command_that_fails_says_what_to_do(run, argv, code, words):
-    """One line, the exit code by whose mistake it is, and no password."""
+    """One line without a password, and an exit code for the kind of mistake."""
     found, out, err = run("migrate", *argv)
     assert (found, out) == (code, "")
     assert words in err
@@ -282,7 +282,7 @@ def test_command_that_fails_says_what_to_do(run, argv, code, words):
 
 
 def test_command_serves_the_other_engines_too(run, tmp_path):
-    """One command in a roll-out's script, for any store."""
+    """One command for any store in a roll-out's script."""
     file = tmp_path / "store.db"
     assert run("migrate", "--store", f"sqlite:///{file}")[0] == 0
     assert file.is_file()
@@ -290,14 +290,14 @@ def test_command_serves_the_other_engines_too(run, tmp_path):
 
 
 async def test_grant_for_an_engine_without_users_is_refused(tmp_path):
-    """Rather than done by half."""
+    """A partial grant would be worse."""
     with pytest.raises(StoreUrlInvalid):
         await migrate_store(f"sqlite:///{tmp_path}/store.db", grant_to="ana")
     assert not list(tmp_path.iterdir())
 
 
 def test_every_migration_says_what_it_is_compatible_with():
-    """The oldest release that can work with the result can be no newer than the migration."""
+    """The oldest compatible release cannot be newer than the migration."""
     for number, migration in enumerate(migrations(), start=1):
         assert migration.number == number
         assert 1 <= migration.compatible_from <= number
@@ -308,7 +308,7 @@ PARTITIONED = re.compile(r"```sql\n(?P<script>-- Partitioned tables.*?)```", re.
 
 
 async def test_partitioned_tables_serve_as_the_others(url, schema, postgres_database, tmp_path):
-    """By the documented steps, with sessions there already: no statement of ours changes."""
+    """By the documented steps, with existing sessions: our statements stay the same."""
     document = Path(__file__).parents[4] / "docs" / "postgresql.md"
     script = PARTITIONED.search(document.read_text("utf-8"))["script"]
     store = await open_store(url)

@@ -1,4 +1,4 @@
-"""A PostgreSQL store's URL: what the driver is told, what is refused, and what is never shown."""
+"""A PostgreSQL store's URL: the driver's parameters, refusals, and hidden passwords."""
 
 import pytest
 
@@ -40,12 +40,12 @@ from routing_service.storage.store_url import PostgresOptions
     ],
 )
 def test_url_becomes_the_drivers_parameters(url, parameters):
-    """Escapes are undone, and libpq's own options go through."""
+    """Escapes are decoded, and libpq's own options are passed on."""
     assert dict(parse_url(url).parameters) == parameters
 
 
 def test_options_of_the_store_are_taken_from_the_query():
-    """They are the store's and not the driver's."""
+    """The store's options are not passed to the driver."""
     place = parse_url(
         "postgres://db/chat?schema=tenant_7&write_connections=3&read_connections=9"
         "&group_writes_max=64&connect_timeout_s=1.5&call_timeout_s=9&lock_timeout_s=0.5"
@@ -66,7 +66,7 @@ def test_options_of_the_store_are_taken_from_the_query():
 
 
 def test_options_given_beside_the_url_come_first():
-    """As flags come before a file."""
+    """Like flags, which override a file."""
     assert parse_url("postgres://db/x?read_connections=2", {"read_connections": 7}).options == (
         PostgresOptions(read_connections=7)
     )
@@ -108,7 +108,7 @@ def test_options_given_beside_the_url_come_first():
     ],
 )
 async def test_url_that_is_wrong_says_what_to_write(url, words):
-    """Before anything is connected to, and without the password."""
+    """Before any connection, and without the password."""
     with pytest.raises(StoreUrlInvalid) as raised:
         await open_store(url)
     assert words in str(raised.value)
@@ -117,7 +117,7 @@ async def test_url_that_is_wrong_says_what_to_write(url, words):
 
 @pytest.mark.parametrize("options", [{"colour": 1}, {"call_timeout_s": None}, {"schema": 7}])
 async def test_option_beside_the_url_that_is_wrong_is_refused(options):
-    """A misspelt option must not be without effect in silence."""
+    """A misspelt option must not be ignored silently."""
     with pytest.raises(StoreUrlInvalid):
         await open_store("postgres://db/x", **options)
 
@@ -132,19 +132,19 @@ def test_password_is_in_nothing_that_is_shown():
 
 
 def test_text_stays_as_it_is_where_there_is_no_password():
-    """An empty password is not between any two letters."""
+    """An empty password must not match everywhere."""
     assert parse_url("postgres://ana:@db/chat").without_secrets("as it is") == "as it is"
 
 
 def test_only_a_server_that_takes_writes_is_connected_to():
-    """A standby may answer with old data; the URL cannot change that."""
+    """A standby may answer with old data; the URL cannot override this."""
     for url in ("postgres://db1,db2/x", "postgres://db/x?transaction_pooler=on"):
         parameters = _driver_parameters(parse_url(url))
         assert parameters["target_session_attrs"] == "read-write"
 
 
 def test_nothing_is_set_on_a_poolers_connection():
-    """It would be refused, or be left behind for the next user of the connection."""
+    """The pooler would refuse a setting, or keep it for the next user of the connection."""
     direct = _driver_parameters(parse_url("postgres://db/x?call_timeout_s=4&lock_timeout_s=1.5"))
     assert "-c statement_timeout=4000 " in direct["options"]
     assert "-c lock_timeout=1500 " in direct["options"]

@@ -1,6 +1,6 @@
 """Task ids are unique in their tenant, though a claim and its task are in two slots.
 
-Two stores are two replicas of the service. What is cut off in the middle is done by hand.
+Two stores stand for two replicas of the service. Interrupted steps are made by hand.
 """
 
 import asyncio
@@ -34,21 +34,21 @@ def keys(redis_database, tmp_path):
 
 
 async def leave_a_claim(store, number, task_id="task-1"):
-    """Claim a task for a session, as an append does that then stops; give its token."""
+    """Claim a task for a session, like an append that then stops; return its token."""
     token, owner = await store._engine._writer._claim(key(number), task_id.encode(), b"")
     assert not owner
     return token
 
 
 async def append_with(store, number, base, token, task_id="task-1"):
-    """Go on with an append that has claimed its task before; give the script's word."""
+    """Continue an append that has claimed its task; return the script's result."""
     new = append(number, base, tasks=(task(number, task_id),))
     (word, *_) = await store._engine._writer._run(new, {task_id.encode(): token}, {})
     return word
 
 
 async def test_claim_that_was_left_behind_is_no_owner(replicas):
-    """A claim whose process stopped keeps no other session from using the id."""
+    """A claim of a stopped process does not keep other sessions from using the id."""
     here, there = replicas
     await leave_a_claim(there, 9)
     assert await here.find_task("acme", "task-1") is None
@@ -60,7 +60,7 @@ async def test_claim_that_was_left_behind_is_no_owner(replicas):
 
 
 async def test_claim_that_was_taken_over_gives_no_task_any_more(replicas):
-    """The slow one wakes up when the id is another's: its append is refused, and it starts over."""
+    """The slow append is refused, since the id has a new owner, and it starts again."""
     here, there = replicas
     token = await leave_a_claim(there, 9)
     await here.append(append(1, tasks=(task(1),)))
@@ -69,7 +69,7 @@ async def test_claim_that_was_taken_over_gives_no_task_any_more(replicas):
 
 
 async def test_slow_one_keeps_its_task_if_it_comes_before_the_fence(replicas, monkeypatch):
-    """Its append lands while the other one still waits: then the id is its own."""
+    """Its append finishes while the other one still waits: then it has the id."""
     monkeypatch.setattr(redis_writer, "CLAIM_WAIT_S", 30.0)
     here, there = replicas
     token = await leave_a_claim(there, 9)
@@ -84,7 +84,7 @@ async def test_slow_one_keeps_its_task_if_it_comes_before_the_fence(replicas, mo
 
 
 async def test_append_that_was_fenced_off_claims_again(replicas, keys):
-    """Fenced by one who then stopped: the claim is still its own, under a new token."""
+    """The fencing process then stopped: the claim stays with its session, with a new token."""
     here, there = replicas
     token = await leave_a_claim(here, 1)
     names = keys.session(key(1))
@@ -96,7 +96,7 @@ async def test_append_that_was_fenced_off_claims_again(replicas, keys):
 
 
 async def test_claim_of_a_refused_append_does_not_wait(replicas, monkeypatch):
-    """In one process it is known that the append has failed: nothing is waited for."""
+    """In one process the failure is known, so there is no wait."""
     monkeypatch.setattr(redis_writer, "CLAIM_WAIT_S", 30.0)
     here, _ = replicas
     await leave_a_claim(here, 9)
@@ -105,7 +105,7 @@ async def test_claim_of_a_refused_append_does_not_wait(replicas, monkeypatch):
 
 
 async def test_refused_append_claims_nothing(replicas, redis_database, keys):
-    """A conflict is found before anything is claimed."""
+    """A conflict is detected before any claim."""
     here, _ = replicas
     await here.append(append(1))
     with pytest.raises(RevisionConflict):
@@ -115,7 +115,7 @@ async def test_refused_append_claims_nothing(replicas, redis_database, keys):
 
 
 async def test_one_id_wanted_by_many_sessions_of_two_replicas_has_one_owner(replicas):
-    """All at once, new sessions, again and again: one gets it, the others learn which."""
+    """Concurrent new sessions, many times: one gets the id, the others learn which."""
     for number in range(12):
         name = f"task-{number}"
         sessions = [100 * number + n for n in range(6)]
@@ -139,7 +139,7 @@ async def test_one_id_wanted_by_many_sessions_of_two_replicas_has_one_owner(repl
 
 
 async def test_claims_that_are_lost_again_and_again_are_unavailable(replicas, monkeypatch):
-    """An end to it, which says what to do."""
+    """Retries are limited; the error says what to do."""
     here, _ = replicas
 
     async def always_fenced(self, append, tokens, owners):
@@ -151,7 +151,7 @@ async def test_claims_that_are_lost_again_and_again_are_unavailable(replicas, mo
 
 
 async def test_deleted_session_gives_its_task_ids_free(replicas, redis_database, keys):
-    """Its claims go with it, and an append that was slower than the delete brings none back."""
+    """Its claims are deleted, and a slower append does not restore any."""
     here, there = replicas
     names = [f"task-{number}" for number in range(5)]
     for base, name in enumerate(names):
@@ -172,7 +172,7 @@ async def test_deleted_session_gives_its_task_ids_free(replicas, redis_database,
 async def test_delete_that_stopped_half_way_is_finished_by_the_next(
     replicas, redis_database, keys, tmp_path
 ):
-    """What it left counts for nothing until then: neither in the log nor as an owner."""
+    """Until then its remains do not count, neither in the log nor as an owner."""
     here, there = replicas
     for base in range(3):
         await here.append(append(1, base, tasks=(task(1, f"task-{base}"),)))

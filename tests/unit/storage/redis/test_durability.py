@@ -1,4 +1,4 @@
-"""What is acknowledged is on the server's disk, by the server's own word."""
+"""Acknowledged writes are on the server's disk, as the server itself confirms."""
 
 import asyncio
 import signal
@@ -43,12 +43,12 @@ def every_write(store, number):
 
 
 async def test_write_that_is_not_on_disk_in_time_is_not_acknowledged(server):
-    """The server answers WAITAOF with 0 when its time is up: that is not a confirmation."""
+    """WAITAOF returns 0 after its timeout, which is not a confirmation."""
     patient = await open_store(server.url(PATIENT))
     await asyncio.gather(*every_write(patient, 0).values())
     store = await open_store(server.url(HASTY))
     with server.client() as client, capture_logs() as logs:
-        # From now on it never syncs, and says so each time.
+        # From now on it never syncs, and each WAITAOF returns 0.
         client.config_set("appendfsync", "no")
         for name, write in every_write(store, 1).items():
             (result,) = await outcomes(write)
@@ -56,7 +56,7 @@ async def test_write_that_is_not_on_disk_in_time_is_not_acknowledged(server):
             assert "did not get it to its disk in time" in result.reason
         client.config_set("appendfsync", "always")
     assert {log["event"] for log in logs} == {"store_group_failed"}
-    # It was done, though nobody could say so: the repeat has the first answer.
+    # The write happened without a confirmation: the repeat has the first answer.
     with pytest.raises(RequestSeen):
         await patient.append(append(1))
     for opened in (store, patient):
@@ -64,7 +64,7 @@ async def test_write_that_is_not_on_disk_in_time_is_not_acknowledged(server):
 
 
 async def test_repeat_is_not_answered_before_its_first_change_is_on_disk(server):
-    """Who repeats a request on another replica must not hear of what a crash may take back."""
+    """Another replica must not return a result that a crash may undo."""
     here, there, patient = [
         await open_store(server.url(query)) for query in (HASTY, HASTY, PATIENT)
     ]
@@ -83,7 +83,7 @@ async def test_repeat_is_not_answered_before_its_first_change_is_on_disk(server)
 
 
 async def test_lazy_server_is_waited_for(server):
-    """With everysec an answer leaves after the sync, up to a second later."""
+    """With everysec an answer is sent after the sync, up to a second later."""
     store = await open_store(server.url(PATIENT))
     with server.client() as client:
         client.config_set("appendfsync", "everysec")
@@ -106,7 +106,7 @@ async def test_memory_is_not_waited_for_where_that_is_asked_for(server):
 
 
 async def test_replicas_that_are_missing_are_waited_for_in_vain(server):
-    """sync_replicas=1 with none: written here, and not acknowledged."""
+    """sync_replicas=1 without a replica: written here, but not acknowledged."""
     store = await open_store(server.url("sync_replicas=1&call_timeout_s=1"))
     (result,) = await outcomes(store.append(append()))
     assert isinstance(result, StoreUnavailable)
@@ -116,7 +116,7 @@ async def test_replicas_that_are_missing_are_waited_for_in_vain(server):
 
 
 async def test_replica_that_is_there_has_what_is_acknowledged(server):
-    """On its disk, at the moment of the answer."""
+    """On its disk at the moment of the answer."""
     try:
         replica = start_server({"masterauth": server.password})
     except CannotStart as error:
@@ -143,7 +143,7 @@ async def test_replica_that_is_there_has_what_is_acknowledged(server):
 
 
 async def test_acknowledged_writes_survive_a_crash_of_the_server(server):
-    """Killed in the midst of writes: all that was acknowledged is there, and nothing is half."""
+    """Killed during writes: every acknowledged write is complete."""
     store = await open_store(server.url(PATIENT))
     await asyncio.gather(*every_write(store, 7).values())
     acknowledged = {}
@@ -172,7 +172,7 @@ async def test_acknowledged_writes_survive_a_crash_of_the_server(server):
     for number, revision in acknowledged.items():
         head = await store.load(key(number))
         assert head is not None
-        # The one that was under way may be there as well.
+        # The write in progress may be there as well.
         assert head.revision in {revision, revision + 1}
         assert head.state == b"state %d" % head.revision
         changes = await store.read_changes(key(number), limit=1_000)
@@ -190,7 +190,7 @@ async def test_acknowledged_writes_survive_a_crash_of_the_server(server):
 
 
 def test_end_of_a_group_checks_what_the_server_says():
-    """On its own disk and on so many replicas'; an error is not a confirmation either."""
+    """On its own disk and on enough replicas'; an error is not a confirmation either."""
     end = OnDisk(b"probe", replicas=2, timeout_s=1.5)
     assert end.commands == (("SET", b"probe", b"1"), ("WAITAOF", 1, 2, 1500))
     end.check([b"OK", [1, 2]])

@@ -1,4 +1,4 @@
-"""A Redis server that goes, hangs, fills up or refuses: one word in time, and then it goes on.
+"""A Redis server that stops, hangs, is full or refuses: one error in time, then recovery.
 
 Each test has the server to itself and leaves it as it was.
 """
@@ -34,7 +34,7 @@ machine. Fifty calls one after the other would take longer."""
 
 @pytest.fixture
 async def open_here(own_redis):
-    """What opens a store on the module's server, which is empty then."""
+    """Return a function that opens a store on the module's empty server."""
     with own_redis.client() as client:
         client.flushall()
     opened = []
@@ -64,7 +64,7 @@ async def works_again(store, within_s=30.0):
 
 
 async def test_flushed_scripts_are_sent_again(open_here, own_redis):
-    """Nobody notices, and what was sent together keeps its order."""
+    """Callers do not notice, and calls sent together keep their order."""
     store = await open_here()
     await store.append(append())
     with own_redis.client() as client:
@@ -76,7 +76,7 @@ async def test_flushed_scripts_are_sent_again(open_here, own_redis):
 
 
 async def test_scripts_that_are_gone_each_time_are_unavailable(open_here, own_redis, monkeypatch):
-    """Somebody flushes them in a loop: an error, and no loop here."""
+    """If they are flushed in a loop, callers get an error, and retries end."""
     store = await open_here()
     with own_redis.client() as client:
         client.script_flush()
@@ -87,7 +87,7 @@ async def test_scripts_that_are_gone_each_time_are_unavailable(open_here, own_re
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_restart_between_calls_is_not_noticed(open_here, own_redis, number):
-    """Connections that died while idle are found dead before they are used; scripts are gone."""
+    """Dead idle connections are detected before use; the scripts are loaded again."""
     store = await open_here()
     await asyncio.gather(
         *(store.append(append(n)) for n in range(20)),
@@ -102,7 +102,7 @@ async def test_restart_between_calls_is_not_noticed(open_here, own_redis, number
 
 
 async def test_connection_that_is_killed_between_calls_is_not_noticed(open_here, own_redis):
-    """An operator ends them, or a firewall."""
+    """Operators or firewalls end connections."""
     store = await open_here()
     await store.append(append())
     await store.head_revision(key())
@@ -113,7 +113,7 @@ async def test_connection_that_is_killed_between_calls_is_not_noticed(open_here,
 
 
 async def test_server_that_is_away_is_unavailable_at_once(open_here, own_redis):
-    """Many callers cost few attempts to connect, and it is found again by itself."""
+    """Many callers make few connection attempts, and recovery is automatic."""
     store = await open_here()
     await store.append(append())
     own_redis.stop()
@@ -132,7 +132,7 @@ async def test_server_that_is_away_is_unavailable_at_once(open_here, own_redis):
 
 
 async def test_hung_server_is_given_up_in_time_and_found_again(open_here, own_redis):
-    """Writes and reads alike; what waits behind does not wait one time-out after the other."""
+    """Writes and reads alike; waiting calls do not add up their timeouts."""
     patient, store = await open_here(), await open_here(HASTY)
     await patient.append(append())
     await works_again(store)
@@ -149,14 +149,14 @@ async def test_hung_server_is_given_up_in_time_and_found_again(open_here, own_re
     finally:
         own_redis.thaw()
     await works_again(store)
-    # What had reached it was done when it woke up, or not: a repeat says which.
+    # Calls that had reached it may have been applied: a repeat shows which.
     (repeat,) = await outcomes(patient.append(append(0, 1)))
     assert repeat is None or isinstance(repeat, RequestSeen)
     assert await patient.head_revision(key()) == 2
 
 
 async def test_append_that_was_done_and_not_told_is_found_by_its_request(open_here, own_redis):
-    """The line is cut between the script and its answer, and the driver sends nothing again."""
+    """The connection ends between the script and its answer, and the driver does not retry."""
     async with cut_line(own_redis.port) as line:
         url = own_redis.url().replace(str(own_redis.port), str(line.port))
         store = await open_here(url=url)
@@ -173,14 +173,14 @@ async def test_append_that_was_done_and_not_told_is_found_by_its_request(open_he
             await store.append(append(0, 1))
         assert seen.value.change == append(0, 1).change
         assert [c.revision for c in await store.read_changes(key(), limit=10)] == [1, 2]
-        # Of the other one only the first step was done, which has written nothing.
+        # Only the first step of the other one was done, which has written nothing.
         await store.append(append(1, tasks=(task(1),)))
         assert await store.find_task("acme", "task-1") == task(1)
         await store.close()
 
 
 async def test_server_without_memory_takes_no_writes_and_reads_on(open_here, own_redis):
-    """It throws nothing away; when there is room again it goes on."""
+    """It evicts no keys; once it has memory, writes work again."""
     store = await open_here()
     await store.append(append())
     with own_redis.client() as client:
@@ -207,7 +207,7 @@ async def test_server_without_memory_takes_no_writes_and_reads_on(open_here, own
 
 @pytest.mark.parametrize("durability", ["disk", "memory"])
 async def test_server_that_becomes_a_replica_is_left(open_here, own_redis, durability):
-    """What it reads may be the past, and it takes no writes."""
+    """It may have old data, and accepts no writes."""
     store = await open_here(f"{PATIENT}&durability={durability}")
     await store.append(append())
     assert await store.head_revision(key()) == 1
@@ -222,7 +222,7 @@ async def test_server_that_becomes_a_replica_is_left(open_here, own_redis, durab
             ):
                 (result,) = await outcomes(call)
                 assert isinstance(result, StoreUnavailable), result
-            # The next call connects again, and finds whoever is the primary then.
+            # The next call reconnects to the current primary.
             assert store._engine._writes._connection is None
             assert {pipeline._connection for pipeline in store._engine._reads} == {None}
         finally:
@@ -232,7 +232,7 @@ async def test_server_that_becomes_a_replica_is_left(open_here, own_redis, durab
 
 
 async def test_password_that_was_changed_is_told_without_it(open_here, own_redis):
-    """Connections that there are go on; new ones are refused, and it is logged."""
+    """Open connections still work; new ones are refused, which is logged."""
     store = await open_here()
     await store.append(append())
     with own_redis.client() as client:
@@ -253,7 +253,7 @@ PREFIX = "agent-routing"
 
 
 def stored(client, kind, number):
-    """Name the key of a session that is of a kind."""
+    """Return a session's key of one kind."""
     session = key(number)
     name = f"{session.tenant}\0{session.session_id}".encode()
     (found,) = [k for k in client.scan_iter(match=f"{PREFIX}:*") if k.endswith(kind + name)]
@@ -262,7 +262,7 @@ def stored(client, kind, number):
 
 @pytest.mark.parametrize("kind", [b"}:h:", b"}:c:", b"}:q:", b"}:t:", b"}:o:"])
 async def test_key_of_a_wrong_type_is_corrupt_for_that_session_alone(open_here, own_redis, kind):
-    """In one group with others, which are stored; and nothing of it is half written."""
+    """Other sessions of the group are stored, and nothing is half written."""
     store = await open_here()
     for number in range(3):
         tasks = (task(number, f"task-{number}"),)
@@ -333,7 +333,7 @@ async def test_changes_that_do_not_fit_the_head_are_corrupt(open_here, own_redis
 
 
 async def test_mistake_of_ours_ends_one_group_and_not_the_store(open_here, monkeypatch):
-    """What has become of its calls is not known, and the next ones go on."""
+    """The result of its calls is unknown, and later calls work."""
     store = await open_here()
 
     async def broken(*_):
@@ -348,7 +348,7 @@ async def test_mistake_of_ours_ends_one_group_and_not_the_store(open_here, monke
 
 
 async def test_too_many_waiting_calls_are_refused(open_here, monkeypatch):
-    """A queue without an end would be memory without an end."""
+    """An unlimited queue would use unlimited memory."""
     monkeypatch.setattr("routing_service.storage.redis.pipeline.WAITING_CALLS_MAX", 10)
     store = await open_here()
     results = await outcomes(*(store.append(append(n)) for n in range(15)))
@@ -359,7 +359,7 @@ async def test_too_many_waiting_calls_are_refused(open_here, monkeypatch):
 
 
 async def test_task_of_another_session_stays_its_own_over_a_restart(open_here, own_redis):
-    """Claims are as durable as what they are for."""
+    """Claims are as durable as their tasks."""
     store = await open_here()
     await store.append(append(0, tasks=(task(0),)))
     own_redis.restart()

@@ -1,4 +1,4 @@
-"""Group commit on Redis: what waits together is one round trip and one wait for the disk."""
+"""Group commit on Redis: waiting writes share one round trip and one sync."""
 
 import asyncio
 
@@ -30,12 +30,12 @@ async def open_here(own_redis):
 
 
 def calls(client, command):
-    """Count how often the server was asked for something."""
+    """Count the server's calls of a command."""
     return client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"]
 
 
 async def waits(own_redis, work):
-    """Count the waits for the disk in some work."""
+    """Count the syncs during some work."""
     with own_redis.client() as client:
         before = calls(client, "waitaof")
         await work
@@ -43,7 +43,7 @@ async def waits(own_redis, work):
 
 
 async def test_writes_that_wait_together_wait_once_for_the_disk(open_here, own_redis):
-    """Of all kinds."""
+    """For writes of all kinds."""
     store = await open_here()
     await store.append(append())
     await store.append_audit(audit())
@@ -63,7 +63,7 @@ async def test_group_of_one_does_not_wait_for_company(open_here, own_redis):
 
 
 async def test_groups_are_bounded_by_count(open_here, own_redis):
-    """As the URL says."""
+    """As set in the URL."""
     store = await open_here("group_writes_max=10")
     await store.append(append())
     work = outcomes(*(store.append(append(n)) for n in range(1, 36)))
@@ -81,7 +81,7 @@ async def test_groups_are_bounded_by_bytes(open_here, own_redis):
 
 
 async def test_conflict_in_a_group_is_its_own_affair(open_here, own_redis):
-    """One round trip all the same."""
+    """The group still takes one round trip."""
     store = await open_here()
     await asyncio.gather(*(store.append(append(n)) for n in range(20)))
     results = []
@@ -94,14 +94,14 @@ async def test_conflict_in_a_group_is_its_own_affair(open_here, own_redis):
         if number % 2:
             assert result is None
         else:
-            # The same request at its old base: seen before, which comes first.
+            # The same request at its old base counts as a repeat, which is checked first.
             assert result.change.revision == 1
     (conflict,) = await outcomes(store.append(append(0, 0, request_id="another")))
     assert isinstance(conflict, RevisionConflict)
 
 
 async def test_task_that_the_session_has_costs_one_round_trip(open_here, own_redis):
-    """Only an id that is new to the session has to be claimed."""
+    """Only a task id that is new to the session must be claimed."""
     store = await open_here()
     await store.append(append())
     first = await waits(own_redis, store.append(append(0, 1, tasks=(task(0),))))
@@ -110,7 +110,7 @@ async def test_task_that_the_session_has_costs_one_round_trip(open_here, own_red
 
 
 async def test_reads_that_wait_together_go_together(open_here, own_redis):
-    """In as many pieces as there are connections; each ends with a look at the server's role."""
+    """In as many batches as there are connections; each ends with a check of the server's role."""
     store = await open_here("read_connections=1")
     await asyncio.gather(*(store.append(append(n)) for n in range(50)))
     await store.head_revision(key())
@@ -121,7 +121,7 @@ async def test_reads_that_wait_together_go_together(open_here, own_redis):
 
 
 async def test_cancelled_write_that_still_waits_is_taken_out(open_here):
-    """Its caller has gone, and nothing of it was sent."""
+    """Nothing was sent."""
     store = await open_here("group_writes_max=1")
     writes = [asyncio.create_task(store.append(append(n))) for n in range(10)]
     await asyncio.sleep(0)
@@ -132,7 +132,7 @@ async def test_cancelled_write_that_still_waits_is_taken_out(open_here):
 
 
 async def test_sessions_are_spread_over_all_shards(open_here, own_redis):
-    """So that a cluster could have them on as many nodes; and the log puts them together."""
+    """A cluster could have them on as many nodes, and the log merges them."""
     store = await open_here()
     await asyncio.gather(*(store.append(append(n)) for n in range(400)))
     with own_redis.client() as client:
@@ -150,7 +150,7 @@ async def test_sessions_are_spread_over_all_shards(open_here, own_redis):
 
 
 async def test_cursor_ahead_of_a_restored_store_is_refused(open_here, own_redis):
-    """Read as a place here it would pass over what is new."""
+    """Used as a position it would skip new changes."""
     store = await open_here()
     await store.append(append())
     old = await store.log_end()

@@ -1,4 +1,4 @@
-"""What a Redis server has to be set to, and what is said of one that is not."""
+"""A Redis server's required settings, and the errors and warnings about wrong ones."""
 
 import asyncio
 
@@ -34,14 +34,14 @@ def server(own_redis):
 
 
 def set_to(server, **settings):
-    """Set what a test is about."""
+    """Set the options of a test."""
     with server.client() as client:
         for name, value in settings.items():
             client.config_set(name.replace("_", "-"), value)
 
 
 async def opened_logs(url):
-    """Open a store, write, close; return what was logged."""
+    """Open a store, write, close; return the log."""
     with capture_logs() as logs:
         store = await open_store(url)
         await store.append(append())
@@ -51,7 +51,7 @@ async def opened_logs(url):
 
 
 async def test_durable_server_is_opened_without_a_word(server):
-    """Nothing is wrong, nothing is said."""
+    """Correct settings cause no log lines."""
     assert await opened_logs(server.url()) == []
 
 
@@ -62,28 +62,28 @@ async def test_unix_socket_will_do(server):
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 async def test_server_that_throws_keys_away_is_refused(server, policy):
-    """Sessions would be gone in silence when its memory is full."""
+    """With full memory, sessions would be lost silently."""
     set_to(server, maxmemory_policy=policy)
     with pytest.raises(StoreUnavailable, match=f"{policy}.*set maxmemory-policy noeviction"):
         await open_store(server.url())
 
 
 async def test_server_without_a_disk_is_refused(server):
-    """Nothing could be acknowledged."""
+    """No write could be acknowledged."""
     set_to(server, appendonly="no")
     with pytest.raises(StoreUnavailable, match=r"appendonly no.*set appendonly yes"):
         await open_store(server.url())
 
 
 async def test_server_that_never_syncs_is_refused(server):
-    """It never says that a write is on disk: each would time out."""
+    """It never confirms a sync: each write would time out."""
     set_to(server, appendfsync="no")
     with pytest.raises(StoreUnavailable, match=r"appendfsync no.*set appendfsync always"):
         await open_store(server.url())
 
 
 async def test_lazy_sync_is_told_with_what_it_costs(server):
-    """Slow, and safe all the same: the answer waits for the disk."""
+    """Slow, but safe: the answer waits for the disk."""
     set_to(server, appendfsync="everysec")
     (logged,) = await opened_logs(server.url())
     assert (logged["event"], logged["log_level"]) == ("store_waits_for_sync", "warning")
@@ -100,7 +100,7 @@ async def test_lazy_sync_is_told_with_what_it_costs(server):
     ],
 )
 async def test_loss_that_was_asked_for_is_told_with_its_window(server, settings, window):
-    """Who writes durability=memory finds at each start what that means."""
+    """With durability=memory each start logs its consequences."""
     set_to(server, **settings)
     (logged,) = await opened_logs(server.url("durability=memory"))
     assert (logged["event"], logged["log_level"]) == ("store_may_lose_writes", "warning")
@@ -109,7 +109,7 @@ async def test_loss_that_was_asked_for_is_told_with_its_window(server, settings,
 
 
 async def test_replica_is_refused(server):
-    """It may lack the latest, and takes no writes."""
+    """It may have old data, and accepts no writes."""
     with server.client() as client:
         client.replicaof("127.0.0.1", 1)
     with pytest.raises(StoreUnavailable, match=r"is a replica.*address of the primary"):
@@ -118,7 +118,7 @@ async def test_replica_is_refused(server):
 
 @pytest.mark.parametrize("user", ["", "nobody"])
 async def test_wrong_password_is_told_without_it(server, user):
-    """Neither the wrong one nor the right one."""
+    """The error has neither the wrong password nor the right one."""
     url = server.url(password="wr0ng").replace("redis://:", f"redis://{user}:")
     with capture_logs() as logs, pytest.raises(StoreUnavailable) as raised:
         await open_store(url)
@@ -136,7 +136,7 @@ async def test_no_password_at_all_is_told(server, monkeypatch):
 
 
 async def test_user_with_the_documented_rights_is_enough(server):
-    """docs/redis.md says which; everything is done with them."""
+    """docs/redis.md lists the rights; the test does everything with them."""
     with server.client() as client:
         client.execute_command(*f"ACL SETUSER router on >word resetkeys {RIGHTS}".split())
         try:
@@ -149,7 +149,7 @@ async def test_user_with_the_documented_rights_is_enough(server):
 
 
 async def test_server_that_hides_its_settings_is_taken(server):
-    """As managed ones do; whether a write is on disk is still asked each time."""
+    """Managed servers do this; each sync is still confirmed."""
     with server.client() as client:
         client.execute_command(*f"ACL SETUSER router on >word {ALL_BUT_SETTINGS}".split())
         try:
@@ -162,7 +162,7 @@ async def test_server_that_hides_its_settings_is_taken(server):
 
 
 async def test_empty_place_is_marked_once(server):
-    """By the first to come: a server, or the command that migrates."""
+    """By the first server or the migrate command."""
     first = await migrate_store(server.url())
     again = await migrate_store(server.url())
     assert (first.before, first.after, again.before, again.after) == (0, 1, 1, 1)
@@ -174,7 +174,7 @@ async def test_empty_place_is_marked_once(server):
 
 
 async def test_newer_schema_is_refused(server):
-    """What a newer release has written is not to be guessed at."""
+    """Data of a newer release is not interpreted."""
     await migrate_store(server.url())
     with server.client() as client:
         client.hset(META, "schema", "2")
@@ -184,7 +184,7 @@ async def test_newer_schema_is_refused(server):
 
 @pytest.mark.parametrize("spoilt", ["type", "schema", "id"])
 async def test_mark_that_is_no_mark_is_refused(server, spoilt):
-    """Another application's key of that name, or a store that was tampered with."""
+    """The key belongs to another application, or the store was changed by hand."""
     await migrate_store(server.url())
     with server.client() as client:
         match spoilt:
@@ -199,7 +199,7 @@ async def test_mark_that_is_no_mark_is_refused(server, spoilt):
 
 
 async def test_prefixes_and_databases_are_stores_of_their_own(server):
-    """On one server, with the same sessions."""
+    """On one server, with the same session ids."""
     stores = [
         await open_store(url)
         for url in (server.url(), server.url("prefix=b"), server.url(database=1))
@@ -214,7 +214,7 @@ async def test_prefixes_and_databases_are_stores_of_their_own(server):
 
 @pytest.fixture
 def nodes():
-    """Two servers in cluster mode, that know nothing of each other yet."""
+    """Two servers in cluster mode, not yet connected."""
     started = []
     try:
         for _ in range(2):
@@ -229,13 +229,13 @@ def nodes():
 
 
 async def cluster_is(client, words):
-    """Wait until a node sees its cluster so."""
+    """Wait for a state of the cluster, as a node reports it."""
     while words not in client.execute_command("CLUSTER", "INFO"):  # noqa: ASYNC110 - another process
         await asyncio.sleep(0.02)
 
 
 async def test_cluster_of_one_serves_and_of_several_is_refused(nodes):
-    """What spreads over several is not built, and would lose sight of what is elsewhere."""
+    """Several nodes are not supported: the store would miss data on the other nodes."""
     here, there = nodes
     with here.client() as client, there.client() as other:
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8_191)
@@ -252,7 +252,7 @@ async def test_cluster_of_one_serves_and_of_several_is_refused(nodes):
 
 
 async def test_server_too_old_is_named(monkeypatch, server):
-    """The first that can say what is on disk is 7.2."""
+    """The first version that can confirm a sync is 7.2."""
     monkeypatch.setattr("routing_service.storage.redis.connection.SERVER_VERSION_MIN", (99, 1))
     with pytest.raises(StoreUnavailable, match=r"is redis \d.*needs 99.1 or newer"):
         await open_store(server.url())

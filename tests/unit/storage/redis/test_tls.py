@@ -1,6 +1,6 @@
-"""A Redis server over TLS: whom the store trusts, and what it says of others.
+"""A Redis server over TLS: which servers the store trusts, and the errors for others.
 
-The wheel's server has no TLS: the line to it is ended just before it.
+The wheel's server has no TLS, so a proxy in front of it terminates the connection.
 """
 
 import shutil
@@ -38,7 +38,7 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture
 async def place(own_redis, certificate):
-    """Where the module's server is over TLS, by a host's name: call it with host and query."""
+    """A function that returns the server's TLS address for a host's name and a query."""
     with own_redis.client() as client:
         client.flushall()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -67,7 +67,7 @@ async def test_server_whose_certificate_is_trusted_is_used(place, certificate):
 async def test_server_that_is_not_who_it_should_be_is_refused(
     own_redis, place, certificate, trusted
 ):
-    """Signed by an unknown authority, or for another name; and the password is not sent."""
+    """With an unknown authority or another name; the password is not sent."""
     url = place("127.0.0.1", f"ssl_ca_certs={certificate[0]}") if trusted else place("localhost")
     with capture_logs() as logs, pytest.raises(StoreUnavailable) as refused:
         await open_store(url)
@@ -77,6 +77,6 @@ async def test_server_that_is_not_who_it_should_be_is_refused(
 
 
 async def test_name_of_the_certificate_may_be_left_unchecked(place, certificate):
-    """For an address that no certificate was made out to."""
+    """For an address that is in no certificate."""
     query = f"ssl_ca_certs={certificate[0]}&ssl_check_hostname=off"
     assert await serves(place("127.0.0.1", query))

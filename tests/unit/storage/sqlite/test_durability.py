@@ -1,4 +1,4 @@
-"""What was acknowledged is on disk: after kill -9, and by the order of the system calls.
+"""Acknowledged writes are on disk: after kill -9, and by the order of system calls.
 
 A kill leaves the operating system's cache alive, so it proves nothing about the disk; for that the
 system calls are read: no acknowledgement while the log holds bytes that were not synced.
@@ -73,14 +73,14 @@ asyncio.run(main())
 
 
 async def run_until_killed(url, mode, acknowledged, acks_wanted):
-    """Run the writer, note what it acknowledges, and end it with kill -9 or by itself."""
+    """Run the writer, record its acknowledgements, and end it with kill -9 or let it finish."""
     writer = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WRITE, url, str(SESSIONS), mode, stdout=subprocess.PIPE
     )
     heard = 0
     async for line in writer.stdout:
         if not line.endswith(b"\n"):
-            break  # Cut off by the kill; it says nothing.
+            break  # A line cut off by the kill does not count.
         number, revision = map(int, line.split())
         acknowledged[number] = max(acknowledged[number], revision)
         heard += 1
@@ -91,7 +91,7 @@ async def run_until_killed(url, mode, acknowledged, acks_wanted):
 
 
 async def check_all_there(url, acknowledged):
-    """Everything acknowledged is stored, and what is stored fits together."""
+    """Assert that every acknowledged write is stored, and that the data is consistent."""
     store = await open_store(url)
     log, cursor = [], CURSOR_START
     while True:
@@ -106,7 +106,7 @@ async def check_all_there(url, acknowledged):
         assert revision >= acknowledged[number], (number, acknowledged[number])
         assert [found for of, found in log if of == key] == list(range(1, revision + 1))
         if head is not None:
-            # The state, the task and the request are those of the head: no append is half there.
+            # State, task and request belong to the head: no append is half stored.
             assert head.state == b"%d" % revision
             task = await store.find_task("acme", f"t-{number}")
             assert task is not None
@@ -117,7 +117,7 @@ async def check_all_there(url, acknowledged):
 
 @pytest.mark.parametrize("mode", ["kill", "exit"])
 async def test_acknowledged_appends_survive_a_dead_process(tmp_path, mode):
-    """Several deaths in a row on one file, each at another moment of the load."""
+    """Several kills in a row on one file, each at another moment."""
     url = f"sqlite:///{tmp_path}/store.db"
     acknowledged = defaultdict(int)
     dice = random.Random(11)
@@ -186,7 +186,7 @@ def test_nothing_is_acknowledged_before_it_is_synced(tmp_path):
 
 
 def test_missing_sync_would_be_found(tmp_path):
-    """The check above finds the fault that it is there for."""
+    """The check above finds a planted fault."""
     total, early = acknowledged_too_early(traced(tmp_path, "spoilt"))
     assert total == 12
     assert early == 12

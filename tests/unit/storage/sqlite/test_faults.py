@@ -1,4 +1,4 @@
-"""A disk that is full, fails, is locked or damaged: one word to callers, and the writer goes on."""
+"""A disk that is full, failing, locked or damaged: one error for callers, then recovery."""
 
 import asyncio
 import re
@@ -45,7 +45,7 @@ async def outcomes(*writes):
 
 
 async def test_full_disk_is_unavailable_and_ends(path):
-    """Callers hear that it is full; when there is room again appends pass without a restart."""
+    """Callers get the error; once there is space, appends succeed without a restart."""
     store = await open_sqlite_store(path, SqliteOptions(file_bytes_max=60 * PAGE_BYTES))
     stored = 0
     with capture_logs() as logs:
@@ -81,7 +81,7 @@ async def test_full_disk_is_unavailable_and_ends(path):
 
 
 async def test_full_disk_in_a_group_stores_nothing_of_it(path):
-    """Every caller of the group hears it, and a retry of each finds a clean slate."""
+    """Every caller of the group gets the error, and can retry."""
     store = await open_sqlite_store(path, SqliteOptions(file_bytes_max=60 * PAGE_BYTES))
     results = await outcomes(*(store.append(append(n, size_bytes=50_000)) for n in range(10)))
     assert [type(result) for result in results] == [StoreUnavailable] * 10
@@ -132,7 +132,7 @@ asyncio.run(main())
 
 
 def test_failing_disk_is_unavailable_and_ends(path):
-    """The operating system refuses to write: callers hear it, and afterwards all goes on."""
+    """The operating system refuses writes: callers get the error, and later writes work."""
     ended = subprocess.run(
         [sys.executable, "-c", FAIL_WRITES, f"sqlite:///{path}", str(path)],
         capture_output=True,
@@ -151,7 +151,7 @@ def test_failing_disk_is_unavailable_and_ends(path):
 
 
 async def test_file_locked_by_another_program_is_unavailable_and_ends(path):
-    """A backup tool, or an operator's sqlite3 shell; reads go on meanwhile."""
+    """A backup tool or an operator's sqlite3 shell holds the lock; reads work meanwhile."""
     store = await open_sqlite_store(path, SqliteOptions(busy_timeout_s=0))
     await store.append(append(1))
     other = sqlite3.connect(path, isolation_level=None)
@@ -172,7 +172,7 @@ async def test_file_locked_by_another_program_is_unavailable_and_ends(path):
 
 
 async def test_write_waits_while_the_file_is_locked_for_a_moment(path):
-    """Within busy_timeout_s it is a delay and no failure."""
+    """Within busy_timeout_s it is a delay and not a failure."""
     store = await open_sqlite_store(path, SqliteOptions(busy_timeout_s=30))
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -192,7 +192,7 @@ async def test_write_waits_while_the_file_is_locked_for_a_moment(path):
 
 
 async def damaged(path):
-    """Leave a store of many sessions with one page of sessions overwritten; say whose it was."""
+    """Make a store of many sessions with one damaged page; return the damaged sessions."""
     store = await open_sqlite_store(path)
     for number in range(60):
         await store.append(append(number, state=b"<state of %03d>" % number + b"s" * 1_500))
@@ -207,7 +207,7 @@ async def damaged(path):
 
 
 async def test_damaged_page_costs_its_sessions_alone(path):
-    """The service goes on; a session whose state is lost gets that error, not UNAVAILABLE."""
+    """A session whose state is lost gets that error, not UNAVAILABLE; the others work."""
     lost = await damaged(path)
     assert 1 <= len(lost) <= 3
     store = await open_sqlite_store(path)
@@ -226,7 +226,7 @@ async def test_damaged_page_costs_its_sessions_alone(path):
 
 
 async def test_damaged_session_fails_alone_in_a_group(path):
-    """One session's damage must not refuse everybody's writes."""
+    """One damaged session must not fail the others' writes."""
     lost = await damaged(path)
     store = await open_sqlite_store(path)
     results = await outcomes(*(store.append(append(number, 1)) for number in range(60)))
@@ -238,7 +238,7 @@ async def test_damaged_session_fails_alone_in_a_group(path):
 
 
 async def test_change_beyond_its_head_is_corrupt_not_a_conflict(path):
-    """A conflict would be retried for ever; this needs a person."""
+    """A conflict would be retried forever; this needs a person."""
     store = await open_sqlite_store(path)
     await store.append(append(1))
     await store.append(append(1, 1))
@@ -257,7 +257,7 @@ async def test_change_beyond_its_head_is_corrupt_not_a_conflict(path):
 
 
 async def test_drivers_words_never_reach_a_caller(path):
-    """They name paths and statements; the log has them."""
+    """They contain paths and statements, which only the log has."""
     store = await open_sqlite_store(path)
     await store._engine._writer._connection.run(lambda c: c.execute("DROP TABLE tasks").fetchall())
     with capture_logs() as logs, pytest.raises(StoreUnavailable) as raised:

@@ -1,4 +1,4 @@
-"""The SQLite store's file: who may open it, what it must be, and how its tables grow."""
+"""The SQLite store's file: its lock, its format checks, and its migrations."""
 
 import asyncio
 import os
@@ -81,7 +81,7 @@ async def make_file(url, revisions=3):
 
 
 async def test_second_process_is_refused_and_told_who_has_the_file(url, path):
-    """Two servers with one cache each would serve two truths."""
+    """Two servers with separate caches would answer differently."""
     holder = await asyncio.create_subprocess_exec(
         sys.executable, "-c", HOLD_OPEN, url, stdout=subprocess.PIPE
     )
@@ -94,7 +94,7 @@ async def test_second_process_is_refused_and_told_who_has_the_file(url, path):
     finally:
         holder.send_signal(signal.SIGKILL)
         await holder.wait()
-    # The operating system has let go of the lock: nothing has to be removed by hand.
+    # The operating system releases the lock: no file has to be removed by hand.
     store = await open_store(url)
     await store.append(append(0))
     await store.close()
@@ -113,7 +113,7 @@ async def test_second_store_in_this_process_is_refused(url):
 
 
 async def test_link_to_the_file_is_the_same_file(url, path, tmp_path):
-    """The lock is by where the file is, not by how it is called."""
+    """The lock is on the file's real path."""
     store = await open_store(url)
     link = tmp_path / "link.db"
     link.symlink_to(path)
@@ -123,7 +123,7 @@ async def test_link_to_the_file_is_the_same_file(url, path, tmp_path):
 
 
 async def test_failed_opening_lets_go_of_everything(url, path, monkeypatch):
-    """Whatever the reason, the next try finds the file free and no thread hangs the exit."""
+    """After any failure, the next attempt finds the file free, and no thread blocks the exit."""
     await make_file(url)
     for name in ("open_writer", "open_reader", "GroupWriter"):
         with monkeypatch.context() as patch:
@@ -141,7 +141,7 @@ async def test_failed_opening_lets_go_of_everything(url, path, monkeypatch):
 
 @pytest.mark.parametrize(("ending", "code"), [("return", 0), ("raise", 3)])
 def test_process_that_never_closes_its_store_still_exits(url, ending, code):
-    """The driver's threads would keep it alive for ever."""
+    """The driver's threads would otherwise keep the process alive."""
     ended = subprocess.run(
         [sys.executable, "-c", NEVER_CLOSE, url, ending],
         timeout=30,
@@ -165,7 +165,7 @@ async def test_close_leaves_one_file_with_everything_in_it(url, path):
 
 
 async def test_cursor_ahead_of_a_restored_backup_is_refused(url, path):
-    """Taken as a place, it would wait, and then pass over the changes that come."""
+    """As a position it would wait, and then skip new changes."""
     await make_file(url, revisions=2)
     backup = path.with_name("backup.db")
     shutil.copyfile(path, backup)
@@ -184,7 +184,7 @@ async def test_cursor_ahead_of_a_restored_backup_is_refused(url, path):
 
 
 async def test_commit_syncs_the_log(url):
-    """What durability rests on."""
+    """Durability depends on it."""
     store = await open_store(url)
 
     def pragmas(connection):
@@ -211,7 +211,7 @@ async def test_readers_cannot_write_or_checkpoint(url):
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 300, b"\0" * 5_000, b"{}"])
 async def test_file_that_is_no_database_is_refused_and_left_alone(url, path, content):
-    """A wrong path must not destroy what is there."""
+    """A wrong path must not destroy a file."""
     path.write_bytes(content)
     with pytest.raises(StoreCorrupt, match=r"store\.db"):
         await open_store(url)
@@ -248,7 +248,7 @@ async def test_file_cut_short_is_refused(url, path):
 
 
 async def test_folder_instead_of_a_file_is_refused(tmp_path):
-    """The words say which path."""
+    """The error names the path."""
     with pytest.raises(StoreUnavailable) as raised:
         await open_store(f"sqlite:///{tmp_path}")
     assert f'store file "{tmp_path}": the store\'s file cannot be written' in str(raised.value)
@@ -262,7 +262,7 @@ async def test_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 async def test_file_of_a_newer_release_is_refused_and_left_alone(url, path):
-    """It may hold what this release would misread; the words say what to do."""
+    """This release could misread it; the error says what to do."""
     await make_file(url)
     newer = len(sqlite_schema.migrations()) + 1
     other = sqlite3.connect(path)
@@ -301,7 +301,7 @@ async def test_older_file_is_brought_up_to_date_with_its_data(url, monkeypatch):
 
 
 async def test_migration_that_fails_leaves_the_version_before_it(url, path, monkeypatch):
-    """All of a migration or nothing, so that it can be tried again."""
+    """A migration is applied completely or not at all, so that it can be retried."""
     await make_file(url)
     with monkeypatch.context() as patch:
         broken = "CREATE TABLE half (a); CREATE TABLE half (a);"

@@ -1,4 +1,4 @@
-"""Group commit: one sync for many writes, and nothing shared but the sync."""
+"""Group commit: many writes share one sync, and nothing else."""
 
 import asyncio
 import re
@@ -68,7 +68,7 @@ async def statements(store):
 
 
 class Gate:
-    """A write that keeps the writer busy until it is opened, so that others have to wait."""
+    """A write that keeps the writer busy until opened, so that others wait."""
 
     def __init__(self, store):
         self._open = threading.Event()
@@ -90,14 +90,14 @@ class Gate:
 
 
 async def test_waiting_appends_share_one_commit(store, statements):
-    """That is what makes a sync cheap."""
+    """One sync for many writes makes it cheap."""
     await asyncio.gather(*(store.append(append(number)) for number in range(100)))
     assert statements.count("COMMIT") == 1
     assert statements.count("BEGIN IMMEDIATE") == 1
 
 
 async def test_append_alone_waits_for_nobody(store, statements):
-    """No timer collects a group: the second starts when the first is on disk."""
+    """There is no timer: the second write starts when the first is on disk."""
     for base in range(3):
         await store.append(append(1, base))
     assert statements.count("COMMIT") == 3
@@ -116,7 +116,7 @@ async def test_a_few_at_once_wait_for_nobody(store):
 
 
 async def test_where_many_write_a_group_waits_for_company(store, statements):
-    """Their callers come one after the other: without the wait the first of them goes alone."""
+    """Callers arrive one by one: without the wait, the first write would go alone."""
     await asyncio.gather(*(store.append(append(number)) for number in range(64)))
     statements.clear()
 
@@ -130,7 +130,7 @@ async def test_where_many_write_a_group_waits_for_company(store, statements):
 
 
 async def test_the_wait_for_company_ends(store, statements):
-    """Who is left alone after a busy time waits for a few milliseconds, and for a few times."""
+    """A lone writer after a busy time waits for a few milliseconds, a few times."""
     await asyncio.gather(*(store.append(append(number)) for number in range(64)))
     statements.clear()
     for base in range(1, 6):
@@ -143,7 +143,7 @@ async def test_the_wait_for_company_ends(store, statements):
 
 
 async def test_closing_ends_the_wait_for_company(store):
-    """Nobody else comes then."""
+    """No other write can come then."""
     await asyncio.gather(*(store.append(append(number)) for number in range(64)))
     waiting = asyncio.create_task(store.append(append(1, 1)))
     await asyncio.sleep(0)
@@ -152,7 +152,7 @@ async def test_closing_ends_the_wait_for_company(store):
 
 
 async def test_what_waits_during_a_commit_is_the_next_group(store, statements):
-    """So the group's size follows the load by itself."""
+    """The group's size adapts to the load."""
     gate = await Gate(store).reached()
     waiting = [asyncio.create_task(store.append(append(number))) for number in range(50)]
     await asyncio.sleep(0)
@@ -162,7 +162,7 @@ async def test_what_waits_during_a_commit_is_the_next_group(store, statements):
 
 
 async def test_group_is_bounded_by_writes_and_bytes(store, statements):
-    """Neither the first caller's wait nor the page cache grows without end."""
+    """The first caller's wait and the page cache are both limited."""
     await asyncio.gather(*(store.append(append(number)) for number in range(600)))
     assert statements.count("COMMIT") == 3
     statements.clear()
@@ -182,7 +182,7 @@ async def test_group_of_one_can_be_asked_for(tmp_path):
 
 
 async def test_clean_group_takes_few_statements(store, statements):
-    """Each step of a statement costs the interpreter lock: not so many for each append."""
+    """Each step of a statement costs the interpreter lock."""
     await asyncio.gather(*(store.append(append(n, task_id=f"t-{n}")) for n in range(64)))
     statements.clear()
     await asyncio.gather(*(store.append(append(n, 1, task_id=f"t-{n}")) for n in range(64)))
@@ -190,7 +190,7 @@ async def test_clean_group_takes_few_statements(store, statements):
 
 
 async def test_group_is_written_in_the_order_of_its_keys(store):
-    """Neighbours in the index one after the other; within a session as submitted."""
+    """Neighbours in the index come together; within a session, in call order."""
     numbers = [5, 3, 9, 1, 7]
     await asyncio.gather(*(store.append(append(number)) for number in numbers))
     log, _ = await store.read_log(b"", 10)
@@ -198,7 +198,7 @@ async def test_group_is_written_in_the_order_of_its_keys(store):
 
 
 async def test_conflict_in_a_group_costs_no_second_transaction(store, statements):
-    """Refusals come before the first write, so there is nothing to roll back."""
+    """Conflicts are found before the first write, so there is nothing to roll back."""
     outcomes = await asyncio.gather(
         *(store.append(append(number, 9 if number == 4 else 0)) for number in range(20)),
         return_exceptions=True,
@@ -209,7 +209,7 @@ async def test_conflict_in_a_group_costs_no_second_transaction(store, statements
 
 
 async def test_repeat_at_the_head_rolls_the_group_back_and_stores_the_rest(store, statements):
-    """Only the writing shows it; the others must not notice."""
+    """Only the write detects it; the other callers must not notice."""
     await store.append(append(4, 0, request_id="same"))
     statements.clear()
     outcomes = await asyncio.gather(
@@ -221,7 +221,7 @@ async def test_repeat_at_the_head_rolls_the_group_back_and_stores_the_rest(store
     )
     assert isinstance(outcomes[4], RequestSeen)
     assert [number for number, outcome in enumerate(outcomes) if outcome] == [4]
-    # The group, then halves of what it was in, down to the few that are written one by one.
+    # The group, then halves of the failing part, down to a few single writes.
     assert 1 <= statements.count("ROLLBACK") <= 4
     assert statements.count("COMMIT") <= 5
     for number in range(20):
@@ -229,7 +229,7 @@ async def test_repeat_at_the_head_rolls_the_group_back_and_stores_the_rest(store
 
 
 async def test_poisoned_write_fails_alone_and_leaves_nothing_of_itself(store):
-    """A write that breaks half-way is taken out of its group, its first half included."""
+    """A write that fails half-way is removed from its group, including its first half."""
 
     def half(connection):
         sqlite_rows.write_setting(connection, "acme", "half", b"written")
@@ -269,7 +269,7 @@ class _Unbindable:
 
 
 async def test_cancelled_while_waiting_is_not_written(store):
-    """Its caller has gone: the place in the queue is given up."""
+    """Its caller is gone, so it leaves the queue."""
     gate = await Gate(store).reached()
     calls = [asyncio.create_task(store.append(append(number))) for number in range(6)]
     await asyncio.sleep(0)
@@ -284,7 +284,7 @@ async def test_cancelled_while_waiting_is_not_written(store):
 
 
 async def test_cancelled_during_its_commit_is_written(store):
-    """The transaction is not torn; a repeat finds the first answer."""
+    """The transaction is completed; a repeat gets the first answer."""
     action_ran = asyncio.Event()
     loop = asyncio.get_running_loop()
     release = threading.Event()
@@ -324,7 +324,7 @@ async def test_cancelling_all_of_a_group_leaves_the_writer_working(store):
 
 @pytest.mark.parametrize("bounds", [SqliteBounds(waiting_writes_max=5)])
 async def test_too_many_waiting_writes_are_refused_at_once(store):
-    """Better a clear error now than an answer after the deadline."""
+    """An error now is better than an answer after the deadline."""
     gate = await Gate(store).reached()
     calls = [asyncio.create_task(store.append(append(number))) for number in range(8)]
     await asyncio.sleep(0)
@@ -363,7 +363,7 @@ async def test_reads_do_not_wait_for_a_commit(store):
 
 @pytest.mark.parametrize("bounds", [SqliteBounds(checkpoint_idle_s=0.01)])
 async def test_log_is_checkpointed_when_nobody_writes(store, tmp_path, monkeypatch):
-    """So that the log is small when the next burst comes, and no write waits for it."""
+    """The log is then small for the next burst, and no write waits for the checkpoint."""
     checkpointed = asyncio.Event()
     loop = asyncio.get_running_loop()
     checkpoint = sqlite_writer.checkpoint
@@ -413,7 +413,7 @@ STATEMENTS = {
 
 @pytest.mark.parametrize("name", sorted(STATEMENTS.keys() - {"SELECT_STORE_ID", "UPDATE_PROBE"}))
 async def test_no_statement_reads_a_whole_table(store, name):
-    """The cost of a call must not grow with what is stored."""
+    """A call's cost must not grow with the stored data."""
     statement = STATEMENTS[name]
     if "{rows}" in statement:
         # As many columns as the statement names or, for the two that look, three.

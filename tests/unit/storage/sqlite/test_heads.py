@@ -1,4 +1,4 @@
-"""Sessions read together: one read for many callers, and each gets its own."""
+"""Sessions read together: one read for many callers, each with its own result."""
 
 import asyncio
 import sqlite3
@@ -47,7 +47,7 @@ async def statements(store):
 
 
 def many_write(store, count):
-    """Let it seem that so many callers wait for their writes."""
+    """Simulate that many callers waiting for their writes."""
     for _ in range(count):
         store._engine._writer.in_hand.came()
 
@@ -94,7 +94,7 @@ async def test_where_few_write_a_read_waits_for_nobody(store):
 
 
 async def test_reads_that_are_rare_wait_in_vain_once(store):
-    """If nearly every load is answered by the cache, no others come."""
+    """If the cache answers nearly every load, no other reads come."""
     many_write(store, 64)
     await store.load(key(1))
     store._engine._heads._bounds = ENDLESS_WAIT
@@ -127,7 +127,7 @@ async def test_a_failure_is_told_to_all_who_waited_and_to_nobody_else(store, mon
 
 
 async def test_a_caller_that_leaves_takes_nobody_with_it(store):
-    """The others of its read get theirs."""
+    """The others of its read get their results."""
     leaving = asyncio.create_task(store.load(key(1)))
     staying = asyncio.create_task(store.load(key(2)))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""How messages are worded: what is looked at, and that it tells nothing of what they are about."""
+"""The wording of messages: its features, which do not depend on the subject."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KNOWLEDGE = WordKnowledge(EVERYDAY | {"hotel": 0.5}, (), {"taxi": ("@taxi",)})
 
 
 def test_words_that_tell_what_a_text_is_about_are_blanks():
-    """Known ones, unknown ones, and what stands for a concept however common it is."""
+    """Known words, unknown words, and every word of a concept, even a common one."""
     assert phrases_of(("now", "find", "hotel"), KNOWLEDGE) == (
         *("now", "find", "*"),
         *("^ now", "now find", "find *", "* $"),
@@ -25,13 +25,13 @@ def test_words_that_tell_what_a_text_is_about_are_blanks():
 
 @pytest.mark.parametrize(("one", "other"), [("hotel", "zeppelin"), ("taxi", "hotels"), ("4", "17")])
 def test_same_wording_of_other_things_is_the_same(one, other):
-    """An agent that nobody has seen is changed to in the same words."""
+    """An unseen agent is switched to with the same wording."""
     told = [phrases_of(("i", "need", "a", word), KNOWLEDGE) for word in (one, other)]
     assert told[0] == told[1]
 
 
 def test_long_text_costs_no_more_than_its_beginning():
-    """A pasted page is no turn of a dialogue."""
+    """A pasted page is not a turn of a dialogue."""
     words = ("now", "find") * 10 * WORDS_MAX
     assert phrases_of(words, KNOWLEDGE) == phrases_of(words[:WORDS_MAX], KNOWLEDGE)
 
@@ -48,12 +48,12 @@ def test_long_text_costs_no_more_than_its_beginning():
     ],
 )
 def test_what_an_answer_asks_stands_at_its_end(answer, words):
-    """The last sentence that has a word."""
+    """The last sentence with a word in it."""
     assert last_sentence(answer) == words
 
 
 def test_phrases_add_up():
-    """Each once, unknown ones for nothing, and nothing at all where nothing was learned."""
+    """Each phrase counts once, unknown ones count nothing."""
     manner = Manner({"now": -1.0, "now find": -0.5}, {"^ need": 2.0}, KNOWLEDGE)
     assert manner.of(("now", "find", "now"), "I see. Need a hotel?") == (-1.5, 2.0)
     assert manner.of(("now",), "") == (-1.0, 0.0)

@@ -1,4 +1,4 @@
-"""The file of trained parameters: what is refused, what ships, and that it can be made again."""
+"""The file of trained parameters: its checks, its content, and its reproduction."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def encoded(**changed: object) -> bytes:
 
 @needs_share_alike
 def test_nothing_share_alike_is_in_the_permissive_file():
-    """What is made of SGD stands apart, under its licence, and is what is used where it is."""
+    """SGD's results are in a separate file under its licence, used if it is present."""
     assert PERMISSIVE.trained_on == ("star", "massive", "clinc150")
     assert SHIPPED.trained_on == ("star", "massive", "clinc150", "sgd")
     assert shipped_parameters() == (SHARE_ALIKE / "parameters.json").read_bytes()
@@ -72,7 +72,7 @@ def test_agents_of_the_training_are_known():
 
 @needs_share_alike
 def test_share_alike_parameters_say_their_licence():
-    """Beside the file, in the distribution's metadata, and who made what it is made of."""
+    """Next to the file and in the distribution's metadata, with the source's authors."""
     licence = (SHARE_ALIKE / "LICENSE").read_text("utf-8")
     assert licence.startswith("Creative Commons Attribution-ShareAlike 4.0 International")
     assert "Section 8" in licence
@@ -85,7 +85,7 @@ def test_share_alike_parameters_say_their_licence():
 
 
 def test_service_does_without_the_share_alike_folder(tmp_path):
-    """Whoever must not ship it removes it, and the permissive parameters judge."""
+    """A distributor may remove it; the permissive parameters are used then."""
     package = tmp_path / "routing_service"
     shutil.copytree(
         SHARE_ALIKE.parents[2],
@@ -140,7 +140,7 @@ def test_file_is_small(content):
 
 @needs_share_alike
 def test_manner_is_learned_of_several_corpora():
-    """Of one corpus alone it would be that corpus's manner, and mislead on every other."""
+    """The wording of one corpus alone would mislead on others."""
     assert len(SHIPPED.manner) > 1000
     assert len(SHIPPED.manner_asked) > 1000
     assert PERMISSIVE.manner == PERMISSIVE.manner_asked == {}
@@ -161,7 +161,7 @@ def test_manner_is_learned_of_several_corpora():
     ],
 )
 def test_file_that_does_not_fit_is_refused(content, said):
-    """It would give verdicts that look like any other."""
+    """Its verdicts would look valid."""
     with pytest.raises(ParametersInvalid, match=said):
         parse_parameters(content)
 
@@ -178,7 +178,7 @@ def test_file_that_does_not_fit_is_refused(content, said):
     ids=["empty", "circle", "beyond", "feature", "lengths"],
 )
 def test_tree_that_leads_nowhere_is_refused(tree):
-    """A circle would hang the first message that is judged by it."""
+    """A cycle would block the first message."""
     with pytest.raises(ParametersInvalid, match="leads nowhere"):
         parse_parameters(encoded(stay=msgspec.structs.replace(SHIPPED.stay, trees=(tree,))))
 
@@ -210,7 +210,7 @@ def test_tree_that_cannot_be_compiled_is_refused(tree, said):
 
 
 def walked(forest: Forest, row: list[float]) -> float:
-    """The probability as the trees have it, one step after the other."""
+    """Return the probability by walking the trees step by step."""
     odds = forest.base
     for tree in forest.trees:
         node = 0

@@ -1,4 +1,4 @@
-"""The model that ships: its verdicts on written examples, and what holds whatever it is asked."""
+"""The built-in model: its verdicts on written examples, and properties of any verdict."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_language_that_was_never_trained_on_is_ranked():
 
 @pytest.mark.parametrize("text", ["hi", "hello there!", "hola", "asdf qwer", "", "👋"])
 def test_message_about_nothing_is_left_to_the_supervisor(text):
-    """Nobody gets a greeting with any certainty."""
+    """A greeting gets no confident agent."""
     verdict = DETECTOR.judge(TopicQuestion(text=text, candidate_ids=IDS))
     assert all(probability < 0.5 for _, probability in verdict.ranked)
 
@@ -125,7 +125,7 @@ def test_message_about_nothing_is_left_to_the_supervisor(text):
     ],
 )
 def test_answer_to_a_question_stays_with_the_agent_that_asked(text):
-    """Short words of agreement, refusal or ignorance are an answer, not a topic."""
+    """Short words of agreement, refusal or ignorance are answers, not topics."""
     verdict = DETECTOR.judge(in_hotels(text))
     assert verdict.stay > 0.8
 
@@ -153,7 +153,7 @@ def test_agreement_goes_where_the_agent_offered_to_send_it():
 
 
 def test_agent_that_was_left_is_found_again():
-    """Who is active is not who was active: the earlier agent is a candidate like any other."""
+    """An earlier agent is a candidate like any other."""
     question = TopicQuestion(
         text="Back to the hotel: book that room please",
         active_agent_id="weather",
@@ -170,7 +170,7 @@ def test_agent_that_was_left_is_found_again():
 
 
 def test_verdict_names_candidates_alone():
-    """An agent that this user may not have is not offered, and its share goes to nobody."""
+    """An agent that this user may not have is not offered, and its share is dropped."""
     text = "Will it rain tomorrow in Paris?"
     everybody = DETECTOR.judge(TopicQuestion(text=text, candidate_ids=IDS))
     others = DETECTOR.judge(TopicQuestion(text=text, candidate_ids=("hotels", "trains")))
@@ -180,7 +180,7 @@ def test_verdict_names_candidates_alone():
 
 
 def test_unknown_ids_in_a_question_change_nothing():
-    """Another replica may have a newer registry: its agents are in the session all the same."""
+    """Another replica's newer registry may have put its agents into the session."""
     question = TopicQuestion(
         text="Will it rain tomorrow?",
         active_agent_id="newer",
@@ -195,7 +195,7 @@ def test_unknown_ids_in_a_question_change_nothing():
 
 
 def test_ids_of_agents_mean_nothing():
-    """An agent is what it says of itself: misleading ids lead nobody astray."""
+    """Only descriptions and examples count, so misleading ids have no effect."""
     renamed = {"hotels": "weather", "trains": "a", "weather": "z", "banking": "hotels"}
     agents = [
         Agent(
@@ -225,7 +225,7 @@ def test_order_of_agents_and_candidates_means_nothing():
 
 
 def test_way_of_writing_means_nothing():
-    """Case, accents, composition and typographic apostrophes are the keyboard's, not the user's."""
+    """Case, accents, composition and apostrophes depend on the keyboard."""
     for one, other in (
         ("¿QUÉ TIEMPO HARÁ MAÑANA?", "¿Qué tiempo hara manana?"),
         ("what\u2019s my balance?", "what's my balance?"),
@@ -263,7 +263,7 @@ def test_registries_that_say_little_have_verdicts(agents):
 
 
 def assert_sound(verdict: TopicVerdict, question: TopicQuestion) -> None:
-    """What holds of every verdict."""
+    """Assert the properties of every verdict."""
     ids = [agent_id for agent_id, _ in verdict.ranked]
     assert len(set(ids)) == len(ids) <= 5
     assert set(ids) <= set(question.candidate_ids) - {question.active_agent_id}
@@ -302,7 +302,7 @@ _TEXTS = st.text(max_size=60) | st.sampled_from(
 def test_every_question_has_a_sound_verdict(  # noqa: PLR0917 - a question's fields
     text, active, recent, earlier, candidates, is_locked
 ):
-    """Whatever people write and sessions hold; and the same question has the same verdict."""
+    """For any message and session; the same question has the same verdict."""
     question = TopicQuestion(
         text=text,
         active_agent_id=active,
@@ -379,7 +379,7 @@ def asked_of_many(registry: Registry, detector: TopicDetector) -> list[TopicVerd
 
 
 def test_agents_that_share_little_with_a_message_make_no_difference(monkeypatch):
-    """The best few are compared in full, and among them whoever the dialogue speaks for."""
+    """The best few are compared in full, including agents named by the dialogue."""
     registry = many_agents(200)
     detector = MODEL.for_registry(registry)
     a_few = asked_of_many(registry, detector)
