@@ -1,4 +1,4 @@
-"""The benchmarks' own client and report: a load that fails is no figure."""
+"""The benchmarks' own client and report: a load with failures gives no figure."""
 
 import asyncio
 import json
@@ -92,7 +92,7 @@ def test_cost_of_a_verdict_is_a_figure_with_what_is_around_it(monkeypatch):
 
 
 def test_servers_that_topics_are_measured_on_differ_in_topics_alone():
-    """Whatever else they differed in would be taken for their cost."""
+    """Any other difference would be counted as the cost of topics."""
     files = {mode: topic_cost._registry_file(mode) for mode in topic_cost.MODES}
     registries = {mode: parse_registry(text, mode) for mode, text in files.items()}
     assert {mode: registry.topics.mode for mode, registry in registries.items()} == {

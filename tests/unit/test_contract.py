@@ -358,7 +358,7 @@ def test_an_error_reason_says_code_metadata_remedy_and_example(name, sources):
 
 
 def test_what_clients_repeat_by_themselves_is_retryable():
-    """Clients repeat UNAVAILABLE, whatever its reason."""
+    """Clients repeat UNAVAILABLE for any reason."""
     options = {
         value.name: value.GetOptions().Extensions[error_reason_options_pb2.error_reason]
         for value in error_reason_pb2.ErrorReason.DESCRIPTOR.values
@@ -437,7 +437,7 @@ def test_the_contract_passes_its_linter():
     ],
 )
 def test_a_change_that_breaks_clients_is_caught(file, before, after, rule, tmp_path):
-    """What has landed is relied on by clients that nobody here can rebuild."""
+    """Released contracts have clients that we cannot rebuild."""
     for name in ("protos", "third_party"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "buf.yaml", tmp_path)

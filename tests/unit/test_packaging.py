@@ -86,7 +86,7 @@ def test_bounds_hold_the_version_that_is_tested(requirement):
     "name", sorted({requirement.name for requirement in direct_requirements()})
 )
 def test_every_dependency_is_explained(name):
-    """Whoever reviews the next dependency can read why the others are there."""
+    """Reviewers of a new dependency can read the reasons for the others."""
     table = re.findall(r"^\| (.+?) \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
     assert name in {word for cell in table for word in cell.split(", ")}
 
@@ -131,7 +131,7 @@ def test_what_a_package_imports_it_requires(project, package):
 
 
 def test_both_distributions_carry_the_licence():
-    """A build takes only what lies beside it, so the client has a copy."""
+    """A build includes only files next to it, so the client has a copy."""
     licence = (ROOT / "LICENSE").read_bytes()
     assert (ROOT / "clients/python/LICENSE").read_bytes() == licence
 

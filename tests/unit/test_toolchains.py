@@ -32,7 +32,7 @@ def test_what_is_too_old_is_skipped_by_name(old_go, monkeypatch):
 
 
 def test_on_ci_a_missing_toolchain_fails(old_go, monkeypatch):
-    """A skip there would hide a client that nobody tested."""
+    """A skip there would hide an untested client."""
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match=r"scripts/toolchains\.sh node installs it"):
         toolchains.require("node")

@@ -18,7 +18,7 @@ STAGE = Stage(ReplayPolicy.STICKY, SwitchMode.SUPERVISOR, "supervisor", "run")
 
 
 class EasyServer:
-    """Sends every message to its only agent; fails where it is told to."""
+    """Sends every message to its only agent; fails where the test says so."""
 
     def __init__(self, fail_on=(), error=None):
         self.fail_on = fail_on

@@ -65,7 +65,7 @@ def screen():
 
 
 def test_a_decision_is_one_line_with_all_ids_and_the_reason(screen):
-    """The line is how a decision is found again, by whichever id somebody has at hand."""
+    """Operators can find a decision by any of its ids."""
     log = CallLog(configure_logging("info", "json", screen), Metrics())
     log.finished(CallRecord(**RECORD))
     (line,) = screen.lines
@@ -75,7 +75,7 @@ def test_a_decision_is_one_line_with_all_ids_and_the_reason(screen):
 
 
 async def test_lines_of_decisions_are_written_together_and_soon(screen):
-    """A system call for each would cost a busy server more than the line itself."""
+    """A system call per line would cost a busy server more than the line itself."""
     log = CallLog(configure_logging("info", "json", screen), Metrics())
     for revision in range(1, 4):
         log.finished(CallRecord(**RECORD | {"revision": revision}))
@@ -87,7 +87,7 @@ async def test_lines_of_decisions_are_written_together_and_soon(screen):
 
 
 async def test_a_warning_is_written_at_once_behind_the_lines_that_wait(screen):
-    """Whoever reads the log after a crash finds what was wrong, and what came before it."""
+    """After a crash the log has the problem, and the lines before it."""
     log = CallLog(configure_logging("info", "json", screen), Metrics())
     log.finished(CallRecord(**RECORD))
     log.finished(CallRecord("Route", code="UNAVAILABLE"))
@@ -98,7 +98,7 @@ async def test_a_warning_is_written_at_once_behind_the_lines_that_wait(screen):
 
 
 def test_a_line_leaves_out_what_the_call_did_not_have(screen):
-    """Lines are paid for by the byte."""
+    """Bytes of log lines cost money."""
     log = CallLog(configure_logging("info", "json", screen), Metrics())
     log.finished(CallRecord("Route"))
     (line,) = screen.lines
@@ -106,7 +106,7 @@ def test_a_line_leaves_out_what_the_call_did_not_have(screen):
 
 
 def test_a_refused_handoff_names_its_rules(screen):
-    """Rules that refuse too much are found in the log."""
+    """Rules that refuse too often can be found in the log."""
     log = CallLog(configure_logging("info", "json", screen), Metrics())
     rules = ("entitled", "channel")
     log.finished(
@@ -140,7 +140,7 @@ def test_a_refused_handoff_names_its_rules(screen):
     ],
 )
 def test_a_line_has_the_level_of_what_was_lost(screen, method, code, level):
-    """Callers' mistakes are not the operator's alarm; lost work is."""
+    """Callers' mistakes do not alert operators; lost work does."""
     log = CallLog(configure_logging("debug", "json", screen), Metrics())
     log.finished(CallRecord(method, code=code))
     assert screen.lines[0]["level"] == level
@@ -148,7 +148,7 @@ def test_a_line_has_the_level_of_what_was_lost(screen, method, code, level):
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_ids_are_hashed_alike_in_every_line_of_one_key(screen, log_format):
-    """What one person did can be followed, and who it was cannot be told without the key."""
+    """A user's calls can be followed, but not linked to the user without the key."""
     hashes = IdHashes(b"k" * 32)
     configured = configure_logging("debug", log_format, screen, hashes=hashes)
     log = CallLog(configured, Metrics())
@@ -164,7 +164,7 @@ def test_ids_are_hashed_alike_in_every_line_of_one_key(screen, log_format):
 
 
 def test_a_caller_who_is_kept_out_has_one_line_that_says_so(screen):
-    """The audit: by one name, with who, from where, what and why, at every level but error."""
+    """One audit line with caller, address, RPC and reason, at every log level but error."""
     log = CallLog(configure_logging("warning", "json", screen), Metrics())
     log.finished(
         CallRecord(
@@ -202,7 +202,7 @@ def test_a_line_break_in_an_id_does_not_make_a_second_line(screen):
 @pytest.mark.parametrize("name", sorted(PRIVATE_FIELDS))
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_what_users_say_and_what_signs_in_is_never_logged(screen, name, log_format):
-    """Whoever adds such a field by mistake: the line does not have it."""
+    """Even if such a field is added by mistake, the line does not contain it."""
     configure_logging("debug", log_format, screen)
     structlog.get_logger("x").info("something_happened", **{name: "my salary is 100"})
     assert "salary" not in screen.text
@@ -211,7 +211,7 @@ def test_what_users_say_and_what_signs_in_is_never_logged(screen, name, log_form
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_a_trace_has_no_local_variables(screen, log_format):
-    """They hold requests, and so what users say."""
+    """Local variables hold requests, and so users' texts."""
     configure_logging("info", log_format, screen)
 
     def fails():
@@ -229,7 +229,7 @@ def test_a_trace_has_no_local_variables(screen, log_format):
 
 @pytest.mark.parametrize("error_words", [False, True])
 def test_a_bug_is_logged_under_the_id_that_the_caller_gets(screen, error_words):
-    """The caller's id leads to the cause; its words, which may quote anything, if asked for."""
+    """The caller's id leads to the cause; the error's text is logged only if enabled."""
     configure_logging("info", "json", screen, error_words=error_words)
     error_id = log_failure(CallRecord(**RECORD), ZeroDivisionError("secret cause"))
     (line,) = screen.lines
@@ -254,7 +254,7 @@ def test_a_bug_is_logged_under_the_id_that_the_caller_gets(screen, error_words):
     ],
 )
 def test_an_outage_of_the_store_does_not_bury_the_log_in_traces(screen, error, level, traced):
-    """Each call fails during one, and the store itself has logged why. Lost data is traced."""
+    """Each call fails during an outage, and the store has logged the cause. Lost data is traced."""
     configure_logging("info", "json", screen)
     log_failure(CallRecord(**RECORD), error)
     (line,) = screen.lines
@@ -263,7 +263,7 @@ def test_an_outage_of_the_store_does_not_bury_the_log_in_traces(screen, error, l
 
 
 def test_libraries_say_warnings_in_our_form_and_no_less(screen):
-    """One stream, one form: a trace of gRPC's own would break whatever reads the lines."""
+    """One stream, one format: a traceback of gRPC's own would break log readers."""
     configure_logging("debug", "json", screen)
     configure_logging("debug", "json", screen)
     logging.getLogger("grpc.aio").info("chatter")
@@ -297,7 +297,7 @@ def test_an_error_that_nobody_awaited_is_logged(screen, error_words):
 
 
 def test_a_terminal_gets_lines_for_people_and_a_pipe_json():
-    """Whoever types the command reads it; whoever collects the lines parses them."""
+    """Users read the terminal; collectors parse JSON."""
     terminal, pipe = Screen(is_terminal=True), Screen()
     for stream in (terminal, pipe):
         log = CallLog(configure_logging("info", "auto", stream), Metrics())
@@ -314,7 +314,7 @@ def test_a_terminal_gets_lines_for_people_and_a_pipe_json():
     "value", ["half a pair: \ud800", object(), {1: {2}}, b"\xff", float("nan")]
 )
 def test_whatever_is_logged_makes_a_line(screen, value):
-    """A log line that fails would fail the call that it tells of."""
+    """A failing log line would fail its call."""
     configure_logging("info", "json", screen)
     structlog.get_logger("x").info("something_happened", value=value)
     assert screen.lines[0]["event"].strip("'") == "something_happened"
@@ -357,7 +357,7 @@ def test_lines_of_several_threads_do_not_run_into_each_other(tmp_path):
 
 
 def test_calls_are_counted_by_what_became_of_them():
-    """What the line says of one call, the counts say of all."""
+    """The counts agree with the log lines."""
     metrics = Metrics()
     before = metrics.snapshot()
     metrics.count_call(CallRecord(**RECORD))
@@ -430,7 +430,7 @@ def test_only_closed_lists_are_counted():
 
 
 def test_latency_falls_into_the_bucket_whose_bound_includes_it():
-    """As Prometheus has it: le = less or equal."""
+    """As in Prometheus: le means less or equal."""
     metrics = Metrics()
     for duration_ms in (0.4, 0.5, 0.6, 9_999, 10_000, 10_001):
         metrics.count_call(CallRecord("Route", duration_ms=duration_ms))

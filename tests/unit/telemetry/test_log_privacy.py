@@ -51,7 +51,7 @@ def fails_twice():
 
 @pytest.mark.parametrize("make", [fails, fails_while_handling, fails_because_of, fails_twice])
 def test_trace_names_every_place_and_quotes_no_value(make):
-    """Errors quote what they failed on, which may be what a user said."""
+    """Errors quote values, which may be a user's text."""
     error = raised(make)
     shown = trace_of(error, with_words=False)
     assert SECRET not in shown
@@ -62,7 +62,7 @@ def test_trace_names_every_place_and_quotes_no_value(make):
 
 
 def test_trace_of_an_error_that_refers_to_itself_ends():
-    """Chains can be circular, where an error is raised anew."""
+    """Chains can be circular, if an error is raised again."""
     first, second = ValueError("a"), ValueError("b")
     first.__context__, second.__context__ = second, first
     assert trace_of(first, with_words=False).count("ValueError") == 2
@@ -83,7 +83,7 @@ def test_trace_of_an_error_that_refers_to_itself_ends():
     ],
 )
 def test_words_of_the_machine_are_shown_and_others_are_not(error, is_shown):
-    """A full disk is found at 3 am; a user's words are in no log."""
+    """A full disk must be visible in the log; a user's text must not."""
     assert (words_of(error, with_words=False) == str(error)) is is_shown
     assert (words_of(error, with_words=False) == NOT_LOGGED) is not is_shown
     assert words_of(error, with_words=True) == str(error)
@@ -100,7 +100,7 @@ def test_words_that_cannot_be_had_do_not_fail_the_line():
 
 
 def test_hash_is_of_its_key_and_leads_nowhere_without():
-    """The same id is the same under one key, and another under another; nothing stays nothing."""
+    """One key gives one hash per id, other keys give others; an empty id stays empty."""
     one, same, other = IdHashes(b"a" * 32), IdHashes(b"a" * 32), IdHashes(b"b" * 32)
     assert one.hide("+34 600 000 000") == same.hide("+34 600 000 000")
     assert one.hide("ana") != other.hide("ana")
@@ -130,7 +130,7 @@ def test_ids_in_other_fields_of_a_line_are_hashed_too():
 
 
 def test_key_file_is_read_whole_or_refused_with_the_remedy(tmp_path):
-    """A key that can be guessed is as good as none; the same file is the same key."""
+    """A key that can be guessed is useless; the same file gives the same key."""
     path = tmp_path / "key"
     assert read_key("") == b""
     path.write_text("0123456789abcdef\n")

@@ -1,4 +1,4 @@
-"""Trace contexts in and out, and the spans that are made of finished calls."""
+"""Trace contexts in and out, and the spans of finished calls."""
 
 import asyncio
 import json
@@ -90,7 +90,7 @@ def test_call_becomes_a_child_of_the_callers_span():
 
 
 def test_trace_that_nobody_samples_is_handed_on_as_it_came():
-    """The next one may ask; there is no span of ours in it."""
+    """The next service may sample it; it has no span of ours."""
     record = begun(NOT_SAMPLED)
     assert (record.traceparent, record.trace_parent_id) == (NOT_SAMPLED, "")
 
@@ -109,7 +109,7 @@ def test_trace_that_nobody_samples_is_handed_on_as_it_came():
     ],
 )
 def test_context_that_is_none_begins_a_trace(broken):
-    """By the specification it counts as absent."""
+    """The specification treats it as missing."""
     record = begun(broken)
     assert record.trace_parent_id == ""
     assert TRACE not in record.traceparent
@@ -123,14 +123,14 @@ def test_version_of_the_future_is_read_as_far_as_it_is_known():
 
 
 def test_share_of_new_traces_is_as_it_is_set():
-    """None of them, or all; a caller's own are always followed."""
+    """None of them, or all; a caller's own decision is always followed."""
     assert begun(new_percent=0).traceparent == ""
     assert begun(new_percent=100).traceparent.endswith("-01")
     assert begun(SAMPLED, new_percent=0).trace_parent_id == PARENT
 
 
 async def test_span_says_what_the_call_was_and_nothing_that_was_said():
-    """Ids and words of closed sets; user ids stay out."""
+    """Ids and values of closed sets; user ids are left out."""
     record = CallRecord(
         "Route",
         tenant="acme",
@@ -168,7 +168,7 @@ async def test_span_says_what_the_call_was_and_nothing_that_was_said():
     ("code", "failed"), [("UNAVAILABLE", True), ("INTERNAL", True), ("NOT_FOUND", False)]
 )
 async def test_only_failures_of_the_server_are_errors(code, failed):
-    """A caller's mistake is not what an operator looks for."""
+    """Operators do not look for callers' mistakes."""
     record = CallRecord("ListEvents", code=code, error_reason="X", traceparent=SAMPLED)
     (span,) = await spans_of(record)
     assert (span.status.status_code.name == "ERROR") is failed
@@ -176,7 +176,7 @@ async def test_only_failures_of_the_server_are_errors(code, failed):
 
 
 async def test_ids_are_hashed_as_in_the_log():
-    """Or the collector would tell what the log hides."""
+    """Otherwise the collector would show what the log hides."""
     hashes = IdHashes(b"k" * 32)
     (span,) = await spans_of(
         CallRecord("Route", session_id="chat-1", traceparent=SAMPLED), hashes=hashes
@@ -185,12 +185,12 @@ async def test_ids_are_hashed_as_in_the_log():
 
 
 async def test_calls_that_are_not_sampled_have_no_span():
-    """They are heard of all the same."""
+    """They are still counted."""
     assert await spans_of(CallRecord("Route", traceparent=NOT_SAMPLED), CallRecord("Status")) == []
 
 
 async def test_collector_that_fails_costs_spans_and_nothing_else():
-    """The next ones are sent again; what is too much is dropped and counted."""
+    """Later spans are sent again; excess ones are dropped and counted."""
     kept = Kept(ConnectionError("away"))
     traced = tracing(kept)
     quiet = Quiet()
@@ -221,7 +221,7 @@ async def test_spans_go_to_a_file_line_by_line(tmp_path):
 
 
 def test_missing_extra_is_told_with_the_remedy(monkeypatch):
-    """The server does not start without what it was told to do."""
+    """The server does not start without a configured feature."""
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     with pytest.raises(TracesUnavailable, match=r"agent-routing-service\[otel\]"):
         open_exporter("otlp")

@@ -33,7 +33,7 @@ REGISTRY = Registry(
 def test_verdict_is_what_the_message_spells(
     text: str, active: str, ranked: tuple[tuple[str, float], ...], stay: float
 ) -> None:
-    """Candidates alone are named: what is no candidate is for none of them."""
+    """It names candidates only: a message for any other agent is for none of them."""
     model: TopicModel = ScriptedModel()
     question = TopicQuestion(text, active_agent_id=active, candidate_ids={"travel"})
 

@@ -172,7 +172,7 @@ async def test_group_is_bounded_by_writes_and_bytes(store, statements):
 
 
 async def test_group_of_one_can_be_asked_for(tmp_path):
-    """Where every write has to sync by itself."""
+    """For users who want a sync for each write."""
     store = await open_sqlite_store(tmp_path / "store.db", SqliteOptions(group_writes_max=1))
     seen = []
     await store._engine._writer._connection.run(lambda c: c.set_trace_callback(seen.append))

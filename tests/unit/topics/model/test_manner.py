@@ -61,7 +61,7 @@ def test_phrases_add_up():
 
 
 def test_change_of_subject_is_worded_unlike_an_answer():
-    """Of the parameters that ship: whatever is wanted, and whatever was asked."""
+    """For the built-in parameters, any request and any question."""
     model = load_topic_model()
     if "sgd" not in model.version:
         pytest.skip("routing_service/topics/model/sgd was taken away, as it may be")

@@ -38,7 +38,7 @@ SAID = (("rain", "sun", "rain"), ("bank", "bank", "bank"))
 
 
 def no_pause() -> None:
-    """Nothing runs beside a test."""
+    """No other work runs during a test."""
 
 
 def index_of(*groups: SenseGroup, said=SAID, described=((), ())) -> SenseIndex:
@@ -72,7 +72,7 @@ def test_token_that_speaks_for_none_changes_how_sure_the_others_are():
 
 
 def test_registry_relies_on_the_group_that_tells_its_examples_apart():
-    """Whatever corpus it is: nobody has to name it."""
+    """This works for any corpus, without naming it."""
     index = index_of(BLIND, KNOWING)
     blind, knowing = index.shares
     assert knowing > 2 * blind
@@ -82,14 +82,14 @@ def test_registry_relies_on_the_group_that_tells_its_examples_apart():
 
 
 def test_trust_is_high_only_where_examples_are_told_apart():
-    """What the words of agents have in common counts for less there, see FIT_WEIGHTS."""
+    """The agents' shared vocabulary counts less there, see FIT_WEIGHTS."""
     assert index_of(KNOWING).trust > 0.7
     assert index_of(BLIND).trust == pytest.approx(0.5, abs=0.01)
     assert index_of(KNOWING, said=((), ())).trust == 0.0
 
 
 def test_example_is_judged_without_itself():
-    """An agent whose examples have nothing in common is not told apart by having them."""
+    """Examples without anything in common do not set an agent apart."""
     alone = index_of(KNOWING, said=(("rain",), ("bank",)))
     assert alone.trust < 0.4
 
@@ -137,7 +137,7 @@ def test_weights_gain_with_the_trust_of_a_registry():
 
 
 def test_message_says_how_much_of_it_is_known():
-    """To the registry or to what was learned: an unknown word is no evidence of anything."""
+    """To the registry or to the trained model: an unknown word is not evidence."""
     knowledge = WordKnowledge({}, (KNOWING,), {})
     index = AgentIndex([AgentText("a", examples=("wibble",)), AgentText("b")], knowledge)
     assert index.message("rain wibble").known == 1.0

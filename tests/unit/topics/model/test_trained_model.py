@@ -446,7 +446,7 @@ def test_cost_of_a_long_text_is_bounded(text):
 
 
 def test_taking_in_a_registry_lets_other_threads_run(monkeypatch):
-    """Beside a server's event loop: no more than one agent's texts are read at a stretch."""
+    """The event loop of a server keeps running: at most one agent's texts are read at a time."""
     read: list[int] = [0]
     as_it_is = WordKnowledge.read
 
