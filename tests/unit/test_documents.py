@@ -14,7 +14,7 @@ from routing_service.rpc import (
     request_checks,
     status_errors,
 )
-from routing_service.rpc.admin import audit
+from routing_service.rpc.admin import audit, operations
 from routing_service.server import channel_options
 from routing_service.sessions import event_feed
 from routing_service.settings.settings import SETTINGS
@@ -33,6 +33,7 @@ LIMITS = {
     module.__name__.rpartition(".")[2]: module
     for module in (
         audit,
+        operations,
         ordered_stream,
         channel_options,
         event_feed,
