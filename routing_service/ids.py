@@ -1,8 +1,6 @@
-"""New ids for what callers leave out.
+"""New ids for those that callers leave out.
 
-Owns: how task, request and session ids are made. Must not know: what they are for.
-Rule: time-ordered (UUIDv7) where nobody could have named it, derived (UUIDv5) where a retry has to
-find the same thing again.
+Ids are time-ordered (UUIDv7), or derived (UUIDv5) if a retry has to find the same thing again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """What topic detection would have made of conversations that the service has already had.
 
-Owns: which messages of a log have a known owner, and what a threshold would have done with each.
-Must not know: engines, files, how figures are shown.
-Rule: the label of a message is who had it in the end: the agent that it was handed to, or that
-answered it. Nothing is written, and no text leaves this module.
-
-An agent that answers what was not for it counts as the one it was for, so the labels are kinder to
-staying than users are. Where a user answered a suggestion, that is the label.
+It finds the messages of a log whose owner is known, and what a threshold would have done with each.
+The owner of a message is the agent that it was handed to, or else the agent that answered it. An
+agent that answers a message of another agent counts as its owner, so the labels favour staying more
+than users do. If a user answered a suggestion, that is the label. Nothing is written, and no text
+leaves this module.
 """
 
 from __future__ import annotations

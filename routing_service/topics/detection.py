@@ -1,9 +1,8 @@
 """Asks topic detection about a message, with what it needs to know of the conversation.
 
-Owns: the model, its detector for each registry, and how a session's recent turns become a question.
-Must not know: what follows from a verdict, stores, protobuf.
-Rule: it costs no read of its own, and its failure costs nobody a message: without a verdict a
-message is routed as if topics were off. Nothing is made of a registry on the event loop.
+It keeps the model and the detector of each registry, and turns a session's recent turns into a
+question. Rule: a question costs no read of its own, and a failure costs no message: without a
+verdict a message is routed as if topics were off. Detectors are never made on the event loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Topic models of others, found by the name that a setting gives.
+"""Topic models from other packages, found by the name in a setting.
 
-Owns where names are looked up, and what is wrong where one cannot be had. Must not know what a
-model does. Rule: an operator learns at the start what is missing, in words that say what to do.
+Rule: an operator learns at the start what is missing and what to do about it.
 """
 
 from __future__ import annotations

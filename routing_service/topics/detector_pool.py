@@ -1,8 +1,7 @@
-"""Threads in which detectors of others judge, so that a slow one holds nobody for long.
+"""Worker threads for topic detectors of other packages.
 
-Owns the threads, how many there are, and how long anybody waits for one. Must not know what is
-asked. Rule: whoever waits is told in time, whatever becomes of the call; a call that never ends
-takes a thread with it, and neither the server's end nor the other threads.
+Each call has a time limit. Rule: the caller gets its answer or an error within the limit. A call
+that never ends keeps its thread, but delays neither the server's end nor the other threads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How well a detector routes recorded dialogues.
+"""How well a detector routes recorded dialogues, without a server.
 
-Owns playing a record against a detector alone, with no server, and what is counted. Must not know
-files or models. Rule: the loop is closed: who is active follows from what was decided before, as in
-a session, and never from the record alone.
+Rule: the loop is closed: the active agent follows from the decisions before, as in a session, and
+never from the record alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""What is asked of a topic detector, and what it answers.
+"""The interface of topic detectors: the question, the verdict, and the protocols between them.
 
-Owns: the question, the verdict and the two protocols between them. Must not know: sessions, stores,
-clocks, thresholds, and what a model is made of.
-Rule: a detector is a pure function of its registry and the question: the same question has the same
+Rule: a detector is a pure function of its registry and the question. The same question has the same
 verdict on every replica, and asking changes nothing.
 """
 

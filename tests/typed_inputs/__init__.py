@@ -1,7 +1,7 @@
 """What people type, with what should come of it: our own list, and that of the field where it is.
 
-Owns: tests/typed_inputs/*.json (one file a kind, cases as lists) and the field's typed.json, which
-has the same kinds. ROUTING_FIELD names the folder of the latter.
+tests/typed_inputs/*.json has one file a kind, with cases as lists. The field's typed.json has the
+same kinds. ROUTING_FIELD names the folder of the latter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How well a message fits each agent of a registry.
 
-Owns what is computed of a registry once, and the features of message and agent. Must not know the
-dialogue. Rule: an agent is what its name, description and examples say; its id is never read, and
-the order of agents changes nothing.
+The index is computed once for a registry; it gives the features of a message and an agent. Rule: an
+agent is its name, description and examples. Its id is never read, and the order of agents changes
+nothing.
 """
 
 from __future__ import annotations
@@ -255,13 +255,7 @@ class AgentIndex:
             to = concepts_described if is_concept else named
             for place in self._named.get(word, ()):
                 to[place] += weight
-        pairs = [0.0] * count
-        for pair in message.pairs:
-            holders = self._pairs.get(pair, ())
-            if holders:
-                weight = self._knowledge.weight(pair) * self._pair_weights[pair]
-                for place, root, _ in holders:
-                    pairs[place] += weight * root
+        pairs = self._pair_fits(message, count)
         # One word that fits is worth more in a short message; the half added keeps it in bounds.
         scale = 1 / (message.length + 0.5)
         senses = self._senses.fits(message.senses)
@@ -273,10 +267,7 @@ class AgentIndex:
             )
         ]
         close = places_of_best(first, _CLOSE_AGENTS)
-        nearest, three = [0.0] * count, [0.0] * count
-        whole = math.sqrt(sum(weight * weight for weight in message.weights))
-        for place in close:
-            nearest[place], three[place] = self._nearest(message, place, whole)
+        nearest, three = self._nearest_examples(message, close, count)
         places: Sequence[int] = range(count)
         without_examples: Collection[int] = self._without_examples
         undescribed: Collection[int] = self._undescribed
@@ -318,6 +309,27 @@ class AgentIndex:
             [value / length for value in likelihood],
         ]
         return Fits(places, columns)
+
+    def _pair_fits(self, message: Message, count: int) -> list[float]:
+        """Return for each agent the weight of the message's pairs of words that it has too."""
+        pairs = [0.0] * count
+        for pair in message.pairs:
+            holders = self._pairs.get(pair, ())
+            if holders:
+                weight = self._knowledge.weight(pair) * self._pair_weights[pair]
+                for place, root, _ in holders:
+                    pairs[place] += weight * root
+        return pairs
+
+    def _nearest_examples(
+        self, message: Message, close: Iterable[int], count: int
+    ) -> tuple[list[float], list[float]]:
+        """Return the similarity of close agents' nearest example, and of their nearest three."""
+        nearest, three = [0.0] * count, [0.0] * count
+        whole = math.sqrt(sum(weight * weight for weight in message.weights))
+        for place in close:
+            nearest[place], three[place] = self._nearest(message, place, whole)
+        return nearest, three
 
     def _nearest(self, message: Message, place: int, whole: float) -> tuple[float, float]:
         """Return the similarity of the nearest example of an agent, and of its nearest three.

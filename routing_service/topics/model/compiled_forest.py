@@ -1,7 +1,6 @@
-"""A forest as one Python function: a quarter of the time of walking its trees.
+"""A forest compiled to one Python function: a quarter of the time of walking its trees.
 
-Owns the function's making. Must not know what a row means. Rule: nothing but numbers that have been
-checked gets into its text.
+Rule: only numbers that were checked get into the function's source.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What words of everyday services mean, whatever the language they are said in.
+"""The meaning of words of everyday services, across languages: concepts.txt.
 
-Owns reading concepts.txt. Must not know agents or messages. Rule: a concept is a word like any
-other to what compares texts; it begins with "@", which no word of a text does.
+A concept is compared like a word. It begins with "@", which no word of a text does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What a message says about the dialogue itself, whatever it is about.
+"""What a message says about the dialogue itself: cues.txt.
 
-Owns reading cues.txt: phrases by which people agree, thank, ask, change the subject or come back to
-it. Must not know agents. Rule: a message in a language without cues has none, and is judged by the
-rest.
+The file has phrases by which people agree, thank, ask, change the subject or return to it. A
+message in a language without cues has none, and the other features judge it.
 """
 
 from __future__ import annotations

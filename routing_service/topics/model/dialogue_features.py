@@ -1,7 +1,6 @@
-"""What speaks for staying with an agent, and what for leaving it.
+"""The features that speak for staying with an agent, or for leaving it.
 
-Owns the features of a question about a dialogue. Must not know what they are worth. Rule: agents
-are told apart by how they fit and by what they did in this dialogue, never by who they are.
+Rule: agents are compared by how they fit and by what they did in this dialogue, never by their ids.
 """
 
 from __future__ import annotations

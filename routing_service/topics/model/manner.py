@@ -1,8 +1,7 @@
-"""How a message and the answer before it are worded, whatever they are about.
+"""How a message and the answer before it are worded, apart from their subject.
 
-Owns the phrases of everyday words that are looked at. Must not know agents or what a phrase is
-worth. Rule: a word that tells what a text is about leaves a blank: how people change the subject is
-the same for agents that nobody has seen.
+The features are phrases of everyday words. A word of the subject is left blank, because people
+change the subject in the same way whatever the agents are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What speaks for a message's being for the agent that it fits best, where nobody is active.
+"""The features of a first message: whether it is for the agent that it fits best.
 
-Owns the features of an opening. Must not know what they are worth. Rule: a registry that was never
-seen is told from a known one by what it shows itself: how far its own examples are told apart, and
-how much of the message is known.
+A registry that training never saw is recognised by two things: how well its own examples can be
+told apart, and how much of the message is known.
 """
 
 from __future__ import annotations

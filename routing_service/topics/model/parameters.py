@@ -1,8 +1,7 @@
-"""The trained parameters, as they are in a file.
+"""The trained parameters in a file: its form and its checks.
 
-Owns the form of the file and its checks. Must not know how the numbers are used or made. Rule: a
-file of another form, or of other features than this code has, is refused; it would give verdicts
-that look like any other.
+Rule: a file of another form, or made for other features than this code has, is refused. Its
+verdicts would look like any other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What each agent of a registry is asked for, and how far that can be relied on.
+"""The requests that each agent of a registry gets, and how reliable each group of senses is.
 
-Owns the senses that agents' texts have, and which groups of senses tell these agents apart. Must
-not know words. Rule: what the groups are worth here is judged by the registry's own examples, each
-of them taken for a message that has not been seen: no setting, and no name, decides it.
+Rule: the worth of a group is measured on the registry's own examples, each taken as an unseen
+message. No setting and no name decides it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The model that ships: word statistics, a few weights and two small forests.
 
-Owns how features become probabilities. Must not know how they were learned. Rule: nothing here
-depends on an agent's id, on the order of agents, on time or on chance.
+Rule: a verdict does not depend on agents' ids, on the order of agents, on time or on chance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What the model knows of words before it has seen a registry.
+"""How common a word is, and what messages with it usually ask for, before a registry is known.
 
-Owns how common a word is, and what messages with it tend to ask for. Must not know agents. Rule: a
-word that was never seen is taken to be rare, and to say nothing of what is asked for.
+A word that training never saw is taken to be rare, and says nothing about the request.
 """
 
 from __future__ import annotations

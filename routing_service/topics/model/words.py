@@ -1,8 +1,7 @@
-"""Words of a text as the model compares them.
+"""The words of a text as the model compares them: folded, split and bounded.
 
-Owns folding, splitting and the bound on both. Must not know agents, registries or weights.
-Rule: any Unicode text gives words, a long one no more than a short one that says the same at its
-two ends, and equal words in different forms of writing are equal.
+Rule: any Unicode text gives words. A long text gives no more of them than its two ends. Equal words
+in different forms of writing are equal.
 """
 
 from __future__ import annotations
