@@ -94,7 +94,9 @@ def stickiness(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Switch stickiness on or off, or show whether it is on, since when, by whom and why.
+    """Show or switch stickiness.
+
+    Without an argument: whether it is on, since when, by whom and why.
 
     It takes effect on all replicas within a second; sessions keep their state.
     """

@@ -264,6 +264,8 @@ class Topics:
     first_message: str = "supervisor"
     # What becomes of a message whose sureness is below the bound in force.
     when_unsure: WhenUnsure = WhenUnsure.STAY
+    # Whether a switch takes OPEN_TURN_THRESHOLD while the active agent works on a message.
+    keeps_open_turns: bool = False
     # 0-1: the share of judged messages that the bound leaves unsure.
     ask_share: float = ASK_SHARE_DEFAULT
 

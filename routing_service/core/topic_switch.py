@@ -265,7 +265,7 @@ def _threshold(registry: Registry, target: Agent, asked: TopicInquiry, *, moves:
     lock_threshold = registry.topics.lock_threshold
     if asked.is_locked and lock_threshold is not None:
         threshold = max(threshold, lock_threshold)
-    if moves and asked.is_turn_open:
+    if moves and asked.is_turn_open and registry.topics.keeps_open_turns:
         # An offer takes nobody away from the agent that works.
         threshold = max(threshold, OPEN_TURN_THRESHOLD)
     return threshold

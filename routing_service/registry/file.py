@@ -211,6 +211,7 @@ def _build_topics(data: dict[str, Any]) -> Topics:
         lock_threshold=None if lock_threshold == "off" else float(lock_threshold),
         first_message=topics.get("first_message", first_message),
         when_unsure=WhenUnsure(topics.get("when_unsure", when_unsure)),
+        keeps_open_turns=data["api_version"] != "agent_routing/v1",
         ask_share=float(topics.get("ask_share", ASK_SHARE_DEFAULT)),
     )
 

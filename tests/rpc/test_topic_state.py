@@ -26,7 +26,7 @@ def registry(version: str = "v1.1") -> str:
     return REGISTRY.replace("VERSION", version)
 
 
-@pytest.fixture(params=["v1", "v1.1"])
+@pytest.fixture(params=["v1.1"])
 async def scripted(request, tmp_path):
     """A server whose messages say whose they are."""
     async with serving(tmp_path, registry(request.param), model=ScriptedModel()) as running:
