@@ -330,7 +330,7 @@ async def test_handoff_in_a_closed_turn_is_refused(service):
     await chat.answer(routed.dispatch, "answered")
     refused = await refusal(chat.set_active("support", turn_request_id=routed.request_id))
     assert refused.rules == ["live_turn"]
-    assert "without turn_request_id" in refused.message
+    assert "leave turn_request_id out" in refused.message
     refused = await refusal(chat.set_active("support", turn_request_id=fresh_id()))
     assert tuple(refused) == ("NOT_FOUND", "UNKNOWN_REQUEST")
 
