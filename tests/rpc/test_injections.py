@@ -7,6 +7,7 @@ the session is the same as after a harmless text in the same field.
 import itertools
 import json
 import re
+import unicodedata
 import urllib.parse
 from dataclasses import dataclass
 
@@ -358,6 +359,11 @@ PLACES = [
 REFUSED_BLANK = (in_message, in_history)
 
 
+def _shows_nothing(words):
+    """Say whether a text is only white space and invisible characters."""
+    return all(each.isspace() or unicodedata.category(each)[0] == "C" for each in words)
+
+
 @pytest.fixture
 async def scene(tmp_path):
     """Return a factory of scenes on one server."""
@@ -385,8 +391,12 @@ async def test_words_change_nothing_that_harmless_words_do_not(scene, place):
     expected = await harmless.state()
     changed = []
     for words in INJECTIONS:
-        if place in REFUSED_BLANK and not re.search(r"\w", words):
-            continue  # A message that shows nothing is refused, and changes nothing by that.
+        if place in REFUSED_BLANK and _shows_nothing(words):
+            blank = await scene()
+            unchanged = await blank.state()
+            assert await blank.say(words) == "INVALID_ARGUMENT"
+            assert await blank.state() == unchanged
+            continue
         if place is in_agent_s_name and "front]" in words:
             continue  # The user's own command, with a word that only one agent's name has.
         hostile = await scene()

@@ -44,6 +44,15 @@ async def test_message_stays_while_the_agent_works_on_another(scripted):
     assert went((await chat.say("#payroll=0.8 and Ana's wages")).dispatch)[0] == "payroll"
 
 
+async def test_open_turn_changes_nothing_in_files_of_the_first_version(tmp_path):
+    """Their threshold alone decides, as before."""
+    async with serving(tmp_path, registry("v1"), model=ScriptedModel()) as running:
+        chat = await running.chat().with_agent("vat")
+        await chat.say("my return please")
+        second = await chat.say("#payroll=0.8 and Ana's wages")
+        assert went(second.dispatch) == ("payroll", "TOPIC_SWITCH")
+
+
 async def test_message_goes_where_it_is_clearly_for_in_spite_of_an_open_turn(scripted):
     """The trace says which threshold held."""
     chat = await scripted.chat().with_agent("vat")
