@@ -141,7 +141,10 @@ def subnet_of(host: str) -> str:
 def traffic_of(descriptor: Descriptor) -> Traffic | None:
     """Return a connection's traffic, or None if it is closed or the kernel keeps no count."""
     # Not through a duplicate, which takes four more calls of the system: this only reads.
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor.number)
+    try:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor.number)
+    except OSError:
+        return None  # Closed since it was listed.
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     except OSError:

@@ -112,15 +112,15 @@ async def test_pipe_is_shown_nothing_but_the_result(many, tmp_path):
     """As for a script."""
     code, out, err = await command("copy", "--from", many, "--to", f"sqlite:///{tmp_path / 't.db'}")
     assert (code, err) == (0, "")
-    assert out.startswith(f"{SESSIONS} sessions looked at, {SESSIONS} written: 1200 changes")
+    assert out.startswith(f"{SESSIONS} sessions checked, {SESSIONS} written: 1200 changes")
     assert out.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("source", "target", "code", "words"),
     [
-        ("{many}", "{many}", 2, "name one store"),
-        ("{many}", "memory:", 2, "would be gone with this command"),
+        ("{many}", "{many}", 2, "name two"),
+        ("{many}", "memory:", 2, "would be lost when this command ends"),
         ("memory:", "sqlite:///{folder}/t.db", 2, "name another store"),
         ("sqlite:///{folder}/none.db", "sqlite:///{folder}/t.db", 1, "there is no store file"),
         ("{many}", "mysql://db", 2, "unknown engine"),
@@ -152,4 +152,4 @@ async def test_refused_sessions_are_named_and_the_exit_code_says_so(many, tmp_pa
     assert lines[0].startswith(
         'error: session "acme/chat-0000" is in the target with other content'
     )
-    assert "and 5 more sessions; --json names all" in lines[-1]
+    assert "and 5 more sessions; --json lists all" in lines[-1]

@@ -17,6 +17,9 @@ from tests.engines.appends import append, key, outcomes
 from tests.engines.postgres_databases import database_on
 
 TIMES = "connect_timeout_s=1&call_timeout_s=1&lock_timeout_s=0.5"
+UNHURRIED = "connect_timeout_s=10&call_timeout_s=10"
+"""For tests of errors that take no time, on a busy machine."""
+
 BOUND_S = 1 + 1 + postgres_connection.RECONNECT_PAUSE_S + 2.5
 """The time of a call, the grace for its answer, and an attempt to connect; the rest is for a busy
 machine."""
@@ -241,7 +244,7 @@ async def test_close_ends_while_the_server_is_frozen(open_here, own_postgres):
 
 async def test_full_disk_is_unavailable_and_ends(open_here, database, tmp_path):
     """Callers get the error; once there is space, appends succeed without a restart."""
-    store = await open_here()
+    store = await open_here(UNHURRIED)
     schema = database.schema(tmp_path)
     # The server's error for a full disk, raised where it would occur: at the group's INSERT.
     database.execute(
