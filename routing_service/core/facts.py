@@ -24,7 +24,7 @@ from routing_service.core.commands import (
     TopicOpinion,
 )
 from routing_service.core.events import MessageRouted
-from routing_service.core.markers import MARKER_BRACKETS
+from routing_service.core.markers import may_hold_marker
 from routing_service.core.suggestions import takes_plain_answers
 from routing_service.core.topic_switch import TopicInquiry, inquiry, may_ask
 from routing_service.core.turn_ids import revision_of_child
@@ -194,9 +194,10 @@ def _needs_of_answer(case: Case, command: CompleteTurn, _: Facts) -> list[Fact[A
 
 
 def _may_hold_marker(command: CompleteTurn) -> bool:
-    """Say whether an answer has brackets, as a marker does: it is a handoff too."""
-    texts = (command.text, *(item.text or "" for item in command.items))
-    return any(bracket in text for text in texts for bracket in MARKER_BRACKETS)
+    """Say whether an answer may hold a marker: then it is a handoff too."""
+    if may_hold_marker(command.text):
+        return True
+    return bool(command.items) and any(may_hold_marker(i.text or "") for i in command.items)
 
 
 def _needs_of_handoff(case: Case, command: SetActiveAgent, _: Facts) -> list[Fact[Any]]:

@@ -27,6 +27,8 @@ _ALIKE: Final = str.maketrans(
 MARKER_BRACKETS: Final = "[［【〔⟦"  # noqa: RUF001 - as models write them.
 """What a marker begins with."""
 
+_has_bracket: Final = re.compile(f"[{re.escape(MARKER_BRACKETS)}]").search
+
 _GAP: Final = rf"[\s\\*_`~\"']{{0,{_GAP_MAX}}}"
 _OPENS: Final = r"(?:\\{0,2}\[[ \t*_`~]{0,4}){1,4}"
 _CLOSES: Final = r"(?:[ \t*_`~]{0,4}\\{0,2}\]){1,4}"
@@ -59,13 +61,18 @@ _STOPS: Final = ".,;:!?…"
 _ENDS_SENTENCE: Final = ".!?…"
 
 
+def may_hold_marker(text: str) -> bool:
+    """Say whether a text has a bracket, as every marker does: most answers have none."""
+    return _has_bracket(text) is not None
+
+
 def cut_markers(text: str, is_name: Callable[[str], bool] = bool) -> tuple[str, str]:
     """Return the text without its markers, and the name in the first one, "" for none.
 
     is_name: says whether agents are called so; it tells the name from the text after a marker that
     is not closed.
     """
-    if not any(bracket in text for bracket in MARKER_BRACKETS):
+    if not may_hold_marker(text):
         return text, ""
     cutter = _Cutter(text, is_name)
     cutter.cut()

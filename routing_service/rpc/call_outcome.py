@@ -52,11 +52,12 @@ def describe(record: CallRecord, handled: Handled, registry: Registry) -> None:
         )
     elif record.method != "CompleteTurn":
         _describe_move(record, decided, registry)
-    if decision.topic is not None and decision.topic.opinion is not None:
-        record.topic_outcome = decision.topic.outcome.value
-        record.topic_agent_id = decision.topic.agent_id
-        record.topic_confidence = round(decision.topic.confidence, 4)
-        record.topic_model = decision.topic.opinion.model
+    topic = decision.topic
+    if topic is not None and topic.opinion is not None:
+        record.topic_outcome = topic.outcome.value
+        record.topic_agent_id = topic.agent_id
+        record.topic_confidence = round(topic.confidence, 4)
+        record.topic_model = topic.opinion.model
 
 
 def describe_refusal(record: CallRecord, refused: HandoffRefused) -> None:

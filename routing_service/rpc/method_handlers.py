@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, suppress
 from functools import partial
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
@@ -183,7 +183,7 @@ class _CallWrapper:
             try:
                 caller = await self._caller(name, context, record)
                 # The type stubs leave out None, which a call without a deadline returns.
-                remaining_s = cast("float | None", context.time_remaining())
+                remaining_s: float | None = context.time_remaining()
                 self._admit(caller, context)
                 if remaining_s is None or remaining_s > self._longest.seconds:
                     limit = self._longest if remaining_s else self._default_limit
@@ -253,7 +253,7 @@ class _CallWrapper:
             record = CallRecord(name)
             start = time.perf_counter()
             if self._tracer is not None:
-                self._tracer.begin(record, cast("Metadata", context.invocation_metadata() or ()))
+                self._tracer.begin(record, context.invocation_metadata() or ())
             try:
                 self._admit(caller, context)
                 body = (await limit.run(method(caller, message, record))).body
@@ -343,7 +343,7 @@ class _CallWrapper:
         """
 
         async def check() -> None:
-            metadata = cast("Metadata", context.invocation_metadata() or ())
+            metadata: Metadata = context.invocation_metadata() or ()
             now = await self._sign_in.caller(metadata, context.auth_context)
             check_entry(now, name)
             if now != caller:
@@ -364,7 +364,7 @@ class _CallWrapper:
 
     async def _caller(self, name: str, context: Context, record: CallRecord) -> Caller:
         """Return the caller, if it may call this RPC. Raises SignInRefused, SCOPE_MISSING."""
-        metadata = cast("Metadata", context.invocation_metadata() or ())
+        metadata: Metadata = context.invocation_metadata() or ()
         if self._tracer is not None:
             self._tracer.begin(record, metadata)
         caller = await self._sign_in.caller(metadata, context.auth_context)

@@ -290,13 +290,8 @@ class CommandHandler:
                 check_revision(call, state)
             if isinstance(command, _BY_STICKINESS):
                 stickiness = await self._stickiness(call.key.tenant)
-                enabled = stickiness.enabled or _sticks(stickiness, call, command, state)
-                if enabled is not command.stickiness_enabled:
-                    command = replace(command, stickiness_enabled=enabled)
-                if state is not None and isinstance(command, RouteMessage):
-                    is_stale = stickiness.is_stale(state.last_used_us)
-                    if is_stale is not command.is_stale:
-                        command = replace(command, is_stale=is_stale)
+                if not stickiness.is_plain:
+                    command = _by_stickiness(stickiness, call, command, state)
             case = open_case(state, command, registry, now_us, session_id=call.key.session_id)
             needed = facts_needed(case)
             facts = await self._inputs.find(call, hot, case, needed) if needed else NO_FACTS
@@ -486,10 +481,24 @@ def _append(
     )
 
 
+def _by_stickiness(
+    stickiness: Stickiness,
+    call: Call,
+    command: RouteMessage | SetActiveAgent | CompleteTurn,
+    state: SessionState | None,
+) -> Command:
+    """Return a command with what the switch says about its session."""
+    enabled = _sticks(stickiness, call, command, state)
+    if isinstance(command, RouteMessage):
+        is_stale = state is not None and stickiness.is_stale(state.last_used_us)
+        return replace(command, stickiness_enabled=enabled, is_stale=is_stale)
+    return replace(command, stickiness_enabled=enabled)
+
+
 def _sticks(
     stickiness: Stickiness, call: Call, command: Command, state: SessionState | None
 ) -> bool:
-    """Say whether agents stick for one call, where they do not for all."""
+    """Say whether agents stick for one call."""
     user_id = (state.owner if state else "") or call.access.user_id or call.key.session_id
     agent_ids = [state.active_id] if state else []
     if isinstance(command, CompleteTurn):

@@ -13,7 +13,7 @@ import enum
 import time
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -78,6 +78,13 @@ class Stickiness:
 
     switched: Switched
     source: Source
+    is_plain: bool = field(init=False)
+    """On for all, and no session is stale: so it is nearly always, and every message asks."""
+
+    def __post_init__(self) -> None:
+        """Find out whether it is plain."""
+        switched = self.switched
+        object.__setattr__(self, "is_plain", switched.enabled and not switched.stale_from_us)
 
     @property
     def enabled(self) -> bool:

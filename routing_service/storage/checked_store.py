@@ -69,7 +69,8 @@ class CheckedStore:
 
     async def append(self, append: Append) -> None:
         """See Store.append."""
-        self._check_open()
+        if self._closing is not None:  # As _check_open does, whose call every message would pay.
+            raise StoreClosed
         check_append(append)
         await self._engine.append(append)
 

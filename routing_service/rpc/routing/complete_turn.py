@@ -77,6 +77,7 @@ class CompleteTurnCalls:
     def _complete_out(self, made: Made) -> Answer:
         decision = made.decided.decision
         state = made.decided.state
+        active = state.active
         cards = self._cards.of(made.registry)
         locale = pm.locale_of(state)
         response = pb.CompleteTurnResponse(
@@ -89,13 +90,13 @@ class CompleteTurnCalls:
             if made.task_status
             else task_pb2.TASK_STATUS_UNSPECIFIED,
             text=decision.text,
-            locked=state.active is not None and state.active.locked,
+            locked=active is not None and active.locked,
         )
         if decision.verdicts:
             response.verdicts.extend(pm.verdicts_out(decision.verdicts))
         body = response.SerializeToString()
-        if state.active is not None:
-            body += framed(_ACTIVE, cards.card_bytes(state.active_id, locale))
+        if active is not None:
+            body += framed(_ACTIVE, cards.card_bytes(active.agent_id, locale))
         dispatch = b""
         if decision.dispatch is not None:
             dispatch = dispatch_bytes(decision.dispatch, cards, locale)

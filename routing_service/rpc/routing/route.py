@@ -17,7 +17,7 @@ from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
 from routing_service.core.access import Access
 from routing_service.core.errors import invalid_field
-from routing_service.core.events import Item, Profile
+from routing_service.core.events import Profile
 from routing_service.core.identifiers import HISTORY_TURNS_MAX, HISTORY_TURNS_MIN, TEXT_BYTES_MAX
 from routing_service.core.typed_text import skip_invisible
 from routing_service.ids import derived_session_id, new_uuid7
@@ -57,6 +57,8 @@ _USUAL_FIELDS: Final = frozenset(
     for name in ("session_id", "user_id", "request_id", "text", "literal_text", "validate_only")
 )
 """What most requests consist of. One that has no other field skips the checks of the others."""
+
+_EXPECTED_REVISION: Final = pb.RouteRequest.DESCRIPTOR.fields_by_name["expected_revision"]
 
 _DISPATCH: Final = tag_of(pb.RouteResponse, "dispatch")
 _STREAM_REQUEST_ID: Final = tag_of(pb.RouteStreamResponse, "request_id")
@@ -120,7 +122,7 @@ class RouteCalls:
             fingerprint=ROUTE_FINGERPRINT.of(request, present),
             access=access,
             subject=caller.subject,
-            expected_revision=pm.expected_revision(request),
+            expected_revision=present.get(_EXPECTED_REVISION),
             history_turns=request.history_turns,
             dry_run=request.validate_only,
             explains_topic=request.validate_only or request.explain_topic,
@@ -151,9 +153,9 @@ class RouteCalls:
 
     def _route_out(self, made: Made) -> Answer:
         decision = made.decided.decision
-        state = made.decided.state
+        plan = decision.dispatch
         cards = self._cards.of(made.registry)
-        locale = pm.locale_of(state)
+        locale = pm.locale_of(made.decided.state)
         response = pb.RouteResponse(
             session_id=made.call.key.session_id,
             task_id=decision.task_id,
@@ -161,10 +163,9 @@ class RouteCalls:
             revision=made.revision,
         )
         dispatch = b""
-        if decision.dispatch is not None:
-            dispatch = dispatch_bytes(decision.dispatch, cards, locale)
-            home_id = cards.registry.home_agent_id
-            response.supervisor_bypassed = decision.dispatch.agent_id != home_id
+        if plan is not None:
+            dispatch = dispatch_bytes(plan, cards, locale)
+            response.supervisor_bypassed = plan.agent_id != cards.registry.home_agent_id
         if decision.reply is not None:
             rendered = render_reply(decision.reply, cards.registry, locale, made.turns)
             # A reply to a message that is not a command has no command name.
@@ -172,7 +173,7 @@ class RouteCalls:
             response.reply.text = rendered.text
             response.reply.locale = rendered.locale
         if decision.suggestion is not None:
-            present = decision.dispatch.agent_id if decision.dispatch else ""
+            present = plan.agent_id if plan else ""
             response.suggestion.CopyFrom(
                 pm.suggestion_out(decision.suggestion, present, cards, locale)
             )
@@ -200,28 +201,37 @@ def _route_in(
     checks.user("user_id", request.user_id)
     request_id = checks.uuid("request_id", request.request_id)
     checks.text("text", text, TEXT_BYTES_MAX)
-    if not (request.items or request.quick_reply_id) and skip_invisible(text, 0) == len(text):
+    # The first character of most messages is seen at once.
+    if not ("!" <= text[:1] <= "~" or request.items or request.quick_reply_id) and (
+        skip_invisible(text, 0) == len(text)
+    ):
         checks.refuse("text", "is empty or blank, and there are no items; send one or the other")
-    task_id = locale = channel = quick_reply_id = ""
-    items: tuple[Item, ...] = ()
-    entitlements: tuple[str, ...] = ()
-    metadata: dict[str, str] = {}
+    if present.keys() <= _USUAL_FIELDS:
+        checks.done()
+        access = rights.as_speaker(caller, request.user_id)
+        user_id = access.user_id
+        return cmd.RouteMessage(
+            request_id=request_id or new_id(),
+            text=text,
+            new_task_id=new_id(),
+            profile=Profile(
+                user_id=user_id, entitlements=rights.entitlements_of(caller, user_id, ())
+            ),
+            literal_text=request.literal_text,
+        ), access
+    task_id = checks.uuid("task_id", request.task_id)
+    checks.items("items", request.items)
+    checks.locale("locale", request.locale)
+    checks.channel("channel", request.channel)
+    entitlements = checks.entitlements("entitlements", request.entitlements)
+    checks.metadata("metadata", request.metadata)
+    checks.number("history_turns", request.history_turns, HISTORY_TURNS_MIN, HISTORY_TURNS_MAX)
+    quick_reply_id = checks.uuid("quick_reply_id", request.quick_reply_id)
     expire_us = None
-    if not present.keys() <= _USUAL_FIELDS:
-        task_id = checks.uuid("task_id", request.task_id)
-        checks.items("items", request.items)
-        checks.locale("locale", request.locale)
-        checks.channel("channel", request.channel)
-        entitlements = checks.entitlements("entitlements", request.entitlements)
-        checks.metadata("metadata", request.metadata)
-        checks.number("history_turns", request.history_turns, HISTORY_TURNS_MIN, HISTORY_TURNS_MAX)
-        quick_reply_id = checks.uuid("quick_reply_id", request.quick_reply_id)
-        if request.HasField("task_expire_time"):
-            checks.timestamp("task_expire_time", request.task_expire_time)
-            expire_us = pm.time_us(request.task_expire_time)
-        checks.revision("expected_revision", request.expected_revision)
-        items, metadata = pm.items_in(request.items), dict(request.metadata)
-        locale, channel = request.locale, request.channel
+    if request.HasField("task_expire_time"):
+        checks.timestamp("task_expire_time", request.task_expire_time)
+        expire_us = pm.time_us(request.task_expire_time)
+    checks.revision("expected_revision", request.expected_revision)
     checks.done()
     access = rights.as_speaker(caller, request.user_id)
     user_id = access.user_id
@@ -229,15 +239,15 @@ def _route_in(
         request_id=request_id or new_id(),
         text=text,
         new_task_id=new_id(),
-        items=items,
+        items=pm.items_in(request.items),
         task_id=task_id,
         profile=Profile(
             user_id=user_id,
-            locale=locale,
-            channel=channel,
+            locale=request.locale,
+            channel=request.channel,
             entitlements=rights.entitlements_of(caller, user_id, entitlements),
         ),
-        metadata=metadata,
+        metadata=dict(request.metadata),
         task_expire_us=expire_us,
         literal_text=request.literal_text,
         quick_reply_id=quick_reply_id,
