@@ -2,6 +2,9 @@
 
 gRPC has no hook for accepted connections, so their descriptors are listed, read and reset from
 outside. Linux only: elsewhere ``is_supported`` is false.
+
+Rule: no descriptor of a file is ever closed here. Closing one, even a duplicate, releases all locks
+that this process has on the file, those of SQLite among them, and its store would be damaged.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import errno
 import ipaddress
 import os
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Collection, Iterable, Iterator
@@ -80,9 +84,12 @@ class OwnSockets:
         for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - a Path each would double its time
             number = int(name)
             try:
-                inode = os.fstat(number).st_ino
+                status = os.fstat(number)
             except OSError:
                 continue  # Closed since it was listed, as the listing's own descriptor is.
+            if not stat.S_ISSOCK(status.st_mode):
+                continue
+            inode = status.st_ino
             known = self._seen.get(number)
             seen[number] = (
                 known if known and known[0] == inode else (inode, self._look(number, inode))
@@ -166,17 +173,10 @@ def reset(descriptor: Descriptor) -> bool:
     shutdown() would leave unread bytes to be read: up to 6 MB, or 40,000 calls of an attack.
     """
     try:
-        duplicate = os.dup(descriptor.number)
+        with _opened(descriptor.number, descriptor.inode) as sock:
+            _disconnect(sock.fileno())
     except OSError:
         return False
-    try:
-        if os.fstat(duplicate).st_ino != descriptor.inode:
-            return False
-        _disconnect(duplicate)
-    except OSError:
-        return False
-    finally:
-        os.close(duplicate)
     return True
 
 
@@ -199,17 +199,24 @@ def _opened(number: int, inode: int) -> Iterator[socket.socket]:
     The duplicate stays the same socket even if the number is reused meanwhile.
     """
     duplicate = os.dup(number)
-    sock = None
+    status = os.fstat(duplicate)
+    if not stat.S_ISSOCK(status.st_mode):
+        # The number was reused for a file, within microseconds. Its duplicate stays open.
+        raise _reused()
+    if status.st_ino != inode:
+        os.close(duplicate)
+        raise _reused()
     try:
-        if os.fstat(duplicate).st_ino == inode:
-            sock = socket.socket(fileno=duplicate)
-    finally:
-        if sock is None:
-            os.close(duplicate)
-    if sock is None:
-        raise OSError(errno.EBADF, "the descriptor was closed, and its number is used again")
+        sock = socket.socket(fileno=duplicate)
+    except OSError:
+        os.close(duplicate)
+        raise
     with sock:
         yield sock
+
+
+def _reused() -> OSError:
+    return OSError(errno.EBADF, "the descriptor was closed, and its number is used again")
 
 
 # --- filters in the kernel ---

@@ -1,4 +1,8 @@
+import fcntl
+import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -50,6 +54,49 @@ def test_connections_of_the_ports_alone_are_listed_with_their_peers(listener):
         assert list(own.listeners) == [listener.fileno()]
         elsewhere.close()
     assert own.connections() == []
+
+
+_TRIES_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "r+") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(3)
+"""
+
+
+def may_lock(path):
+    """Say whether another process gets a lock on a file."""
+    return subprocess.run([sys.executable, "-c", _TRIES_LOCK, path], check=False).returncode != 3
+
+
+def test_locks_of_files_are_kept(listener, tmp_path):
+    """Closing a duplicate of SQLite's descriptor would release the store's locks."""
+    path = tmp_path / "store.db"
+    path.touch()
+    own = OwnSockets([port_of(listener)])
+    with path.open("r+") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        own.connections()
+        assert not may_lock(path)
+
+
+def test_number_that_a_file_has_by_now_keeps_the_locks_too(listener, tmp_path):
+    """A socket was closed, and a locked file opened with its number, before it was looked at."""
+    path = tmp_path / "store.db"
+    path.touch()
+    near, far = connected(listener, "127.0.0.2")
+    (found,) = OwnSockets([port_of(listener)]).connections()
+    with near, path.open("r+") as file:
+        far.close()
+        os.dup2(file.fileno(), found.number)
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        assert not own_sockets.deafen(found)
+        assert not own_sockets.reset(found)
+        assert own_sockets.traffic_of(found) is None
+        assert not may_lock(path)
+        os.close(found.number)
 
 
 def test_traffic_is_what_the_kernel_counted(listener):
