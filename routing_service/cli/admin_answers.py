@@ -130,7 +130,12 @@ def _what(event: SessionEvent, kind: str) -> Text:
             line.append(_on(switched.enabled))
             if switched.reason:
                 line.append(f"  {seen(switched.reason)}", style="dim")
-        case "unknown to this release" | "session_erased":
+        case "operator_act":
+            line.append(f"{seen(event.operator_act.method)}  {seen(event.operator_act.target)}")
+            line.append(f"  {seen(event.operator_act.reason)}", style="dim")
+        case "session_erased" | "session_purged":
+            line.append(seen(getattr(event, kind).reason), style="dim")
+        case "unknown to this release":
             pass
         case _:
             body = getattr(event, kind)

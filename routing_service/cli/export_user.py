@@ -10,6 +10,7 @@ import typer
 from routing_service.cli.export_file import write_export
 from routing_service.cli.options import (
     TARGET_DEFAULT,
+    ReasonOption,
     TargetOption,
     TenantOption,
 )
@@ -37,6 +38,7 @@ def export_user(
             help="Write to this new file. Default: to stdout.",
         ),
     ] = None,
+    reason: ReasonOption = "",
     tenant: TenantOption = "",
     target: TargetOption = TARGET_DEFAULT,
     timeout: Annotated[
@@ -49,8 +51,9 @@ def export_user(
 ) -> None:
     """Export all data stored about a user.
 
-    One line of JSON for each session, task, turn and audit record.
+    One line of JSON for each session, task, turn, profile, command and audit record. The audit
+    records the export.
     """
     place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     with calling(place) as client:
-        write_export(client.export_user(user, timeout=timeout), output)
+        write_export(client.export_user(user, reason=reason, timeout=timeout), output)

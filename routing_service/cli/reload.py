@@ -11,6 +11,7 @@ from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
     JsonOption,
+    ReasonOption,
     TargetOption,
     TimeoutOption,
 )
@@ -30,6 +31,7 @@ def reload(
         bool,
         typer.Option("--validate-only", help="Only check the file and print what would change."),
     ] = False,
+    reason: ReasonOption = "",
     target: TargetOption = TARGET_DEFAULT,
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
@@ -38,7 +40,7 @@ def reload(
     with calling(
         CallOptions(target=target, tenant="", timeout_s=timeout, as_json=as_json)
     ) as client:
-        answer = client.reload_agents(validate_only=validate_only)
+        answer = client.reload_agents(validate_only=validate_only, reason=reason)
     if as_json:
         print_json(answer)
     else:

@@ -67,12 +67,17 @@ class AdminServicer:
                 UserDataCalls(
                     store,
                     handler,
-                    Retention(store, handler, feed, clock_us),
+                    Retention(store, handler, feed, clock_us, handler.audit),
                     cards_in_force,
                     clock_us,
                 ),
                 OperationsCalls(
-                    store, source=source, switch=switch, stats=stats, clock_us=clock_us
+                    store,
+                    source=source,
+                    switch=switch,
+                    stats=stats,
+                    audit=handler.audit,
+                    clock_us=clock_us,
                 ),
             )
         )

@@ -350,6 +350,7 @@ def refusal_out(
     refused = made.handoff_refused
     refused.handoff.to.CopyFrom(cards.card(metadata.get("agent_id", ""), ""))
     getattr(refused.handoff, "from").CopyFrom(cards.card(metadata.get("from_agent_id", ""), ""))
+    refused.handoff.reason = data.get("reason", "")
     initiator = metadata.get("initiator", "")
     if initiator:
         refused.handoff.initiator = pm.INITIATORS[Initiator(initiator)]
@@ -359,11 +360,13 @@ def refusal_out(
     return made, method_path(data.get("method", ""))
 
 
-_OF_ADMIN: Final = frozenset({ERASE_USER, "SetStickiness"})
+_OF_ADMIN: Final = frozenset(
+    {ERASE_USER, "SetStickiness", "PurgeSessions", "ExportUser", "ReloadAgents"}
+)
 
 
-def switch_out(entry: AuditEntry) -> tuple[session_event_pb2.SessionEvent, str]:
-    """Return a switch of stickiness as an event, and the subject of the caller that switched."""
+def switch_out(entry: AuditEntry) -> session_event_pb2.SessionEvent:
+    """Return a switch of stickiness as an event."""
     data = msgspec.json.decode(entry.data) if entry.data else {}
     made = session_event_pb2.SessionEvent(
         event_id=f"0.s{entry.time_us}", event_time=pm.timestamp(entry.time_us)
@@ -375,7 +378,33 @@ def switch_out(entry: AuditEntry) -> tuple[session_event_pb2.SessionEvent, str]:
     switched.users_percent = data.get("users_percent", 0)
     switched.reason = data.get("reason", "")
     switched.all_tenants = data.get("tenant", "") == ALL_TENANTS
-    return made, data.get("by", "")
+    return made
+
+
+def act_out(entry: AuditEntry) -> tuple[session_event_pb2.SessionEvent, str]:
+    """Return an operator's act that belongs to no session as an event, and its method."""
+    data = msgspec.json.decode(entry.data) if entry.data else {}
+    made = session_event_pb2.SessionEvent(
+        event_id=f"0.o{entry.time_us}", event_time=pm.timestamp(entry.time_us)
+    )
+    act = made.operator_act
+    act.method = data.get("method", "")
+    act.reason = data.get("reason", "")
+    act.target = data.get("target", "")
+    return made, act.method
+
+
+def purge_out(entry: AuditEntry) -> session_event_pb2.SessionEvent:
+    """Return the purge of a session as an event."""
+    data = msgspec.json.decode(entry.data) if entry.data else {}
+    made = session_event_pb2.SessionEvent(
+        event_id=f"{entry.revision}.p{entry.time_us}",
+        session_id=entry.session_id,
+        revision=entry.revision,
+        event_time=pm.timestamp(entry.time_us),
+    )
+    made.session_purged.reason = data.get("reason", "")
+    return made
 
 
 def method_path(method: str) -> str:

@@ -48,6 +48,7 @@ from routing_service.rpc.stream_writes import ReaderRefused, ReaderTooSlow, writ
 from routing_service.rpc.time_limit import TimeLimit
 from routing_service.storage.store import StoreError, StoreUnavailable
 from routing_service.telemetry.call_record import CallObserver, CallRecord, CallTracer
+from routing_service.telemetry.trace_context import trace_id_in
 
 ROUTING_SERVICE: Final = routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"]
 ADMIN_SERVICE: Final = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
@@ -252,8 +253,7 @@ class _CallWrapper:
             """Answer one message. An error is sent as its answer."""
             record = CallRecord(name)
             start = time.perf_counter()
-            if self._tracer is not None:
-                self._tracer.begin(record, context.invocation_metadata() or ())
+            self._trace(record, context.invocation_metadata() or ())
             try:
                 self._admit(caller, context)
                 body = (await limit.run(method(caller, message, record))).body
@@ -362,11 +362,17 @@ class _CallWrapper:
         self._typical_s[name] = typical_s * (1 - TYPICAL_SHARE)
         raise _too_soon(name, remaining_s, typical_s)
 
+    def _trace(self, record: CallRecord, metadata: Metadata) -> None:
+        """Note the trace of a call; the audit names it even if no traces are sent."""
+        if self._tracer is not None:
+            self._tracer.begin(record, metadata)
+        else:
+            record.trace_id = trace_id_in(metadata)
+
     async def _caller(self, name: str, context: Context, record: CallRecord) -> Caller:
         """Return the caller, if it may call this RPC. Raises SignInRefused, SCOPE_MISSING."""
         metadata: Metadata = context.invocation_metadata() or ()
-        if self._tracer is not None:
-            self._tracer.begin(record, metadata)
+        self._trace(record, metadata)
         caller = await self._sign_in.caller(metadata, context.auth_context)
         record.tenant, record.actor = caller.tenant, caller.subject
         if caller.signed_in:

@@ -34,6 +34,7 @@ from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState
 from routing_service.core.vocabulary import TaskStatus
+from routing_service.sessions.audit_log import AuditLog, Operator
 from routing_service.sessions.calls import (
     Answer,
     Call,
@@ -109,6 +110,7 @@ class CommandHandler:
         publish: Callable[[SessionKey, Change], None] = lambda _key, _change: None,
         doubt: Callable[[SessionKey], None] = lambda _key: None,
         topics: TopicJudge | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """Serve one store.
 
@@ -116,7 +118,7 @@ class CommandHandler:
         cache_sessions_max: hot sessions kept; the least recently used are evicted. publish:
         called with every change, after its commit. doubt: called with a session if an append's
         outcome is unknown. topics: judges what messages are about; None = no topic detection, in
-        spite of the registry.
+        spite of the registry. audit: records refusals; None = one of its own.
         """
         self._store = store
         self._registry = registry
@@ -124,6 +126,7 @@ class CommandHandler:
         self._stickiness = stickiness
         self._publish = publish
         self._doubt = doubt
+        self.audit = audit or AuditLog(store, clock_us)
         self._cache = SessionCache(store, cache_sessions_max)
         self.turns = TurnHistory(store)
         self.reads = SessionReads(store, self.turns)
@@ -198,7 +201,7 @@ class CommandHandler:
                 return Expiry(changed=False, overtaken=True)
             return Expiry(changed=changed)
 
-    async def erase(self, key: SessionKey, reason: str) -> None:
+    async def erase(self, key: SessionKey, reason: str, by: Operator) -> None:
         """End a session for good and remove its content from the store.
 
         After it returns, none of the content can be read here; another replica drops what it has
@@ -207,7 +210,7 @@ class CommandHandler:
         """
         async with self._cache.hold(key) as hot:
             command = Erase(reason, secrets.token_bytes(SALT_BYTES))
-            attempt = partial(self._change, key, hot, command, method=ERASE_USER)
+            attempt = partial(self._change, key, hot, command, method=ERASE_USER, by=by)
             await self._until_committed(key, hot, attempt)
             state = hot.state
             hot.forget()
@@ -251,9 +254,17 @@ class CommandHandler:
             raise
 
     async def _change(
-        self, key: SessionKey, hot: HotSession, command: Command, *, method: str
+        self,
+        key: SessionKey,
+        hot: HotSession,
+        command: Command,
+        *,
+        method: str,
+        by: Operator | None = None,
     ) -> bool:
-        """Commit a command of the service itself; False if there is nothing to commit.
+        """Commit a command that no caller of the session sent; False if there is none to commit.
+
+        by: the operator that asked for it; None = the service itself.
 
         Raises RevisionConflict, StoreError.
         """
@@ -262,7 +273,14 @@ class CommandHandler:
             registry = self._registry()
             decided = decide(state, command, registry, self._clock_us(), session_id=key.session_id)
             if decided.decision.events:
-                call = Call(key, method, "", b"")
+                call = Call(
+                    key,
+                    method,
+                    "",
+                    b"",
+                    subject=by.subject if by else "",
+                    trace_id=by.trace_id if by else "",
+                )
                 await self._commit(hot, call, decided, registry, lambda _: Answer(b""))
             return bool(decided.decision.events)
         except (StoreError, asyncio.CancelledError):
@@ -336,7 +354,7 @@ class CommandHandler:
             error.revision = state.revision if state else 0
             if not call.dry_run:
                 entry = audit_entry(call, command, state, error, self._clock_us())
-                await self._store.append_audit(entry)
+                await self.audit.add(entry)
         raise error
 
     async def _commit(
@@ -466,6 +484,7 @@ def _append(
             user_id=call.access.user_id,
             actor=call.subject,
             registry_version=state.registry_version,
+            trace_id=call.trace_id,
         ),
         answer=answer.stored,
     )

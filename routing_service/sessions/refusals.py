@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from routing_service.core.access import owner_mismatch
-from routing_service.core.commands import Command, SetActiveAgent
+from routing_service.core.commands import Command, CompleteTurn, HandOff, SetActiveAgent
 from routing_service.core.errors import Reason, RoutingError, invalid_field
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.session import SessionState
@@ -28,8 +28,14 @@ def audit_entry(
         "method": call.method,
         "metadata": error.metadata,
         "verdicts": [[v.rule, v.allowed, v.detail] for v in error.verdicts],
-        **({"actor": call.subject} if call.subject else {}),
     }
+    optional = {
+        "actor": call.subject,
+        "user": call.access.user_id,
+        "reason": _reason_of(command),
+        "trace_id": call.trace_id,
+    }
+    data |= {name: value for name, value in optional.items() if value}
     return AuditEntry(
         time_us=now_us,
         tenant=call.key.tenant,
@@ -37,9 +43,21 @@ def audit_entry(
         revision=state.revision if state else 0,
         kind=HANDOFF_REFUSED,
         request_id=turn_id or call.request_id,
-        user_id=state.owner if state else call.access.user_id,
+        # The one whose data it is: it goes when this user is erased.
+        user_id=(state.owner if state else "") or call.access.user_id,
         data=msgspec.json.encode(data),
     )
+
+
+def _reason_of(command: Command) -> str:
+    """Return the reason that the caller gave for a handoff."""
+    match command:
+        case SetActiveAgent():
+            return command.reason
+        case CompleteTurn(outcome=HandOff() as outcome):
+            return outcome.reason
+        case _:
+            return ""
 
 
 def task_of_another(call: Call, task_id: str, session_id: str, row: TaskRow | None) -> RoutingError:

@@ -11,19 +11,18 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 import structlog
 
 from routing_service.core import events as ev
 from routing_service.core.decide import view
+from routing_service.sessions.audit_log import SESSION_PURGED, AuditLog, Operator
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
-from routing_service.storage.event_codec import decode_events, decode_state
+from routing_service.storage.event_codec import BLANK_EVENTS, decode_events, decode_state
 from routing_service.storage.store import (
     CURSOR_START,
     PAGE_ROWS_MAX,
-    AuditEntry,
     SchemaTooNew,
     SessionKey,
     SessionRow,
@@ -37,9 +36,6 @@ READ_CHANGES_MAX: Final = 50
 
 PURGE_SESSIONS_MAX: Final = 10_000
 """Sessions that one purge removes at most; it keeps their keys in memory."""
-
-SESSION_PURGED: Final = "session_purged"
-"""The kind of the audit entry that a purge leaves."""
 
 _log = structlog.get_logger(__name__)
 
@@ -81,17 +77,27 @@ class Retention:
         handler: CommandHandler,
         feed: EventFeed,
         clock_us: Callable[[], int],
+        audit: AuditLog,
     ) -> None:
-        """Work on one store. clock_us: microseconds since 1970."""
+        """Work on one store. clock_us: microseconds since 1970. audit: records purges."""
         self._store = store
         self._handler = handler
         self._feed = feed
         self._clock_us = clock_us
+        self._audit = audit
 
     async def erase_user(
-        self, tenant: str, user_id: str, *, reason: str = "", validate_only: bool = False
+        self,
+        tenant: str,
+        user_id: str,
+        *,
+        by: Operator,
+        reason: str = "",
+        validate_only: bool = False,
     ) -> Erased:
         """Erase all sessions of a user, one after the other; count what was removed.
+
+        Refusals of the user in sessions that never began go too.
 
         A session whose erasure was interrupted is still listed for the user, and finished here.
         Sessions that begin meanwhile may be missed. Reads the list of all the tenant's sessions.
@@ -106,7 +112,7 @@ class Retention:
             content = await self._content(row.key)
             if not validate_only:
                 try:
-                    await self._handler.erase(row.key, reason)
+                    await self._handler.erase(row.key, reason, by)
                 except (StoreCorrupt, SchemaTooNew) as error:
                     # The other sessions are erased first; the error is raised at the end.
                     _log.error(
@@ -116,9 +122,29 @@ class Retention:
                     continue
                 _log.info("session_erased", tenant=tenant, session_id=row.key.session_id)
             erased += content
+        erased += await self._erase_refusals(tenant, user_id, validate_only=validate_only)
         if damaged is not None:
             raise damaged
         return erased
+
+    async def _erase_refusals(self, tenant: str, user_id: str, *, validate_only: bool) -> Erased:
+        """Erase the user's refusals in sessions that are not stored, which no list shows."""
+        found: dict[SessionKey, int] = {}
+        cursor = CURSOR_START
+        page = None
+        while page is None or len(page) == PAGE_ROWS_MAX:
+            page, cursor = await self._store.read_audit(tenant, None, cursor, PAGE_ROWS_MAX)
+            for entry in page:
+                if entry.user_id == user_id:
+                    key = SessionKey(tenant, entry.session_id)
+                    found[key] = found.get(key, 0) + 1
+        records = 0
+        for key, count in found.items():
+            if await self._store.find_session(key) is None:
+                records += count
+                if not validate_only:
+                    await self._store.erase_before(key, 0, BLANK_EVENTS)
+        return Erased(records=records)
 
     async def _content(self, key: SessionKey) -> Erased:
         """Count what an erasure of a session removes."""
@@ -150,6 +176,7 @@ class Retention:
         before_us: int,
         *,
         sessions_max: int,
+        by: Operator,
         reason: str = "",
         validate_only: bool = False,
     ) -> Purged:
@@ -181,26 +208,15 @@ class Retention:
             return Purged(len(chosen), more)
         removed = 0
         for _, key, revision in sorted(chosen, reverse=True):
-            removed += await self._purge_one(key, revision, reason)
+            removed += await self._purge_one(key, revision, reason, by)
         return Purged(removed, more)
 
-    async def _purge_one(self, key: SessionKey, revision: int, reason: str) -> bool:
+    async def _purge_one(self, key: SessionKey, revision: int, reason: str, by: Operator) -> bool:
         if not await self._handler.delete(key, revision):
             return False
         self._feed.end(key)
         _log.info("session_purged", tenant=key.tenant, session_id=key.session_id)
-        await self._store.append_audit(
-            AuditEntry(
-                time_us=self._clock_us(),
-                tenant=key.tenant,
-                session_id=key.session_id,
-                revision=revision,
-                kind=SESSION_PURGED,
-                request_id="",
-                user_id="",
-                data=msgspec.json.encode({"reason": reason}),
-            )
-        )
+        await self._audit.note(by, key, SESSION_PURGED, {"reason": reason}, at=revision)
         return True
 
     async def _may_go(self, key: SessionKey) -> bool:

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from routing_service.sessions.audit_log import NO_SESSION, Operator
 from routing_service.storage.store import AuditEntry, Store, StoreCorrupt, StoreError
 
 ALL_TENANTS: Final = "*"
@@ -36,9 +37,6 @@ TENANTS_KEPT_MAX: Final = 10_000
 
 STICKINESS_SWITCHED: Final = "stickiness_switched"
 """The kind of the audit entries of switches."""
-
-NO_SESSION: Final = "*"
-"""The session of entries that belong to none: every entry has a name there."""
 
 GAUGE_S: Final = 5.0
 """How often a process that serves nobody looks at the switch, for its figures."""
@@ -259,12 +257,14 @@ def is_same(one: Switched, other: Switched) -> bool:
     )
 
 
-def switch_entry(kept_in: str, tenant: str, before: Stickiness, new: Switched) -> AuditEntry:
-    """Return the record of a switch, for the audit of the tenant kept_in or, if one, of tenant."""
+def switch_entry(operator: Operator, tenant: str, before: Stickiness, new: Switched) -> AuditEntry:
+    """Return the record of a switch, for the audit of the tenant or, for all, of the operator's."""
     data = {"tenant": tenant, "was_enabled": before.enabled, **msgspec.to_builtins(new)}
+    if operator.trace_id:
+        data["trace_id"] = operator.trace_id
     return AuditEntry(
         time_us=new.time_us,
-        tenant=kept_in if tenant == ALL_TENANTS else tenant,
+        tenant=operator.tenant if tenant == ALL_TENANTS else tenant,
         session_id=NO_SESSION,
         revision=0,
         kind=STICKINESS_SWITCHED,

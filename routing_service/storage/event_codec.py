@@ -37,6 +37,7 @@ class StoredEvents(msgspec.Struct, frozen=True, omit_defaults=True):
     v: the form's version. active: the active agent's id after each event, "" for none. user_id: the
     caller; "" for an agent runtime, an operator without a name, or the service itself.
     registry_version: of the registry that decided. actor: the signed-in caller; "" = none.
+    trace_id: of the call, W3C; "" = it had none.
     """
 
     v: int
@@ -45,6 +46,7 @@ class StoredEvents(msgspec.Struct, frozen=True, omit_defaults=True):
     user_id: str = ""
     registry_version: str = ""
     actor: str = ""
+    trace_id: str = ""
 
 
 class _StoredState(msgspec.Struct, frozen=True):
@@ -65,10 +67,11 @@ def encode_events(
     user_id: str = "",
     registry_version: str = "",
     actor: str = "",
+    trace_id: str = "",
 ) -> bytes:
     """Return the stored form of one change's events."""
     stored = StoredEvents(
-        EVENTS_VERSION, list(events), list(active_after), user_id, registry_version, actor
+        EVENTS_VERSION, list(events), list(active_after), user_id, registry_version, actor, trace_id
     )
     data = _encoder.encode(stored)
     if len(data) < COMPRESS_EVENTS_FROM_BYTES:

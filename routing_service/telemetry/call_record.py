@@ -30,6 +30,7 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     the signed-in caller. peer: the address of a caller that was rejected. topic_outcome: what topic
     detection did with the message; topic_agent_id: the agent it found most likely. traceparent: of
     the call's own span, in the form of W3C Trace Context; trace_parent_id: of the parent span.
+    trace_id: of the caller's trace; "" = the call is in none.
     """
 
     method: CountedText
@@ -62,6 +63,7 @@ class CallRecord(msgspec.Struct, omit_defaults=True):
     credential_problem: str = ""
     traceparent: str = ""
     trace_parent_id: str = ""
+    trace_id: str = ""
     duration_ms: float = msgspec.field(default_factory=float)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,11 +23,10 @@ import structlog
 
 from routing_service.telemetry.call_record import CallObserver, CallRecord
 from routing_service.telemetry.log_privacy import IdHashes
+from routing_service.telemetry.trace_context import TRACEPARENT, read_traceparent
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-
-TRACEPARENT: Final = "traceparent"
 
 QUEUE_SPANS_MAX: Final = 10_000
 """Spans waiting to be sent, about 10 MB. More are dropped and counted: an unreachable collector
@@ -42,10 +40,7 @@ EXPORT_INTERVAL_S: Final = 1.0
 LAST_SPANS_S: Final = 2.0
 """Time for the last spans when the server stops; spans not sent by then are lost."""
 
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _SAMPLED: Final = 1
-_NO_TRACE: Final = "0" * 32
-_NO_SPAN: Final = "0" * 16
 
 _FAILED: Final = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS", "UNAVAILABLE", "DEADLINE_EXCEEDED"})
 """Codes that mean a failure of the server; the others are the caller's. Source: OpenTelemetry's
@@ -135,11 +130,10 @@ class Tracing:
         """See CallTracer.begin."""
         for key, value in metadata:
             if key == TRACEPARENT and isinstance(value, str):
-                given = _TRACEPARENT.fullmatch(value)
-                if given is None or given[1] == _NO_TRACE or given[2] == _NO_SPAN:
-                    break  # The specification says to ignore it.
-                if value.startswith("ff"):
+                given = read_traceparent(value)
+                if given is None:
                     break
+                record.trace_id = given[1]
                 if int(given[3], 16) & _SAMPLED:
                     record.trace_parent_id = given[2]
                     record.traceparent = f"00-{given[1]}-{os.urandom(8).hex()}-01"
@@ -147,7 +141,8 @@ class Tracing:
                     record.traceparent = value  # Passed on; our span is not sampled.
                 return
         if self._random.random() < self._new_share:
-            record.traceparent = f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-01"
+            record.trace_id = os.urandom(16).hex()
+            record.traceparent = f"00-{record.trace_id}-{os.urandom(8).hex()}-01"
 
     def observing(self, observer: CallObserver) -> CallObserver:
         """Return an observer that sends spans and passes each call to the other observer."""

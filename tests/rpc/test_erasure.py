@@ -388,7 +388,11 @@ async def test_trial_says_what_would_be_erased(service):
     before = await readings(service, talk)
     trial = await erase(service, canary, validate_only=True)
     assert not trial.HasField("erase_time")
-    assert await readings(service, talk) == before
+    after = await readings(service, talk)
+    # The export among the readings is in the audit itself.
+    for found in (before, after):
+        del found["ListEvents of all"]
+    assert after == before
     done = await erase(service, canary)
     assert done.HasField("erase_time")
     trial.erase_time.CopyFrom(done.erase_time)

@@ -348,7 +348,9 @@ type SessionSummary struct {
 	// When the session began.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When it last changed.
-	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	// The user's entitlements. Only in ExportUser.
+	Entitlements  []string `protobuf:"bytes,14,rep,name=entitlements,proto3" json:"entitlements,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -474,6 +476,13 @@ func (x *SessionSummary) GetUpdateTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *SessionSummary) GetEntitlements() []string {
+	if x != nil {
+		return x.Entitlements
+	}
+	return nil
+}
+
 // Asks for the audit. All given filters must match.
 type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -483,7 +492,7 @@ type ListEventsRequest struct {
 	// as they happened, and each page reads at most 5,000 changes: a page may have few records or
 	// none, and still a token for the next page.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Only events of sessions of this user. Empty: all users.
+	// Only events of sessions of this user, and operators' acts about this user. Empty: all users.
 	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Only events that this credential's subject caused. Empty: all subjects.
 	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
@@ -1998,7 +2007,9 @@ type ExportUserRequest struct {
 	// The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// The user. Required. A user without stored data gets an empty stream.
-	UserId        string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// Why, for the audit; do not put personal data here. At most 1 KiB.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2047,8 +2058,16 @@ func (x *ExportUserRequest) GetUserId() string {
 	return ""
 }
 
-// One part of a user's data. A session comes first, then its tasks, turns and audit records, then
-// the next session; session_id says to which session a part belongs.
+func (x *ExportUserRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// One part of a user's data. A session comes first, then its tasks, turns, profiles and audit
+// records, then the next session; session_id says to which session a part belongs. Refusals in
+// sessions that never began come last.
 type ExportUserResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session to which the part belongs.
@@ -2061,6 +2080,8 @@ type ExportUserResponse struct {
 	//	*ExportUserResponse_Task
 	//	*ExportUserResponse_Turn
 	//	*ExportUserResponse_Record
+	//	*ExportUserResponse_Profile
+	//	*ExportUserResponse_Command
 	Part          isExportUserResponse_Part `protobuf_oneof:"part"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2146,6 +2167,24 @@ func (x *ExportUserResponse) GetRecord() *AuditRecord {
 	return nil
 }
 
+func (x *ExportUserResponse) GetProfile() *UserProfile {
+	if x != nil {
+		if x, ok := x.Part.(*ExportUserResponse_Profile); ok {
+			return x.Profile
+		}
+	}
+	return nil
+}
+
+func (x *ExportUserResponse) GetCommand() *TypedCommand {
+	if x != nil {
+		if x, ok := x.Part.(*ExportUserResponse_Command); ok {
+			return x.Command
+		}
+	}
+	return nil
+}
+
 type isExportUserResponse_Part interface {
 	isExportUserResponse_Part()
 }
@@ -2170,6 +2209,16 @@ type ExportUserResponse_Record struct {
 	Record *AuditRecord `protobuf:"bytes,5,opt,name=record,proto3,oneof"`
 }
 
+type ExportUserResponse_Profile struct {
+	// What a message said of the user.
+	Profile *UserProfile `protobuf:"bytes,6,opt,name=profile,proto3,oneof"`
+}
+
+type ExportUserResponse_Command struct {
+	// A command of the user, as typed.
+	Command *TypedCommand `protobuf:"bytes,7,opt,name=command,proto3,oneof"`
+}
+
 func (*ExportUserResponse_Session) isExportUserResponse_Part() {}
 
 func (*ExportUserResponse_Task) isExportUserResponse_Part() {}
@@ -2178,18 +2227,179 @@ func (*ExportUserResponse_Turn) isExportUserResponse_Part() {}
 
 func (*ExportUserResponse_Record) isExportUserResponse_Part() {}
 
+func (*ExportUserResponse_Profile) isExportUserResponse_Part() {}
+
+func (*ExportUserResponse_Command) isExportUserResponse_Part() {}
+
+// What a message said of its user. An empty field: the message said nothing new of it.
+type UserProfile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision of the message's change.
+	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// When the message came.
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// The user.
+	UserId string `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The user's locale, BCP 47.
+	Locale string `protobuf:"bytes,4,opt,name=locale,proto3" json:"locale,omitempty"`
+	// The channel of the message.
+	Channel string `protobuf:"bytes,5,opt,name=channel,proto3" json:"channel,omitempty"`
+	// The user's entitlements, all of them. Empty: unchanged, or none.
+	Entitlements  []string `protobuf:"bytes,6,rep,name=entitlements,proto3" json:"entitlements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserProfile) Reset() {
+	*x = UserProfile{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserProfile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserProfile) ProtoMessage() {}
+
+func (x *UserProfile) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserProfile.ProtoReflect.Descriptor instead.
+func (*UserProfile) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *UserProfile) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *UserProfile) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *UserProfile) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *UserProfile) GetLocale() string {
+	if x != nil {
+		return x.Locale
+	}
+	return ""
+}
+
+func (x *UserProfile) GetChannel() string {
+	if x != nil {
+		return x.Channel
+	}
+	return ""
+}
+
+func (x *UserProfile) GetEntitlements() []string {
+	if x != nil {
+		return x.Entitlements
+	}
+	return nil
+}
+
+// A slash command, as the user typed it.
+type TypedCommand struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision of the command's change.
+	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// When it came.
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// The whole message.
+	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TypedCommand) Reset() {
+	*x = TypedCommand{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TypedCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TypedCommand) ProtoMessage() {}
+
+func (x *TypedCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TypedCommand.ProtoReflect.Descriptor instead.
+func (*TypedCommand) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *TypedCommand) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *TypedCommand) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *TypedCommand) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // Asks to read the registry file again.
 type ReloadAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only check the file and return what would change. Default false.
-	ValidateOnly  bool `protobuf:"varint,1,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,1,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Why, for the audit. At most 1 KiB.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReloadAgentsRequest) Reset() {
 	*x = ReloadAgentsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2411,7 @@ func (x *ReloadAgentsRequest) String() string {
 func (*ReloadAgentsRequest) ProtoMessage() {}
 
 func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,7 +2424,7 @@ func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReloadAgentsRequest) GetValidateOnly() bool {
@@ -2222,6 +2432,13 @@ func (x *ReloadAgentsRequest) GetValidateOnly() bool {
 		return x.ValidateOnly
 	}
 	return false
+}
+
+func (x *ReloadAgentsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // What the reload changed, or with validate_only would change.
@@ -2244,7 +2461,7 @@ type ReloadAgentsResponse struct {
 
 func (x *ReloadAgentsResponse) Reset() {
 	*x = ReloadAgentsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2473,7 @@ func (x *ReloadAgentsResponse) String() string {
 func (*ReloadAgentsResponse) ProtoMessage() {}
 
 func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2486,7 @@ func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReloadAgentsResponse) GetRegistryVersion() string {
@@ -2333,7 +2550,7 @@ type SetStickinessRequest struct {
 
 func (x *SetStickinessRequest) Reset() {
 	*x = SetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2562,7 @@ func (x *SetStickinessRequest) String() string {
 func (*SetStickinessRequest) ProtoMessage() {}
 
 func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2575,7 @@ func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*SetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetStickinessRequest) GetTenant() string {
@@ -2414,7 +2631,7 @@ type GetStickinessRequest struct {
 
 func (x *GetStickinessRequest) Reset() {
 	*x = GetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2643,7 @@ func (x *GetStickinessRequest) String() string {
 func (*GetStickinessRequest) ProtoMessage() {}
 
 func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2656,7 @@ func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*GetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetStickinessRequest) GetTenant() string {
@@ -2474,7 +2691,7 @@ type GetStickinessResponse struct {
 
 func (x *GetStickinessResponse) Reset() {
 	*x = GetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2703,7 @@ func (x *GetStickinessResponse) String() string {
 func (*GetStickinessResponse) ProtoMessage() {}
 
 func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2716,7 @@ func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*GetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetStickinessResponse) GetEnabled() bool {
@@ -2573,7 +2790,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2802,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2815,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -2643,7 +2860,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2655,7 +2872,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2668,7 +2885,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -2719,7 +2936,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +2948,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +2961,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -2783,7 +3000,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\a_locked\"|\n" +
 	"\x14ListSessionsResponse\x12<\n" +
 	"\bsessions\x18\x01 \x03(\v2 .agent_routing.v1.SessionSummaryR\bsessions\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf0\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x94\x04\n" +
 	"\x0eSessionSummary\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2803,7 +3020,8 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\vcreate_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12;\n" +
 	"\vupdate_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\"\xc2\x03\n" +
+	"updateTime\x12\"\n" +
+	"\fentitlements\x18\x0e \x03(\tR\fentitlements\"\xc2\x03\n" +
 	"\x11ListEventsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2948,20 +3166,37 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\fturns_erased\x18\x02 \x01(\x03R\vturnsErased\x12)\n" +
 	"\x10records_stripped\x18\x03 \x01(\x03R\x0frecordsStripped\x129\n" +
 	"\n" +
-	"erase_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\teraseTime\"D\n" +
+	"erase_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\teraseTime\"\\\n" +
 	"\x11ExportUserRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
-	"\auser_id\x18\x02 \x01(\tR\x06userId\"\x8e\x02\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x85\x03\n" +
 	"\x12ExportUserResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12<\n" +
 	"\asession\x18\x02 \x01(\v2 .agent_routing.v1.SessionSummaryH\x00R\asession\x12,\n" +
 	"\x04task\x18\x03 \x01(\v2\x16.agent_routing.v1.TaskH\x00R\x04task\x12,\n" +
 	"\x04turn\x18\x04 \x01(\v2\x16.agent_routing.v1.TurnH\x00R\x04turn\x127\n" +
-	"\x06record\x18\x05 \x01(\v2\x1d.agent_routing.v1.AuditRecordH\x00R\x06recordB\x06\n" +
-	"\x04part\":\n" +
+	"\x06record\x18\x05 \x01(\v2\x1d.agent_routing.v1.AuditRecordH\x00R\x06record\x129\n" +
+	"\aprofile\x18\x06 \x01(\v2\x1d.agent_routing.v1.UserProfileH\x00R\aprofile\x12:\n" +
+	"\acommand\x18\a \x01(\v2\x1e.agent_routing.v1.TypedCommandH\x00R\acommandB\x06\n" +
+	"\x04part\"\xd5\x01\n" +
+	"\vUserProfile\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12;\n" +
+	"\vcreate_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12\x17\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\x12\x16\n" +
+	"\x06locale\x18\x04 \x01(\tR\x06locale\x12\x18\n" +
+	"\achannel\x18\x05 \x01(\tR\achannel\x12\"\n" +
+	"\fentitlements\x18\x06 \x03(\tR\fentitlements\"{\n" +
+	"\fTypedCommand\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12;\n" +
+	"\vcreate_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"R\n" +
 	"\x13ReloadAgentsRequest\x12#\n" +
-	"\rvalidate_only\x18\x01 \x01(\bR\fvalidateOnly\"\xfd\x01\n" +
+	"\rvalidate_only\x18\x01 \x01(\bR\fvalidateOnly\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xfd\x01\n" +
 	"\x14ReloadAgentsResponse\x12)\n" +
 	"\x10registry_version\x18\x01 \x01(\tR\x0fregistryVersion\x12:\n" +
 	"\x19previous_registry_version\x18\x02 \x01(\tR\x17previousRegistryVersion\x12&\n" +
@@ -3042,7 +3277,7 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
 	(StickinessSource)(0),           // 1: agent_routing.v1.StickinessSource
@@ -3066,104 +3301,110 @@ var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(*EraseUserResponse)(nil),       // 19: agent_routing.v1.EraseUserResponse
 	(*ExportUserRequest)(nil),       // 20: agent_routing.v1.ExportUserRequest
 	(*ExportUserResponse)(nil),      // 21: agent_routing.v1.ExportUserResponse
-	(*ReloadAgentsRequest)(nil),     // 22: agent_routing.v1.ReloadAgentsRequest
-	(*ReloadAgentsResponse)(nil),    // 23: agent_routing.v1.ReloadAgentsResponse
-	(*SetStickinessRequest)(nil),    // 24: agent_routing.v1.SetStickinessRequest
-	(*GetStickinessRequest)(nil),    // 25: agent_routing.v1.GetStickinessRequest
-	(*GetStickinessResponse)(nil),   // 26: agent_routing.v1.GetStickinessResponse
-	(*SetStickinessResponse)(nil),   // 27: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 28: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 29: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 30: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 31: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 32: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 33: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 34: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 35: agent_routing.v1.Agent
-	(*SessionEvent)(nil),            // 36: agent_routing.v1.SessionEvent
-	(*durationpb.Duration)(nil),     // 37: google.protobuf.Duration
-	(*Change)(nil),                  // 38: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 39: agent_routing.v1.Heartbeat
-	(RouteReason)(0),                // 40: agent_routing.v1.RouteReason
-	(Initiator)(0),                  // 41: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 42: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 43: agent_routing.v1.TurnOutcome
-	(*Task)(nil),                    // 44: agent_routing.v1.Task
-	(*Turn)(nil),                    // 45: agent_routing.v1.Turn
+	(*UserProfile)(nil),             // 22: agent_routing.v1.UserProfile
+	(*TypedCommand)(nil),            // 23: agent_routing.v1.TypedCommand
+	(*ReloadAgentsRequest)(nil),     // 24: agent_routing.v1.ReloadAgentsRequest
+	(*ReloadAgentsResponse)(nil),    // 25: agent_routing.v1.ReloadAgentsResponse
+	(*SetStickinessRequest)(nil),    // 26: agent_routing.v1.SetStickinessRequest
+	(*GetStickinessRequest)(nil),    // 27: agent_routing.v1.GetStickinessRequest
+	(*GetStickinessResponse)(nil),   // 28: agent_routing.v1.GetStickinessResponse
+	(*SetStickinessResponse)(nil),   // 29: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 30: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 31: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 32: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 33: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 34: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 35: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 36: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 37: agent_routing.v1.Agent
+	(*SessionEvent)(nil),            // 38: agent_routing.v1.SessionEvent
+	(*durationpb.Duration)(nil),     // 39: google.protobuf.Duration
+	(*Change)(nil),                  // 40: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 41: agent_routing.v1.Heartbeat
+	(RouteReason)(0),                // 42: agent_routing.v1.RouteReason
+	(Initiator)(0),                  // 43: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 44: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 45: agent_routing.v1.TurnOutcome
+	(*Task)(nil),                    // 46: agent_routing.v1.Task
+	(*Turn)(nil),                    // 47: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	33, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	34, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	34, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	35, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	36, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	36, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
 	4,  // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	35, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	33, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	34, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	34, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
-	34, // 8: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	34, // 9: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	37, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	35, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	36, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	36, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	36, // 8: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	36, // 9: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
 	0,  // 10: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
 	7,  // 11: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	36, // 12: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
-	37, // 13: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	38, // 14: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	39, // 15: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	34, // 16: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	34, // 17: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	34, // 18: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	34, // 19: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	34, // 20: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	38, // 12: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	39, // 13: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	40, // 14: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	41, // 15: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	36, // 16: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	36, // 17: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	36, // 18: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	36, // 19: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	36, // 20: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
 	14, // 21: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	30, // 22: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	32, // 22: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
 	15, // 23: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	31, // 24: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	33, // 24: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
 	16, // 25: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	32, // 26: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	34, // 26: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
 	13, // 27: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
 	12, // 28: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
-	34, // 29: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	37, // 30: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	40, // 31: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	41, // 32: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	42, // 33: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	36, // 29: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	39, // 30: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	42, // 31: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	43, // 32: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	44, // 33: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
 	17, // 34: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	37, // 35: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	37, // 36: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	43, // 37: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	34, // 38: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	39, // 35: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	39, // 36: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	45, // 37: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	36, // 38: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
 	4,  // 39: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	44, // 40: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	45, // 41: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	46, // 40: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	47, // 41: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
 	7,  // 42: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
-	1,  // 43: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
-	34, // 44: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
-	34, // 45: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	34, // 46: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	2,  // 47: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	5,  // 48: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	8,  // 49: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	10, // 50: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	18, // 51: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	20, // 52: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	22, // 53: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	24, // 54: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	25, // 55: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
-	28, // 56: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	3,  // 57: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	6,  // 58: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	9,  // 59: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	11, // 60: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	19, // 61: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	21, // 62: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	23, // 63: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	27, // 64: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	26, // 65: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
-	29, // 66: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	57, // [57:67] is the sub-list for method output_type
-	47, // [47:57] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	22, // 43: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
+	23, // 44: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
+	36, // 45: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
+	36, // 46: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
+	1,  // 47: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	36, // 48: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	36, // 49: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	36, // 50: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	2,  // 51: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	5,  // 52: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	8,  // 53: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	10, // 54: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	18, // 55: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	20, // 56: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	24, // 57: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	26, // 58: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	27, // 59: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	30, // 60: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	3,  // 61: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	6,  // 62: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	9,  // 63: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	11, // 64: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	19, // 65: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	21, // 66: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	25, // 67: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	29, // 68: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	28, // 69: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	31, // 70: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	61, // [61:71] is the sub-list for method output_type
+	51, // [51:61] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -3187,15 +3428,17 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*ExportUserResponse_Task)(nil),
 		(*ExportUserResponse_Turn)(nil),
 		(*ExportUserResponse_Record)(nil),
+		(*ExportUserResponse_Profile)(nil),
+		(*ExportUserResponse_Command)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[22].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

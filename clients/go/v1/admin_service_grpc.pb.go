@@ -43,7 +43,8 @@ const (
 type AdminServiceClient interface {
 	// Lists sessions, the most recently changed first.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
-	// Lists the audit: every event and every refusal, with its caller.
+	// Lists the audit: every event, every refused handoff and every act of an operator that changes
+	// or exports something, with its caller.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
 	// Sends the changes of all sessions as they happen, each at least once. The changes of one
 	// session come in order; there is no order across sessions. Deduplicate by (tenant, session,
@@ -211,7 +212,8 @@ func (c *adminServiceClient) PurgeSessions(ctx context.Context, in *PurgeSession
 type AdminServiceServer interface {
 	// Lists sessions, the most recently changed first.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
-	// Lists the audit: every event and every refusal, with its caller.
+	// Lists the audit: every event, every refused handoff and every act of an operator that changes
+	// or exports something, with its caller.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
 	// Sends the changes of all sessions as they happen, each at least once. The changes of one
 	// session come in order; there is no order across sessions. Deduplicate by (tenant, session,

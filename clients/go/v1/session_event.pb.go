@@ -440,6 +440,8 @@ type SessionEvent struct {
 	//	*SessionEvent_SwitchSuggested
 	//	*SessionEvent_SwitchAnswered
 	//	*SessionEvent_StickinessSwitched
+	//	*SessionEvent_OperatorAct
+	//	*SessionEvent_SessionPurged
 	Kind          isSessionEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -720,6 +722,24 @@ func (x *SessionEvent) GetStickinessSwitched() *StickinessSwitched {
 	return nil
 }
 
+func (x *SessionEvent) GetOperatorAct() *OperatorAct {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_OperatorAct); ok {
+			return x.OperatorAct
+		}
+	}
+	return nil
+}
+
+func (x *SessionEvent) GetSessionPurged() *SessionPurged {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_SessionPurged); ok {
+			return x.SessionPurged
+		}
+	}
+	return nil
+}
+
 type isSessionEvent_Kind interface {
 	isSessionEvent_Kind()
 }
@@ -830,6 +850,16 @@ type SessionEvent_StickinessSwitched struct {
 	StickinessSwitched *StickinessSwitched `protobuf:"bytes,28,opt,name=stickiness_switched,json=stickinessSwitched,proto3,oneof"`
 }
 
+type SessionEvent_OperatorAct struct {
+	// An operator did something that belongs to no session. Only in ListEvents without a session.
+	OperatorAct *OperatorAct `protobuf:"bytes,29,opt,name=operator_act,json=operatorAct,proto3,oneof"`
+}
+
+type SessionEvent_SessionPurged struct {
+	// The session was removed. Only in ListEvents: the session's watches have ended.
+	SessionPurged *SessionPurged `protobuf:"bytes,30,opt,name=session_purged,json=sessionPurged,proto3,oneof"`
+}
+
 func (*SessionEvent_MessageRouted) isSessionEvent_Kind() {}
 
 func (*SessionEvent_AgentHandoff) isSessionEvent_Kind() {}
@@ -871,6 +901,10 @@ func (*SessionEvent_SwitchSuggested) isSessionEvent_Kind() {}
 func (*SessionEvent_SwitchAnswered) isSessionEvent_Kind() {}
 
 func (*SessionEvent_StickinessSwitched) isSessionEvent_Kind() {}
+
+func (*SessionEvent_OperatorAct) isSessionEvent_Kind() {}
+
+func (*SessionEvent_SessionPurged) isSessionEvent_Kind() {}
 
 // The session began.
 type SessionStarted struct {
@@ -936,9 +970,11 @@ func (x *SessionStarted) GetChannel() string {
 	return ""
 }
 
-// The session's content was erased.
+// The session's content was erased. AuditRecord.actor is the operator that erased it.
 type SessionErased struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The reason that the operator gave. Only in ListEvents: watchers do not get it.
+	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -971,6 +1007,13 @@ func (x *SessionErased) ProtoReflect() protoreflect.Message {
 // Deprecated: Use SessionErased.ProtoReflect.Descriptor instead.
 func (*SessionErased) Descriptor() ([]byte, []int) {
 	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SessionErased) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // A user's message went to an agent. agent_handoff and task_resumed say where it goes from there.
@@ -2421,6 +2464,120 @@ func (x *StickinessSwitched) GetAllTenants() bool {
 	return false
 }
 
+// An operator did something that belongs to no session: ExportUser, EraseUser, PurgeSessions or
+// ReloadAgents. AuditRecord.actor is the operator. The record is written before data are exported,
+// erased or purged, so it also stands for calls that failed later.
+type OperatorAct struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The RPC, such as "PurgeSessions".
+	Method string `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
+	// The reason that the operator gave. Empty if none was given.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What the call was about: "user " and a pseudonym of the user, "sessions before " and a time,
+	// or "registry " and the versions before and after. The pseudonym is a salted hash, different in
+	// each record: find a user's records by ListEventsRequest.owner.
+	Target        string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperatorAct) Reset() {
+	*x = OperatorAct{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperatorAct) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperatorAct) ProtoMessage() {}
+
+func (x *OperatorAct) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperatorAct.ProtoReflect.Descriptor instead.
+func (*OperatorAct) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *OperatorAct) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *OperatorAct) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *OperatorAct) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+// A session was removed. AuditRecord.actor is the operator that removed it.
+type SessionPurged struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The reason that the operator gave. Empty if none was given.
+	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionPurged) Reset() {
+	*x = SessionPurged{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionPurged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionPurged) ProtoMessage() {}
+
+func (x *SessionPurged) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionPurged.ProtoReflect.Descriptor instead.
+func (*SessionPurged) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SessionPurged) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var File_agent_routing_v1_session_event_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_session_event_proto_rawDesc = "" +
@@ -2432,7 +2589,7 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x126\n" +
 	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xbf\x0e\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xcd\x0f\n" +
 	"\fSessionEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -2467,13 +2624,16 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x0fhandoff_refused\x18\x19 \x01(\v2 .agent_routing.v1.HandoffRefusedH\x00R\x0ehandoffRefused\x12N\n" +
 	"\x10switch_suggested\x18\x1a \x01(\v2!.agent_routing.v1.SwitchSuggestedH\x00R\x0fswitchSuggested\x12K\n" +
 	"\x0fswitch_answered\x18\x1b \x01(\v2 .agent_routing.v1.SwitchAnsweredH\x00R\x0eswitchAnswered\x12W\n" +
-	"\x13stickiness_switched\x18\x1c \x01(\v2$.agent_routing.v1.StickinessSwitchedH\x00R\x12stickinessSwitchedB\x06\n" +
+	"\x13stickiness_switched\x18\x1c \x01(\v2$.agent_routing.v1.StickinessSwitchedH\x00R\x12stickinessSwitched\x12B\n" +
+	"\foperator_act\x18\x1d \x01(\v2\x1d.agent_routing.v1.OperatorActH\x00R\voperatorAct\x12H\n" +
+	"\x0esession_purged\x18\x1e \x01(\v2\x1f.agent_routing.v1.SessionPurgedH\x00R\rsessionPurgedB\x06\n" +
 	"\x04kind\"X\n" +
 	"\x0eSessionStarted\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
 	"\x06locale\x18\x02 \x01(\tR\x06locale\x12\x18\n" +
-	"\achannel\x18\x03 \x01(\tR\achannel\"\x0f\n" +
-	"\rSessionErased\"\xa4\x03\n" +
+	"\achannel\x18\x03 \x01(\tR\achannel\"'\n" +
+	"\rSessionErased\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xa4\x03\n" +
 	"\rMessageRouted\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
@@ -2589,7 +2749,13 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\rusers_percent\x18\x04 \x01(\x05R\fusersPercent\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1f\n" +
 	"\vall_tenants\x18\x06 \x01(\bR\n" +
-	"allTenants*\xed\x01\n" +
+	"allTenants\"U\n" +
+	"\vOperatorAct\x12\x16\n" +
+	"\x06method\x18\x01 \x01(\tR\x06method\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\"'\n" +
+	"\rSessionPurged\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason*\xed\x01\n" +
 	"\x0fAgentClearCause\x12!\n" +
 	"\x1dAGENT_CLEAR_CAUSE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19AGENT_CLEAR_CAUSE_COMMAND\x10\x01\x12\x1b\n" +
@@ -2633,7 +2799,7 @@ func file_agent_routing_v1_session_event_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(AgentClearCause)(0),            // 0: agent_routing.v1.AgentClearCause
 	(LockReleaseCause)(0),           // 1: agent_routing.v1.LockReleaseCause
@@ -2664,22 +2830,24 @@ var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(*SwitchSuggested)(nil),         // 26: agent_routing.v1.SwitchSuggested
 	(*SwitchAnswered)(nil),          // 27: agent_routing.v1.SwitchAnswered
 	(*StickinessSwitched)(nil),      // 28: agent_routing.v1.StickinessSwitched
-	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 30: agent_routing.v1.Agent
-	(RouteReason)(0),                // 31: agent_routing.v1.RouteReason
-	(*Dispatch_TopicCandidate)(nil), // 32: agent_routing.v1.Dispatch.TopicCandidate
-	(*Handoff)(nil),                 // 33: agent_routing.v1.Handoff
-	(TurnOutcome)(0),                // 34: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),              // 35: agent_routing.v1.OutcomeStatus
-	(*durationpb.Duration)(nil),     // 36: google.protobuf.Duration
-	(*Resume)(nil),                  // 37: agent_routing.v1.Resume
-	(*Verdict)(nil),                 // 38: agent_routing.v1.Verdict
-	(*Suggestion)(nil),              // 39: agent_routing.v1.Suggestion
+	(*OperatorAct)(nil),             // 29: agent_routing.v1.OperatorAct
+	(*SessionPurged)(nil),           // 30: agent_routing.v1.SessionPurged
+	(*timestamppb.Timestamp)(nil),   // 31: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 32: agent_routing.v1.Agent
+	(RouteReason)(0),                // 33: agent_routing.v1.RouteReason
+	(*Dispatch_TopicCandidate)(nil), // 34: agent_routing.v1.Dispatch.TopicCandidate
+	(*Handoff)(nil),                 // 35: agent_routing.v1.Handoff
+	(TurnOutcome)(0),                // 36: agent_routing.v1.TurnOutcome
+	(OutcomeStatus)(0),              // 37: agent_routing.v1.OutcomeStatus
+	(*durationpb.Duration)(nil),     // 38: google.protobuf.Duration
+	(*Resume)(nil),                  // 39: agent_routing.v1.Resume
+	(*Verdict)(nil),                 // 40: agent_routing.v1.Verdict
+	(*Suggestion)(nil),              // 41: agent_routing.v1.Suggestion
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	6,  // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	29, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	30, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	31, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	32, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
 	9,  // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
 	11, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
 	12, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
@@ -2701,42 +2869,44 @@ var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	26, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
 	27, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
 	28, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
-	30, // 24: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	31, // 25: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	10, // 26: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
-	32, // 27: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
-	33, // 28: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	31, // 29: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	30, // 30: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 31: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	30, // 32: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	29, // 33: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	30, // 34: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 35: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	30, // 36: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	34, // 37: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	35, // 38: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	36, // 39: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	30, // 40: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 41: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	30, // 42: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	29, // 43: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	30, // 44: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	37, // 45: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	30, // 46: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	30, // 47: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	3,  // 48: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	30, // 49: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	36, // 50: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	33, // 51: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	38, // 52: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	39, // 53: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	30, // 54: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
-	55, // [55:55] is the sub-list for method output_type
-	55, // [55:55] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	29, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
+	30, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
+	32, // 26: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	33, // 27: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	10, // 28: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
+	34, // 29: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	35, // 30: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	33, // 31: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	32, // 32: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 33: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	32, // 34: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	31, // 35: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	32, // 36: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 37: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	32, // 38: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	36, // 39: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	37, // 40: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	38, // 41: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	32, // 42: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 43: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	32, // 44: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	31, // 45: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	32, // 46: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	39, // 47: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	32, // 48: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	32, // 49: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	3,  // 50: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	32, // 51: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	38, // 52: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	35, // 53: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	40, // 54: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	41, // 55: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	32, // 56: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	57, // [57:57] is the sub-list for method output_type
+	57, // [57:57] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }
@@ -2771,6 +2941,8 @@ func file_agent_routing_v1_session_event_proto_init() {
 		(*SessionEvent_SwitchSuggested)(nil),
 		(*SessionEvent_SwitchAnswered)(nil),
 		(*SessionEvent_StickinessSwitched)(nil),
+		(*SessionEvent_OperatorAct)(nil),
+		(*SessionEvent_SessionPurged)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2778,7 +2950,7 @@ func file_agent_routing_v1_session_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_session_event_proto_rawDesc), len(file_agent_routing_v1_session_event_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

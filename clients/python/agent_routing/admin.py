@@ -157,17 +157,18 @@ class Admin(Client):
     def reload_agents(
         self,
         *,
+        reason: str = "",
         validate_only: bool = False,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ReloadAgentsResponse:
         """Make the server that answers read its registry file again.
 
-        validate_only: only return what would change.
+        reason: why, for the audit. validate_only: only return what would change.
 
         Raises RegistryInvalid with every mistake, ScopeMissing, Unavailable, DeadlineExceeded.
         """
-        request = pb.ReloadAgentsRequest(validate_only=validate_only)
+        request = pb.ReloadAgentsRequest(validate_only=validate_only, reason=reason)
         return self._call(self._admin().ReloadAgents, request, timeout, info)
 
     def set_stickiness(
@@ -215,15 +216,21 @@ class Admin(Client):
         return self._call(self._admin().GetStickiness, request, timeout, info)
 
     def export_user(
-        self, user_id: str, *, tenant: str = "", timeout: Seconds = EXPORT_S_MAX
+        self,
+        user_id: str,
+        *,
+        reason: str = "",
+        tenant: str = "",
+        timeout: Seconds = EXPORT_S_MAX,
     ) -> Iterator[pb.ExportUserResponse]:
         """Iterate over everything that is stored about a user, session by session.
 
         The export is complete if the iteration ends without an error. If it fails, start again.
+        reason: why, for the audit.
 
         The iteration raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded.
         """
-        request = pb.ExportUserRequest(tenant=tenant, user_id=user_id)
+        request = pb.ExportUserRequest(tenant=tenant, user_id=user_id, reason=reason)
         timeout_s = positive_seconds("timeout", timeout)
         metadata = self._settings.metadata_now()
         parts = self._admin().ExportUser(request, timeout=timeout_s, metadata=metadata)

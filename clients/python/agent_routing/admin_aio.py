@@ -156,17 +156,18 @@ class AsyncAdmin(AsyncClient):
     async def reload_agents(
         self,
         *,
+        reason: str = "",
         validate_only: bool = False,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ReloadAgentsResponse:
         """Make the server that answers read its registry file again.
 
-        validate_only: only return what would change.
+        reason: why, for the audit. validate_only: only return what would change.
 
         Raises RegistryInvalid with every mistake, ScopeMissing, Unavailable, DeadlineExceeded.
         """
-        request = pb.ReloadAgentsRequest(validate_only=validate_only)
+        request = pb.ReloadAgentsRequest(validate_only=validate_only, reason=reason)
         return await self._call(self._admin().ReloadAgents, request, timeout, info)
 
     async def set_stickiness(
@@ -214,15 +215,21 @@ class AsyncAdmin(AsyncClient):
         return await self._call(self._admin().GetStickiness, request, timeout, info)
 
     async def export_user(
-        self, user_id: str, *, tenant: str = "", timeout: Seconds = EXPORT_S_MAX
+        self,
+        user_id: str,
+        *,
+        reason: str = "",
+        tenant: str = "",
+        timeout: Seconds = EXPORT_S_MAX,
     ) -> AsyncIterator[pb.ExportUserResponse]:
         """Iterate over everything that is stored about a user, session by session.
 
         The export is complete if the iteration ends without an error. If it fails, start again.
+        reason: why, for the audit.
 
         The iteration raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded.
         """
-        request = pb.ExportUserRequest(tenant=tenant, user_id=user_id)
+        request = pb.ExportUserRequest(tenant=tenant, user_id=user_id, reason=reason)
         timeout_s = positive_seconds("timeout", timeout)
         metadata = await self._settings.metadata_soon()
         parts = self._admin().ExportUser(request, timeout=timeout_s, metadata=metadata)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ import structlog
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import session_event_pb2
 from routing_service.auth.caller import Caller
+from routing_service.core import events as ev
 from routing_service.core.errors import invalid_field
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.request_fields import (
@@ -22,9 +23,11 @@ from routing_service.rpc.admin.request_fields import (
 )
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.event_mapping import (
+    act_out,
     change_out,
     event_out,
     method_path,
+    purge_out,
     refusal_out,
     switch_out,
 )
@@ -43,10 +46,16 @@ from routing_service.rpc.request_checks import (
 )
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX, fill_page, read_position
+from routing_service.sessions.audit_log import (
+    NO_SESSION,
+    OPERATOR_ACT,
+    SESSION_PURGED,
+    is_about,
+)
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.stickiness_switch import ALL_TENANTS, STICKINESS_SWITCHED
-from routing_service.storage.event_codec import decode_change, decode_state
+from routing_service.storage.event_codec import decode_change
 from routing_service.storage.store import (
     CURSOR_START,
     AuditEntry,
@@ -144,6 +153,8 @@ class AuditCalls:
         ) -> Iterable[pb.AuditRecord]:
             found = [record for record in _records_in(key, entry, cards) if event_filter(record)]
             if found and request.owner:
+                if key.session_id == NO_SESSION:
+                    return [each for each in found if _is_about(each, request.owner)]
                 if key not in owners:
                     row = await self._store.find_session(key)
                     owners[key] = row.user_id if row else ""
@@ -172,27 +183,39 @@ class AuditCalls:
     async def _events_of_session(self, key: SessionKey, request: pb.ListEventsRequest) -> RpcAnswer:
         """List one session's audit: a revision's events, then what was refused at it."""
         response = pb.ListEventsResponse()
-        head = await self._store.load(key)
-        if head is None:
+        row = await self._store.find_session(key)
+        if request.owner and (row is None or row.user_id != request.owner):
             return RpcAnswer(response.SerializeToString())
-        if request.owner and decode_state(head.state).owner != request.owner:
-            return RpcAnswer(response.SerializeToString())
-        refused = await read_refusals(self._store, key)
-        await self._fill_events(response, key, request, refused)
+        refused: list[AuditEntry] = []
+        former: list[AuditEntry] = []
+        for entry in await read_entries(self._store, key):
+            is_refusal = entry.kind == HANDOFF_REFUSED and entry.revision > 0
+            is_own = is_refusal and row is not None and entry.time_us >= row.create_us
+            (refused if is_own else former).append(entry)
+        passes = _EventFilter.of(request)
+        cards = self._cards()
+        before = [made for entry in former if (made := entry_record(key, entry, cards))]
+        page = _SessionPage.of(request, response, [made for made in before if passes(made)])
+        if page.newest_first:
+            if page.before is None:
+                await self._fill_events(page, key, request, refused)
+            if not response.next_page_token:
+                page.add_before()
+        elif page.before is None or page.add_before():
+            await self._fill_events(page, key, request, refused)
         return RpcAnswer(response.SerializeToString())
 
     async def _fill_events(
         self,
-        response: pb.ListEventsResponse,
+        page: _SessionPage,
         key: SessionKey,
         request: pb.ListEventsRequest,
         refused: list[AuditEntry],
     ) -> None:
         event_filter = _EventFilter.of(request)
-        newest_first = request.order != pb.EVENT_ORDER_OLDEST_FIRST
-        count = request.page_size or RECORDS_PAGE_DEFAULT
+        response, newest_first, count = page.response, page.newest_first, page.records_max
         cards = self._cards()
-        revision = revision_in(request.page_token)
+        revision = page.revision
         scanned = 0
         room_bytes = PAGE_BYTES_MAX
         while scanned < SCANNED_CHANGES_MAX:
@@ -254,13 +277,75 @@ class AuditCalls:
             raise bad_token("cursor") from error
 
 
+@dataclass(slots=True)
+class _SessionPage:
+    """A page of one session's audit: its changes, and what is known from before its first one.
+
+    Before it come refusals in a session that did not exist yet, and what is left of an earlier
+    session of the same name. revision: where the changes go on. before: where those go on; None =
+    they are not next.
+    """
+
+    response: pb.ListEventsResponse
+    records: list[pb.AuditRecord]
+    newest_first: bool
+    records_max: int
+    revision: int | None = None
+    before: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        request: pb.ListEventsRequest,
+        response: pb.ListEventsResponse,
+        records: list[pb.AuditRecord],
+    ) -> _SessionPage:
+        """Return the page that a request asks for. records: from before. Raises INVALID_FIELD."""
+        newest_first = request.order != pb.EVENT_ORDER_OLDEST_FIRST
+        made = cls(
+            response,
+            records[::-1] if newest_first else records,
+            newest_first,
+            request.page_size or RECORDS_PAGE_DEFAULT,
+        )
+        token = cursor_in(request.page_token)
+        if token.startswith(_BEFORE):
+            if not token[len(_BEFORE) :].isdigit():
+                raise bad_token()
+            made.before = int(token[len(_BEFORE) :])
+        elif token:
+            made.revision = revision_in(request.page_token)
+        elif not newest_first:
+            made.before = 0
+        return made
+
+    def add_before(self) -> bool:
+        """Add what is from before the changes; say whether all of it is sent."""
+        start = self.before or 0
+        end = start + max(self.records_max - len(self.response.records), 0)
+        self.response.records.extend(self.records[start:end])
+        if end < len(self.records):
+            self.response.next_page_token = token_of(_BEFORE + str(end).encode())
+            return False
+        return True
+
+
+_BEFORE: Final = b"b"
+"""How the token begins of a page that goes on before the changes."""
+
+
 async def read_refusals(store: Store, key: SessionKey) -> list[AuditEntry]:
     """Return the audit entries of a session's refused handoffs."""
+    return [entry for entry in await read_entries(store, key) if entry.kind == HANDOFF_REFUSED]
+
+
+async def read_entries(store: Store, key: SessionKey) -> list[AuditEntry]:
+    """Return all audit entries of a session."""
     entries: list[AuditEntry] = []
     cursor = CURSOR_START
     while True:
         page, cursor = await store.read_audit(key.tenant, key.session_id, cursor, READ_REFUSALS_MAX)
-        entries += [entry for entry in page if entry.kind == HANDOFF_REFUSED]
+        entries += page
         if len(page) < READ_REFUSALS_MAX:
             return entries
 
@@ -293,12 +378,17 @@ def records_of(
                 event=event,
                 actor=stored.actor or stored.user_id,
                 method=method,
+                trace_id=stored.trace_id,
             )
             if stored.actor and stored.actor != stored.user_id:
                 made.acting_for = stored.user_id
+            said = stored.events[index]
+            if isinstance(said, ev.SessionErased):
+                # Watchers do not get it.
+                made.event.session_erased.reason = said.reason
             records.append(made)
     records += [
-        _refusal_record(key, entry, cards) for entry in refused if entry.revision == change.revision
+        refusal_record(key, entry, cards) for entry in refused if entry.revision == change.revision
     ]
     return records
 
@@ -371,12 +461,8 @@ def _records_in(
 ) -> list[pb.AuditRecord]:
     """Return the records of one change or audit entry; none if it cannot be read."""
     if isinstance(entry, AuditEntry):
-        if entry.kind == STICKINESS_SWITCHED:
-            event, actor = switch_out(entry)
-            method = method_path("SetStickiness")
-            return [pb.AuditRecord(tenant=key.tenant, event=event, actor=actor, method=method)]
-        is_refusal = entry.kind == HANDOFF_REFUSED and entry.data
-        return [_refusal_record(key, entry, cards)] if is_refusal else []
+        made = entry_record(key, entry, cards)
+        return [] if made is None else [made]
     try:
         return records_of(key, entry, [], cards)
     except StoreCorrupt as error:
@@ -385,11 +471,53 @@ def _records_in(
         return []
 
 
-def _refusal_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.AuditRecord:
+_ENTRIES: Final[
+    Mapping[str, Callable[[AuditEntry], tuple[session_event_pb2.SessionEvent, str]]]
+] = {
+    STICKINESS_SWITCHED: lambda entry: (switch_out(entry), "SetStickiness"),
+    OPERATOR_ACT: act_out,
+    SESSION_PURGED: lambda entry: (purge_out(entry), "PurgeSessions"),
+}
+"""What operators did, as an event and its method, by the kind of the entry."""
+
+
+def entry_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.AuditRecord | None:
+    """Return the record of an audit entry; None if it has none, or its content was erased."""
+    if not entry.data:
+        return None
+    if entry.kind == HANDOFF_REFUSED:
+        return refusal_record(key, entry, cards)
+    if entry.kind not in _ENTRIES:
+        return None
+    event, method = _ENTRIES[entry.kind](entry)
+    data = msgspec.json.decode(entry.data)
+    return pb.AuditRecord(
+        tenant=key.tenant,
+        event=event,
+        actor=data.get("by", ""),
+        method=method_path(method),
+        trace_id=data.get("trace_id", ""),
+    )
+
+
+def refusal_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.AuditRecord:
+    """Return the record of a refused handoff, with its caller as far as the caller was known."""
     event, method = refusal_out(key, entry, cards)
     data = msgspec.json.decode(entry.data) if entry.data else {}
-    actor = str(data.get("actor") or entry.user_id)
-    return pb.AuditRecord(tenant=key.tenant, event=event, actor=actor, method=method)
+    actor, user = data.get("actor", ""), data.get("user", "")
+    return pb.AuditRecord(
+        tenant=key.tenant,
+        event=event,
+        actor=actor or user,
+        acting_for=user if actor and user != actor else "",
+        method=method,
+        trace_id=data.get("trace_id", ""),
+    )
+
+
+def _is_about(record: pb.AuditRecord, user_id: str) -> bool:
+    """Say whether an operator's act was about a user."""
+    return is_about(record.event.operator_act.target, user_id)
 
 
 def _heartbeat(cursor: bytes) -> bytes:

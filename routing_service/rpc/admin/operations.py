@@ -14,10 +14,16 @@ from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.registry.file import RegistryFileError
 from routing_service.registry.live_registry import RegistrySource
 from routing_service.rpc import proto_mapping as pm
-from routing_service.rpc.admin.request_fields import check_times, tenant_of, time_bound_us
+from routing_service.rpc.admin.request_fields import (
+    check_times,
+    operator_of,
+    tenant_of,
+    time_bound_us,
+)
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.stats_mapping import stats_out
+from routing_service.sessions.audit_log import AuditLog
 from routing_service.sessions.stickiness_switch import (
     Source,
     StickinessSwitch,
@@ -52,9 +58,11 @@ class OperationsCalls:
         source: RegistrySource,
         switch: StickinessSwitch,
         stats: StatsKeeper,
+        audit: AuditLog,
         clock_us: Callable[[], int],
     ) -> None:
         """Operate the given parts. clock_us: microseconds since 1970."""
+        self._audit = audit
         self._store = store
         self._source = source
         self._switch = switch
@@ -99,10 +107,21 @@ class OperationsCalls:
         """Read the registry file again."""
         request = parse(pb.ReloadAgentsRequest, data)
         record.tenant = caller.tenant
+        checks = FieldChecks()
+        checks.text("reason", request.reason, REASON_BYTES_MAX)
+        checks.done()
         try:
             made = await self._source.reload(validate_only=request.validate_only)
         except RegistryFileError as error:
             raise _registry_invalid(error) from error
+        if not request.validate_only:
+            await self._audit.act(
+                operator_of(caller, record),
+                caller.tenant,
+                "ReloadAgents",
+                reason=request.reason,
+                target=f'registry "{made.previous.version}" to "{made.registry.version}"',
+            )
         response = pb.ReloadAgentsResponse(
             registry_version=made.registry.version,
             previous_registry_version=made.previous.version,
@@ -139,7 +158,8 @@ class OperationsCalls:
         if not is_same(before.switched, new):
             response.update_time.CopyFrom(pm.timestamp(new.time_us))
         if stored is not None:
-            await self._store.append_audit(switch_entry(caller.tenant, tenant, before, stored))
+            operator = operator_of(caller, record)
+            await self._audit.add(switch_entry(operator, tenant, before, stored))
         return RpcAnswer(response.SerializeToString())
 
     def _agents_off(self, checks: FieldChecks, request: pb.SetStickinessRequest) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from routing_service.auth.caller import Caller
 from routing_service.core.errors import invalid_field
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.request_checks import FieldChecks
+from routing_service.sessions.audit_log import Operator
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.telemetry.call_record import CallRecord
 
@@ -19,6 +20,11 @@ def tenant_of(checks: FieldChecks, caller: Caller, asked: str, record: CallRecor
     record.tenant = asked or caller.tenant
     rights.check_tenant(caller, asked)
     return record.tenant
+
+
+def operator_of(caller: Caller, record: CallRecord) -> Operator:
+    """Return who acts, for the audit."""
+    return Operator(caller.tenant, caller.subject, record.trace_id)
 
 
 def check_one_tenant(tenant: str) -> None:

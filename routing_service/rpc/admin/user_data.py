@@ -1,27 +1,41 @@
-"""ExportUser, EraseUser and PurgeSessions: what is kept about users, and its removal."""
+"""ExportUser, EraseUser and PurgeSessions: what is kept about users, and its removal.
+
+Rule: each call is in the audit before it exports or removes anything.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Final
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.auth.caller import Caller
+from routing_service.core import events as ev
 from routing_service.core.errors import invalid_field
 from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.session import Task
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.rpc import proto_mapping as pm
-from routing_service.rpc.admin.audit import read_refusals, records_of
-from routing_service.rpc.admin.request_fields import check_user, tenant_of
+from routing_service.rpc.admin.audit import read_refusals, records_of, refusal_record
+from routing_service.rpc.admin.request_fields import check_user, operator_of, tenant_of
 from routing_service.rpc.admin.sessions import READ_MAX, summary
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
+from routing_service.sessions.audit_log import user_target
 from routing_service.sessions.command_handler import CommandHandler
+from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention
-from routing_service.storage.event_codec import decode_state
-from routing_service.storage.store import CURSOR_START, TASKS_START, SessionKey, Store
+from routing_service.sessions.stickiness_switch import ALL_TENANTS
+from routing_service.storage.event_codec import decode_events, decode_state
+from routing_service.storage.store import (
+    CURSOR_START,
+    PAGE_ROWS_MAX,
+    TASKS_START,
+    Change,
+    SessionKey,
+    Store,
+)
 from routing_service.telemetry.call_record import CallRecord
 
 PURGE_SESSIONS_DEFAULT: Final = 1_000
@@ -69,7 +83,15 @@ class UserDataCalls:
         checks = FieldChecks()
         tenant = tenant_of(checks, caller, request.tenant, record)
         check_user(checks, request, tenant)
+        checks.text("reason", request.reason, REASON_BYTES_MAX)
         checks.done()
+        await self._handler.audit.act(
+            operator_of(caller, record),
+            tenant,
+            "ExportUser",
+            reason=request.reason,
+            target=user_target(request.user_id),
+        )
         cursor = CURSOR_START
         while True:
             rows, cursor = await self._store.list_sessions(tenant, cursor, READ_MAX)
@@ -80,7 +102,26 @@ class UserDataCalls:
                         part.session_id = row.key.session_id
                         yield part.SerializeToString(), {"session_id": row.key.session_id}
             if len(rows) < READ_MAX:
-                return
+                break
+        async for part in self._refusals_elsewhere(tenant, request.user_id):
+            yield part.SerializeToString(), {"session_id": part.session_id}
+
+    async def _refusals_elsewhere(
+        self, tenant: str, user_id: str
+    ) -> AsyncGenerator[pb.ExportUserResponse]:
+        """Make the records of the user's refusals that the user's sessions do not show."""
+        cursor = CURSOR_START
+        page = None
+        while page is None or len(page) == PAGE_ROWS_MAX:
+            page, cursor = await self._store.read_audit(tenant, None, cursor, PAGE_ROWS_MAX)
+            for entry in page:
+                key = SessionKey(tenant, entry.session_id)
+                if entry.user_id != user_id or entry.kind != HANDOFF_REFUSED:
+                    continue
+                row = await self._store.find_session(key)
+                if row is None or row.user_id != user_id or not entry.revision:
+                    made = refusal_record(key, entry, self._cards())
+                    yield pb.ExportUserResponse(session_id=entry.session_id, record=made)
 
     async def erase_user(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         """Erase the content of all sessions of a user."""
@@ -90,9 +131,19 @@ class UserDataCalls:
         check_user(checks, request, tenant)
         checks.text("reason", request.reason, REASON_BYTES_MAX)
         checks.done()
+        operator = operator_of(caller, record)
+        if not request.validate_only:
+            await self._handler.audit.act(
+                operator,
+                tenant,
+                "EraseUser",
+                reason=request.reason,
+                target=user_target(request.user_id),
+            )
         erased = await self._retention.erase_user(
             tenant,
             request.user_id,
+            by=operator,
             reason=request.reason,
             validate_only=request.validate_only,
         )
@@ -122,9 +173,21 @@ class UserDataCalls:
         before_us = pm.time_us(request.update_time_before)
         if before_us > self._clock_us():
             raise invalid_field("update_time_before", "is in the future; give a time in the past")
+        operator = operator_of(caller, record)
+        if not request.validate_only:
+            before = pm.timestamp(before_us).ToJsonString()
+            of_all = tenant == ALL_TENANTS
+            await self._handler.audit.act(
+                operator,
+                operator.tenant if of_all else tenant,
+                "PurgeSessions",
+                reason=request.reason,
+                target=f"sessions {'of all tenants ' if of_all else ''}before {before}",
+            )
         purged = await self._retention.purge(
             tenant,
             before_us,
+            by=operator,
             sessions_max=request.sessions_max or PURGE_SESSIONS_DEFAULT,
             reason=request.reason,
             validate_only=request.validate_only,
@@ -138,7 +201,10 @@ class UserDataCalls:
         if head is None:
             return
         cards = self._cards()
-        yield pb.ExportUserResponse(session=summary(key, decode_state(head.state), cards))
+        state = decode_state(head.state)
+        shown = summary(key, state, cards)
+        shown.entitlements.extend(state.entitlements)
+        yield pb.ExportUserResponse(session=shown)
         after = TASKS_START
         while tasks := await self._handler.reads.list_tasks(key, after, READ_MAX):
             for row, metadata in tasks:
@@ -164,5 +230,34 @@ class UserDataCalls:
         while changes := await self._store.read_changes(key, after=revision, limit=READ_MAX):
             for change in changes:
                 revision = change.revision
+                for part in _said_in(change):
+                    yield part
                 for made_record in records_of(key, change, refused, cards):
                     yield pb.ExportUserResponse(record=made_record)
+
+
+def _said_in(change: Change) -> Iterator[pb.ExportUserResponse]:
+    """Make the parts of a change that neither turns nor audit records have."""
+    time = pm.timestamp(change.time_us)
+    for event in decode_events(change.events):
+        match event:
+            case ev.SessionStarted() | ev.ProfileUpdated():
+                profile = event.profile
+                yield pb.ExportUserResponse(
+                    profile=pb.UserProfile(
+                        revision=change.revision,
+                        create_time=time,
+                        user_id=profile.user_id,
+                        locale=profile.locale,
+                        channel=profile.channel,
+                        entitlements=profile.entitlements,
+                    )
+                )
+            case ev.CommandHandled() if event.text:
+                yield pb.ExportUserResponse(
+                    command=pb.TypedCommand(
+                        revision=change.revision, create_time=time, text=event.text
+                    )
+                )
+            case _:
+                pass

@@ -66,6 +66,7 @@ class CompleteTurnCalls:
             fingerprint=COMPLETE_FINGERPRINT.of(request, present),
             access=rights.as_agent(caller, "CompleteTurn", request.user_id, command.agent_id),
             subject=caller.subject,
+            trace_id=record.trace_id,
         )
         identify(record, call)
         record.agent_id = command.agent_id

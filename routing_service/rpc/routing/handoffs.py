@@ -84,6 +84,7 @@ class HandoffCalls:
             fingerprint=SET_ACTIVE_FINGERPRINT.of(request, dict(request.ListFields())),
             access=access,
             subject=caller.subject,
+            trace_id=record.trace_id,
             expected_revision=pm.expected_revision(request),
             dry_run=request.validate_only,
         )
@@ -145,6 +146,7 @@ class HandoffCalls:
             fingerprint=CLEAR_FINGERPRINT.of(request, dict(request.ListFields())),
             access=access,
             subject=caller.subject,
+            trace_id=record.trace_id,
             expected_revision=pm.expected_revision(request),
         )
         identify(record, call)
@@ -191,6 +193,7 @@ class HandoffCalls:
             fingerprint=RESUME_FINGERPRINT.of(request, dict(request.ListFields())),
             access=access,
             subject=caller.subject,
+            trace_id=record.trace_id,
         )
         identify(record, call)
         command = cmd.ResumeTask(

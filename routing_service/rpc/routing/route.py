@@ -122,6 +122,7 @@ class RouteCalls:
             fingerprint=ROUTE_FINGERPRINT.of(request, present),
             access=access,
             subject=caller.subject,
+            trace_id=record.trace_id,
             expected_revision=present.get(_EXPECTED_REVISION),
             history_turns=request.history_turns,
             dry_run=request.validate_only,

@@ -188,6 +188,7 @@ class SessionSummary(google.protobuf.message.Message):
     CHANNEL_FIELD_NUMBER: builtins.int
     CREATE_TIME_FIELD_NUMBER: builtins.int
     UPDATE_TIME_FIELD_NUMBER: builtins.int
+    ENTITLEMENTS_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant."""
     session_id: builtins.str
@@ -220,6 +221,10 @@ class SessionSummary(google.protobuf.message.Message):
     def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it last changed."""
 
+    @property
+    def entitlements(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The user's entitlements. Only in ExportUser."""
+
     def __init__(
         self,
         *,
@@ -236,9 +241,10 @@ class SessionSummary(google.protobuf.message.Message):
         channel: builtins.str = ...,
         create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        entitlements: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "create_time", b"create_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "locale", b"locale", "locked", b"locked", "open_turns", b"open_turns", "owner", b"owner", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id", "task_status", b"task_status", "tenant", b"tenant", "update_time", b"update_time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "entitlements", b"entitlements", "locale", b"locale", "locked", b"locked", "open_turns", b"open_turns", "owner", b"owner", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id", "task_status", b"task_status", "tenant", b"tenant", "update_time", b"update_time"]) -> None: ...
 
 Global___SessionSummary: typing_extensions.TypeAlias = SessionSummary
 
@@ -268,7 +274,7 @@ class ListEventsRequest(google.protobuf.message.Message):
     none, and still a token for the next page.
     """
     owner: builtins.str
-    """Only events of sessions of this user. Empty: all users."""
+    """Only events of sessions of this user, and operators' acts about this user. Empty: all users."""
     actor: builtins.str
     """Only events that this credential's subject caused. Empty: all subjects."""
     request_id: builtins.str
@@ -1020,24 +1026,29 @@ class ExportUserRequest(google.protobuf.message.Message):
 
     TENANT_FIELD_NUMBER: builtins.int
     USER_ID_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD."""
     user_id: builtins.str
     """The user. Required. A user without stored data gets an empty stream."""
+    reason: builtins.str
+    """Why, for the audit; do not put personal data here. At most 1 KiB."""
     def __init__(
         self,
         *,
         tenant: builtins.str = ...,
         user_id: builtins.str = ...,
+        reason: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["tenant", b"tenant", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reason", b"reason", "tenant", b"tenant", "user_id", b"user_id"]) -> None: ...
 
 Global___ExportUserRequest: typing_extensions.TypeAlias = ExportUserRequest
 
 @typing.final
 class ExportUserResponse(google.protobuf.message.Message):
-    """One part of a user's data. A session comes first, then its tasks, turns and audit records, then
-    the next session; session_id says to which session a part belongs.
+    """One part of a user's data. A session comes first, then its tasks, turns, profiles and audit
+    records, then the next session; session_id says to which session a part belongs. Refusals in
+    sessions that never began come last.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -1047,6 +1058,8 @@ class ExportUserResponse(google.protobuf.message.Message):
     TASK_FIELD_NUMBER: builtins.int
     TURN_FIELD_NUMBER: builtins.int
     RECORD_FIELD_NUMBER: builtins.int
+    PROFILE_FIELD_NUMBER: builtins.int
+    COMMAND_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session to which the part belongs."""
     @property
@@ -1065,6 +1078,14 @@ class ExportUserResponse(google.protobuf.message.Message):
     def record(self) -> Global___AuditRecord:
         """An audit record of it."""
 
+    @property
+    def profile(self) -> Global___UserProfile:
+        """What a message said of the user."""
+
+    @property
+    def command(self) -> Global___TypedCommand:
+        """A command of the user, as typed."""
+
     def __init__(
         self,
         *,
@@ -1073,12 +1094,86 @@ class ExportUserResponse(google.protobuf.message.Message):
         task: agent_routing.v1.task_pb2.Task | None = ...,
         turn: agent_routing.v1.turn_pb2.Turn | None = ...,
         record: Global___AuditRecord | None = ...,
+        profile: Global___UserProfile | None = ...,
+        command: Global___TypedCommand | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["part", b"part", "record", b"record", "session", b"session", "task", b"task", "turn", b"turn"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["part", b"part", "record", b"record", "session", b"session", "session_id", b"session_id", "task", b"task", "turn", b"turn"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["session", "task", "turn", "record"] | None: ...
+    def HasField(self, field_name: typing.Literal["command", b"command", "part", b"part", "profile", b"profile", "record", b"record", "session", b"session", "task", b"task", "turn", b"turn"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["command", b"command", "part", b"part", "profile", b"profile", "record", b"record", "session", b"session", "session_id", b"session_id", "task", b"task", "turn", b"turn"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["session", "task", "turn", "record", "profile", "command"] | None: ...
 
 Global___ExportUserResponse: typing_extensions.TypeAlias = ExportUserResponse
+
+@typing.final
+class UserProfile(google.protobuf.message.Message):
+    """What a message said of its user. An empty field: the message said nothing new of it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    LOCALE_FIELD_NUMBER: builtins.int
+    CHANNEL_FIELD_NUMBER: builtins.int
+    ENTITLEMENTS_FIELD_NUMBER: builtins.int
+    revision: builtins.int
+    """The revision of the message's change."""
+    user_id: builtins.str
+    """The user."""
+    locale: builtins.str
+    """The user's locale, BCP 47."""
+    channel: builtins.str
+    """The channel of the message."""
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the message came."""
+
+    @property
+    def entitlements(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The user's entitlements, all of them. Empty: unchanged, or none."""
+
+    def __init__(
+        self,
+        *,
+        revision: builtins.int = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        user_id: builtins.str = ...,
+        locale: builtins.str = ...,
+        channel: builtins.str = ...,
+        entitlements: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["channel", b"channel", "create_time", b"create_time", "entitlements", b"entitlements", "locale", b"locale", "revision", b"revision", "user_id", b"user_id"]) -> None: ...
+
+Global___UserProfile: typing_extensions.TypeAlias = UserProfile
+
+@typing.final
+class TypedCommand(google.protobuf.message.Message):
+    """A slash command, as the user typed it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    revision: builtins.int
+    """The revision of the command's change."""
+    text: builtins.str
+    """The whole message."""
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it came."""
+
+    def __init__(
+        self,
+        *,
+        revision: builtins.int = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "revision", b"revision", "text", b"text"]) -> None: ...
+
+Global___TypedCommand: typing_extensions.TypeAlias = TypedCommand
 
 @typing.final
 class ReloadAgentsRequest(google.protobuf.message.Message):
@@ -1087,14 +1182,18 @@ class ReloadAgentsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
     validate_only: builtins.bool
     """Only check the file and return what would change. Default false."""
+    reason: builtins.str
+    """Why, for the audit. At most 1 KiB."""
     def __init__(
         self,
         *,
         validate_only: builtins.bool = ...,
+        reason: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reason", b"reason", "validate_only", b"validate_only"]) -> None: ...
 
 Global___ReloadAgentsRequest: typing_extensions.TypeAlias = ReloadAgentsRequest
 

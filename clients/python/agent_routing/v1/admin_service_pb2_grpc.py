@@ -107,7 +107,8 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListEvents(self, request, context):
-        """Lists the audit: every event and every refusal, with its caller.
+        """Lists the audit: every event, every refused handoff and every act of an operator that changes
+        or exports something, with its caller.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

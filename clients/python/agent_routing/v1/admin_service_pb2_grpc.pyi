@@ -285,7 +285,9 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
     """Lists sessions, the most recently changed first."""
 
     ListEvents: _AdminServiceListEventsType
-    """Lists the audit: every event and every refusal, with its caller."""
+    """Lists the audit: every event, every refused handoff and every act of an operator that changes
+    or exports something, with its caller.
+    """
 
     WatchEvents: _AdminServiceWatchEventsType
     """Sends the changes of all sessions as they happen, each at least once. The changes of one
@@ -392,7 +394,9 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.admin_service_pb2.ListEventsRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.ListEventsResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.ListEventsResponse]]:
-        """Lists the audit: every event and every refusal, with its caller."""
+        """Lists the audit: every event, every refused handoff and every act of an operator that changes
+        or exports something, with its caller.
+        """
 
     @abc.abstractmethod
     def WatchEvents(

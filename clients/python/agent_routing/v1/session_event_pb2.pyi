@@ -256,6 +256,8 @@ class SessionEvent(google.protobuf.message.Message):
     SWITCH_SUGGESTED_FIELD_NUMBER: builtins.int
     SWITCH_ANSWERED_FIELD_NUMBER: builtins.int
     STICKINESS_SWITCHED_FIELD_NUMBER: builtins.int
+    OPERATOR_ACT_FIELD_NUMBER: builtins.int
+    SESSION_PURGED_FIELD_NUMBER: builtins.int
     event_id: builtins.str
     """Id of the event, unique in the session: the revision and the position in it, such as "18.0"."""
     session_id: builtins.str
@@ -362,6 +364,14 @@ class SessionEvent(google.protobuf.message.Message):
     def stickiness_switched(self) -> Global___StickinessSwitched:
         """Stickiness was switched. Only in ListEvents without a session: it belongs to none."""
 
+    @property
+    def operator_act(self) -> Global___OperatorAct:
+        """An operator did something that belongs to no session. Only in ListEvents without a session."""
+
+    @property
+    def session_purged(self) -> Global___SessionPurged:
+        """The session was removed. Only in ListEvents: the session's watches have ended."""
+
     def __init__(
         self,
         *,
@@ -393,10 +403,12 @@ class SessionEvent(google.protobuf.message.Message):
         switch_suggested: Global___SwitchSuggested | None = ...,
         switch_answered: Global___SwitchAnswered | None = ...,
         stickiness_switched: Global___StickinessSwitched | None = ...,
+        operator_act: Global___OperatorAct | None = ...,
+        session_purged: Global___SessionPurged | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "session_erased", b"session_erased", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched"] | None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged"] | None: ...
 
 Global___SessionEvent: typing_extensions.TypeAlias = SessionEvent
 
@@ -428,13 +440,19 @@ Global___SessionStarted: typing_extensions.TypeAlias = SessionStarted
 
 @typing.final
 class SessionErased(google.protobuf.message.Message):
-    """The session's content was erased."""
+    """The session's content was erased. AuditRecord.actor is the operator that erased it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    REASON_FIELD_NUMBER: builtins.int
+    reason: builtins.str
+    """The reason that the operator gave. Only in ListEvents: watchers do not get it."""
     def __init__(
         self,
+        *,
+        reason: builtins.str = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reason", b"reason"]) -> None: ...
 
 Global___SessionErased: typing_extensions.TypeAlias = SessionErased
 
@@ -1106,3 +1124,53 @@ class StickinessSwitched(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["agent_ids", b"agent_ids", "all_tenants", b"all_tenants", "enabled", b"enabled", "previously_enabled", b"previously_enabled", "reason", b"reason", "users_percent", b"users_percent"]) -> None: ...
 
 Global___StickinessSwitched: typing_extensions.TypeAlias = StickinessSwitched
+
+@typing.final
+class OperatorAct(google.protobuf.message.Message):
+    """An operator did something that belongs to no session: ExportUser, EraseUser, PurgeSessions or
+    ReloadAgents. AuditRecord.actor is the operator. The record is written before data are exported,
+    erased or purged, so it also stands for calls that failed later.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    TARGET_FIELD_NUMBER: builtins.int
+    method: builtins.str
+    """The RPC, such as "PurgeSessions"."""
+    reason: builtins.str
+    """The reason that the operator gave. Empty if none was given."""
+    target: builtins.str
+    """What the call was about: "user " and a pseudonym of the user, "sessions before " and a time,
+    or "registry " and the versions before and after. The pseudonym is a salted hash, different in
+    each record: find a user's records by ListEventsRequest.owner.
+    """
+    def __init__(
+        self,
+        *,
+        method: builtins.str = ...,
+        reason: builtins.str = ...,
+        target: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["method", b"method", "reason", b"reason", "target", b"target"]) -> None: ...
+
+Global___OperatorAct: typing_extensions.TypeAlias = OperatorAct
+
+@typing.final
+class SessionPurged(google.protobuf.message.Message):
+    """A session was removed. AuditRecord.actor is the operator that removed it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: builtins.int
+    reason: builtins.str
+    """The reason that the operator gave. Empty if none was given."""
+    def __init__(
+        self,
+        *,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reason", b"reason"]) -> None: ...
+
+Global___SessionPurged: typing_extensions.TypeAlias = SessionPurged

@@ -1,0 +1,99 @@
+"""Entries of the audit that leave no revision: refusals, switches, purges and operators' acts.
+
+Rule: an entry names users by a pseudonym, or its user goes with an erasure.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from routing_service.core.erased_owner import SALT_BYTES, is_owner, owner_hash
+from routing_service.storage.store import AuditEntry, SessionKey, Store
+
+OPERATOR_ACT: Final = "operator_act"
+"""The kind of the entries of operators' acts that belong to no session."""
+
+SESSION_PURGED: Final = "session_purged"
+"""The kind of the entry that a purge leaves."""
+
+NO_SESSION: Final = "*"
+"""The session of entries that belong to none: every entry has a name there."""
+
+USER_TARGET: Final = "user "
+"""How the target of an act begins that was about one user; the user's pseudonym follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Who acts for the service. tenant: in whose audit acts for all tenants are recorded.
+
+    subject: who signed in, "" without sign-in. trace_id: of the call, "" = it has none.
+    """
+
+    tenant: str
+    subject: str = ""
+    trace_id: str = ""
+
+
+class AuditLog:
+    """Writes audit entries to one store."""
+
+    def __init__(self, store: Store, clock_us: Callable[[], int]) -> None:
+        """Write nothing yet. clock_us: microseconds since 1970."""
+        self._store = store
+        self._clock_us = clock_us
+
+    async def add(self, entry: AuditEntry) -> None:
+        """Store an entry whose data is a JSON object. Raises StoreError."""
+        await self._store.append_audit(entry)
+
+    async def act(
+        self, operator: Operator, tenant: str, method: str, *, reason: str, target: str
+    ) -> None:
+        """Record an operator's act that belongs to no session. Raises StoreError.
+
+        tenant: the tenant that it was about.
+        """
+        data = {"method": method, "reason": reason, "target": target}
+        await self.note(operator, SessionKey(tenant, NO_SESSION), OPERATOR_ACT, data)
+
+    async def note(
+        self,
+        operator: Operator,
+        key: SessionKey,
+        kind: str,
+        data: Mapping[str, str],
+        *,
+        at: int = 0,
+    ) -> None:
+        """Store what an operator did. at: the session's revision. Raises StoreError."""
+        by = {"by": operator.subject, "trace_id": operator.trace_id}
+        await self.add(
+            AuditEntry(
+                time_us=self._clock_us(),
+                tenant=key.tenant,
+                session_id=key.session_id,
+                revision=at,
+                kind=kind,
+                request_id="",
+                user_id="",
+                data=msgspec.json.encode({name: v for name, v in {**data, **by}.items() if v}),
+            )
+        )
+
+
+def user_target(user_id: str) -> str:
+    """Return the target of an act about a user: a pseudonym, another one each time."""
+    return USER_TARGET + owner_hash(secrets.token_bytes(SALT_BYTES), NO_SESSION, user_id)
+
+
+def is_about(target: str, user_id: str) -> bool:
+    """Say whether an act was about a user. target: as user_target made it."""
+    if not target.startswith(USER_TARGET):
+        return False
+    return is_owner(target.removeprefix(USER_TARGET), NO_SESSION, user_id)
