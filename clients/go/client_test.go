@@ -23,6 +23,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
@@ -256,6 +258,32 @@ func TestAnOutageEndsTheRepeatsOfAllCalls(t *testing.T) {
 	// 16 calls of three repeats each until half of the tokens are gone, then one attempt a call.
 	if count := len(service.asked()); count < 50 || count > 70 {
 		t.Error(count, "attempts of 30 calls")
+	}
+}
+
+func TestReplicasThatCannotServeKeepTheReason(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, away := &scripted{}, health.NewServer()
+	away.SetServingStatus(v1.RoutingService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_NOT_SERVING)
+	server := grpc.NewServer()
+	v1.RegisterRoutingServiceServer(server, service)
+	healthpb.RegisterHealthServer(server, away)
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	client := open(t, "dns:///"+listener.Addr().String(), agentrouting.WithoutFallback())
+	_, err = client.Route(t.Context(), &v1.RouteRequest{Text: "hello"})
+	var found *agentrouting.RoutingError
+	if !errors.As(err, &found) || !errors.Is(err, agentrouting.StoreUnavailable) {
+		t.Fatal(err)
+	}
+	if found.RetryAfter != 250*time.Millisecond || !strings.Contains(found.Message, "same request_id") {
+		t.Error(found.RetryAfter, found.Message)
+	}
+	if len(service.asked()) > 0 {
+		t.Error("a replica that cannot serve was asked")
 	}
 }
 

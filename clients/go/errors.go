@@ -17,6 +17,13 @@ import (
 // as ours.
 const errorDomain = "agent_routing"
 
+// unhealthy is what grpc says, under UNAVAILABLE, if every replica reports by its health service
+// that it cannot serve. No replica is asked then, so that none gives the reason.
+const unhealthy = "health check failed"
+
+// unhealthyRetryAfter is what the service asks for when its store is away.
+const unhealthyRetryAfter = 250 * time.Millisecond
+
 // Reason is why a call failed, by its name in the contract (error_reason.proto). It is also an
 // error to compare with: errors.Is(err, agentrouting.HandoffRefused). Unknown reasons can be
 // compared too: Reason("NEW_ONE").
@@ -159,6 +166,10 @@ func withoutDetails(e *RoutingError, target string) {
 	}
 	words := e.Message
 	switch {
+	case e.Code == codes.Unavailable && strings.Contains(words, unhealthy):
+		e.Reason = StoreUnavailable
+		e.RetryAfter = unhealthyRetryAfter
+		e.Message = fmt.Sprintf("every replica of %q reports that it cannot serve%s, as while its store is away; repeat with the same request_id", target, tried)
 	case e.Code == codes.Unavailable:
 		e.Message = fmt.Sprintf("%q cannot be reached%s; is it running there? (%s)", target, tried, words)
 	case e.Code == codes.DeadlineExceeded:

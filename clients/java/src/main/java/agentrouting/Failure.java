@@ -21,6 +21,15 @@ final class Failure {
   /** Of ErrorInfo. A reason of another domain is a proxy's, and is not reported as ours. */
   private static final String DOMAIN = "agent_routing";
 
+  /**
+   * What gRPC says, under UNAVAILABLE, if every replica reports by its health service that it cannot
+   * serve. No replica is asked then, so that none gives the reason.
+   */
+  private static final String UNHEALTHY = "Health-check service responded ";
+
+  /** What the service asks for when its store is away. */
+  private static final Duration UNHEALTHY_RETRY_AFTER = Duration.ofMillis(250);
+
   Status.Code code;
   String reason = "";
   String message = "";
@@ -92,6 +101,14 @@ final class Failure {
       // gRPC's error for a connection that was lost while a message was sent. The service did not
       // answer, and the call is repeated as after any lost connection.
       failure.code = Status.Code.UNAVAILABLE;
+    }
+    if (failure.code == Status.Code.UNAVAILABLE && words.startsWith(UNHEALTHY)) {
+      failure.reason = "STORE_UNAVAILABLE";
+      failure.retryAfter = UNHEALTHY_RETRY_AFTER;
+      failure.message =
+          "every replica of \"%s\" reports that it cannot serve%s, as while its store is away; repeat with the same request_id"
+              .formatted(target, tried);
+      return;
     }
     boolean isByCaller = failure.cause instanceof InterruptedException;
     switch (failure.code) {

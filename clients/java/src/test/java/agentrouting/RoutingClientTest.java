@@ -29,7 +29,9 @@ import io.grpc.ServerCallHandler;
 import io.grpc.ServerInterceptor;
 import io.grpc.Status;
 import io.grpc.TlsServerCredentials;
+import io.grpc.health.v1.HealthCheckResponse.ServingStatus;
 import io.grpc.protobuf.StatusProto;
+import io.grpc.protobuf.services.HealthStatusManager;
 import io.grpc.stub.StreamObserver;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -219,6 +221,26 @@ class RoutingClientTest {
     assertEquals(1, service.requests.stream().distinct().count());
     assertEquals(7, UUID.fromString(turn.requestId()).version());
     assertEquals(2, UUID.fromString(turn.requestId()).variant());
+  }
+
+  @Test
+  void replicasThatCannotServeKeepTheReason() throws Exception {
+    var health = new HealthStatusManager();
+    health.setStatus(RoutingServiceGrpc.SERVICE_NAME, ServingStatus.NOT_SERVING);
+    Server away =
+        Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
+            .addService(service)
+            .addService(health.getHealthService())
+            .build()
+            .start();
+    opened.add(away::shutdownNow);
+    var client =
+        open(RoutingClient.builder("dns:///127.0.0.1:" + away.getPort()).retry(QUICK).fallback(null));
+    var error =
+        assertThrows(RoutingException.StoreUnavailable.class, () -> client.route(HELLO));
+    assertEquals(Duration.ofMillis(250), error.retryAfter().orElseThrow());
+    assertTrue(error.getMessage().contains("repeat with the same request_id"), error.getMessage());
+    assertEquals(0, service.requests.size());
   }
 
   @Test
