@@ -424,7 +424,8 @@ def typescript_class(reason: Reason, base: str) -> Iterable[str]:
         if index:
             yield ""
         yield f"  /** {said(accessor, 'undefined')} */"
-        yield f"  get {lower_camel(accessor.name)}(): {kind} {{"
+        override = "override " if accessor.name == "session_id" else ""
+        yield f"  {override}get {lower_camel(accessor.name)}(): {kind} {{"
         yield f"    {body.format(key=accessor.key)}"
         yield "  }"
     yield "}"

@@ -110,11 +110,11 @@ func (t *Turn) Reason() string {
 // Route routes a user's message: it returns the agent that gets it, or a reply to show. It opens a
 // turn, which CompleteTurn ends.
 //
-// A missing session_id or request_id is generated; a task_id identifies its session. If the
-// service cannot be reached, the turn is the last known agent of the session, or else the
+// A missing request_id is generated; a missing session_id is made by the service, from the
+// request_id, and is in the turn. A task_id identifies its session. If the service cannot be reached, the turn is the last known agent of the session, or else the
 // supervisor, with Degraded set and err nil.
 func (c *Client) Route(ctx context.Context, request *v1.RouteRequest, options ...CallOption) (*Turn, error) {
-	request = withRouteIDs(request)
+	request = withRequestID(request)
 	var info CallInfo
 	answer, err := invoke(ctx, c, "Route", request, c.stub.Route, append(options, withOwnInfo(&info)))
 	return c.turn(request, answer, info.Replayed, err)
@@ -140,13 +140,10 @@ func (c *Client) turn(request *v1.RouteRequest, answer *v1.RouteResponse, replay
 	return &Turn{RouteResponse: degraded, Degraded: true, Err: err}, nil
 }
 
-func withRouteIDs(request *v1.RouteRequest) *v1.RouteRequest {
+func withRequestID(request *v1.RouteRequest) *v1.RouteRequest {
 	request = proto.Clone(request).(*v1.RouteRequest)
 	if request.GetRequestId() == "" {
 		request.RequestId = NewUUID7()
-	}
-	if request.GetSessionId() == "" && request.GetTaskId() == "" {
-		request.SessionId = NewUUID7()
 	}
 	return request
 }
@@ -387,7 +384,7 @@ func (s *callSettings) fill(info CallInfo) {
 
 // deadlineError returns the error of a call whose deadline has passed.
 func (c *call) deadlineError(ctx context.Context) *RoutingError {
-	made := &RoutingError{Code: codes.DeadlineExceeded, Method: c.method, RequestID: c.requestID, Attempts: c.attempts, cause: context.DeadlineExceeded}
+	made := &RoutingError{Code: codes.DeadlineExceeded, Method: c.method, RequestID: c.requestID, SessionID: c.sessionID, Attempts: c.attempts, cause: context.DeadlineExceeded}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		made.Code, made.cause, made.Message = codes.Canceled, context.Canceled, "the caller gave up"
 		return made

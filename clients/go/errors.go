@@ -66,6 +66,9 @@ type RoutingError struct {
 	Method string
 	// RequestID is the request's, also if the client generated it; empty for reads.
 	RequestID string
+	// SessionID is the request's, or the one that the service names; empty if neither had one, and then
+	// a repeat with RequestID finds the session.
+	SessionID string
 	// Attempts is how often the call was sent.
 	Attempts int
 
@@ -125,6 +128,7 @@ func callError(ctx context.Context, failure error, call *call) *RoutingError {
 		Message:   found.Message(),
 		Method:    call.method,
 		RequestID: call.requestID,
+		SessionID: call.sessionID,
 		Attempts:  call.attempts,
 		status:    found,
 	}
@@ -151,6 +155,9 @@ func callError(ctx context.Context, failure error, call *call) *RoutingError {
 		case *errdetails.RetryInfo:
 			made.RetryAfter = detail.GetRetryDelay().AsDuration()
 		}
+	}
+	if made.SessionID == "" {
+		made.SessionID = made.Metadata["session_id"]
 	}
 	if made.Reason == "" {
 		withoutDetails(made, call.client.target)

@@ -103,7 +103,7 @@ func (s *RouteStream) Send(ctx context.Context, request *v1.RouteRequest, option
 	for _, option := range options {
 		option(&chosen)
 	}
-	request = withRouteIDs(request)
+	request = withRequestID(request)
 	call := s.client.newCall(ctx, "RouteStream", request)
 	ctx, cancel := context.WithDeadline(ctx, call.deadline)
 	pending := &Pending{done: make(chan struct{})}

@@ -480,7 +480,7 @@ func errorAsJSON(failure *agentrouting.RoutingError) map[string]any {
 	}
 	return map[string]any{
 		"code": codeName(failure.Code), "reason": string(failure.Reason), "message": failure.Message,
-		"metadata": metadata, "request_id": failure.RequestID, "violations": violations,
+		"metadata": metadata, "request_id": failure.RequestID, "session_id": failure.SessionID, "violations": violations,
 	}
 }
 

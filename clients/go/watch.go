@@ -107,7 +107,7 @@ func (w *watch) waitAfter(ctx context.Context, err error) (time.Duration, *Routi
 	var failure *RoutingError
 	if errors.Is(err, io.EOF) {
 		// For example by a proxy that limits how long a connection may last.
-		failure = &RoutingError{Code: codes.Unavailable, Method: w.call.method, Attempts: w.call.attempts,
+		failure = &RoutingError{Code: codes.Unavailable, Method: w.call.method, SessionID: w.call.sessionID, Attempts: w.call.attempts,
 			Message: "the service ends each watch as it begins; is there a proxy in between?"}
 	} else {
 		failure = callError(ctx, err, w.call)

@@ -10,6 +10,9 @@ from typing import Final
 ID_CHARS_MAX: Final = 128
 """Of a session, an agent, a tenant and a channel; a channel has a lower bound of its own."""
 
+SESSION_BYTES_MAX: Final = 4 * ID_CHARS_MAX
+"""Of a session id, as UTF-8. Half of the longest sort key of DynamoDB."""
+
 ID_CHARACTERS: Final = r"A-Za-z0-9._:\-@=;+"
 """Safe as they stand in URLs, log lines, file names in quotes and gRPC metadata."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Final, NoReturn, TypeVar
 
@@ -30,6 +31,7 @@ from routing_service.core.identifiers import (
     ITEMS_BYTES_MAX,
     ITEMS_MAX,
     LOCALE_CHARS_MAX,
+    SESSION_BYTES_MAX,
     STEP_KIND_CHARS_MAX,
     STEP_NAME_CHARS_MAX,
     STEPS_BYTES_MAX,
@@ -69,6 +71,9 @@ _UNSEEN = re.compile(
     "\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef\ufeff\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd"
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
 )
+
+# Unicode's control, format and surrogate characters, and its line and paragraph separators.
+_UNSEEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 # A Timestamp lies between 0001-01-01 and 9999-12-31.
 _SECONDS_MIN: Final = -62_135_596_800
@@ -114,6 +119,34 @@ class FieldChecks:
             )
         elif not _ID.match(value):
             self.refuse(field, f"{_quoted(value)} has characters other than {ID_ALPHABET}")
+
+    def session(self, field: str, value: str, *, required: bool = False) -> None:
+        """Check a session's id. Another system made it, so it may have any visible characters.
+
+        It is stored and compared byte by byte, so two forms of one text would be two sessions: only
+        Unicode's normal form C is accepted.
+        """
+        if _ID.match(value) and len(value) <= ID_CHARS_MAX:
+            return
+        if not value:
+            if required:
+                self.refuse(field, f"is required; send an id of 1-{ID_CHARS_MAX} characters")
+        elif len(value) > ID_CHARS_MAX:
+            self.refuse(field, f"has {len(value)} characters; use at most {ID_CHARS_MAX}")
+        elif not _UNSEEN_CATEGORIES.isdisjoint(map(unicodedata.category, value)):
+            self.refuse(
+                field,
+                f"{_quoted(value)} has control, invisible or line-separator characters; leave them "
+                "out",
+            )
+        elif not unicodedata.is_normalized("NFC", value):
+            normal = unicodedata.normalize("NFC", value)
+            self.refuse(
+                field,
+                f'{_quoted(value)} is not in Unicode normal form C; send "{normal}"',
+            )
+        elif (size := len(value.encode())) > SESSION_BYTES_MAX:
+            self.refuse(field, f"has {size} bytes; use at most {SESSION_BYTES_MAX}")
 
     def agent(self, field: str, value: str, registry: Registry, *, required: bool = False) -> None:
         """Check an agent's id or alias. A registered alias may have any characters."""

@@ -163,23 +163,22 @@ async def test_an_ordinary_route_sets_nothing_but_text_and_ids(service, connect)
     """The service has the defaults: sending a default would override them."""
     await connect().route("hello")
     [request] = service.requests("Route")
-    assert {field.name for field, _ in request.ListFields()} == {"text", "session_id", "request_id"}
+    assert {field.name for field, _ in request.ListFields()} == {"text", "request_id"}
     assert "agent-routing-tenant" not in service.received[0].metadata
 
 
 async def test_missing_ids_are_made_new_and_in_time_order(service, connect):
-    """A repeat must find the same session and request, so the client generates both ids."""
+    """A repeat must be the same request, so the client names it. The service names the session."""
     client = connect()
     results = [await client.route("hello") for _ in range(3)]
     requests = service.requests("Route")
-    for field in ("session_id", "request_id"):
-        ids = [uuid.UUID(getattr(request, field)) for request in requests]
-        assert [each.version for each in ids] == [7, 7, 7]
-        assert len(set(ids)) == 3
-        milliseconds = [each.int >> 80 for each in ids]
-        assert milliseconds == sorted(milliseconds)
-        assert abs(milliseconds[0] / 1000 - datetime.now(UTC).timestamp()) < 60
-    assert [each.session_id for each in results] == [each.session_id for each in requests]
+    ids = [uuid.UUID(request.request_id) for request in requests]
+    assert [each.version for each in ids] == [7, 7, 7]
+    assert len(set(ids)) == 3
+    milliseconds = [each.int >> 80 for each in ids]
+    assert milliseconds == sorted(milliseconds)
+    assert abs(milliseconds[0] / 1000 - datetime.now(UTC).timestamp()) < 60
+    assert [each.session_id for each in requests] == ["", "", ""]
     assert [each.request_id for each in results] == [each.request_id for each in requests]
 
 

@@ -155,7 +155,7 @@ async def test_refusals_are_errors_that_can_be_caught_one_by_one(client):
         await client.route("other", session_id="r", user_id="ana", request_id=turn.request_id)
     with pytest.raises(errors.InvalidField) as invalid:
         await client.route(
-            "x" * 40_000, session_id="no spaces", task_id="42", history_turns=101, user_id="ana"
+            "x" * 40_000, session_id="line\nbreak", task_id="42", history_turns=101, user_id="ana"
         )
     assert set(invalid.value.fields) == {"text", "session_id", "task_id", "history_turns"}
     await client.complete_turn("r", turn.request_id, "front", outcomes.proceed(), user_id="ana")

@@ -198,7 +198,7 @@ async def test_bad_message_raises_its_own_error_and_the_others_go_on(connect, de
         with pytest.raises(errors.OwnerMismatch):
             await stream.route("hello", session_id="chat-1", user_id="ben")
         with pytest.raises(errors.InvalidField) as bad:
-            await stream.route("", session_id="chat 1", user_id="ana")
+            await stream.route("", session_id="chat\n1", user_id="ana")
         assert {violation.name for violation in bad.value.violations} == {"session_id", "text"}
         with pytest.raises(ValueError, match="time zone"):
             await stream.route("hello", task_expire_time=datetime(2030, 1, 1))  # noqa: DTZ001

@@ -326,6 +326,7 @@ def error_as_json(error: agent_routing.RoutingError) -> dict[str, Any]:
         "message": error.message,
         "metadata": dict(error.metadata),
         "request_id": error.request_id,
+        "session_id": error.session_id,
         "violations": [
             {"name": each.name, "subject": each.subject, "detail": each.detail}
             for each in error.violations

@@ -271,7 +271,7 @@ async def test_a_repeat_says_so(tax, name):
 
 
 REFUSED = {
-    "every bad field": ("Route", route(session_id="a b", task_id="42"), {}),
+    "every bad field": ("Route", route(session_id="a\nb", task_id="42"), {}),
     "unknown session": ("Status", pb.StatusRequest(session_id="nobody", user_id="ana"), {}),
     "handoff rules": (
         "SetActiveAgent",
@@ -1023,7 +1023,7 @@ async def test_what_a_handler_hears_of_has_no_second_line(tax):
     with structlog.testing.capture_logs() as lines:
         for name in HTTP_WIRES:
             refused = await wire_to(tax, name).call(
-                "Route", route(session_id=" "), pb.RouteResponse
+                "Route", route(session_id="\n"), pb.RouteResponse
             )
             assert refused.status.details
         assert await _livez(tax) == http.client.OK

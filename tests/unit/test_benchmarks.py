@@ -64,7 +64,7 @@ async def test_conversations_are_played_to_their_ends(address):
 
 async def test_a_refused_call_ends_the_load(address):
     """HTTP says 200 all the same: the status is in the trailers."""
-    bad = routing_service_pb2.RouteRequest(session_id="a b", text="hello").SerializeToString()
+    bad = routing_service_pb2.RouteRequest(session_id="a\nb", text="hello").SerializeToString()
     calls = iter([(talk.ROUTE, bad)])
     with pytest.raises(wire.CallFailed, match="grpc-status"):
         await play(address, [lambda _answer: next(calls, None)])

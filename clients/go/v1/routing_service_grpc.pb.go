@@ -39,12 +39,14 @@ const (
 // Owns which agent has the conversation.
 // These rules hold for all calls:
 //
-// Ids. session_id and agent_id are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. A request
-// may also name an agent by an alias of the registry, in any case; aliases may have spaces, as in
-// frameworks. Answers and events have the id. task_id, request_id, turn_request_id and
-// suggestion_id are UUIDs in their canonical form of 36 characters; upper case is read as lower
-// case. Tenant names follow the rule of session_id. User ids are 1-256 bytes without control or
-// invisible characters, such as "auth0|5f7c8ec7".
+// Ids. session_id is 1-128 characters, at most 512 bytes: any Unicode but control, format,
+// surrogate and line-separator characters. It is compared byte by byte, and never changed: text
+// that is not in normal form C (NFC) is refused, and the error has its normal form. agent_id and
+// tenant names are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. A request may also name an
+// agent by an alias of the registry, in any case; aliases may have spaces, as in frameworks.
+// Answers and events have the id. task_id, request_id, turn_request_id and suggestion_id are UUIDs
+// in their canonical form of 36 characters; upper case is read as lower case. User ids are 1-256
+// bytes without control or invisible characters, such as "auth0|5f7c8ec7".
 //
 // Who. With sign-in, tenant and user come from the credential, and user_id is empty or equal to
 // its user, unless it has the scope act_as. Without sign-in the server trusts user_id, and the
@@ -240,12 +242,14 @@ type RoutingService_RouteStreamClient = grpc.BidiStreamingClient[RouteStreamRequ
 // Owns which agent has the conversation.
 // These rules hold for all calls:
 //
-// Ids. session_id and agent_id are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. A request
-// may also name an agent by an alias of the registry, in any case; aliases may have spaces, as in
-// frameworks. Answers and events have the id. task_id, request_id, turn_request_id and
-// suggestion_id are UUIDs in their canonical form of 36 characters; upper case is read as lower
-// case. Tenant names follow the rule of session_id. User ids are 1-256 bytes without control or
-// invisible characters, such as "auth0|5f7c8ec7".
+// Ids. session_id is 1-128 characters, at most 512 bytes: any Unicode but control, format,
+// surrogate and line-separator characters. It is compared byte by byte, and never changed: text
+// that is not in normal form C (NFC) is refused, and the error has its normal form. agent_id and
+// tenant names are 1-128 characters of A-Z a-z 0-9 . _ : - @ = ; and +. A request may also name an
+// agent by an alias of the registry, in any case; aliases may have spaces, as in frameworks.
+// Answers and events have the id. task_id, request_id, turn_request_id and suggestion_id are UUIDs
+// in their canonical form of 36 characters; upper case is read as lower case. User ids are 1-256
+// bytes without control or invisible characters, such as "auth0|5f7c8ec7".
 //
 // Who. With sign-in, tenant and user come from the credential, and user_id is empty or equal to
 // its user, unless it has the scope act_as. Without sign-in the server trusts user_id, and the

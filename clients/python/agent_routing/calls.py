@@ -90,6 +90,7 @@ class CallSettings:
             request=request,
             method=request.DESCRIPTOR.name.removesuffix("Request"),
             request_id=getattr(request, "request_id", ""),
+            session_id=getattr(request, "session_id", ""),
             timeout_s=timeout_s,
             deadline_s=time.monotonic() + timeout_s,
             info=CallInfo() if info is None else info,
@@ -126,6 +127,7 @@ class Call:
     request: Message
     method: str
     request_id: str
+    session_id: str
     timeout_s: float
     deadline_s: float
     info: CallInfo
@@ -165,6 +167,7 @@ class Call:
             method=self.method,
             target=settings.target,
             request_id=self.request_id,
+            session_id=self.session_id,
             timeout_s=self.timeout_s,
             attempts=self.attempts,
         )
@@ -174,7 +177,7 @@ class Call:
             return 0.0
         if not was_unanswered(error):
             if settings.known is not None:
-                settings.known.forget(getattr(self.request, "session_id", ""), error)
+                settings.known.forget(self.session_id, error)
             raise error from failure
         if not settings.throttle.may_retry():
             raise error from failure

@@ -61,8 +61,9 @@ class Client(RoutingCalls):
 
     These rules hold for all methods:
 
-    Ids. A missing request_id or session_id is generated (UUIDv7), so that a repeat is the same
-    request, which the service handles once.
+    Ids. A missing request_id is generated (UUIDv7), so that a repeat is the same request, which the
+    service handles once. A session_id never is: the service makes it, from the request_id, and the
+    result has it.
     Times. A timeout is in seconds or a timedelta; a point in time is a datetime with a time zone.
     Enums. By name without the prefix ("INTERLUDE"), or as a value of the generated enum.
     Answers. The generated messages of agent_routing.v1; route() wraps its answer in a RouteResult.

@@ -1,4 +1,4 @@
-"""New ids for requests and sessions.
+"""New ids for requests.
 
 They are ordered by time and use the system's randomness, so that a forked process gets its own.
 """

@@ -36,15 +36,15 @@ class RouteResult:
 
     @property
     def session_id(self) -> str:
-        """The session: given, found, or generated.
+        """The session: given, found, or made by the service.
 
-        Empty only for a degraded message that named its session by a task unknown to this client.
+        Empty only for a degraded message that named none: the service makes the id.
         """
         return self.response.session_id
 
     @property
     def task_id(self) -> str:
-        """The task: given, found, or generated. Empty if there is none."""
+        """The task: given, found, or made by the service. Empty if there is none."""
         return self.response.task_id
 
     @property

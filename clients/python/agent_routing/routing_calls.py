@@ -85,7 +85,8 @@ class RouteCall(ABC):
         message stored, route it again later with the session_id and request_id of the result.
 
         text: at most 32 KiB; a command at its beginning is executed, unless literal_text is set.
-        session_id: empty: a new session, or the session of task_id. task_id: empty: the session's
+        session_id: empty: the session of task_id, or a new one, whose id is in the result; a repeat
+        with the same request_id finds it again. task_id: empty: the session's
         open task, or a new one. items: images and files (agent_routing.content), at most 16.
         locale (BCP 47), channel (such as "web"), entitlements (of the user; only from trusted
         callers): stored with the session; empty: unchanged. history_turns: how many past turns the
@@ -100,8 +101,7 @@ class RouteCall(ABC):
         Unavailable, DeadlineExceeded and Overloaded only without a fallback.
         """
         request = pb.RouteRequest(
-            # A task_id identifies its session.
-            session_id=session_id or ("" if task_id else new_uuid7()),
+            session_id=session_id,
             user_id=user_id,
             text=text,
             request_id=request_id or new_uuid7(),

@@ -36,7 +36,9 @@ class RoutingError(Exception):
     the message again, for programs; ErrorReason documents the keys of each reason. violations:
     every bad field, or every rule that refused. retry_after: how long to wait before a repeat;
     None if the service did not say. method: the RPC, such as "Route". request_id: of the request,
-    also if the client made it; empty for reads. attempts: how often the call was sent, 1 or more.
+    also if the client made it; empty for reads. session_id: of the request, or the one that the
+    service names; empty if neither had one, and then a repeat with request_id finds the session.
+    attempts: how often the call was sent, 1 or more.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class RoutingError(Exception):
         retry_after: timedelta | None = None,
         method: str = "",
         request_id: str = "",
+        session_id: str = "",
         attempts: int = 1,
     ) -> None:
         super().__init__(message)
@@ -61,11 +64,18 @@ class RoutingError(Exception):
         self.retry_after = retry_after
         self.method = method
         self.request_id = request_id
+        self._session_id = session_id or self.metadata.get("session_id", "")
         self.attempts = attempts
+
+    @property
+    def session_id(self) -> str:
+        """The session of the request, or the one that the service names; empty: none."""
+        return self._session_id
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default would pickle the positional arguments only.
         fields = {name: value for name, value in vars(self).items() if name != "message"}
+        fields["session_id"] = fields.pop("_session_id")
         notes = fields.pop("__notes__", None)
         return _rebuilt, (type(self), self.message, fields, notes)
 

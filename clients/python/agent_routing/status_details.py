@@ -66,6 +66,7 @@ def routing_error(
     request_id: str,
     timeout_s: float,
     attempts: int,
+    session_id: str = "",
 ) -> RoutingError:
     """Return a failed call as the error of its reason, otherwise of its code.
 
@@ -96,6 +97,7 @@ def routing_error(
         retry_after=retry_after,
         method=method,
         request_id=request_id,
+        session_id=session_id,
         attempts=attempts,
     )
 

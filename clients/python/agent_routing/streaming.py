@@ -156,6 +156,7 @@ class StreamedMessages:
                 code=grpc.StatusCode.UNAVAILABLE,
                 method=METHOD,
                 request_id=call.request_id,
+                session_id=call.session_id,
                 attempts=call.attempts,
             )
         return routing_error(
@@ -163,6 +164,7 @@ class StreamedMessages:
             method=METHOD,
             target=self._settings.target,
             request_id=call.request_id,
+            session_id=call.session_id,
             timeout_s=call.timeout_s,
             attempts=call.attempts,
         )

@@ -87,6 +87,10 @@ class Reconnecting:
         """Return where the watch continues, for the log."""
         return f"method={self._method}"
 
+    def _session_id(self) -> str:
+        """Return the session that is watched; empty: all."""
+        return ""
+
     def _error(self, failure: grpc.RpcError | None, attempts: int) -> RoutingError:
         target = self._settings.target
         if failure is not None:
@@ -99,6 +103,7 @@ class Reconnecting:
                 method=self._method,
                 target=target,
                 request_id="",
+                session_id=self._session_id(),
                 timeout_s=self._away_s_max,
                 attempts=attempts,
             )
@@ -108,6 +113,7 @@ class Reconnecting:
             " between?",
             code=grpc.StatusCode.UNAVAILABLE,
             method=self._method,
+            session_id=self._session_id(),
             attempts=attempts,
         )
 
@@ -150,6 +156,9 @@ class Watch(Reconnecting):
     def _position(self) -> str:
         request = self._request
         return f"session_id={request.session_id} after_revision={request.after_revision}"
+
+    def _session_id(self) -> str:
+        return self._request.session_id
 
 
 class LogWatch(Reconnecting):

@@ -74,6 +74,7 @@ export async function call<Request extends Message, Answer extends Message>(
   const deadlineMs = performance.now() + timeoutMs;
   const info = options.info ?? {};
   const requestId = "requestId" in request ? String(request.requestId) : "";
+  const sessionId = "sessionId" in request ? String(request.sessionId) : "";
   info.replayed = false;
   for (let attempts = 1; ; attempts++) {
     info.attempts = attempts;
@@ -102,10 +103,12 @@ export async function call<Request extends Message, Answer extends Message>(
       options.signal?.throwIfAborted();
       settings.replicas.throwIfClosed(thrown);
       const wasCut = replica.isCut?.() ?? false;
-      error = routingError(thrown, { method, target, requestId, timeoutMs, attempts, wasCut });
+      error = routingError(thrown, {
+        ...{ method, target, requestId, sessionId, timeoutMs, attempts, wasCut },
+      });
     }
     if (!wasUnanswered(error)) {
-      if ("sessionId" in request) settings.known?.forget(String(request.sessionId), error);
+      settings.known?.forget(sessionId, error);
       throw error;
     }
     settings.replicas.turnFrom(replica);

@@ -144,7 +144,7 @@ export class RoutingClient {
    * Unavailable, DeadlineExceeded and Overloaded only without a fallback.
    */
   async route(fields: RouteFields, options: CallOptions = {}): Promise<RouteResult> {
-    const request = withRouteIds(routeRequest(fields));
+    const request = withRequestId(routeRequest(fields));
     const info = options.info ?? {};
     try {
       const answer = await call(
@@ -375,7 +375,7 @@ export class RoutingClient {
 /** A RouteStream that takes the fields of its messages. */
 export class MessageStream extends RouteStream {
   constructor(settings: CallSettings) {
-    super(settings, withRouteIds);
+    super(settings, withRequestId);
   }
 
   /** As Client.route(), over this stream; see RouteStream. */
@@ -391,10 +391,9 @@ function routeRequest(fields: RouteFields): RouteRequest {
   return create(RouteRequestSchema, withRevision(fields));
 }
 
-/** Sets the ids of a message. It gets a new session only if it names neither session nor task. */
-function withRouteIds(request: RouteRequest): RouteRequest {
+/** Names a message, so that a repeat is the same one. A missing session is made by the service. */
+function withRequestId(request: RouteRequest): RouteRequest {
   request.requestId ||= newUuid7();
-  if (request.sessionId === "" && request.taskId === "") request.sessionId = newUuid7();
   return request;
 }
 

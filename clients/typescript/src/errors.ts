@@ -60,7 +60,7 @@ export class NotFound extends RoutingError {}
  */
 export class UnknownSession extends NotFound {
   /** The session of the request. */
-  get sessionId(): string {
+  override get sessionId(): string {
     return this.text("session_id");
   }
 }

@@ -30,6 +30,7 @@ export interface Asked {
   method: string;
   target: string;
   requestId: string;
+  sessionId: string;
   timeoutMs: number;
   attempts: number;
   /** Whether its connection was lost. */
@@ -58,6 +59,7 @@ export function routingError(thrown: unknown, asked: Asked): RoutingError {
     retryAfterMs: retry === undefined ? undefined : durationMs(retry),
     method: asked.method,
     requestId: asked.requestId,
+    sessionId: asked.sessionId,
     attempts: asked.attempts,
     cause: failure,
   };

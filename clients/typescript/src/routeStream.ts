@@ -358,13 +358,14 @@ export class RouteStream {
   ): RoutingError {
     this.#settings.replicas.throwIfClosed(failure);
     const { target } = this.#settings.replicas.current();
-    const { requestId } = request;
+    const { requestId, sessionId } = request;
     if (failure === undefined) {
       // For example by a proxy that limits how long a connection may last.
       return new Unavailable(`${METHOD}: "${target}" ended the stream before it answered`, {
         code: Code.Unavailable,
         method: METHOD,
         requestId,
+        sessionId,
         attempts,
       });
     }
@@ -372,6 +373,7 @@ export class RouteStream {
       method: METHOD,
       target,
       requestId,
+      sessionId,
       timeoutMs,
       attempts,
       wasCut: false,

@@ -23,6 +23,7 @@ export interface FailureFacts {
   retryAfterMs?: number | undefined;
   method?: string;
   requestId?: string;
+  sessionId?: string;
   attempts?: number;
   cause?: unknown;
 }
@@ -45,6 +46,7 @@ export class RoutingError extends Error {
   readonly requestId: string;
   /** How often the call was sent, 1 or more. */
   readonly attempts: number;
+  readonly #sessionId: string;
 
   constructor(message: string, facts: FailureFacts) {
     super(message, facts.cause === undefined ? undefined : { cause: facts.cause });
@@ -57,6 +59,15 @@ export class RoutingError extends Error {
     this.method = facts.method ?? "";
     this.requestId = facts.requestId ?? "";
     this.attempts = facts.attempts ?? 1;
+    this.#sessionId = facts.sessionId || (this.metadata["session_id"] ?? "");
+  }
+
+  /**
+   * The session of the request, or the one that the service names; empty if neither had one, and
+   * then a repeat with requestId finds the session.
+   */
+  get sessionId(): string {
+    return this.#sessionId;
   }
 
   /** The name of the code in gRPC, such as "FAILED_PRECONDITION". */

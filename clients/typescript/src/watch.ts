@@ -65,7 +65,12 @@ export async function* watchChanges(
       // For example by a proxy that limits how long a connection may last.
       error = new Unavailable(
         `${METHOD}: "${replica.target}" ends each watch as it begins; is there a proxy in between?`,
-        { code: Code.Unavailable, method: METHOD, attempts: Math.max(1, attempts) },
+        {
+          code: Code.Unavailable,
+          method: METHOD,
+          sessionId: request.sessionId,
+          attempts: Math.max(1, attempts),
+        },
       );
     } catch (thrown) {
       if (hasLeft) return;
@@ -75,6 +80,7 @@ export async function* watchChanges(
         method: METHOD,
         target: replica.target,
         requestId: "",
+        sessionId: request.sessionId,
         timeoutMs: awayMsMax,
         attempts: Math.max(1, attempts),
         wasCut: replica.isCut?.() ?? false,

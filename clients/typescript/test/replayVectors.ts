@@ -490,6 +490,7 @@ function errorAsJson(error: RoutingError): JsonValue {
     message: error.message,
     metadata: { ...error.metadata },
     request_id: error.requestId,
+    session_id: error.sessionId,
     violations: error.violations.map((each) => ({ ...each })),
   };
 }

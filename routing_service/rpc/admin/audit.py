@@ -120,7 +120,7 @@ class AuditCalls:
         request = parse(pb.ListEventsRequest, data)
         checks = FieldChecks()
         tenant = tenant_of(checks, caller, request.tenant, record)
-        checks.identifier("session_id", request.session_id)
+        checks.session("session_id", request.session_id)
         for field in ("owner", "actor"):
             checks.user(field, getattr(request, field))
         checks.uuid("request_id", request.request_id)

@@ -116,7 +116,7 @@ def _complete_in(
     Raises INVALID_FIELD.
     """
     checks = FieldChecks()
-    checks.identifier("session_id", request.session_id, required=True)
+    checks.session("session_id", request.session_id, required=True)
     checks.user("user_id", request.user_id)
     request_id = checks.uuid("request_id", request.request_id, required=True)
     checks.agent("agent_id", request.agent_id, registry, required=True)

@@ -124,7 +124,7 @@ class HandoffCalls:
         """Give the conversation back to the home agent."""
         request = parse(pb.ClearActiveAgentRequest, data)
         checks = FieldChecks()
-        checks.identifier("session_id", request.session_id, required=True)
+        checks.session("session_id", request.session_id, required=True)
         checks.user("user_id", request.user_id)
         request_id = checks.uuid("request_id", request.request_id) or self._new_id()
         checks.word("scope", request.scope, pm.CLEAR_SCOPES, "CLEAR_SCOPE_ACTIVE_AGENT or _SESSION")
@@ -174,7 +174,7 @@ class HandoffCalls:
         """Take a person's decision about a paused task."""
         request = parse(pb.ResumeTaskRequest, data)
         checks = FieldChecks()
-        checks.identifier("session_id", request.session_id)
+        checks.session("session_id", request.session_id)
         checks.user("user_id", request.user_id)
         task_id = checks.uuid("task_id", request.task_id, required=True)
         request_id = checks.uuid("request_id", request.request_id, required=True)
@@ -242,7 +242,7 @@ def _set_active_in(
     Raises INVALID_FIELD, OWNER_MISMATCH, SCOPE_MISSING.
     """
     checks = FieldChecks()
-    checks.identifier("session_id", request.session_id, required=True)
+    checks.session("session_id", request.session_id, required=True)
     checks.user("user_id", request.user_id)
     checks.agent("agent_id", request.agent_id, registry, required=True)
     request_id = checks.uuid("request_id", request.request_id) or new_id()

@@ -246,7 +246,7 @@ class SessionReads:
         """List the registry's agents."""
         request = parse(pb.ListAgentsRequest, data)
         checks = FieldChecks()
-        checks.identifier("session_id", request.session_id)
+        checks.session("session_id", request.session_id)
         checks.user("user_id", request.user_id)
         checks.locale("locale", request.locale)
         registry = self._handler.registry
@@ -357,7 +357,7 @@ def _reader(
     Raises INVALID_FIELD, OWNER_MISMATCH, SCOPE_MISSING.
     """
     checks = checks or FieldChecks()
-    checks.identifier("session_id", request.session_id, required=True)
+    checks.session("session_id", request.session_id, required=True)
     checks.user("user_id", request.user_id)
     checks.done()
     record.tenant, record.session_id = caller.tenant, request.session_id

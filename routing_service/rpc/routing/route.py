@@ -198,7 +198,7 @@ def _route_in(
     """
     checks = FieldChecks()
     text = request.text
-    checks.identifier("session_id", request.session_id)
+    checks.session("session_id", request.session_id)
     checks.user("user_id", request.user_id)
     request_id = checks.uuid("request_id", request.request_id)
     checks.text("text", text, TEXT_BYTES_MAX)

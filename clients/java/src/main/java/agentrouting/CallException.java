@@ -56,6 +56,14 @@ abstract class CallException extends RuntimeException {
     return failure.requestId;
   }
 
+  /**
+   * Returns the session of the request, or the one that the service names; empty if neither had
+   * one, and then a repeat with requestId finds the session.
+   */
+  public String sessionId() {
+    return failure.sessionId;
+  }
+
   /** Returns how often the call was sent. */
   public int attempts() {
     return failure.attempts;

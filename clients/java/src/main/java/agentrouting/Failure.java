@@ -38,6 +38,7 @@ final class Failure {
   Duration retryAfter;
   String method = "";
   String requestId = "";
+  String sessionId = "";
   int attempts = 1;
   Throwable cause;
   boolean isRefusedUnread;
@@ -49,9 +50,13 @@ final class Failure {
     failure.message = status.getDescription() == null ? "" : status.getDescription();
     failure.method = call.method;
     failure.requestId = call.requestId;
+    failure.sessionId = call.sessionId;
     failure.attempts = Math.max(1, call.attempts);
     failure.cause = status.getCause();
     readDetails(failure, StatusProto.fromStatusAndTrailers(status, trailers).getDetailsList());
+    if (failure.sessionId.isEmpty()) {
+      failure.sessionId = failure.metadata.getOrDefault("session_id", "");
+    }
     boolean isOurs = !failure.reason.isEmpty();
     if (!isOurs) {
       describe(failure, call.target);

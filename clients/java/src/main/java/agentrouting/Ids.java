@@ -3,7 +3,7 @@ package agentrouting;
 import java.security.SecureRandom;
 import java.util.UUID;
 
-/** New ids for requests and sessions without one. */
+/** New ids for requests without one. */
 public final class Ids {
   private static final SecureRandom RANDOM = new SecureRandom();
 

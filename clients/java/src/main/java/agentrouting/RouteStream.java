@@ -76,7 +76,7 @@ public final class RouteStream implements AutoCloseable {
    * always false: a stream does not show repeats.
    */
   public CompletableFuture<Turn> send(RouteRequest request) {
-    RouteRequest complete = RoutingClient.withIds(request);
+    RouteRequest complete = RoutingClient.withRequestId(request);
     Waiting waiting = new Waiting(new Call("RouteStream", client.target, complete, timeout), complete);
     synchronized (this) {
       if (isClosed || client.isClosed()) {

@@ -59,8 +59,9 @@ import java.util.function.Supplier;
  * }
  * }</pre>
  *
- * <p>Requests and answers are the contract's messages. A missing request_id or session_id is
- * generated (UUIDv7), so that a repeat is the same request, which the service handles once.
+ * <p>Requests and answers are the contract's messages. A missing request_id is generated
+ * (UUIDv7), so that a repeat is the same request, which the service handles once. A missing
+ * session_id is made by the service, from the request_id.
  * Unanswered calls are sent again within the timeout. Every failure is a {@link RoutingException}
  * of its reason's class.
  */
@@ -282,7 +283,7 @@ public final class RoutingClient implements AutoCloseable {
 
   /** See {@link #route(RouteRequest)}. */
   public Turn route(RouteRequest request, CallInfo info) {
-    RouteRequest complete = withIds(request);
+    RouteRequest complete = withRequestId(request);
     try {
       RouteResponse answer = invoke(RoutingServiceGrpc.getRouteMethod(), complete, info);
       return new Turn(answer, false, info.replayed(), null);
@@ -314,15 +315,10 @@ public final class RoutingClient implements AutoCloseable {
             });
   }
 
-  static RouteRequest withIds(RouteRequest request) {
-    RouteRequest.Builder made = request.toBuilder();
-    if (request.getRequestId().isEmpty()) {
-      made.setRequestId(Ids.newUuid7());
-    }
-    if (request.getSessionId().isEmpty() && request.getTaskId().isEmpty()) {
-      made.setSessionId(Ids.newUuid7());
-    }
-    return made.build();
+  static RouteRequest withRequestId(RouteRequest request) {
+    return request.getRequestId().isEmpty()
+        ? request.toBuilder().setRequestId(Ids.newUuid7()).build()
+        : request;
   }
 
   /**

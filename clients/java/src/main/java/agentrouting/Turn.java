@@ -19,7 +19,7 @@ import java.util.Optional;
  */
 public record Turn(RouteResponse response, boolean degraded, boolean replayed, RoutingException error) {
 
-  /** Returns the session: given, found, or generated. */
+  /** Returns the session: given, found, or made by the service. */
   public String sessionId() {
     return response.getSessionId();
   }

@@ -374,6 +374,7 @@ class VectorsTest {
     made.addProperty("reason", error.reason());
     made.addProperty("message", error.getMessage());
     made.addProperty("request_id", error.requestId());
+    made.addProperty("session_id", error.sessionId());
     JsonObject metadata = new JsonObject();
     error.metadata().forEach(metadata::addProperty);
     made.add("metadata", metadata);
