@@ -41,6 +41,9 @@ HEADER_BYTES_MAX: Final = 16 * 1024
 IDLE_S_MAX: Final = 75
 """How long an idle connection is kept: longer than the minute for which proxies keep theirs."""
 
+_FORCED_S: Final = 2.0
+"""How long uvicorn may take to end once it is told to end at once."""
+
 _START_POLL_S: Final = 0.005
 
 _log = structlog.get_logger(__name__)
@@ -137,7 +140,10 @@ class WebListener:
                 await asyncio.shield(self._running)
         except TimeoutError:
             self._server.force_exit = True
-            await self._running
+            await asyncio.wait([self._running], timeout=_FORCED_S)
+            self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._running
         self._socket.close()
         if self.address.unix_path:
             _unlink(self.address.unix_path)

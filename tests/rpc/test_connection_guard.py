@@ -15,6 +15,8 @@ from agent_routing.v1 import routing_service_pb2
 from routing_service.rpc.health import READINESS
 from routing_service.server import own_sockets
 from routing_service.server.bounds import Bounds
+from routing_service.server.connection_guard import TRUSTED_S, Watched
+from routing_service.server.own_sockets import Descriptor
 from tests.rpc.live_service import serving
 from tests.rpc.registries import DESK
 from tests.rpc.signed_in import serving_signed_in, signed
@@ -202,6 +204,41 @@ async def test_a_connection_that_resets_more_than_it_lets_finish_is_not_read(sta
     closed = [line for line in logs if line["event"] == "connections_closed"]
     assert {(line["peer"], line["reason"]) for line in closed} == {("127.0.0.2", "resets")}
     assert not [line for line in logs if line["event"] == "host_refused"]
+
+
+async def test_a_connection_that_was_good_before_is_stopped_all_the_same(start_server):
+    """It is trusted only while it sends about as much as it did when its calls finished."""
+    server = await start_server(bounds=Bounds(deaf_s=0.5))
+    host, _, port = server.server.address.rpartition(":")
+    tally = Tally()
+
+    def again(connection):
+        if tally.ok < 400 and connection.has_room:
+            connection.call(HEADERS, MESSAGE)
+
+    async with asyncio.timeout(WITHIN_S):
+        connection = await connect(host, int(port), tally, again, local_addr=ATTACKER)
+        for _ in range(4):
+            again(connection)
+        while connection.open or tally.ok < 400:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        while not connection.is_lost:
+            if connection.has_room:
+                connection.call_and_reset(HEADERS, MESSAGE, 50)
+            await asyncio.sleep(0.01)
+
+
+def test_trust_ends_with_time_and_with_more_traffic():
+    """Bytes count for the time in which they came."""
+    each = Watched(Descriptor(9, 1, 50051, ("127.0.0.2", 4000)), 0.0, "127.0.0.2")
+    each.received_bytes = 10_000
+    assert not each.is_trusted(10.0, 0.25)
+    each.trust(10.0, 0.25)
+    assert each.is_trusted(10.5, 0.25)
+    assert not each.is_trusted(10.0 + TRUSTED_S, 0.25)
+    each.received_bytes = 20_001
+    assert not each.is_trusted(10.5, 0.25)
+    assert each.is_trusted(10.5, 0.5)
 
 
 async def test_a_host_that_floods_again_and_again_is_refused_for_a_while(start_server):
