@@ -59,11 +59,19 @@ class BearerSignIn:
         *,
         certificates: SignIn | None = None,
         now_s: Callable[[], float] = time.time,
+        known_max: int = KNOWN_MAX,
+        known_chars_max: int = KNOWN_CHARS_MAX,
     ) -> None:
-        """Ask the verifier once for each token. certificates: for calls without a token."""
+        """Ask the verifier once for each token.
+
+        certificates: for calls without a token. known_max, known_chars_max: remembered tokens, and
+        their total size.
+        """
         self._verifier = verifier
         self._certificates = certificates
         self._now_s = now_s
+        self._known_max = known_max
+        self._known_chars_max = known_chars_max
         self._known: dict[str, Caller] = {}
         self._known_chars = 0
 
@@ -105,7 +113,7 @@ class BearerSignIn:
         if given not in self._known:
             self._known_chars += len(given)
         self._known[given] = caller
-        while len(self._known) > KNOWN_MAX or self._known_chars > KNOWN_CHARS_MAX:
+        while len(self._known) > self._known_max or self._known_chars > self._known_chars_max:
             oldest = next(iter(self._known))
             del self._known[oldest]
             self._known_chars -= len(oldest)

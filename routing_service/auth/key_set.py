@@ -92,16 +92,19 @@ class KeySet:
         *,
         changed: Callable[[], None] = lambda: None,
         refresh_s: float = REFRESH_S,
+        fetch_every_s: float = FETCH_EVERY_S,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Know no key yet.
 
         fetch: returns the set as JSON, off the event loop; raises JwksUnavailable. changed: called
-        when a key is gone or replaced. clock_s: monotonic seconds.
+        when a key is gone or replaced. fetch_every_s: least time between two fetches once keys are
+        known. clock_s: monotonic seconds.
         """
         self._fetch = fetch
         self._changed = changed
         self._refresh_s = refresh_s
+        self._fetch_every_s = fetch_every_s
         self._clock_s = clock_s
         self._keys: Mapping[str, Sequence[Key]] = {}
         self._fetching: asyncio.Task[None] | None = None
@@ -164,8 +167,8 @@ class KeySet:
     def _pause_s(self) -> float:
         """Return the least time between two fetches."""
         if self._keys:
-            return FETCH_EVERY_S
-        return min(FIRST_RETRY_S * 2.0 ** min(self._failures, 10), FETCH_EVERY_S)
+            return self._fetch_every_s
+        return min(FIRST_RETRY_S * 2.0 ** min(self._failures, 10), self._fetch_every_s)
 
     def _begin(self) -> None:
         self._fetched_s = self._clock_s()

@@ -48,13 +48,17 @@ class RegistrySource:
         path: str,
         load: Callable[[], Registry],
         in_force: Callable[[Registry], None] = lambda _: None,
+        *,
+        poll_s: float = FILE_POLL_S,
     ) -> None:
         """Load for the first time. Raises RegistryFileError, and then there is none.
 
         load: reads and checks the file at path; runs in a thread when it is read again. in_force:
-        called after each load with the registry in force, new or old.
+        called after each load with the registry in force, new or old. poll_s: how often the file's
+        time and size are checked.
         """
         self._path = path
+        self._poll_s = poll_s
         self._load = load
         self._seen = self._stamp()
         self._tell_in_force = in_force
@@ -115,7 +119,7 @@ class RegistrySource:
     async def watch(self) -> None:
         """Read the file again whenever it changes, until cancelled."""
         while True:
-            await asyncio.sleep(FILE_POLL_S)
+            await asyncio.sleep(self._poll_s)
             stamp = self._stamp()
             # A missing file is being replaced: there is nothing to read yet.
             if stamp is not None and stamp != self._seen:

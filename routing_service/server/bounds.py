@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from routing_service.auth.key_set import FETCH_EVERY_S
+from routing_service.registry.live_registry import FILE_POLL_S
 from routing_service.rpc.health import WATCHES_MAX
 from routing_service.rpc.method_handlers import WRITE_S_MAX
 from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX
 from routing_service.server.connection_guard import DEAF_S, STRIKES_MAX
+from routing_service.sessions.expiry_sweeper import SWEEP_INTERVAL_S
+from routing_service.sessions.session_cache import FOLDS_MAX, HOT_TRUST_S
+from routing_service.sessions.stickiness_switch import GAUGE_S
+from routing_service.topics.detection import FAILURE_LOG_S
+from routing_service.topics.detector_pool import THREADS_MAX, WAITING_MAX
 from routing_service.web.wait_limits import DEFAULT_WAITS, WaitLimits
 
 
@@ -19,7 +26,9 @@ class Bounds:
     write_s_max: how long a stream's reader may stall. health_watches_max: open at a time.
     audit_read_max, audit_scanned_max: changes of a tenant's audit that are read at once, and for
     one page. deaf_s, strikes_max: for connections that flood. web_waits: for clients of the web
-    listener.
+    listener. sweep_interval_s, registry_poll_s, stickiness_gauge_s, keys_fetch_every_s: how often
+    the background work looks. folds_max, hot_trust_s: of the cache of sessions. detector_...: of
+    topic detectors that a setting names.
     """
 
     write_s_max: float = WRITE_S_MAX
@@ -29,6 +38,15 @@ class Bounds:
     deaf_s: float = DEAF_S
     strikes_max: int = STRIKES_MAX
     web_waits: WaitLimits = DEFAULT_WAITS
+    sweep_interval_s: float = SWEEP_INTERVAL_S
+    registry_poll_s: float = FILE_POLL_S
+    stickiness_gauge_s: float = GAUGE_S
+    keys_fetch_every_s: float = FETCH_EVERY_S
+    folds_max: int = FOLDS_MAX
+    hot_trust_s: float = HOT_TRUST_S
+    detector_threads_max: int = THREADS_MAX
+    detector_waiting_max: int = WAITING_MAX
+    detector_failure_log_s: float = FAILURE_LOG_S
 
 
 DEFAULT_BOUNDS: Final = Bounds()

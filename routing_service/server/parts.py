@@ -22,6 +22,7 @@ from routing_service.registry.live_registry import RegistrySource
 from routing_service.rpc.channelz import DESCRIPTOR as CHANNELZ_DESCRIPTOR
 from routing_service.rpc.health import HEALTH_DESCRIPTOR, HealthService
 from routing_service.rpc.remote_judge import RemoteModel, is_remote, load_detector
+from routing_service.server.bounds import Bounds
 from routing_service.server.channel_options import RECEIVE_BYTES_MAX
 from routing_service.server.listeners import Listeners
 from routing_service.server.tls_files import TlsFiles, TlsFilesInvalid
@@ -56,18 +57,26 @@ def shipped_model() -> TopicModel:
     return load_topic_model(give_way=partial(time.sleep, 0))
 
 
-def make_topic_judge(settings: Settings, load_model: Callable[[], TopicModel]) -> TopicJudge:
+def make_topic_judge(
+    settings: Settings, load_model: Callable[[], TopicModel], bounds: Bounds
+) -> TopicJudge:
     """Return the topic judge. A detector named by a setting is loaded at once.
 
     load_model: used if no detector is named. Raises SettingsInvalid.
     """
+    make = partial(
+        TopicJudge,
+        threads_max=bounds.detector_threads_max,
+        waiting_max=bounds.detector_waiting_max,
+        failure_log_s=bounds.detector_failure_log_s,
+    )
     if not settings.topic_detector:
-        return TopicJudge(load_model)
+        return make(load_model)
     try:
         named = _named_model(settings, load_model)
     except DetectorUnavailable as error:
         raise SettingsInvalid((SettingProblem("topic_detector", str(error)),)) from error
-    return TopicJudge(lambda: named, limit_s=settings.topic_detector_limit_s)
+    return make(lambda: named, limit_s=settings.topic_detector_limit_s)
 
 
 def _named_model(settings: Settings, load_model: Callable[[], TopicModel]) -> TopicModel:

@@ -118,6 +118,7 @@ class _Parts:
             store,
             lambda: source.registry.stickiness_enabled,
             start_source=Source.REGISTRY if settings.stickiness == "registry" else Source.SETTING,
+            gauge_s=bounds.stickiness_gauge_s,
         )
         handler = CommandHandler(
             store,
@@ -125,6 +126,8 @@ class _Parts:
             clock_us,
             stickiness=switch.now,
             cache_sessions_max=settings.cache_sessions_max,
+            folds_max=bounds.folds_max,
+            hot_trust_s=bounds.hot_trust_s,
             publish=feed.publish,
             doubt=feed.doubt,
             topics=topics,
@@ -142,7 +145,9 @@ class _Parts:
             ),
             handler=handler,
             switch=switch,
-            sweeper=ExpirySweeper(store, handler.expire, clock_us),
+            sweeper=ExpirySweeper(
+                store, handler.expire, clock_us, interval_s=bounds.sweep_interval_s
+            ),
             health=HealthService(bounds.health_watches_max),
             draining=asyncio.Event(),
             signing_in=signing_in,
@@ -210,10 +215,13 @@ class RoutingServer:
         setting changes.
         Raises SettingsInvalid, RegistryFileError, StoreError, ListenFailed; nothing stays open.
         """
-        signing_in = make_sign_in(settings)
-        topics = make_topic_judge(settings, load_model)
+        signing_in = make_sign_in(settings, keys_fetch_every_s=bounds.keys_fetch_every_s)
+        topics = make_topic_judge(settings, load_model, bounds)
         source = RegistrySource(
-            settings.agents, partial(load_registry, settings, topics), topics.in_force
+            settings.agents,
+            partial(load_registry, settings, topics),
+            topics.in_force,
+            poll_s=bounds.registry_poll_s,
         )
         async with AsyncExitStack() as opened:
             opened.push_async_callback(topics.close)

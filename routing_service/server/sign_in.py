@@ -24,7 +24,7 @@ from routing_service.auth.callers_file import CallersFileInvalid, read_callers
 from routing_service.auth.certificates import CertificateSignIn
 from routing_service.auth.development import DevelopmentTokens, KeyUnusable, read_or_make_key
 from routing_service.auth.jwks_source import JwksSource
-from routing_service.auth.key_set import KeySet
+from routing_service.auth.key_set import FETCH_EVERY_S, KeySet
 from routing_service.auth.no_sign_in import OpenDoor
 from routing_service.auth.oidc import OidcRules, OidcTokens
 from routing_service.settings.provider_url import with_tenant_mark
@@ -67,8 +67,11 @@ class MadeSignIn:
             changed()
 
 
-def make_sign_in(settings: Settings) -> MadeSignIn:
-    """Make the sign-in that the settings name. Raises SettingsInvalid for unreadable files."""
+def make_sign_in(settings: Settings, *, keys_fetch_every_s: float = FETCH_EVERY_S) -> MadeSignIn:
+    """Make the sign-in that the settings name. Raises SettingsInvalid for unreadable files.
+
+    keys_fetch_every_s: least time between two fetches of the provider's keys.
+    """
     kinds = settings.sign_in.split("+")
     if "none" in kinds:
         return MadeSignIn(OpenDoor())
@@ -92,7 +95,8 @@ def make_sign_in(settings: Settings) -> MadeSignIn:
     if "oidc" in kinds:
         if importlib.util.find_spec("jwt") is None:
             raise SettingsInvalid((SettingProblem("sign_in", _NO_JWT),))
-        keys = KeySet(JwksSource(settings.oidc_issuer, settings.oidc_jwks).fetch)
+        fetch = JwksSource(settings.oidc_issuer, settings.oidc_jwks).fetch
+        keys = KeySet(fetch, fetch_every_s=keys_fetch_every_s)
         bearer = BearerSignIn(OidcTokens(_rules(settings), keys), certificates=certificates)
 
         def forget() -> None:

@@ -53,7 +53,13 @@ from routing_service.sessions.refusals import (
     revision_mismatch,
     task_of_another,
 )
-from routing_service.sessions.session_cache import HotSession, SessionCache, new_fold
+from routing_service.sessions.session_cache import (
+    FOLDS_MAX,
+    HOT_TRUST_S,
+    HotSession,
+    SessionCache,
+    new_fold,
+)
 from routing_service.sessions.session_reads import SessionReads
 from routing_service.sessions.stickiness_switch import Stickiness
 from routing_service.sessions.task_rows import TaskRows, may_change_tasks
@@ -107,6 +113,8 @@ class CommandHandler:
         *,
         stickiness: Callable[[str], Awaitable[Stickiness]],
         cache_sessions_max: int,
+        folds_max: int = FOLDS_MAX,
+        hot_trust_s: float = HOT_TRUST_S,
         publish: Callable[[SessionKey, Change], None] = lambda _key, _change: None,
         doubt: Callable[[SessionKey], None] = lambda _key: None,
         topics: TopicJudge | None = None,
@@ -115,10 +123,11 @@ class CommandHandler:
         """Serve one store.
 
         registry: returns the present one. clock_us: microseconds since 1970. stickiness: by tenant.
-        cache_sessions_max: hot sessions kept; the least recently used are evicted. publish:
-        called with every change, after its commit. doubt: called with a session if an append's
-        outcome is unknown. topics: judges what messages are about; None = no topic detection, in
-        spite of the registry. audit: records refusals; None = one of its own.
+        cache_sessions_max: hot sessions kept; the least recently used are evicted. folds_max,
+        hot_trust_s: see SessionCache. publish: called with every change, after its commit. doubt:
+        called with a session if an append's outcome is unknown. topics: judges what messages are
+        about; None = no topic detection, in spite of the registry. audit: records refusals; None =
+        one of its own.
         """
         self._store = store
         self._registry = registry
@@ -127,7 +136,9 @@ class CommandHandler:
         self._publish = publish
         self._doubt = doubt
         self.audit = audit or AuditLog(store, clock_us)
-        self._cache = SessionCache(store, cache_sessions_max)
+        self._cache = SessionCache(
+            store, cache_sessions_max, folds_max=folds_max, hot_trust_s=hot_trust_s
+        )
         self.turns = TurnHistory(store)
         self.reads = SessionReads(store, self.turns)
         self.tasks = TaskRows(store)

@@ -56,14 +56,17 @@ class ExpirySweeper:
         store: Store,
         expire: Callable[[SessionKey], Awaitable[Expiry]],
         clock_us: Callable[[], int],
+        *,
+        interval_s: float = SWEEP_INTERVAL_S,
     ) -> None:
         """Do not sweep yet. expire: applies a session's time-outs.
 
-        clock_us: microseconds since 1970.
+        clock_us: microseconds since 1970. interval_s: between two sweeps.
         """
         self._store = store
         self._expire = expire
         self._clock_us = clock_us
+        self._interval_s = interval_s
         self._holder = new_uuid7()
         self._lease_ends_us = 0
         self.sessions_swept = 0
@@ -92,7 +95,7 @@ class ExpirySweeper:
                     self.failures += 1
                     _log.exception("expiry_sweep_failed")
                 if not is_full:
-                    await asyncio.sleep(SWEEP_INTERVAL_S)
+                    await asyncio.sleep(self._interval_s)
         finally:
             await self._give_up()
 

@@ -77,10 +77,23 @@ class HeldSession:
 class SessionCache:
     """The hot sessions of one store."""
 
-    def __init__(self, store: Store, sessions_max: int) -> None:
-        """Cache sessions of a store. sessions_max: the least recently used beyond it go."""
+    def __init__(
+        self,
+        store: Store,
+        sessions_max: int,
+        *,
+        folds_max: int = FOLDS_MAX,
+        hot_trust_s: float = HOT_TRUST_S,
+    ) -> None:
+        """Cache sessions of a store. sessions_max: the least recently used beyond it go.
+
+        folds_max: sessions whose recent turns are kept. hot_trust_s: idle time after which a
+        session is compared with the store.
+        """
         self._store = store
         self._sessions_max = sessions_max
+        self._folds_max = folds_max
+        self._hot_trust_s = hot_trust_s
         self._hot: OrderedDict[SessionKey, HotSession] = OrderedDict()
         self._with_fold: OrderedDict[SessionKey, HotSession] = OrderedDict()
 
@@ -112,13 +125,14 @@ class SessionCache:
     ) -> SessionState | None:
         """Return the session's state, from memory if it was used in the last trust_s seconds.
 
-        trust_s: None = HOT_TRUST_S. Raises StoreError; StoreCorrupt if state and revision differ.
+        trust_s: None = hot_trust_s. Raises StoreError; StoreCorrupt if state and revision differ.
         """
         known = hot.state
         now_s = 0.0
         if self._store.shared_writers:
             now_s = asyncio.get_running_loop().time()
-        if known is None or now_s - hot.used_s > (HOT_TRUST_S if trust_s is None else trust_s):
+        trust_s = self._hot_trust_s if trust_s is None else trust_s
+        if known is None or now_s - hot.used_s > trust_s:
             head = await self._store.load(key)
             if head is not None:
                 state = decode_state(head.state)
@@ -167,10 +181,10 @@ class SessionCache:
         hot.fold = fold
 
     def keep_fold(self, key: SessionKey, hot: HotSession) -> None:
-        """Keep the session's recent turns; beyond FOLDS_MAX the least recently used are dropped."""
+        """Keep the session's recent turns; beyond folds_max the least recently used are dropped."""
         self._with_fold[key] = hot
         self._with_fold.move_to_end(key)
-        if len(self._with_fold) > FOLDS_MAX:
+        if len(self._with_fold) > self._folds_max:
             _, oldest = self._with_fold.popitem(last=False)
             if not oldest.users:  # If it is in use, its call keeps it again in a moment.
                 oldest.fold = None

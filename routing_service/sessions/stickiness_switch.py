@@ -134,9 +134,14 @@ class StickinessSwitch:
         monotonic_s: Callable[[], float] = time.monotonic,
         *,
         start_source: Source = Source.REGISTRY,
+        gauge_s: float = GAUGE_S,
     ) -> None:
-        """Keep the switch in a store. start_value: what counts until an operator switches."""
+        """Keep the switch in a store.
+
+        start_value: what counts until an operator switches. gauge_s: how often run() looks.
+        """
         self._start_source = start_source
+        self._gauge_s = gauge_s
         self._store = store
         self._start_value = start_value
         self._monotonic_s = monotonic_s
@@ -161,7 +166,7 @@ class StickinessSwitch:
     async def run(self) -> None:
         """Look at the switch from time to time, so that the figures are true without calls."""
         while True:
-            await asyncio.sleep(GAUGE_S)
+            await asyncio.sleep(self._gauge_s)
             tenants = [DEFAULT_TENANT, ALL_TENANTS, *self._believed]
             for tenant in dict.fromkeys(tenants[:2] + tenants[2:][-GAUGE_TENANTS_MAX:]):
                 try:

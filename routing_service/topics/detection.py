@@ -28,7 +28,14 @@ from routing_service.core.topic_switch import TopicInquiry, topic_targets
 from routing_service.core.vocabulary import RouteReason
 from routing_service.ids import new_uuid7
 from routing_service.topics.ask_bound import AskBound
-from routing_service.topics.detector_pool import DetectorThreads, ThreadsBusy, TooLate, as_exception
+from routing_service.topics.detector_pool import (
+    THREADS_MAX,
+    WAITING_MAX,
+    DetectorThreads,
+    ThreadsBusy,
+    TooLate,
+    as_exception,
+)
 from routing_service.topics.message_requests import judge_requests
 from routing_service.topics.topic_detector import (
     RECENT_TURNS_MAX,
@@ -90,16 +97,23 @@ class TopicJudge:
         load_model: Callable[[], TopicModel],
         clock_s: Callable[[], float] = time.monotonic,
         limit_s: float | None = None,
+        *,
+        threads_max: int = THREADS_MAX,
+        waiting_max: int = WAITING_MAX,
+        failure_log_s: float = FAILURE_LOG_S,
     ) -> None:
         """Load the model when a registry first wants one. clock_s: for the log's sake alone.
 
-        limit_s: how long a verdict may take, which is then made in a thread, and looked at before
-        it is believed; None: it is made at once, as by the model that ships.
+        limit_s: how long a verdict may take; it is then made in a worker thread, and validated.
+        None: it is made at once, as by the model that ships. threads_max, waiting_max: calls of
+        detectors at a time, and those that wait. failure_log_s: between two log lines of one cause,
+        and between two attempts to make a detector.
         """
         self._load_model = load_model
         self._clock_s = clock_s
         self._limit_s = limit_s
-        self._threads = DetectorThreads()
+        self._failure_log_s = failure_log_s
+        self._threads = DetectorThreads(threads_max=threads_max, waiting_max=waiting_max)
         self._model: TopicModel | None = None
         # By the registry's id: those in force(), and those that were made since. Not for as long as
         # anybody has the registry: a detector may have it itself.
@@ -319,7 +333,7 @@ class TopicJudge:
     def _make_beside(self, registry: Registry) -> None:
         """Try once more to make a detector that could not be made, if it is time to."""
         now_s = self._clock_s()
-        is_due = self._made_s is None or now_s - self._made_s >= FAILURE_LOG_S
+        is_due = self._made_s is None or now_s - self._made_s >= self._failure_log_s
         if is_due and (self._making is None or self._making.done()):
             self._made_s = now_s
             self._making = asyncio.create_task(
@@ -355,7 +369,7 @@ class TopicJudge:
         now_s = self._clock_s()
         failures = self._failed_since.get(cause, 0) + 1
         logged_s = self._failed_s.get(cause)
-        if logged_s is not None and now_s - logged_s < FAILURE_LOG_S:
+        if logged_s is not None and now_s - logged_s < self._failure_log_s:
             self._failed_since[cause] = failures
             return
         self._failed_s[cause], self._failed_since[cause] = now_s, 0

@@ -38,7 +38,10 @@ class DetectorThreads:
     Not concurrent.futures: Python would wait at its end for a call that never ends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, threads_max: int = THREADS_MAX, waiting_max: int = WAITING_MAX) -> None:
+        """Start no thread yet. threads_max: calls at a time. waiting_max: calls that wait."""
+        self._threads_max = threads_max
+        self._open_max = threads_max + waiting_max
         # None tells a thread to end.
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads = 0
@@ -51,9 +54,9 @@ class DetectorThreads:
         Raises ThreadsBusy at once, and TooLate after limit_s seconds; then the work goes on and its
         result is lost.
         """
-        if self._is_closed or self._open >= THREADS_MAX + WAITING_MAX:
+        if self._is_closed or self._open >= self._open_max:
             raise ThreadsBusy
-        if self._threads < min(self._open + 1, THREADS_MAX):
+        if self._threads < min(self._open + 1, self._threads_max):
             self._start_thread()
         self._open += 1
         loop = asyncio.get_running_loop()

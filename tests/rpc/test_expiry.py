@@ -7,7 +7,7 @@ import pytest
 from google.protobuf import timestamp_pb2
 
 from routing_service.core import events as ev
-from routing_service.sessions import expiry_sweeper
+from routing_service.server.bounds import Bounds
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
 from tests.rpc.live_service import Clock, ask, outcome_status, serving, task_status, went
 from tests.rpc.registries import DESK
@@ -17,16 +17,14 @@ MINUTE_S = 60
 WAIT_S = 30
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """A server that sweeps often; the clock runs in these tests."""
-    monkeypatch.setattr(expiry_sweeper, "SWEEP_INTERVAL_S", 0.02)
+IMPATIENT = Bounds(sweep_interval_s=0.02)
+"""A server that sweeps often; the clock runs in these tests."""
 
 
 @pytest.fixture
 async def service(tmp_path):
     """A help desk whose agents differ in one thing each, with the sweeper on."""
-    async with serving(tmp_path, DESK, expiry_sweep=True) as running:
+    async with serving(tmp_path, DESK, expiry_sweep=True, bounds=IMPATIENT) as running:
         yield running
 
 
@@ -130,7 +128,7 @@ async def test_time_outs_that_passed_while_nothing_ran_take_effect_at_the_start(
     async with serving(tmp_path, DESK, clock=clock) as service:
         chat = await service.chat("over-night").with_agent("idles")
     clock.advance(10 * 60 * MINUTE_S)
-    async with serving(tmp_path, DESK, clock=clock, expiry_sweep=True) as service:
+    async with serving(tmp_path, DESK, clock=clock, expiry_sweep=True, bounds=IMPATIENT) as service:
         chat = service.chat("over-night")
 
         async def is_swept():
@@ -164,7 +162,14 @@ async def test_each_time_out_happens_once_on_two_servers(
     async with AsyncExitStack() as opened:
         servers = [
             await opened.enter_async_context(
-                serving(tmp_path, DESK, store=store, clock=clock, expiry_sweep=True)
+                serving(
+                    tmp_path,
+                    DESK,
+                    store=store,
+                    clock=clock,
+                    expiry_sweep=True,
+                    bounds=IMPATIENT,
+                )
             )
             for _ in range(2)
         ]

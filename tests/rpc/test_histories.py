@@ -4,7 +4,7 @@ import pytest
 
 from agent_routing.v1 import routing_service_pb2, turn_pb2
 from routing_service.core.history import HistoryFold
-from routing_service.sessions import session_cache
+from routing_service.server.bounds import Bounds
 from routing_service.storage.event_codec import decode_events
 from tests.rpc.live_service import (
     ask,
@@ -366,18 +366,18 @@ async def test_turn_says_at_which_revision_it_last_changed(service):
     assert (await chat.turns())[0].revision == answered.revision == 2
 
 
-async def test_turns_that_were_let_go_of_come_back(service, monkeypatch):
+async def test_turns_that_were_dropped_from_memory_come_back(tmp_path):
     """Memory holds the recent turns of some sessions.
 
     Dispatches have the same history without it.
     """
-    monkeypatch.setattr(session_cache, "FOLDS_MAX", 1)
-    chats = [await talked(service) for _ in range(3)]
-    seen = []
-    for _ in range(2):
-        for chat in chats:
-            routed = await chat.say("and then?", history_turns=100)
-            seen.append(words(routed.dispatch.history))
+    async with serving(tmp_path, DESK, bounds=Bounds(folds_max=1)) as service:
+        chats = [await talked(service) for _ in range(3)]
+        seen = []
+        for _ in range(2):
+            for chat in chats:
+                routed = await chat.say("and then?", history_turns=100)
+                seen.append(words(routed.dispatch.history))
     first, second = seen[:3], seen[3:]
     assert first == [first[0]] * 3
     assert second == [second[0]] * 3

@@ -9,7 +9,7 @@ from google.protobuf import timestamp_pb2
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc
-from routing_service.sessions import expiry_sweeper, session_cache
+from routing_service.server.bounds import Bounds
 from routing_service.sessions.retention import SESSION_PURGED
 from routing_service.storage.memory_store import MemoryStore
 from tests.rpc.live_service import Clock, ask, finish, refusal, serving
@@ -55,12 +55,12 @@ async def is_there(chat):
         return False
 
 
-async def test_after_a_year_nothing_is_gone_by_itself(tmp_path, monkeypatch):
+async def test_after_a_year_nothing_is_gone_by_itself(tmp_path):
     """With the sweeper on and a restart in between: sessions, turns, tasks and answers."""
-    monkeypatch.setattr(expiry_sweeper, "SWEEP_INTERVAL_S", 0.01)
+    bounds = Bounds(sweep_interval_s=0.01)
     clock = Clock()
     seen = {}
-    async with serving(tmp_path, DESK, clock=clock, expiry_sweep=True) as service:
+    async with serving(tmp_path, DESK, clock=clock, expiry_sweep=True, bounds=bounds) as service:
         for number in range(6):
             chat = await talked(service, f"year-{number}")
             seen[chat.session_id] = (await chat.turns(), await chat.tasks())
@@ -204,13 +204,14 @@ class SharedStore(MemoryStore):
         """Stay open for the others."""
 
 
-async def test_another_server_does_not_take_a_new_session_for_the_purged_one(tmp_path, monkeypatch):
+async def test_another_server_does_not_take_a_new_session_for_the_purged_one(tmp_path):
     """Although the new session is at the same revision as the one in its cache."""
-    monkeypatch.setattr(session_cache, "HOT_TRUST_S", -1.0)
-    clock, store = Clock(), SharedStore()
+    clock, store, bounds = Clock(), SharedStore(), Bounds(hot_trust_s=-1.0)
     async with AsyncExitStack() as opened:
         first, second = [
-            await opened.enter_async_context(serving(tmp_path, DESK, shared=store, clock=clock))
+            await opened.enter_async_context(
+                serving(tmp_path, DESK, shared=store, clock=clock, bounds=bounds)
+            )
             for _ in range(2)
         ]
         await first.chat("same").with_agent("sales")

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc as pb_grpc
 from routing_service.core import events as ev
+from routing_service.server.bounds import Bounds
 from tests.rpc.live_service import finish, hand_to, outcome_status, refusal, serving, went
 from tests.rpc.registries import DESK
 
@@ -121,7 +122,7 @@ async def reload_often(service, path, reloads, load, talking):
 async def reload_under_load(folder, reloads):
     """Reload while others talk, and check all that is left afterwards."""
     # The file is only read when the test reloads, so that the counts are exact.
-    async with serving(folder, DESK) as service:
+    async with serving(folder, DESK, bounds=Bounds(registry_poll_s=10 * WAIT_S)) as service:
         load = Load()
         talking = [asyncio.create_task(talk(service, n, load)) for n in range(TALKERS)]
         with capture_logs() as logs:
@@ -151,9 +152,8 @@ async def reload_under_load(folder, reloads):
 @pytest.mark.parametrize(
     "reloads", [20, pytest.param(100, marks=[pytest.mark.torture, pytest.mark.timeout(600)])]
 )
-async def test_reloads_under_load_fail_no_call_and_lose_no_session(tmp_path, reloads, monkeypatch):
+async def test_reloads_under_load_fail_no_call_and_lose_no_session(tmp_path, reloads):
     """Half of the files are broken; the log and the counters report each."""
-    monkeypatch.setattr("routing_service.registry.live_registry.FILE_POLL_S", 10 * WAIT_S)
     counted, logged = await reload_under_load(tmp_path, reloads)
     assert counted == (reloads // 2, reloads // 2)
     assert logged == reloads // 2

@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 from agent_routing.v1 import admin_service_pb2 as admin
 from agent_routing.v1 import handoff_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
-from routing_service.auth import bearer as bearer_module
 from routing_service.auth.bearer import BearerSignIn
 from routing_service.auth.caller import Caller, SignInRefused
 from routing_service.auth.development import DevelopmentTokens, KeyUnusable, read_or_make_key
@@ -310,12 +309,10 @@ async def test_token_is_checked_once(service):
     assert (verifier.asked, len(callers)) == (1, 1)
 
 
-async def test_known_tokens_are_bounded(monkeypatch):
+async def test_known_tokens_are_bounded():
     """For any number and size of tokens; the oldest are dropped."""
-    monkeypatch.setattr(bearer_module, "KNOWN_MAX", 3)
-    monkeypatch.setattr(bearer_module, "KNOWN_CHARS_MAX", 1000)
     verifier = CountingVerifier()
-    sign_in = BearerSignIn(verifier)
+    sign_in = BearerSignIn(verifier, known_max=3, known_chars_max=1000)
     for name in "abcd":
         await sign_in.caller(bearer(f"{name}.b.c"), dict)
     await sign_in.caller(bearer("d.b.c"), dict)

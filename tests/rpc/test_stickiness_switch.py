@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc
-from routing_service.sessions import stickiness_switch
+from routing_service.server.bounds import Bounds
 from routing_service.sessions.stickiness_switch import user_share
 from tests.rpc.live_service import START_US, hand_to, refusal, serving, went
 from tests.rpc.registries import DESK
@@ -139,10 +139,9 @@ async def test_setting_is_named_where_nobody_has_switched(tmp_path):
         assert (now.enabled, now.source) == (False, pb.STICKINESS_SOURCE_SETTING)
 
 
-async def test_figures_follow_the_switch(tmp_path, monkeypatch):
+async def test_figures_follow_the_switch(tmp_path):
     """Also for a process that gets no calls."""
-    monkeypatch.setattr(stickiness_switch, "GAUGE_S", 0.05)
-    async with serving(tmp_path, DESK) as service:
+    async with serving(tmp_path, DESK, bounds=Bounds(stickiness_gauge_s=0.05)) as service:
         parts = service.server._parts
         assert parts.switch.enabled_for_all
         await admin(service).SetStickiness(off(agent_ids=["sales"]))

@@ -16,8 +16,8 @@ from agent_routing import tls_credentials
 from agent_routing.v1 import admin_service_pb2 as admin
 from agent_routing.v1 import admin_service_pb2_grpc, routing_service_pb2_grpc
 from agent_routing.v1 import routing_service_pb2 as pb
-from routing_service.auth import key_set as key_set_module
 from routing_service.examples import EXAMPLES
+from routing_service.server.bounds import Bounds
 from routing_service.server.server import RoutingServer
 from routing_service.settings.settings import Settings
 from tests.rpc.identity_provider import (
@@ -88,9 +88,8 @@ async def test_watch_of_a_session_ends_when_somebody_else_becomes_its_owner(tmp_
 
 
 @pytest.fixture
-async def provided(tmp_path, monkeypatch):
+async def provided(tmp_path):
     """A server with a provider whose keys are in a file; an unknown key makes it read the file."""
-    monkeypatch.setattr(key_set_module, "FETCH_EVERY_S", 0.05)
     keys = tmp_path / "jwks.json"
     keys.write_bytes(good_set())
     async with serving(
@@ -102,6 +101,7 @@ async def provided(tmp_path, monkeypatch):
         oidc_issuer=ISSUER,
         oidc_audience=AUDIENCE,
         oidc_jwks=str(keys),
+        bounds=Bounds(keys_fetch_every_s=0.05),
     ) as running:
         yield running, keys
 

@@ -17,10 +17,11 @@ from routing_service.core.registry import Registry
 from routing_service.examples import EXAMPLES
 from routing_service.registry.file import load_registry
 from routing_service.server import parts
+from routing_service.server.bounds import Bounds
 from routing_service.server.parts import Counts
 from routing_service.settings.rules import SettingsInvalid
-from routing_service.topics import detection, detector_pool
-from routing_service.topics.detection import TopicJudge
+from routing_service.topics.detection import FAILURE_LOG_S, TopicJudge, _sound_verdict
+from routing_service.topics.detector_pool import DetectorThreads
 from routing_service.topics.model import load_topic_model
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 from tests.rpc.live_service import serving, went
@@ -56,6 +57,10 @@ class Model:
         """Judge as the scene has it."""
         SCENE.threads.append(threading.current_thread().name)
         return SCENE.judge(question)  # type: ignore[return-value]
+
+
+IMPATIENT = Bounds(detector_failure_log_s=0.0)
+"""Each failure is logged, and a detector that could not be made is tried again at once."""
 
 
 @pytest.fixture
@@ -112,13 +117,12 @@ async def test_slow_detector_holds_a_message_no_longer_than_its_limit(tmp_path, 
     assert (line["cause"], line["topic_model"], line["limit_s"]) == ("late", "scene-1", 0.01)
 
 
-async def test_detector_that_hangs_for_ever_takes_nothing_with_it(tmp_path, scene, monkeypatch):
+async def test_detector_that_hangs_for_ever_takes_nothing_with_it(tmp_path, scene):
     """Its threads are used up, messages are still answered at once, and the server stops."""
-    monkeypatch.setattr(detector_pool, "THREADS_MAX", 2)
-    monkeypatch.setattr(detector_pool, "WAITING_MAX", 1)
+    bounds = Bounds(detector_threads_max=2, detector_waiting_max=1)
     hangs = threading.Event()
     scene.judge = lambda _: hangs.wait(600)
-    async with named(tmp_path, topic_detector_limit_s=0.01) as service:
+    async with named(tmp_path, topic_detector_limit_s=0.01, bounds=bounds) as service:
         for _ in range(6):
             assert (await routed_without_verdict(service)).topic_outcome == "no_verdict"
         assert len(scene.threads) == 2
@@ -197,9 +201,7 @@ async def test_detector_that_fails_costs_no_message(tmp_path, scene, log_lines):
     assert [(each["cause"], each["failures"]) for each in failed] == [("error", 1)]
 
 
-async def test_detector_that_cannot_take_the_registry_in_is_tried_again(
-    tmp_path, scene, monkeypatch
-):
+async def test_detector_that_cannot_take_the_registry_in_is_tried_again(tmp_path, scene):
     """Its model may start later than the server, which does not wait for it."""
     is_up = threading.Event()
     tried: list[Registry] = []
@@ -210,12 +212,11 @@ async def test_detector_that_cannot_take_the_registry_in_is_tried_again(
             raise ConnectionError
 
     scene.make = make
-    async with named(tmp_path) as service:
+    async with named(tmp_path, bounds=IMPATIENT) as service:
         assert len(tried) == 1
         record = await routed_without_verdict(service)
         assert record.topic_outcome == "no_verdict"
         is_up.set()
-        monkeypatch.setattr(detection, "FAILURE_LOG_S", 0.0)
         async with asyncio.timeout(30):
             while True:
                 routed = await service.chat().say("#sales hi")
@@ -242,7 +243,7 @@ async def test_each_cause_is_logged_with_its_own_error(tmp_path, scene, log_line
         for _ in range(3):
             await routed_without_verdict(service)
             await made_beside()
-        now_s += detection.FAILURE_LOG_S
+        now_s += FAILURE_LOG_S
         await routed_without_verdict(service)
         await made_beside()
         await routed_without_verdict(service)
@@ -269,9 +270,8 @@ async def test_attempt_that_gets_no_thread_says_so(tmp_path, scene, log_lines, m
         raise RuntimeError("can't start new thread")
 
     scene.make = make
-    monkeypatch.setattr(detector_pool.DetectorThreads, "_start_thread", refuses)
-    monkeypatch.setattr(detection, "FAILURE_LOG_S", 0.0)
-    async with named(tmp_path) as service:
+    monkeypatch.setattr(DetectorThreads, "_start_thread", refuses)
+    async with named(tmp_path, bounds=IMPATIENT) as service:
         await routed_without_verdict(service)
         await made_beside()
     failed = [each for each in log_lines if each["event"] == "topic_detection_failed"]
@@ -411,9 +411,8 @@ async def test_verdicts_that_were_not_given_are_on_the_metrics_page(tmp_path, sc
     assert counts.metrics.snapshot().counters["topic_judgements_total"] == {("no_verdict",): 1}
 
 
-async def test_server_that_stopped_leaves_no_threads_and_no_attempt(tmp_path, scene, monkeypatch):
+async def test_server_that_stopped_leaves_no_threads_and_no_attempt(tmp_path, scene):
     """A program may start many servers one after the other; hanging threads are not joined."""
-    monkeypatch.setattr(detection, "FAILURE_LOG_S", 0.0)
     before = set(threading.enumerate())
 
     def ours() -> set[threading.Thread]:
@@ -430,7 +429,7 @@ async def test_server_that_stopped_leaves_no_threads_and_no_attempt(tmp_path, sc
         may_go_on.wait(60)
 
     scene.make = make
-    async with named(tmp_path) as service:
+    async with named(tmp_path, bounds=IMPATIENT) as service:
         await routed_without_verdict(service)
         assert await asyncio.to_thread(is_asked.wait, 60)
     assert "topic detector" not in {task.get_name() for task in asyncio.all_tasks()}
@@ -466,4 +465,4 @@ def test_verdicts_of_the_model_that_ships_are_sound():
         others = frozenset(registry.agents) - {active_id, registry.home_agent_id}
         for text in ("hi", "I want my invoice and stock", *registry.agents["finance"].examples):
             asked = TopicQuestion(str(text), active_agent_id=active_id, candidate_ids=others)
-            assert detection._sound_verdict(detector, asked) == detector.judge(asked)
+            assert _sound_verdict(detector, asked) == detector.judge(asked)

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from routing_service.sessions import expiry_sweeper
 from routing_service.sessions.calls import Expiry
 from routing_service.sessions.expiry_sweeper import (
     LEASE_S,
@@ -74,8 +73,8 @@ class Sessions:
         await self.append(key, await self.store.head_revision(key), None)
         return Expiry(changed=True)
 
-    def sweeper(self):
-        return ExpirySweeper(self.store, self.expire, self.clock)
+    def sweeper(self, **bounds):
+        return ExpirySweeper(self.store, self.expire, self.clock, **bounds)
 
 
 @pytest.fixture
@@ -179,13 +178,12 @@ async def test_session_that_cannot_be_read_does_not_stop_the_others(sessions):
     assert sessions.asked.count("chat-0001") == 1
 
 
-async def test_store_that_was_away_is_tried_again(sessions, monkeypatch):
+async def test_store_that_was_away_is_tried_again(sessions):
     """The task runs as long as the server does, even if a round fails."""
-    monkeypatch.setattr(expiry_sweeper, "SWEEP_INTERVAL_S", 0.001)
     await sessions.add(3)
     sessions.now_us += SECOND_US
     sessions.failing = 5
-    running = asyncio.create_task(sessions.sweeper().run())
+    running = asyncio.create_task(sessions.sweeper(interval_s=0.001).run())
     async with asyncio.timeout(30):
         # The task that is waited for has its own pauses.
         while await sessions.store.due_sessions(sessions.now_us, 1):  # noqa: ASYNC110
