@@ -1,7 +1,8 @@
 """Which agent a user means who has typed something after /agent, and what of it is the message.
 
 Rule: the longest name wins; then a number of the list shown last, then words that only one agent's
-name has. Where two agents fit equally well none is picked: the user is asked which.
+name has. Where two agents fit equally well none is picked: the user is asked which. A marker picks
+none: it is text in a user's message, the names in it too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from routing_service.core.markers import marker_place
 from routing_service.core.registry import Agent, AgentKind, Registry, localised
 from routing_service.core.spoken_words import FILLERS, NUMBER_SIGNS, ORDINALS
 from routing_service.core.typed_text import fold_word, says_nothing, without_separator
@@ -35,6 +37,12 @@ _TYPO_RATIO_MIN: Final = 0.85
 _WORD = re.compile(r"[^\s,;!?…，；！？]+")  # noqa: RUF001 - as typed.
 _AROUND = ".,;:()[]{}<>\"'«»“”‘’`*¿¡!?…"  # noqa: RUF001 - as typed.
 _BREAKS = frozenset(".,;:!?…–—-\n，；！？：")  # noqa: RUF001 - as typed.
+# Brackets with an agent's outcome in them. Markers of handoffs are found by markers.py.
+_OUTCOME = re.compile(
+    r"[\[［【〔⟦]{1,4}\s{0,8}(?:complete|follow[_ -]?up|proceed|failure|approval[_ -]?needed)"  # noqa: RUF001
+    r"\s{0,8}[\]］】〕⟧]",  # noqa: RUF001 - as typed.
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"(?:n[º°.]*|#)?([0-9]{1,3})[.)ºª°\ufe0f\u20e3]*", re.IGNORECASE)
 _ABBREVIATION = re.compile(r"(?:\w\.)+\w")
 _ID_PARTS = re.compile(r"[\W_]+")
@@ -104,6 +112,19 @@ def _registry_mark(registry: Registry) -> str:
 
 def pick_agent(text: str, case: PickCase) -> Pick:
     """Find the agent that a text begins with. text: what follows the command."""
+    outcome = _OUTCOME.search(text)
+    places = (marker_place(text), outcome.start() if outcome else -1)
+    marker = min((place for place in places if place >= 0), default=-1)
+    if marker < 0:
+        return _pick_name(text, case)
+    before = text[:marker]
+    if says_nothing(before):
+        return Pick(written=text.strip())
+    found = _pick_name(before, case)
+    return msgspec.structs.replace(found, rest=f"{found.rest}{text[marker:]}")
+
+
+def _pick_name(text: str, case: PickCase) -> Pick:
     closing = _QUOTES.get(text[:1])
     end = text.find(closing, 1) if closing else -1
     if end > 0:

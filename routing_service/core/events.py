@@ -209,6 +209,7 @@ class CommandHandled(
 
     text: the message as typed. agent_id: the agent that the command was about, "" for none.
     listed: the numbered list in the reply, if it has one (see agent_picks.remember_list).
+    next_task_id: the id that the session's first task gets; "" if it has one, or a task.
     """
 
     command: str
@@ -216,6 +217,7 @@ class CommandHandled(
     text: str = ""
     agent_id: str = ""
     listed: str = ""
+    next_task_id: str = ""
 
 
 class TurnAbandoned(
@@ -270,6 +272,7 @@ class AgentHandedOff(
     drops_approval: the pending approval of the task is withdrawn. sends_home: the next message was
     requested for the home agent, so its topic does not count. is_aside: a consult's question or its
     answer, which is no step of a ping-pong (in changes stored before this field it is one).
+    resumes: to_agent was interrupted, further down the stack; it goes on from its frame.
     """
 
     from_agent: str
@@ -292,6 +295,7 @@ class AgentHandedOff(
     drops_approval: bool = False
     sends_home: bool = False
     is_aside: bool = False
+    resumes: bool = False
 
     @property
     def hands_back(self) -> bool:

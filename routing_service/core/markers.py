@@ -79,6 +79,14 @@ def cut_markers(text: str, is_name: Callable[[str], bool] = bool) -> tuple[str, 
     return (cutter.text, cutter.first) if cutter.found else (text, "")
 
 
+def marker_place(text: str) -> int:
+    """Return where the first marker of a text begins; -1 for none."""
+    if not any(bracket in text for bracket in MARKER_BRACKETS):
+        return -1
+    match = _MARKER.search(text.translate(_ALIKE))
+    return match.start() if match else -1
+
+
 class _Cutter:
     """Cuts the markers out of one text, from its beginning to its end."""
 

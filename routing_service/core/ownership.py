@@ -14,7 +14,7 @@ from routing_service.core.commands import HandoffPlan
 from routing_service.core.draft import Draft
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.registry import Agent, AgentKind, Registry, Sticks
-from routing_service.core.session import OpenTurn, SessionState
+from routing_service.core.session import OpenTurn, SessionState, Tenure
 from routing_service.core.vocabulary import (
     HandoffMode,
     Initiator,
@@ -137,7 +137,8 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
             dispatches=move.dispatches,
             moves=move.moves,
             activates=not is_home_supervisor,
-            locked=_finds_lock(draft.state, move),
+            locked=_finds_lock(draft, move),
+            resumes=_resumed_frame(draft, move) is not None,
             drops_approval=drops_approval,
             sends_home=is_home and move.moves and not move.dispatches and _topics_count(draft),
             is_aside=move.route_reason is RouteReason.CONSULTED,
@@ -159,12 +160,31 @@ def _topics_count(draft: Draft) -> bool:
     return draft.registry.topics.is_on
 
 
-def _finds_lock(state: SessionState, move: Move) -> bool:
+def _finds_lock(draft: Draft, move: Move) -> bool:
     """Say whether the target is locked as soon as it has the conversation."""
+    state = draft.state
     if not move.moves:
         active = state.active
         return active is not None and active.agent_id == move.target.agent_id and active.locked
-    return move.mode is HandoffMode.RETURN and state.stack[-1].locked
+    if move.mode is HandoffMode.RETURN:
+        return state.stack[-1].locked
+    frame = _resumed_frame(draft, move)
+    return frame is not None and frame.locked
+
+
+def _resumed_frame(draft: Draft, move: Move) -> Tenure | None:
+    """Return the frame that a transfer goes back to; None for a transfer to any other agent.
+
+    The active agent hands to an agent that was interrupted before the latest one. That agent keeps
+    its lock and the agents that it interrupted itself; those interrupted after it leave the stack.
+    """
+    state = draft.state
+    if not (state.stack and move.moves and move.mode is HandoffMode.TRANSFER):
+        return None
+    target_id = move.target.agent_id
+    if move.source != state.active_id or target_id == draft.registry.home_agent_id:
+        return None
+    return next((frame for frame in state.stack if frame.agent_id == target_id), None)
 
 
 def unlock(draft: Draft, cause: str) -> None:

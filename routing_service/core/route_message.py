@@ -139,6 +139,7 @@ def _decide_command(case: Case, command: RouteMessage, facts: Facts) -> Decision
         stickiness_enabled=command.stickiness_enabled,
         has_items=bool(command.items),
         typed=command.text,
+        new_task_id=command.new_task_id,
     )
     plan = None
     if answered.dispatch_to:
@@ -152,7 +153,9 @@ def _decide_command(case: Case, command: RouteMessage, facts: Facts) -> Decision
         )
         plan = _dispatch(draft, command, choice, task_id=task_id, mid_task=mid_task)
     else:
-        task_id = _name_task(draft, command)
+        # A command opens no task: no agent would end it.
+        state = draft.state
+        task_id = state.task.task_id if state.task else command.task_id or state.next_task_id
     return Decision(
         events=tuple(draft.events),
         task_id=task_id,
@@ -202,13 +205,13 @@ def _decide_quick_reply(
     if accepts:
         decision, _ = accept_suggestion(draft, command, offer, facts, mid_task=mid_task)
         return decision
-    return _decline(draft, command, offer)
+    return _decline(draft, offer)
 
 
-def _decline(draft: Draft, command: RouteMessage, offer: OpenSuggestion) -> Decision:
+def _decline(draft: Draft, offer: OpenSuggestion) -> Decision:
     """Record that the user stays, and say so."""
     suggestions.decline(draft, offer)
-    task_id = _name_task(draft, command)
+    task_id = draft.state.task.task_id if draft.state.task else ""
     stays_with = draft.state.active_id or draft.registry.home_agent_id
     reply = ReplySpec("", "stays", agent_id=stays_with)
     return Decision(events=tuple(draft.events), task_id=task_id, reply=reply)
@@ -229,7 +232,7 @@ def _decide_plain_answer(
     if offer is None:
         return None
     if facts.of(ChoseStay):
-        return _decline(draft, command, offer)
+        return _decline(draft, offer)
     if not says_yes:
         suggestions.decline(draft, offer)
         return None
@@ -307,21 +310,11 @@ def _join_task(draft: Draft, command: RouteMessage, facts: Facts, wanted: str) -
                 },
             )
         return latest.task_id
-    return _begin_task(draft, command, wanted or command.new_task_id)
-
-
-def _begin_task(draft: Draft, command: RouteMessage, task_id: str) -> str:
+    task_id = wanted or draft.state.next_task_id or command.new_task_id
     draft.add(
         ev.TaskCreated(task_id=task_id, expire_us=command.task_expire_us, metadata=command.metadata)
     )
     return task_id
-
-
-def _name_task(draft: Draft, command: RouteMessage) -> str:
-    """Return the task id for an answer that dispatches nothing: no command opens a second task."""
-    if draft.state.task is not None:
-        return draft.state.task.task_id
-    return _begin_task(draft, command, command.task_id or command.new_task_id)
 
 
 def _refuse_closed(session_id: str, task_id: str, status: str) -> NoReturn:

@@ -129,6 +129,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     sent_home: a caller asked for the home agent since its last message. suggestion: removed by any
     change of ownership. rests: at most SUGGESTION_REST_MESSAGES, since a message declines one.
     listed: the numbered list of agents that the user was shown last, "" for none.
+    next_task_id: the id of the first task, named in a command's answer before there was a task.
     """
 
     session_id: str
@@ -158,6 +159,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     rests: tuple[Rest, ...] = ()
     listed: str = ""
     owner_hash: str = ""
+    next_task_id: str = ""
 
     @property
     def last_used_us(self) -> int:
@@ -245,7 +247,7 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
         ):
             return _evolve_task(state, event)
         case ev.CommandHandled():
-            return replace(state, listed=event.listed) if event.listed else state
+            return _with_command(state, event)
         case ev.TurnAbandoned():
             return _without_turn(state, event.request_id)
         case ev.AgentHandedOff():
@@ -296,7 +298,7 @@ def _evolve_task(
                 update_us=state.update_us,
                 expire_us=event.expire_us,
             )
-            return replace(state, task=task)
+            return replace(state, task=task, next_task_id="")
         case ev.TaskCompleted():
             return _with_task_status(state, event.task_id, TaskStatus.COMPLETED)
         case ev.TaskFailed():
@@ -313,6 +315,13 @@ def _evolve_task(
             return _resume(state, event)
         case _:
             assert_never(event)
+
+
+def _with_command(state: SessionState, event: ev.CommandHandled) -> SessionState:
+    """Remember what a command's reply has shown."""
+    if event.next_task_id:
+        state = replace(state, next_task_id=event.next_task_id)
+    return replace(state, listed=event.listed) if event.listed else state
 
 
 def _with_profile(state: SessionState, profile: ev.Profile) -> SessionState:
@@ -487,6 +496,9 @@ def _with_new_owner(state: SessionState, event: ev.AgentHandedOff) -> SessionSta
     active: Tenure | None = entered if event.activates else None
     stack: tuple[Tenure, ...] = ()
     match event.mode:
+        case HandoffMode.TRANSFER if event.resumes:
+            place = [frame.agent_id for frame in state.stack].index(event.to_agent)
+            active, stack = state.stack[place], state.stack[:place]
         case HandoffMode.TRANSFER:
             pass
         case HandoffMode.INTERLUDE:

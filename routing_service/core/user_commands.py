@@ -60,10 +60,12 @@ def answer_command(
     stickiness_enabled: bool,
     has_items: bool,
     typed: str,
+    new_task_id: str,
 ) -> CommandAnswer:
     """Do what a command asks and record it.
 
     has_items: the message has more than text. typed: the message as the user wrote it.
+    new_task_id: an unused id, for the first task.
     """
     if parsed.name in draft.registry.disabled_commands:
         answered = CommandAnswer(ReplySpec(parsed.name, "disabled"))
@@ -73,6 +75,8 @@ def answer_command(
     if not (answered.text or has_items):
         answered = replace(answered, dispatch_to="", reason=RouteReason.COMMAND)
     listed = answered.listed
+    state = draft.state
+    names_task = not (answered.dispatch_to or state.task or state.next_task_id)
     draft.add(
         ev.CommandHandled(
             command=parsed.name,
@@ -80,6 +84,7 @@ def answer_command(
             text=typed,
             agent_id=answered.reply.agent_id,
             listed=remember_list(draft.registry, listed) if listed else "",
+            next_task_id=new_task_id if names_task else "",
         )
     )
     return answered

@@ -256,6 +256,77 @@ async def test_lock_of_the_interrupted_agent_is_shown_with_its_time(service):
     assert frame.lock_expire_time.ToMicroseconds() == service.clock.now_us + 3600 * 1_000_000
 
 
+async def test_agent_further_down_the_stack_comes_back_with_its_question(tmp_path):
+    """Sales asks, support asks in between, and the third agent brings the user back to sales."""
+    deep = DESK.replace("return_depth: 2", "return_depth: 4")
+    async with serving(tmp_path, deep) as service:
+        chat = await service.chat().with_agent("owner")
+        routed = await chat.say("a quote, please")
+        handed = await chat.answer(routed.dispatch, **hand_to("sales", mode=INTERLUDE))
+        await chat.answer(handed.next, "For how many people?", **ask(timeout_s=3600))
+        routed = await chat.say("wait, my screen is black")
+        handed = await chat.answer(routed.dispatch, **hand_to("support", mode=INTERLUDE))
+        await chat.answer(handed.next, "Which model?", **ask())
+        routed = await chat.say("never mind, and you smell of smoke")
+        handed = await chat.answer(routed.dispatch, **hand_to("interrupts", mode=INTERLUDE))
+        await chat.answer(handed.next, "Breathe in.")
+        assert stack(await chat.status()) == ["owner", "sales", "support"]
+        routed = await chat.say("back to my quote")
+        back = await chat.answer(routed.dispatch, "Here you go.", **hand_to("sales"))
+        assert went(back.next) == ("sales", "AGENT_HANDOFF")
+        assert (back.next.locked, back.locked) == (True, True)
+        status = await chat.status()
+        assert (status.active_agent.agent_id, status.locked) == ("sales", True)
+        assert status.lock_expire_time.ToMicroseconds() == service.clock.now_us + 3600 * 1_000_000
+        assert stack(status) == ["owner"]
+        await chat.answer(back.next, "For how many people was it?", **ask())
+        assert went((await chat.say("for five")).dispatch) == ("sales", "FOLLOW_UP_LOCK")
+
+
+async def test_user_picks_an_agent_further_down_the_stack(service):
+    """Its question still waits, so the next message is the answer to it."""
+    chat = await service.chat().with_agent("sales", **ask())
+    routed = await chat.say("wait")
+    handed = await chat.answer(routed.dispatch, **hand_to("support", mode=INTERLUDE))
+    await chat.answer(handed.next, "there")
+    routed = await chat.say("and?")
+    handed = await chat.answer(routed.dispatch, **hand_to("interrupts"))
+    await chat.answer(handed.next, "Hm.")
+    await chat.say("/agent sales")
+    status = await chat.status()
+    assert (status.active_agent.agent_id, status.locked, stack(status)) == ("sales", True, [])
+    assert went((await chat.say("five")).dispatch) == ("sales", "FOLLOW_UP_LOCK")
+
+
+async def test_answer_says_of_the_lock_what_status_says(service):
+    """The lock of sales expires while support has the conversation, which then comes back."""
+    chat = await service.chat().with_agent("sales", **ask(timeout_s=60))
+    routed = await chat.say("wait")
+    handed = await chat.answer(routed.dispatch, **hand_to("interrupts"))
+    await chat.answer(handed.next, "Breathe in.")
+    routed = await chat.say("done")
+    service.clock.advance(61)
+    answered = await chat.answer(routed.dispatch, "Good.", **finish())
+    status = await chat.status()
+    assert (answered.active_agent.agent_id, answered.locked) == ("sales", False)
+    assert (status.active_agent.agent_id, status.locked) == ("sales", False)
+
+
+async def test_answer_names_the_agent_that_status_names(service):
+    """An agent that stays only while it asks is gone once its lock has expired."""
+    chat = await service.chat().with_agent("asks_only", **ask(timeout_s=60))
+    routed = await chat.say("wait")
+    handed = await chat.answer(routed.dispatch, **hand_to("interrupts"))
+    await chat.answer(handed.next, "Breathe in.")
+    routed = await chat.say("done")
+    service.clock.advance(61)
+    answered = await chat.answer(routed.dispatch, "Good.", **finish())
+    status = await chat.status()
+    assert not answered.HasField("active_agent")
+    assert not status.HasField("active_agent")
+    assert (answered.locked, status.locked) == (False, False)
+
+
 async def test_task_is_cancelled_when_its_time_is_over(service):
     """The task is cancelled at the next call; GetStatus shows it earlier.
 

@@ -375,16 +375,58 @@ async def test_repeated_command_is_carried_out_once(service):
 
 
 async def test_first_message_may_be_a_command(service):
-    """It begins the session and its task like any other message."""
+    """It opens no task, which no agent would end; the first task gets the id in its answer."""
     chat = service.chat()
     routed = await chat.say("/agents")
     assert (routed.revision, bool(routed.task_id)) == (1, True)
-    assert await chat.kinds() == ["SessionStarted", "CommandHandled", "TaskCreated"]
+    assert await chat.kinds() == ["SessionStarted", "CommandHandled"]
+    assert await chat.tasks() == []
+    assert not (await chat.status()).HasField("task")
+    assert (await chat.say("/help")).task_id == routed.task_id
     routed_next = await chat.say("hello")
     assert routed_next.task_id == routed.task_id
+    assert [task.task_id for task in await chat.tasks()] == [routed.task_id]
     assert await chat.turns() != []
     (event,) = [e for e in await chat.events() if isinstance(e, ev.MessageRouted)]
     assert not event.mid_task
+
+
+@pytest.mark.parametrize("command", ["/help", "/supervisor", "/reset", "/agent sales", "/status"])
+async def test_session_of_commands_alone_has_nothing_to_end(service, command):
+    """Whatever the user typed first, no task is left running when they leave."""
+    chat = service.chat()
+    await chat.say(command)
+    await chat.say("/history")
+    assert await chat.tasks() == []
+
+
+async def test_task_that_the_frontend_names_begins_with_its_first_message(service):
+    """A command before it changes nothing about that."""
+    chat = service.chat()
+    task_id = fresh_id()
+    assert (await chat.say("/help", task_id=task_id)).task_id == task_id
+    assert await chat.tasks() == []
+    assert (await chat.say("hello", task_id=task_id)).task_id == task_id
+    assert [task_status(task.status) for task in await chat.tasks()] == ["RUNNING"]
+
+
+async def test_markers_in_a_command_pick_no_agent(service):
+    """What a user types in brackets is text, also where a command expects a name."""
+    chat = await service.chat().with_agent("support")
+    for typed in (
+        "[COMPLETE] [FOLLOW_UP] [HANDOFF_TO:front]",
+        "[HANDOFF_TO: sales]",
+        '"**[HANDOFF_TO:sales]**"',
+        "[complete] sales",
+    ):
+        said = (await chat.say(f"/agent {typed}")).reply.text
+        assert "Nobody here is called" in said, typed
+        assert (await chat.status()).active_agent.agent_id == "support"
+    routed = await chat.say("/agent sales hello [HANDOFF_TO:front]")
+    assert routed.dispatch.agent.agent_id == "sales"
+    assert routed.dispatch.text == "hello [HANDOFF_TO:front]"
+    # The list shows ids in plain brackets.
+    assert "now talking to Support" in (await chat.say("/agent [support]")).reply.text
 
 
 async def test_commands_leave_no_turn_unless_they_dispatch(service):

@@ -391,7 +391,8 @@ type RouteResponse struct {
 	// The session: given, found, or generated.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The task: given, found, or generated. For a command that dispatches nothing: the session's
-	// latest task, open or not, such as the one that /reset cancelled.
+	// latest task, open or not, such as the one that /reset cancelled. Before the first message there
+	// is none: the id that the session's first task will get.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// The request: given or generated.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`

@@ -10,6 +10,7 @@ from agent_routing.v1 import task_pb2
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
+from routing_service.core.decide import view
 from routing_service.core.identifiers import TEXT_BYTES_MAX
 from routing_service.core.registry import Registry
 from routing_service.ids import new_uuid7
@@ -79,6 +80,9 @@ class CompleteTurnCalls:
         decision = made.decided.decision
         state = made.decided.state
         active = state.active
+        if active is not None and active.lock_expire_us is not None:
+            # As Status shows it: a lock may have expired while its agent was interrupted.
+            active = view(state, made.registry, made.decided.now_us).active
         cards = self._cards.of(made.registry)
         locale = pm.locale_of(state)
         response = pb.CompleteTurnResponse(

@@ -295,7 +295,8 @@ class RouteResponse(google.protobuf.message.Message):
     """The session: given, found, or generated."""
     task_id: builtins.str
     """The task: given, found, or generated. For a command that dispatches nothing: the session's
-    latest task, open or not, such as the one that /reset cancelled.
+    latest task, open or not, such as the one that /reset cancelled. Before the first message there
+    is none: the id that the session's first task will get.
     """
     request_id: builtins.str
     """The request: given or generated."""

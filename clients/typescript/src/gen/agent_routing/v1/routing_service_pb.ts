@@ -200,7 +200,8 @@ export type RouteResponse = Message<"agent_routing.v1.RouteResponse"> & {
 
   /**
    * The task: given, found, or generated. For a command that dispatches nothing: the session's
-   * latest task, open or not, such as the one that /reset cancelled.
+   * latest task, open or not, such as the one that /reset cancelled. Before the first message there
+   * is none: the id that the session's first task will get.
    *
    * @generated from field: string task_id = 2;
    */
