@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed
 from routing_service.cli.screen import json_line
+from routing_service.storage.sqlite.file_lock import make_private
 
 
 def write_export(parts: Iterable[Message], output: Path | None) -> None:
@@ -24,7 +25,8 @@ def write_export(parts: Iterable[Message], output: Path | None) -> None:
             sys.stdout.write(f"{json_line(part)}\n")
         sys.stdout.flush()
         return
-    if output.exists():
+    # A dangling symbolic link counts: an export replaces nothing.
+    if os.path.lexists(output):
         raise CommandFailed(
             f'"{output}" exists already; remove it, or name another file', exit_code=EXIT_USAGE
         )
@@ -32,8 +34,8 @@ def write_export(parts: Iterable[Message], output: Path | None) -> None:
     count = 0
     try:
         # It contains users' messages: no other user of this machine may read it.
-        opened = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(opened, "w", encoding="utf-8") as file:
+        make_private(unfinished, exclusive=True)
+        with unfinished.open("r+", encoding="utf-8") as file:
             for count, part in enumerate(parts, 1):  # noqa: B007 - told below
                 file.write(f"{json_line(part)}\n")
         unfinished.replace(output)

@@ -35,6 +35,10 @@ TEXT_BYTES_MAX = 1024 * 1024
 # What aliases may expand a text to: ten times the nodes of the largest registry.
 NODES_MAX = 300_000
 
+# Entries of one list or mapping: as many as the longest list that the schema takes. A longer one is
+# refused as its next entry begins, before the rest of the file is read.
+ENTRIES_MAX = 512
+
 # Deeper than any document of ours; recursion below relies on it.
 DEPTH_MAX = 32
 
@@ -257,13 +261,23 @@ class _Composer:
             self.anchors[anchor] = node
         if not self.open_nodes:
             self.root = self.root or node
-        elif self.open_nodes[-1].kind == "sequence":
+            return
+        if len(self.open_nodes[-1].children) >= ENTRIES_MAX:
+            raise self.too_long(node)
+        if self.open_nodes[-1].kind == "sequence":
             self.open_nodes[-1].children.append((None, node))
         elif self.waiting_keys[-1] is None:
             self.waiting_keys[-1] = node
         else:
             self.open_nodes[-1].children.append((self.waiting_keys[-1], node))
             self.waiting_keys[-1] = None
+
+    def too_long(self, node: _Node) -> _Unreadable:
+        """Return the refusal of a list or mapping that goes on with a node."""
+        above = self.waiting_keys[-2] if len(self.waiting_keys) > 1 else None
+        name = f"{above.written} has" if above is not None else "the file has a part with"
+        message = f"{name} more than {ENTRIES_MAX} entries; the rest was not read"
+        return _Unreadable(node.mark, message, f"keep at most {ENTRIES_MAX}")
 
 
 _TOO_DEEP = f"the document nests deeper than {DEPTH_MAX} levels"

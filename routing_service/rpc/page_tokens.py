@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Final
 
 from routing_service.core.errors import RoutingError, invalid_field
-from routing_service.storage.store import CURSOR_START, TASKS_START, TaskCursor
+from routing_service.storage.store import CURSOR_START, INT_MAX, TASKS_START, TaskCursor
+
+_TASK_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NUMBER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
+"""A number as this module writes it: int() also reads spaces, underscores and other digits."""
 
 PAGE_BYTES_MAX: Final = 1024 * 1024
 """The size at which a page ends. It is well below the 4 MiB that clients accept by default."""
@@ -38,7 +43,7 @@ def revision_in(token: str) -> int | None:
     if not token:
         return None
     try:
-        return int(cursor_in(token))
+        return _number(cursor_in(token).decode("ascii"))
     except ValueError as error:
         raise bad_token() from error
 
@@ -51,7 +56,7 @@ def turn_position_in(token: str) -> tuple[int, int] | None:
     if not token:
         return None
     try:
-        revision, place = map(int, _parts(token))
+        revision, place = map(_number, _parts(token))
     except (ValueError, binascii.Error) as error:
         raise bad_token() from error
     return revision, place
@@ -63,7 +68,9 @@ def task_cursor_in(token: str) -> TaskCursor:
         return TASKS_START
     try:
         create_us, task_id = _parts(token)
-        return TaskCursor(int(create_us), task_id)
+        if not _TASK_ID.fullmatch(task_id):
+            raise bad_token()
+        return TaskCursor(_number(create_us), task_id)
     except (ValueError, binascii.Error) as error:
         raise bad_token() from error
 
@@ -75,6 +82,13 @@ def bad_token(field: str = "page_token") -> RoutingError:
 
 def _parts(token: str) -> list[str]:
     return _decoded(token).decode("ascii").split(":")
+
+
+def _number(text: str) -> int:
+    """Return a number of a token. Raises ValueError."""
+    if not _NUMBER.fullmatch(text) or not -1 <= int(text) <= INT_MAX:
+        raise ValueError(text)
+    return int(text)
 
 
 def _decoded(token: str) -> bytes:

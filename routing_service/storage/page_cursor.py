@@ -7,6 +7,7 @@ place here, it would skip rows.
 from __future__ import annotations
 
 import struct
+import unicodedata
 from typing import Final, TypeAlias
 
 from routing_service.storage.store import CURSOR_START, INT_MAX, CursorInvalid
@@ -17,6 +18,9 @@ STORE_ID_BYTES: Final = 8
 LOG: Final = b"L"
 AUDIT: Final = b"A"
 SESSIONS: Final = b"S"
+
+SESSION_CURSOR_BYTES_MAX: Final = 1 + 512
+"""The longest cursor in a list of sessions: its kind, and the longest id that is stored."""
 
 Places: TypeAlias = tuple[int, ...]
 """Where a reader stands: one number per part of the list, each 0 before the first row."""
@@ -68,9 +72,17 @@ def to_session_id(cursor: bytes) -> str:
     if not cursor.startswith(SESSIONS):
         raise CursorInvalid("the cursor belongs to another list; start without one")
     try:
-        return cursor.removeprefix(SESSIONS).decode()
+        session_id = cursor.removeprefix(SESSIONS).decode()
     except UnicodeDecodeError as error:
         raise CursorInvalid("the cursor is damaged; start without one") from error
+    if len(cursor) > SESSION_CURSOR_BYTES_MAX or any(map(_is_control, session_id)):
+        # No session has such an id, and not every engine can compare with it.
+        raise CursorInvalid("the cursor was not made by this service; start without one")
+    return session_id
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) == "Cc"
 
 
 def check_reached(position: int, end_position: int) -> None:

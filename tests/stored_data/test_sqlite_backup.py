@@ -72,13 +72,13 @@ async def test_backup_under_load_holds_all_that_was_acknowledged_before_it(tmp_p
             assert (await chat.say("back again")).revision == revision + 1
 
 
-def test_backup_is_one_file_that_only_the_same_users_can_read(run, talked, tmp_path):
+def test_backup_is_one_file_that_only_its_owner_can_read(run, talked, tmp_path):
     """The log cannot be forgotten, and other users cannot read the conversations."""
     path_of(talked).chmod(0o640)
     target = tmp_path / "elsewhere.db"
     assert run("backup", "--store", talked, "--to", str(target))[0] == 0
     assert [file.name for file in tmp_path.glob("elsewhere*")] == ["elsewhere.db"]
-    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
     with closing(sqlite3.connect(f"file:{target}?mode=ro&immutable=1", uri=True)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
         assert connection.execute("SELECT count(*) FROM sessions").fetchone()[0] > 0

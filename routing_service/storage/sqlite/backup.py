@@ -20,7 +20,11 @@ from pathlib import Path
 from typing import Final
 
 from routing_service.storage.sqlite.connection import store_error
-from routing_service.storage.sqlite.file_lock import FileLock, FileLockedError
+from routing_service.storage.sqlite.file_lock import (
+    FileLockedError,
+    StoreFileLock,
+    make_private,
+)
 from routing_service.storage.sqlite.schema import check_owner, migrations, version_of
 from routing_service.storage.store import StoreCorrupt, StoreUnavailable
 
@@ -48,11 +52,17 @@ class BackedUp:
 def backup_sqlite(source: Path, target: Path, *, overwrite: bool = False) -> BackedUp:
     """Write the store's present state to a file of its own. Blocks; other processes continue.
 
+    Only its owner may read the file. A target that is a symbolic link is refused.
     overwrite: replace an existing file, which stays whole until then.
     Raises StoreUnavailable (nothing there, no room, no right), StoreCorrupt (the copy does not
     check out; nothing is left of it), SchemaTooNew.
     """
-    source, target = source.resolve(), target.resolve()
+    if target.is_symlink():
+        raise StoreUnavailable(
+            f'file "{target}" is a symbolic link, and a backup follows none; name the file itself'
+        )
+    # Of the target only the folder: the file's own name is used as it is given.
+    source, target = source.resolve(), target.parent.resolve() / target.name
     if not source.is_file():
         raise StoreUnavailable(f'there is no store file "{source}"; check the path')
     if source == target:
@@ -64,10 +74,9 @@ def backup_sqlite(source: Path, target: Path, *, overwrite: bool = False) -> Bac
     with _telling(f'backup of "{source}"'), _removed_unless_renamed(partial):
         with closing(_connect(source)) as reader:
             _check(reader, source)
+            make_private(partial, exclusive=True)
             reader.execute("VACUUM INTO ?", (str(partial),))
         backed_up = _checked(partial, target)
-        # Only users who may read the store may read the backup.
-        partial.chmod(source.stat().st_mode & 0o777)
         _move_durably(partial, target, overwrite=overwrite)
     return backed_up
 
@@ -93,6 +102,7 @@ def restore_sqlite(backup: Path, target: Path, *, overwrite: bool = False) -> Ba
                 _check(reader, backup)
                 # Not a copy of the file: this includes the content of its log, and reads
                 # backups on read-only media.
+                make_private(partial, exclusive=True)
                 reader.execute("VACUUM INTO ?", (str(partial),))
             with closing(sqlite3.connect(partial, isolation_level=None)) as writer:
                 _move_positions_up(writer)
@@ -145,7 +155,7 @@ def _checked(partial: Path, target: Path) -> BackedUp:
 def _locked(target: Path) -> Iterator[None]:
     """Keep servers out while the file changes."""
     try:
-        lock = FileLock(target.with_name(f"{target.name}.lock"))
+        lock = StoreFileLock(target, make=False)
     except FileLockedError as error:
         owner = f"process {error.owner}" if error.owner else "another process"
         raise StoreUnavailable(
@@ -158,7 +168,7 @@ def _locked(target: Path) -> Iterator[None]:
 
 
 def _refuse_existing(target: Path, *, overwrite: bool) -> None:
-    if target.exists() and not overwrite:
+    if os.path.lexists(target) and not overwrite:
         raise StoreUnavailable(
             f'file "{target}" is there already; name another, or say --overwrite'
         )

@@ -24,7 +24,11 @@ from routing_service.storage.sqlite.connection import (
     store_error,
 )
 from routing_service.storage.sqlite.engine import SqliteEngine
-from routing_service.storage.sqlite.file_lock import FileLock, FileLockedError
+from routing_service.storage.sqlite.file_lock import (
+    FileLockedError,
+    StoreFileLock,
+    is_open_to_others,
+)
 from routing_service.storage.sqlite.schema import check_owner, migrate
 from routing_service.storage.sqlite.writer import GroupWriter
 from routing_service.storage.store import StoreUnavailable
@@ -65,6 +69,8 @@ async def open_sqlite_store(
 ) -> SqliteStore:
     """Open the file, made with its folder if missing, and bring its tables up to date.
 
+    A file made here is readable by its owner alone; SQLite gives its log the same permissions.
+
     Raises StoreUnavailable (in use by another process, not writable), StoreCorrupt (damaged, or
     another application's), SchemaTooNew.
     """
@@ -91,7 +97,7 @@ def _claim(path: Path, opened: AsyncExitStack) -> Path:
     try:
         where = path.resolve()
         where.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(where.with_name(f"{where.name}.lock"))
+        lock = StoreFileLock(where, make=True)
     except FileLockedError as error:
         owner = f"process {error.owner}" if error.owner else "another process"
         raise StoreUnavailable(
@@ -104,6 +110,12 @@ def _claim(path: Path, opened: AsyncExitStack) -> Path:
             "permissions"
         ) from error
     opened.callback(lock.release)
+    if is_open_to_others(where):
+        _log.warning(
+            "store_file_open_to_others",
+            path=str(path),
+            remedy="chmod 600 it, with its -wal and -shm",
+        )
     return where
 
 

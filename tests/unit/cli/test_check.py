@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import time
 
 import pytest
 
@@ -184,3 +185,17 @@ def test_server_without_its_file_names_no_place_in_it(run, tmp_path):
     file = tmp_path / "missing.yaml"
     code, _, err = run("serve", "--agents", str(file))
     assert (code, err) == (2, f"error: {file}: there is no such file; check the path\n")
+
+
+def test_file_with_far_too_many_agents_is_refused_before_it_is_read(run, tmp_path):
+    """Reading 20,000 agents took 24 to 40 s; the 513th is where the reading ends."""
+    file = tmp_path / "many.yaml"
+    agents = "".join(f"- {{id: a{number}, name: A{number}}}\n" for number in range(20_000))
+    head = "api_version: agent_routing/v1.1\nversion: 1\nsupervisor: a0\nagents:\n"
+    file.write_text(head + agents, encoding="utf-8")
+    begun_s = time.process_time()
+    code, out, _ = run("check", str(file))
+    assert time.process_time() - begun_s < 5
+    assert code == 1
+    assert "agents has more than 512 entries; the rest was not read" in out
+    assert ":517:" in out
