@@ -103,6 +103,7 @@ COMMANDS: Final = (
     Command("copy", "copy:copy", "Copy one store into another; run it again to resume."),
     Command("compact", "compact:compact", "Rewrite a SQLite store's file without erased data."),
     Command("log-id", "log_id:log_id", "Print the hash that stands for an id in a log."),
+    Command("texts", "texts:texts", "List the texts of replies, to word them in a registry."),
     Command("topics", "topics:topics", "Measure topic detection, and choose its threshold."),
 )
 

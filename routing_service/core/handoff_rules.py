@@ -85,7 +85,7 @@ def agent_is_reachable(agent: Agent, state: SessionState) -> bool:
     return (
         agent.enabled
         and agent.requires.issubset(state.entitlements)
-        and (agent.channels is None or state.channel in agent.channels)
+        and (agent.channels is None or agent.is_on(state.channel))
     )
 
 
@@ -173,7 +173,7 @@ def _entitled(attempt: Attempt) -> str:
 
 def _channel(attempt: Attempt) -> str:
     channels = attempt.target.channels
-    if channels is None or attempt.state.channel in channels:
+    if channels is None or attempt.target.is_on(attempt.state.channel):
         return ""
     return (
         f'agent "{attempt.target.agent_id}" is for the channels {", ".join(sorted(channels))}; '

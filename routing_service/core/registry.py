@@ -15,6 +15,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from routing_service.core.channel_profiles import ChannelProfiles, ReplyStyle, fold_channel
 from routing_service.core.vocabulary import WhenUnsure
 
 if TYPE_CHECKING:
@@ -152,6 +153,9 @@ class Agent:
     aliases: tuple[str, ...] = ()
     # Locale -> what users see. Read it through display_name().
     name: Mapping[str, str] = field(default_factory=dict)
+    # Folded language -> the article before its name; "" = none. A language that is not here: as
+    # routing_service.texts.agent_names finds it.
+    article: Mapping[str, str] = field(default_factory=dict)
     # Locale -> what the agent is for: read by supervisors, transfer tools and topic detection.
     description: Mapping[str, str] = field(default_factory=dict)
     # Messages that this agent is for.
@@ -175,6 +179,8 @@ class Agent:
     requires: frozenset[str] = frozenset()
     # Channels on which it may be reached; None = all.
     channels: frozenset[str] | None = None
+    # Whether channels has folded names, which users' channels match in any case.
+    folds_channels: bool = False
     # Overrides the registry's idle timeout for the time it is active; None = the registry's.
     idle_timeout_us: int | None = None
     # A marker such as [HANDOFF_TO:x] in its text is a handoff and is cut out.
@@ -208,6 +214,12 @@ class Agent:
                 IDLE_TIMEOUT_MIN_US,
                 IDLE_TIMEOUT_MAX_US,
             )
+
+    def is_on(self, channel: str) -> bool:
+        """Say whether users of a channel may be with this agent."""
+        if self.channels is None or channel in self.channels:
+            return True
+        return self.folds_channels and fold_channel(channel) in self.channels
 
     def display_name(self, locale: str, default_locale: str) -> str:
         """Return this agent's name for users of a locale; its id if it has no name."""
@@ -312,6 +324,9 @@ class Registry:
     # The registry's further words for slash commands, folded, with the command of each.
     command_words: Mapping[str, str] = field(default_factory=dict)
     topics: Topics = field(default_factory=Topics)
+    # How replies look on each channel, and how they are worded.
+    channels: ChannelProfiles = field(default_factory=ChannelProfiles)
+    replies: ReplyStyle = field(default_factory=ReplyStyle)
     # Folded id or alias -> id; derived, so it takes no part in comparisons.
     _ids_by_name: Mapping[str, str] = field(init=False, repr=False, compare=False)
     # Whether any agent is idle after some time; derived as well.

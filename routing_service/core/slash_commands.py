@@ -135,7 +135,7 @@ class ReplySpec:
                  ``returns_to:AGENT_ID`` for the frame on top of the return stack
     history      done (agent_ids: agents that have answered, in the order of their first turns;
                  counts: the turns of each), none_answered
-    help         done
+    help         done; detail: commands that this user has no use for
     any          disabled
     ""           stays (agent_id: the agent the user is still with): a suggestion was declined
     """

@@ -272,8 +272,10 @@ def _history(draft: Draft, asked: CommandCase) -> CommandAnswer:
     return CommandAnswer(reply)
 
 
-def _help(_draft: Draft, asked: CommandCase) -> CommandAnswer:
-    return CommandAnswer(ReplySpec(asked.parsed.name, "done"))
+def _help(draft: Draft, asked: CommandCase) -> CommandAnswer:
+    useless = ["agents"] if not numbered_agents(draft) else []
+    useless += ["agent"] if not _selectable_agents(draft) else []
+    return CommandAnswer(ReplySpec(asked.parsed.name, "done", detail=tuple(useless)))
 
 
 _ANSWERS: dict[str, Callable[[Draft, CommandCase], CommandAnswer]] = {

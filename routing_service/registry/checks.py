@@ -31,6 +31,7 @@ from routing_service.core.registry import (
 )
 from routing_service.core.slash_commands import COMMANDS_BY_NAME
 from routing_service.core.typed_text import fold_word
+from routing_service.registry.reply_checks import check_replies
 from routing_service.registry.yaml_document import Document, FileProblem, Path
 
 # The formats that this release reads, oldest first.
@@ -200,6 +201,7 @@ def check_references(document: Document) -> list[FileProblem]:
         problems += _check_duration(("limits", "idle_timeout"), limits, _IDLE_RANGE, document)
     problems += _check_when_unsure(data, document)
     problems += _check_command_words(data, document)
+    problems += check_replies(data, document)
     for path, agent in agents:
         problems += _check_targets(path, agent, ids, agents, document)
         problems += _check_duration((*path, "idle_timeout"), agent, _IDLE_RANGE, document)

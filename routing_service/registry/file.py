@@ -7,12 +7,23 @@ value and the remedy. Nothing in a file is silently ignored.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
+from routing_service.core.channel_profiles import (
+    ANY_CHANNEL,
+    BUILT_IN_PROFILES,
+    PLAIN_PROFILE,
+    Bold,
+    ChannelProfile,
+    ChannelProfiles,
+    Choices,
+    ReplyStyle,
+    fold_channel,
+)
 from routing_service.core.registry import (
     ASK_SHARE_DEFAULT,
     HOPS_PER_MESSAGE_DEFAULT,
@@ -27,6 +38,7 @@ from routing_service.core.registry import (
     Registry,
     Sticks,
     Topics,
+    fold_locale,
 )
 from routing_service.core.typed_text import fold_word
 from routing_service.core.vocabulary import WhenUnsure
@@ -43,6 +55,8 @@ from routing_service.registry.yaml_document import (
     FileProblem,
     read_document,
 )
+from routing_service.texts.catalogue import formal_sources
+from routing_service.texts.own_texts import fluent_pattern
 
 # Problems named in the text of an error; all of them are in its attributes.
 _PROBLEMS_SHOWN_MAX = 50
@@ -173,6 +187,9 @@ def _build_registry(document: Document) -> Registry:
     default_locale = str(data.get("default_locale", "en"))
     home = str(data.get("supervisor") or data["default_agent"])
     agents = [_build_agent(agent, home, data, default_locale) for agent in data["agents"]]
+    profiles = _build_profiles(data)
+    if profiles.by_channel:
+        agents = [_with_folded_channels(agent) for agent in agents]
     return Registry(
         # As written: 1.10 is a version of its own, not the number 1.1.
         version=document.written[("version",)],
@@ -190,6 +207,56 @@ def _build_registry(document: Document) -> Registry:
             for word in words
         },
         topics=_build_topics(data),
+        channels=profiles,
+        replies=_build_replies(data.get("replies", {})),
+    )
+
+
+def _build_profiles(data: dict[str, Any]) -> ChannelProfiles:
+    """Return the profiles of channels. A v1 file has only those that it lists."""
+    written = {fold_channel(name): profile for name, profile in data.get("channels", {}).items()}
+    if data["api_version"] == "agent_routing/v1" and not written:
+        return ChannelProfiles()
+    profiles: dict[str, ChannelProfile] = {}
+    if data["api_version"] != "agent_routing/v1":
+        profiles = dict(BUILT_IN_PROFILES)
+    any_channel = _profile(written.get(ANY_CHANNEL) or {}, PLAIN_PROFILE)
+    for name, profile in written.items():
+        profiles[name] = _profile(profile, BUILT_IN_PROFILES.get(name, any_channel))
+    return ChannelProfiles(profiles)
+
+
+def _profile(written: dict[str, Any], base: ChannelProfile) -> ChannelProfile:
+    bold = written.get("bold")
+    return ChannelProfile(
+        reply_characters=int(written.get("reply_characters", base.reply_characters)),
+        choices=Choices(written.get("choices", base.choices)),
+        bold=Bold[bold.upper()] if bold else base.bold,
+        shows_commands=written.get("commands", base.shows_commands),
+        shows_emoji=written.get("emoji", base.shows_emoji),
+        button_characters=int(written.get("button_characters", base.button_characters)),
+    )
+
+
+def _with_folded_channels(agent: Agent) -> Agent:
+    if agent.channels is None:
+        return agent
+    return replace(
+        agent, channels=frozenset(map(fold_channel, agent.channels)), folds_channels=True
+    )
+
+
+def _build_replies(written: dict[str, Any]) -> ReplyStyle:
+    tone = written.get("tone", {})
+    tones = dict.fromkeys(formal_sources(), tone) if isinstance(tone, str) else tone
+    return ReplyStyle(
+        formal=frozenset(fold_locale(tag) for tag, value in tones.items() if value == "formal"),
+        texts=tuple(
+            (fold_locale(tag), name, fluent_pattern(text))
+            for tag, texts in written.get("texts", {}).items()
+            for name, text in texts.items()
+        ),
+        emoji=written.get("emoji"),
     )
 
 
@@ -237,6 +304,10 @@ def _build_agent(
         agent_id=agent["id"],
         aliases=tuple(agent.get("aliases", ())),
         name=_texts(agent["name"], default_locale),
+        article={
+            fold_locale(tag): article
+            for tag, article in _texts(agent.get("article"), default_locale).items()
+        },
         description=_texts(agent.get("description"), default_locale),
         examples=tuple(agent.get("examples", ())),
         kind=AgentKind(agent.get("kind", default_kind)),

@@ -19,8 +19,9 @@ from routing_service.core.registry import (
     fold_locale,
 )
 from routing_service.registry.checks import agent_entries
+from routing_service.registry.reply_checks import warn_replies
 from routing_service.registry.yaml_document import Document, FileProblem, Path
-from routing_service.texts import missing_texts
+from routing_service.texts.own_texts import reply_texts
 
 
 def check_sense(document: Document, registry: Registry) -> list[FileProblem]:
@@ -36,6 +37,7 @@ def check_sense(document: Document, registry: Registry) -> list[FileProblem]:
     warnings += _warn_unreachable(registry, paths, document)
     warnings += _warn_locales(registry, paths, document)
     warnings += _warn_topics(registry, paths, document)
+    warnings += warn_replies(data, document)
     return warnings
 
 
@@ -207,7 +209,8 @@ def _warn_locales(
                 message = f'{key} of agent "{agent.agent_id}" has no text in {", ".join(missing)}'
                 remedy = "other agents have one; users of that language will see another"
                 yield document.problem((*paths[agent.agent_id], key), message, remedy)
-    for missing_text in missing_texts((*names, fold_locale(registry.default_locale))):
+    replies = reply_texts(registry.replies)
+    for missing_text in replies.missing_texts((*names, fold_locale(registry.default_locale))):
         message = f"the replies to commands {missing_text}"
         yield document.problem(("default_locale",), message, "such users will see another language")
 

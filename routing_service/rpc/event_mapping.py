@@ -258,7 +258,7 @@ def _fill_switch(
     match event:
         case ev.SwitchSuggested():
             plan = SuggestionPlan(event.suggestion_id, event.agent_id, event.confidence)
-            offered = pm.suggestion_out(plan, event.from_agent, cards, "")
+            offered = pm.suggestion_out(plan, event.from_agent, cards, "", "")
             made.switch_suggested.suggestion.CopyFrom(offered)
             made.switch_suggested.request_id = event.request_id
             made.switch_suggested.from_agent_id = event.from_agent

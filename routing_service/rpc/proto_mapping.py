@@ -284,10 +284,10 @@ def dispatch_out(
 
 
 def suggestion_out(
-    plan: cmd.SuggestionPlan, present: str, cards: AgentCards, locale: str
+    plan: cmd.SuggestionPlan, present: str, cards: AgentCards, locale: str, channel: str
 ) -> dispatch_pb2.Suggestion:
     """Return a suggestion for the user. present: the agent that the user talks to now."""
-    rendered = render_suggestion(plan.agent_id, present, cards.registry, locale)
+    rendered = render_suggestion(plan.agent_id, present, cards.registry, locale, channel=channel)
     return dispatch_pb2.Suggestion(
         suggestion_id=plan.suggestion_id,
         agent=cards.card(plan.agent_id, locale),

@@ -143,5 +143,11 @@ def _answered(asking: Inquirer, text: str) -> Answered | None:
     if suggestion is None:
         return None
     present = draft.before.active_id or draft.registry.home_agent_id
-    offer = offer_of(suggestion.agent_id, present, draft.registry, draft.before.locale)
+    offer = offer_of(
+        suggestion.agent_id,
+        present,
+        draft.registry,
+        draft.before.locale,
+        channel=draft.before.channel,
+    )
     return plain_answer(text, offer)

@@ -16,7 +16,7 @@ from typing import cast
 from fluent.runtime import FluentBundle, FluentResource
 from fluent.syntax import ast as fluent_ast
 
-from routing_service.core.registry import locale_chain
+from routing_service.core.registry import fold_locale, locale_chain
 
 # The language that has every text.
 FALLBACK_LOCALE = "en"
@@ -42,24 +42,29 @@ class MissingTexts:
 class Texts:
     """Rendered texts of several languages. Immutable once made; safe to share."""
 
-    def __init__(self, catalogues: Mapping[str, str]) -> None:
-        """Take Fluent sources by locale. Raises ValueError for a source that does not parse."""
+    def __init__(self, catalogues: Mapping[str, str], over: Iterable[tuple[str, str]] = ()) -> None:
+        """Take Fluent sources by locale. Raises ValueError for a source that does not parse.
+
+        over: locales with sources whose messages replace those before them.
+        """
         self._bundles: dict[str, FluentBundle] = {}
-        for locale, source in catalogues.items():
-            # Isolation marks are invisible characters around every variable. They would end up in
-            # logs, tests and terminals, and no shipped language is written from right to left.
-            bundle = FluentBundle([locale], use_isolating=False)
+        message_ids: dict[str, dict[str, None]] = {}
+        for locale, source in (*catalogues.items(), *over):
+            tag = fold_locale(locale)
+            if tag not in self._bundles:
+                # Isolation marks are invisible characters around every variable. They would end
+                # up in logs, tests and terminals, and no shipped language is written from right
+                # to left.
+                self._bundles[tag] = FluentBundle([locale], use_isolating=False)
             resource = FluentResource(source)
             for entry in resource.body:
                 if isinstance(entry, fluent_ast.Junk):
                     place = (entry.content or "")[:80]
                     # A mistake in a catalogue, not a type error.
                     raise ValueError(f'the "{locale}" texts do not parse at: {place}')  # noqa: TRY004
-            bundle.add_resource(resource)
-            self._bundles[locale.replace("_", "-").lower()] = bundle
-        self._message_ids = {
-            locale: tuple(_message_ids(source)) for locale, source in catalogues.items()
-        }
+            self._bundles[tag].add_resource(resource, allow_overrides=True)
+            message_ids.setdefault(tag, {}).update(dict.fromkeys(_message_ids(source)))
+        self._message_ids = {tag: tuple(ids) for tag, ids in message_ids.items()}
 
     @property
     def locales(self) -> tuple[str, ...]:
@@ -128,7 +133,19 @@ def _message_ids(source: str) -> Iterator[str]:
 @cache
 def shipped_texts() -> Texts:
     """Return the replies to users that come with the service. Read once."""
-    return _read(resources.files("routing_service.texts"))
+    return Texts(reply_sources())
+
+
+@cache
+def reply_sources() -> Mapping[str, str]:
+    """Return the Fluent sources of the replies, by language. Read once."""
+    return _sources(resources.files("routing_service.texts"))
+
+
+@cache
+def formal_sources() -> Mapping[str, str]:
+    """Return the sources of replies that address the user formally, by language. Read once."""
+    return _sources(resources.files("routing_service.texts") / "formal")
 
 
 @cache
@@ -143,15 +160,23 @@ def answer_texts() -> Texts:
     return _read(resources.files("routing_service.texts") / "answers")
 
 
+@cache
+def role_texts() -> Texts:
+    """Return the words for what an agent is, in languages whose names take an article."""
+    return _read(resources.files("routing_service.texts") / "roles")
+
+
 def _read(folder: Traversable) -> Texts:
     """Read a folder with a catalogue for each language."""
-    return Texts(
-        {
-            file.name.removesuffix(_SUFFIX): file.read_text(encoding="utf-8")
-            for file in folder.iterdir()
-            if file.name.endswith(_SUFFIX)
-        }
-    )
+    return Texts(_sources(folder))
+
+
+def _sources(folder: Traversable) -> dict[str, str]:
+    return {
+        file.name.removesuffix(_SUFFIX): file.read_text(encoding="utf-8")
+        for file in folder.iterdir()
+        if file.name.endswith(_SUFFIX)
+    }
 
 
 def missing_texts(locales: Iterable[str] = ()) -> tuple[MissingTexts, ...]:

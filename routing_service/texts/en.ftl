@@ -3,6 +3,8 @@
 
 # $home is the agent that routes, or in a swarm the one that conversations start with.
 # $agent is the agent that the reply is about.
+# A name has five forms: $home is the name; $home_the has its article; $home_of and $home_to have the
+# preposition too; $home_start begins a sentence. Languages choose the form that they need.
 # $typed, $supervisor_command, … are commands as users of the language type them, slash included.
 
 ## /supervisor
@@ -16,6 +18,8 @@ ask-about = { $count ->
    *[other] These are the things you can ask about:
 }
 ask-freely = Just say what you need.
+# After that list.
+ask-what = What do you need?
 
 ## /reset
 
@@ -27,7 +31,7 @@ agents-head = { $count ->
     [one] There is one agent who can help you:
    *[other] There are { $count } agents who can help you:
 }
-agents-none = { $home } takes all messages here; there is nobody else to choose from.
+agents-none = { $home } takes all messages here; there is no other agent to choose.
 agents-active-mark = (you are talking to this one)
 # $agent_id is an example: the first agent in the list that may be chosen.
 agents-select = { $count ->
@@ -120,11 +124,11 @@ help-head = This is what you can type:
 help-supervisor = { $typed }: go back to { $home }. What you write after it is passed on.
 help-reset = { $typed }: start afresh. What is open is cancelled.
 help-agents = { $typed }: who can help you.
-help-agent = { $typed } NAME: talk to somebody of your choice. What you write after the name is passed on.
+help-agent = { $typed } NAME: talk to an agent of your choice. What you write after the name is passed on.
 help-status = { $typed }: who you are talking to.
 help-history = { $typed }: who has answered you so far.
 help-help = { $typed }: this list.
-help-foot = Anything else is a message to whoever you are talking to.
+help-foot = Anything else is a message to the agent you are talking to.
 
 ## A command that this registry switches off
 
@@ -137,4 +141,6 @@ command-disabled-help = Type { $help_command } to see what is.
 suggestion-text = This sounds like something for { $agent }. Would you like to switch?
 suggestion-accept = Switch to { $agent }
 suggestion-stay = Stay with { $present }
+# On a channel where users speak.
+suggestion-spoken = Say “yes” or “no”.
 suggestion-stays = You stay with { $agent }.

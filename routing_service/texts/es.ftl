@@ -3,18 +3,19 @@
 
 ## /supervisor
 
-supervisor-done = Vuelves a estar con { $home } en lugar de { $agent }.
-supervisor-none-active = Ya estás con { $home }.
+supervisor-done = Vuelves a estar con { $home_the } en lugar { $agent_of }.
+supervisor-none-active = Ya estás con { $home_the }.
 
 ask-about = { $count ->
     [one] Esto es lo que puedes preguntar:
    *[other] Estas son las cosas que puedes preguntar:
 }
 ask-freely = Cuéntame qué necesitas.
+ask-what = ¿Qué necesitas?
 
 ## /reset
 
-reset-done = Empezamos de nuevo: lo que estaba pendiente queda cancelado y { $home } recibirá tu próximo mensaje.
+reset-done = Empezamos de nuevo: lo que estaba pendiente queda cancelado y { $home_the } recibirá tu próximo mensaje.
 
 ## /agents
 
@@ -22,13 +23,13 @@ agents-head = { $count ->
     [one] Hay un agente que puede ayudarte:
    *[other] Hay { $count } agentes que pueden ayudarte:
 }
-agents-none = Aquí { $home } atiende todos los mensajes; no hay nadie más a quien elegir.
-agents-active-mark = (estás hablando con este)
+agents-none = Aquí { $home_the } atiende todos los mensajes; no hay otro agente que elegir.
+agents-active-mark = (hablas con este)
 agents-select = { $count ->
-    [one] Para hablar directamente con { $name }, escribe { $agent_command } { $agent_id }
+    [one] Para hablar directamente con { $name_the }, escribe { $agent_command } { $agent_id }
    *[other] Para hablar directamente con uno de ellos, escribe { $agent_command } y la palabra entre corchetes, por ejemplo { $agent_command } { $agent_id }
 }
-agents-ask = Pregunta sin más: { $home } avisará a quien corresponda.
+agents-ask = Pregunta sin más: { $home_the } avisará a quien corresponda.
 agents-next-page = Para ver más, escribe { $agents_command } { $page }
 
 ## Listas
@@ -44,10 +45,10 @@ list-more = { $count ->
 
 ## /agent
 
-agent-done = Ahora hablas con { $agent }.
-agent-already-active = Ya estás hablando con { $agent }.
-agent-kept = Por ahora { $home } recibe todos los mensajes; después hablarás con { $agent }.
-agent-refused = { $agent } no puede atenderte ahora.
+agent-done = Ahora hablas con { $agent_the }.
+agent-already-active = Ya estás hablando con { $agent_the }.
+agent-kept = Por ahora { $home_the } recibe todos los mensajes; después hablarás con { $agent_the }.
+agent-refused = { $agent_start } no puede atenderte ahora.
 agent-unknown = Aquí nadie se llama «{ $written }».
 agent-which = Hay más de uno que encaja con «{ $written }». ¿Cuál?
 agent-by-number = Escribe { $agent_command } y el número o el nombre.
@@ -61,7 +62,7 @@ agent-no-choices = No hay nadie a quien puedas elegir directamente. { ask-freely
 ## Por qué se rechaza un agente: un mensaje por regla
 
 rule-enabled = No está disponible en este momento.
-rule-not_system = No es posible hablar directamente con él.
+rule-not_system = No atiende directamente a nadie.
 rule-not_active = Ya tiene la conversación.
 rule-from_agent = Otro agente acaba de tomar la conversación. Inténtalo otra vez.
 rule-handoff_to = El agente con el que hablas no le pasa conversaciones.
@@ -80,13 +81,13 @@ rule-other = En este momento no es posible.
 
 ## /status
 
-status-active = Estás hablando con { $agent }.
-status-none-active = Estás con { $home }.
-status-way-back = Para volver con { $home }, escribe { $supervisor_command }
-status-locked = { $agent } espera tu respuesta.
-status-returns-to = Después volverás con { $next_agent }.
-status-unavailable = { $agent } no está disponible en este momento, así que { $home } recibe tus mensajes.
-status-stickiness_off = Por ahora { $home } recibe todos los mensajes.
+status-active = Estás hablando con { $agent_the }.
+status-none-active = Estás con { $home_the }.
+status-way-back = Para volver con { $home_the }, escribe { $supervisor_command }
+status-locked = { $agent_start } espera tu respuesta.
+status-returns-to = Después volverás con { $next_agent_the }.
+status-unavailable = { $agent_start } no está disponible en este momento, así que { $home_the } recibe tus mensajes.
+status-stickiness_off = Por ahora { $home_the } recibe todos los mensajes.
 status-task_running = Tu tarea está en curso.
 status-task_paused = Tu tarea está pendiente de aprobación.
 
@@ -109,7 +110,7 @@ history-message-plain = - un mensaje sin texto: { $agents }
 ## /help
 
 help-head = Esto es lo que puedes escribir:
-help-supervisor = { $typed }: volver con { $home }. Lo que escribas después se le transmite.
+help-supervisor = { $typed }: volver con { $home_the }. Lo que escribas después se le transmite.
 help-reset = { $typed }: empezar de nuevo. Lo que esté pendiente se cancela.
 help-agents = { $typed }: quién puede ayudarte.
 help-agent = { $typed } NOMBRE: hablar con quien elijas. Lo que escribas después del nombre se le transmite.
@@ -125,7 +126,8 @@ command-disabled-help = Escribe { $help_command } para ver qué lo está.
 
 ## La oferta de otro agente
 
-suggestion-text = Esto parece cosa de { $agent }. ¿Quieres cambiar?
-suggestion-accept = Cambiar a { $agent }
-suggestion-stay = Seguir con { $present }
-suggestion-stays = Sigues con { $agent }.
+suggestion-text = Esto parece cosa { $agent_of }. ¿Quieres cambiar?
+suggestion-accept = Cambiar { $agent_to }
+suggestion-stay = Seguir con { $present_the }
+suggestion-spoken = Di «sí» o «no».
+suggestion-stays = Sigues con { $agent_the }.

@@ -3,18 +3,19 @@
 
 ## /supervisor
 
-supervisor-done = Você está de novo com { $home }, no lugar de { $agent }.
-supervisor-none-active = Você já está com { $home }.
+supervisor-done = Você está de novo com { $home_the }, no lugar { $agent_of }.
+supervisor-none-active = Você já está com { $home_the }.
 
 ask-about = { $count ->
     [one] É isto que você pode perguntar:
    *[other] Estas são as coisas que você pode perguntar:
 }
 ask-freely = Diga do que você precisa.
+ask-what = Do que você precisa?
 
 ## /reset
 
-reset-done = Vamos começar de novo: o que estava pendente foi cancelado, e { $home } recebe a sua próxima mensagem.
+reset-done = Vamos começar de novo: o que estava pendente foi cancelado, e { $home_the } recebe a sua próxima mensagem.
 
 ## /agents
 
@@ -22,13 +23,13 @@ agents-head = { $count ->
     [one] Há um agente que pode ajudar você:
    *[other] Há { $count } agentes que podem ajudar você:
 }
-agents-none = Aqui { $home } recebe todas as mensagens; não há mais ninguém para escolher.
+agents-none = Aqui { $home_the } recebe todas as mensagens; não há mais ninguém para escolher.
 agents-active-mark = (você está falando com este)
 agents-select = { $count ->
-    [one] Para falar diretamente com { $name }, digite { $agent_command } { $agent_id }
+    [one] Para falar diretamente com { $name_the }, digite { $agent_command } { $agent_id }
    *[other] Para falar diretamente com um deles, digite { $agent_command } e a palavra entre colchetes, por exemplo { $agent_command } { $agent_id }
 }
-agents-ask = É só perguntar: { $home } chama quem for preciso.
+agents-ask = É só perguntar: { $home_the } chama quem for preciso.
 agents-next-page = Para ver mais, digite { $agents_command } { $page }
 
 ## Listas
@@ -44,10 +45,10 @@ list-more = { $count ->
 
 ## /agent
 
-agent-done = Agora você está falando com { $agent }.
-agent-already-active = Você já está falando com { $agent }.
-agent-kept = Por enquanto { $home } recebe todas as mensagens; depois você falará com { $agent }.
-agent-refused = { $agent } não pode atender você agora.
+agent-done = Agora você está falando com { $agent_the }.
+agent-already-active = Você já está falando com { $agent_the }.
+agent-kept = Por enquanto { $home_the } recebe todas as mensagens; depois você falará com { $agent_the }.
+agent-refused = { $agent_start } não pode atender você agora.
 agent-unknown = Ninguém aqui se chama “{ $written }”.
 agent-which = Há mais de um que combina com “{ $written }”. Qual?
 agent-by-number = Digite { $agent_command } e o número ou o nome.
@@ -61,18 +62,18 @@ agent-no-choices = Não há ninguém que você possa escolher diretamente. { ask
 ## Por que um agente foi recusado: uma mensagem para cada regra
 
 rule-enabled = Não está disponível neste momento.
-rule-not_system = Não é possível falar diretamente com ele.
-rule-not_active = Ele já está com a conversa.
+rule-not_system = Não atende diretamente ninguém.
+rule-not_active = Já está com a conversa.
 rule-from_agent = Outro agente acabou de assumir a conversa. Tente mais uma vez.
-rule-handoff_to = O agente com quem você fala não passa conversas para ele.
-rule-entitled = O seu plano não o inclui.
+rule-handoff_to = O agente com quem você fala não lhe passa conversas.
+rule-entitled = Não está incluído no seu plano.
 rule-channel = Não está disponível neste canal.
-rule-user_selectable = Não pode ser escolhido diretamente; explique do que você precisa, e ele será chamado quando puder ajudar.
+rule-user_selectable = Não pode ser escolhido diretamente; explique do que você precisa, e a conversa será passada quando for o caso.
 rule-owns_session = Antes é preciso terminar o que você está fazendo.
 rule-owns_session-leave = Antes é preciso terminar o que você está fazendo. Para sair, digite { $supervisor_command }
 rule-hop_limit = A sua mensagem já passou por agentes demais.
 rule-ping_pong = A sua mensagem está indo e voltando entre dois agentes.
-rule-return_stack = Ele já está esperando que você volte.
+rule-return_stack = Já está esperando que você volte.
 rule-return_depth = Já há conversas demais esperando que você volte.
 rule-approval_pending = Há algo seu à espera de aprovação.
 rule-live_turn = A sua última mensagem ainda está sendo respondida.
@@ -80,13 +81,13 @@ rule-other = Não é possível neste momento.
 
 ## /status
 
-status-active = Você está falando com { $agent }.
-status-none-active = Você está com { $home }.
-status-way-back = Para voltar a { $home }, digite { $supervisor_command }
-status-locked = { $agent } espera a sua resposta.
-status-returns-to = Depois disso você volta a { $next_agent }.
-status-unavailable = { $agent } não está disponível neste momento, por isso { $home } recebe as suas mensagens.
-status-stickiness_off = Por enquanto { $home } recebe todas as mensagens.
+status-active = Você está falando com { $agent_the }.
+status-none-active = Você está com { $home_the }.
+status-way-back = Para voltar { $home_to }, digite { $supervisor_command }
+status-locked = { $agent_start } espera a sua resposta.
+status-returns-to = Depois disso você volta { $next_agent_to }.
+status-unavailable = { $agent_start } não está disponível neste momento, por isso { $home_the } recebe as suas mensagens.
+status-stickiness_off = Por enquanto { $home_the } recebe todas as mensagens.
 status-task_running = A sua tarefa está em andamento.
 status-task_paused = A sua tarefa está à espera de aprovação.
 
@@ -109,7 +110,7 @@ history-message-plain = - uma mensagem sem texto: { $agents }
 ## /help
 
 help-head = É isto que você pode digitar:
-help-supervisor = { $typed }: voltar a { $home }. O que você escrever depois é passado adiante.
+help-supervisor = { $typed }: voltar { $home_to }. O que você escrever depois é passado adiante.
 help-reset = { $typed }: começar de novo. O que está pendente é cancelado.
 help-agents = { $typed }: quem pode ajudar você.
 help-agent = { $typed } NOME: falar com quem você escolher. O que você escrever depois do nome é passado adiante.
@@ -125,7 +126,8 @@ command-disabled-help = Digite { $help_command } para ver o que está.
 
 ## A oferta de outro agente
 
-suggestion-text = Isto parece ser com { $agent }. Você quer mudar?
-suggestion-accept = Mudar para { $agent }
-suggestion-stay = Continuar com { $present }
-suggestion-stays = Você continua com { $agent }.
+suggestion-text = Isto parece ser com { $agent_the }. Você quer mudar?
+suggestion-accept = Mudar para { $agent_the }
+suggestion-stay = Continuar com { $present_the }
+suggestion-spoken = Diga “sim” ou “não”.
+suggestion-stays = Você continua com { $agent_the }.

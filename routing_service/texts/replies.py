@@ -6,10 +6,10 @@ The same reply in the same language is always the same text, because it is store
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from routing_service.core.channel_profiles import REPLY_CHARACTERS_MAX, ChannelProfile, Choices
 from routing_service.core.history import TurnRecord
 from routing_service.core.registry import Registry
 from routing_service.core.session import OTHER_AGENTS
@@ -19,7 +19,10 @@ from routing_service.core.slash_commands import (
     STATUS_DETAILS,
     ReplySpec,
 )
-from routing_service.texts.catalogue import Texts, shipped_texts
+from routing_service.texts.agent_names import NameForms, name_forms, plain_forms
+from routing_service.texts.catalogue import Texts
+from routing_service.texts.own_texts import COMMON_COMMANDS, reply_texts
+from routing_service.texts.plain_text import clipped, without_emoji
 
 # A reply is read on a phone, and stored: longer lists are cut, and the rest is counted.
 LISTED_MAX = 20
@@ -28,8 +31,8 @@ LISTED_MAX = 20
 DESCRIPTION_CHARACTERS_MAX = 160
 _DESCRIPTION_CHARACTERS = (DESCRIPTION_CHARACTERS_MAX, 80, 40, 0)
 
-REPLY_CHARACTERS_MAX = 4000
-"""A message on WhatsApp has at most 4096 characters, the shortest of the usual channels."""
+# Of a list that is read aloud.
+SPOKEN_LISTED_MAX = 5
 
 # Of the text that a user wrote in place of an agent's name.
 WRITTEN_CHARACTERS_MAX = 60
@@ -55,6 +58,26 @@ _RULES_OF_THE_TARGET = frozenset(
 
 _RETURNS_TO = "returns_to:"
 
+# What /status leaves out next to another fact, because the two would contradict each other: an
+# agent that gets no messages is not said to wait for one.
+_SILENCED_BY = {
+    "stickiness_off": frozenset({"unavailable", "locked", _RETURNS_TO}),
+    "unavailable": frozenset({"locked", _RETURNS_TO}),
+    "task_paused": frozenset({"locked", "task_running"}),
+}
+
+_EMOJI = {
+    "supervisor": "👋",
+    "reset": "🔄",
+    "agents": "👥",
+    "agent": "💬",
+    "status": "📍",
+    "history": "🗂",
+    "help": "💡",
+    "": "👍",
+}
+"""What a reply begins with in a registry with emoji, by command."""
+
 
 @dataclass(frozen=True, slots=True)
 class RenderedReply:
@@ -71,16 +94,24 @@ def render_reply(
     turns: Sequence[TurnRecord] = (),
     texts: Texts | None = None,
     *,
+    channel: str = "",
     characters_max: int = REPLY_CHARACTERS_MAX,
 ) -> RenderedReply:
-    """Return what the user sees: at most characters_max characters.
+    """Return what the user sees: at most characters_max characters, and what the channel takes.
 
     locale: the user's; empty for the registry's default. turns: the latest, for /history.
     """
-    writer = _Writer(texts or shipped_texts(), registry, locale or registry.default_locale)
+    profile = registry.channels.of(channel)
+    characters_max = min(characters_max, profile.reply_characters)
+    texts = texts or reply_texts(registry.replies)
+    writer = _Writer(texts, registry, locale or registry.default_locale, profile)
     text = ""
     for writer.description_characters in _DESCRIPTION_CHARACTERS:
         text = "\n".join(line for line in _lines(writer, reply, turns) if line)
+        if registry.replies.emoji:
+            text = f"{_EMOJI[reply.command]} {text}"
+        if registry.replies.emoji is False or not profile.shows_emoji:
+            text = without_emoji(text)
         if len(text) <= characters_max:
             break
     return RenderedReply(_cut(text, characters_max), writer.text_locale)
@@ -109,38 +140,53 @@ def _lines(writer: _Writer, reply: ReplySpec, turns: Sequence[TurnRecord]) -> It
 class _Writer:
     """One reply being written: texts, names and what this registry lets users type."""
 
-    def __init__(self, texts: Texts, registry: Registry, locale: str) -> None:
+    def __init__(
+        self, texts: Texts, registry: Registry, locale: str, profile: ChannelProfile
+    ) -> None:
         self.texts = texts
         self.registry = registry
         self.locale = locale
+        self.profile = profile
         self.description_characters = _DESCRIPTION_CHARACTERS[0]
         self.text_locale = texts.negotiate(locale, registry.default_locale)
         self.home = self.name(registry.home_agent_id)
-        self.commands = {
-            f"{name}_command": self.typed(name) for name in ("supervisor", "agent", "help")
+        self.listed_max = SPOKEN_LISTED_MAX if self.is_spoken else LISTED_MAX
+        self.common: dict[str, str | int] = {
+            f"{name}_command": self.typed(name) for name in COMMON_COMMANDS
         }
+        self.common |= self.home.variables("home")
 
-    def say(self, message_id: str, **variables: str | int) -> str:
+    @property
+    def is_spoken(self) -> bool:
+        """Say whether the user hears the reply."""
+        return self.profile.choices is Choices.SPOKEN
+
+    @property
+    def shows_commands(self) -> bool:
+        """Say whether the reply may ask the user to type a command."""
+        return self.profile.shows_commands
+
+    def say(self, message_id: str, **variables: str | int | NameForms) -> str:
         """Render one message; every message may use the home agent's name and these commands."""
+        values = dict(self.common)
+        for name, value in variables.items():
+            values |= value.variables(name) if isinstance(value, NameForms) else {name: value}
         return self.texts.render(
-            message_id,
-            self.locale,
-            default_locale=self.registry.default_locale,
-            home=self.home,
-            **self.commands,
-            **variables,
+            message_id, self.locale, default_locale=self.registry.default_locale, **values
         )
 
     def typed(self, command: str) -> str:
         """Return a command as users of the reply's language type it."""
         return COMMANDS_BY_NAME[command].typed(self.text_locale)
 
-    def name(self, agent_id: str) -> str:
+    def name(self, agent_id: str) -> NameForms:
         """Return an agent's name; its id if this registry no longer has it."""
         agent = self.registry.agent(agent_id)
+        emphasis = self.profile.bold.value
         if agent is None:
-            return agent_id
-        return agent.display_name(self.locale, self.registry.default_locale)
+            return plain_forms(agent_id, self.text_locale, emphasis)
+        default_locale = self.registry.default_locale
+        return name_forms(agent, self.locale, default_locale, self.text_locale, emphasis)
 
     def may_type(self, command: str) -> bool:
         return command not in self.registry.disabled_commands
@@ -157,11 +203,11 @@ class _Writer:
 
         start: the agents before this place are left out; numbers count them.
         """
-        shown = agent_ids[start : start + LISTED_MAX]
+        shown = agent_ids[start : start + self.listed_max]
         for number, agent_id in enumerate(shown, start=start + 1):
             agent = self.registry.agent(agent_id)
-            label = self.name(agent_id)
-            if self.is_selectable(agent_id):
+            label = self.name(agent_id).bare
+            if self.is_selectable(agent_id) and self.profile.choices is Choices.BUTTONS:
                 label += f" [{agent_id}]"
             description = (
                 agent.display_description(self.locale, self.registry.default_locale)
@@ -173,7 +219,7 @@ class _Writer:
                 message_id,
                 number=str(number),
                 label=label,
-                description=_clipped(description, self.description_characters),
+                description=clipped(description, self.description_characters),
             )
             is_active = agent_id == active_id
             yield f"{line} {self.say('agents-active-mark')}" if is_active else line
@@ -183,7 +229,7 @@ class _Writer:
 
     def disabled(self, reply: ReplySpec) -> Iterable[str]:
         yield self.say("command-disabled", typed=self.typed(reply.command))
-        if self.may_type("help"):
+        if self.may_type("help") and self.shows_commands:
             yield self.say("command-disabled-help")
 
 
@@ -207,6 +253,7 @@ def _what_to_ask(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
         return
     yield writer.say("ask-about", count=len(others))
     yield from writer.list(others, "list-item")
+    yield writer.say("ask-what")
 
 
 def _agents(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
@@ -214,24 +261,26 @@ def _agents(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
     if not others:
         yield writer.say("agents-none")
         return
-    pages = -(-len(others) // LISTED_MAX)
+    pages = -(-len(others) // writer.listed_max)
     page = min(reply.counts[0] if reply.counts else 1, pages)
-    start = (page - 1) * LISTED_MAX
+    start = (page - 1) * writer.listed_max
     yield writer.say("agents-head", count=len(others))
     yield from writer.list(others, "list-number", active_id=reply.agent_id, start=start)
-    if page < pages:
+    if page < pages and writer.shows_commands:
         yield writer.say("agents-next-page", agents_command=writer.typed("agents"), page=page + 1)
-    others = others[start : start + LISTED_MAX]
+    others = others[start : start + writer.listed_max]
     selectable = [agent_id for agent_id in others if writer.is_selectable(agent_id)]
-    if selectable:
+    if not selectable or not writer.shows_commands:
+        yield writer.say("agents-ask")
+    elif writer.profile.choices is Choices.NUMBERS:
+        yield writer.say("agent-by-number")
+    else:
         yield writer.say(
             "agents-select",
             count=len(selectable),
             agent_id=selectable[0],
             name=writer.name(selectable[0]),
         )
-    else:
-        yield writer.say("agents-ask")
 
 
 def _agent(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
@@ -253,12 +302,13 @@ def _agent(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
                 return  # The other rules would refuse every other agent as well.
         case "unknown_agent":
             written = " ".join(reply.detail)
-            yield writer.say("agent-unknown", written=_clipped(written, WRITTEN_CHARACTERS_MAX))
+            yield writer.say("agent-unknown", written=clipped(written, WRITTEN_CHARACTERS_MAX))
         case "which":
             written = " ".join(reply.detail)
-            yield writer.say("agent-which", written=_clipped(written, WRITTEN_CHARACTERS_MAX))
+            yield writer.say("agent-which", written=clipped(written, WRITTEN_CHARACTERS_MAX))
             yield from writer.list(reply.agent_ids, "list-number")
-            yield writer.say("agent-by-number")
+            if writer.shows_commands:
+                yield writer.say("agent-by-number")
             return
         case _:
             yield writer.say("agent-no-argument")
@@ -270,14 +320,16 @@ def _agent(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
     if choices:
         yield writer.say("agent-choices", count=len(choices))
         yield from writer.list(choices, "list-number")
-        yield writer.say("agent-by-number")
+        if writer.shows_commands:
+            yield writer.say("agent-by-number")
     elif reply.variant != "refused":
         yield writer.say("agent-no-choices")
 
 
 def _why(writer: _Writer, rule: str) -> str:
     """Return the text of one rule's refusal; a rule without its own text gets a general one."""
-    if rule == "owns_session" and writer.may_type("supervisor"):
+    can_leave = writer.may_type("supervisor") and writer.shows_commands
+    if rule == "owns_session" and can_leave:
         return writer.say("rule-owns_session-leave")
     message_id = f"rule-{rule}"
     known = writer.texts.message_ids("en")
@@ -287,18 +339,20 @@ def _why(writer: _Writer, rule: str) -> str:
 def _status(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
     agent = writer.name(reply.agent_id) if reply.agent_id else writer.home
     is_away = "unavailable" in reply.detail or "stickiness_off" in reply.detail
+    silenced = {fact for each in reply.detail for fact in _SILENCED_BY.get(each, ())}
     if not is_away:
         is_active = reply.variant == "active"
         yield writer.say("status-active" if is_active else "status-none-active", agent=agent)
     for detail in STATUS_DETAILS:
-        if detail in reply.detail:
+        if detail in reply.detail and detail not in silenced:
             yield writer.say(f"status-{detail}", agent=agent)
     for detail in reply.detail:
-        if detail.startswith(_RETURNS_TO):
+        if detail.startswith(_RETURNS_TO) and _RETURNS_TO not in silenced:
             next_agent = writer.name(detail.removeprefix(_RETURNS_TO))
             yield writer.say("status-returns-to", next_agent=next_agent)
     is_elsewhere = reply.agent_id not in {"", writer.registry.home_agent_id}
-    if is_elsewhere and not is_away and writer.may_type("supervisor"):
+    may_leave = writer.may_type("supervisor") and writer.shows_commands
+    if is_elsewhere and not is_away and may_leave:
         yield writer.say("status-way-back")
 
 
@@ -312,7 +366,7 @@ def _history(writer: _Writer, reply: ReplySpec, turns: Sequence[TurnRecord]) -> 
         if agent_id == OTHER_AGENTS and writer.registry.agent(agent_id) is None:
             yield writer.say("history-others", count=count)
         else:
-            agent = _clipped(writer.name(agent_id), HISTORY_CHARACTERS_MAX)
+            agent = clipped(writer.name(agent_id).bare, HISTORY_CHARACTERS_MAX)
             yield writer.say("history-agent", agent=agent, count=count)
     if len(counted) > LISTED_MAX:
         yield writer.say("list-more", count=len(counted) - LISTED_MAX)
@@ -320,11 +374,11 @@ def _history(writer: _Writer, reply: ReplySpec, turns: Sequence[TurnRecord]) -> 
     if latest:
         yield writer.say("history-latest")
     for text, agent_ids in latest:
-        names = " → ".join(writer.name(agent_id) for agent_id in agent_ids)
+        names = " → ".join(writer.name(agent_id).bare for agent_id in agent_ids)
         yield writer.say(
             "history-message" if text else "history-message-plain",
             text=text,
-            agents=_clipped(names, HISTORY_CHARACTERS_MAX),
+            agents=clipped(names, HISTORY_CHARACTERS_MAX),
         )
 
 
@@ -334,7 +388,7 @@ def _latest_messages(turns: Sequence[TurnRecord]) -> list[tuple[str, list[str]]]
     for turn in turns:
         if not turn.has_message or not turn.message_revision:
             continue  # Its message lies further back than what is shown.
-        text = _clipped(turn.user_text, HISTORY_CHARACTERS_MAX)
+        text = clipped(turn.user_text, HISTORY_CHARACTERS_MAX)
         _, agent_ids = messages.setdefault(turn.message_revision, (text, []))
         if agent_ids[-1:] != [turn.agent_id]:
             agent_ids.append(turn.agent_id)
@@ -342,10 +396,9 @@ def _latest_messages(turns: Sequence[TurnRecord]) -> list[tuple[str, list[str]]]
 
 
 def _help(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
-    del reply  # /help is the same for all users.
     yield writer.say("help-head")
     for command in SLASH_COMMANDS:
-        if writer.may_type(command.name):
+        if writer.may_type(command.name) and command.name not in reply.detail:
             yield writer.say(f"help-{command.name}", typed=writer.typed(command.name))
     yield writer.say("help-foot")
 
@@ -358,10 +411,3 @@ _LINES: dict[str, Callable[[_Writer, ReplySpec], Iterable[str]]] = {
     "status": _status,
     "help": _help,
 }
-
-
-def _clipped(text: str, characters_max: int) -> str:
-    """Return a text on one line, without invisible characters, cut if it is too long."""
-    line = " ".join(text.split())
-    line = "".join(c for c in line if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co"})
-    return line if len(line) <= characters_max else f"{line[: characters_max - 1].rstrip()}…"

@@ -57,7 +57,7 @@ async def test_agents_of_a_swarm_hand_to_each_other(swarm):
     ("locale", "words"),
     [
         ("en", "Greeter is with you again, in place of Flights."),
-        ("es", "Vuelves a estar con Anfitriona en lugar de Vuelos."),
+        ("es", "Vuelves a estar con la anfitriona en lugar de Vuelos."),
     ],
 )
 async def test_supervisor_command_returns_to_the_default_agent(swarm, locale, words):

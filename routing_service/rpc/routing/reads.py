@@ -119,7 +119,9 @@ class SessionReads:
             offer = state.suggestion
             plan = cmd.SuggestionPlan(offer.suggestion_id, offer.agent_id, offer.confidence)
             present = state.active_id or registry.home_agent_id
-            response.suggestion.CopyFrom(pm.suggestion_out(plan, present, cards, locale))
+            response.suggestion.CopyFrom(
+                pm.suggestion_out(plan, present, cards, locale, state.channel)
+            )
         for turn in state.open_turns:
             if _may_see(turn, access, registry):
                 response.open_requests.append(await self._open_request(key, turn, cards, locale))

@@ -168,7 +168,13 @@ class RouteCalls:
             dispatch = dispatch_bytes(plan, cards, locale)
             response.supervisor_bypassed = plan.agent_id != cards.registry.home_agent_id
         if decision.reply is not None:
-            rendered = render_reply(decision.reply, cards.registry, locale, made.turns)
+            rendered = render_reply(
+                decision.reply,
+                cards.registry,
+                locale,
+                made.turns,
+                channel=made.decided.state.channel,
+            )
             # A reply to a message that is not a command has no command name.
             response.reply.command = f"/{decision.reply.command}" if decision.reply.command else ""
             response.reply.text = rendered.text
@@ -176,7 +182,9 @@ class RouteCalls:
         if decision.suggestion is not None:
             present = plan.agent_id if plan else ""
             response.suggestion.CopyFrom(
-                pm.suggestion_out(decision.suggestion, present, cards, locale)
+                pm.suggestion_out(
+                    decision.suggestion, present, cards, locale, made.decided.state.channel
+                )
             )
         if made.call.explains_topic and decision.topic is not None:
             response.topic_trace.CopyFrom(pm.topic_trace_out(decision.topic))

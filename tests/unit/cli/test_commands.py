@@ -112,7 +112,7 @@ def test_message_is_followed_from_route_to_history(ask, session):
 def test_command_reply_is_printed(ask, session):
     """A user's command answers at once, in the user's language."""
     out = ask("route", session, "/status", "--user", "ana", "--locale", "es")
-    assert "Coordinadora" in out
+    assert "Estás con la coordinadora." in out
     assert "request" not in out
 
 
