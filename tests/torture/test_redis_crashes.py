@@ -10,9 +10,10 @@ import signal
 
 import pytest
 
-from routing_service.storage.open_store import open_store
-from routing_service.storage.redis import writer as redis_writer
+from routing_service.storage.open_store import open_store, redis_place
+from routing_service.storage.redis.bounds import RedisBounds
 from routing_service.storage.redis.keys import Keys
+from routing_service.storage.redis.store import open_redis_store
 from routing_service.storage.store import (
     CURSOR_START,
     RequestSeen,
@@ -128,16 +129,14 @@ async def strike(world, server):
 
 
 @pytest.mark.parametrize(("seed", "claim_wait_s"), [(1, 0.25), (2, 0.25), (3, 0.0), (4, 0.0)])
-async def test_nothing_is_lost_doubled_or_shared_over_crashes(
-    own_redis, monkeypatch, seed, claim_wait_s
-):
+async def test_nothing_is_lost_doubled_or_shared_over_crashes(own_redis, seed, claim_wait_s):
     """A failure prints its seed. Without a wait, every incomplete claim is fenced off."""
-    monkeypatch.setattr(redis_writer, "CLAIM_WAIT_S", claim_wait_s)
     with own_redis.client() as client:
         client.flushall()
     world = World(seed)
-    url = own_redis.url("call_timeout_s=1&connect_timeout_s=1")
-    replicas = [await open_store(url) for _ in range(3)]
+    place = redis_place(own_redis.url("call_timeout_s=1&connect_timeout_s=1"))
+    bounds = RedisBounds(claim_wait_s=claim_wait_s)
+    replicas = [await open_redis_store(place, bounds=bounds) for _ in range(3)]
     followed = []
     following = asyncio.create_task(follow(world, replicas[0], followed))
     writing = [

@@ -21,6 +21,7 @@ from typing import Any, Final
 from routing_service.ids import new_uuid7
 from routing_service.storage.dynamodb import keys
 from routing_service.storage.dynamodb.api import Api
+from routing_service.storage.dynamodb.bounds import DEFAULT_BOUNDS, DynamodbBounds
 from routing_service.storage.dynamodb.items import key as item_key
 from routing_service.storage.dynamodb.log import LogReader
 from routing_service.storage.dynamodb.reads import Reads
@@ -43,9 +44,6 @@ from routing_service.storage.store import (
 )
 from routing_service.storage.write_figures import WriteFigures
 
-WAITING_WRITES_MAX: Final = 8_192
-"""Writes that may wait: some seconds' worth. Further writes would time out in the queue."""
-
 APPENDS_AT_ONCE: Final = 32
 """Appends in flight. The limit keeps an append that has its place in the log from waiting for a
 connection, because readers wait for that place."""
@@ -57,17 +55,30 @@ class DynamodbEngine:
     shared_writers = True
     hints: ChangeHints | None = None
 
-    def __init__(self, store_id: bytes, api: Api, *, opened: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        store_id: bytes,
+        api: Api,
+        *,
+        opened: AsyncExitStack,
+        bounds: DynamodbBounds = DEFAULT_BOUNDS,
+    ) -> None:
         """Take over what is open."""
         self.log_form = CursorForm(LOG, store_id, places=keys.LOG_SHARDS)
         self._store_id = store_id
         self._api = api
         self._opened = opened
-        self._sequences = Sequences(api)
+        self._waiting_writes_max = bounds.waiting_writes_max
+        self._sequences = Sequences(api, bounds)
         self._settings = Settings(api)
         self._removal = Removal(api)
         self._reads = Reads(api, finish_removal=self._removal.finish)
-        self._writer = Writer(api, self._sequences, finish_removal=self._removal.finish)
+        self._writer = Writer(
+            api,
+            self._sequences,
+            finish_removal=self._removal.finish,
+            settle_every=bounds.settle_every,
+        )
         self._log = LogReader(api, self._sequences, poll_s=api.place.options.log_poll_s)
         self._room = asyncio.Semaphore(APPENDS_AT_ONCE)
         self._writes: set[asyncio.Task[None]] = set()
@@ -268,7 +279,7 @@ class DynamodbEngine:
 
     def _start(self, write: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         """Run a write to its end, even if its caller is cancelled."""
-        if len(self._writes) >= WAITING_WRITES_MAX:
+        if len(self._writes) >= self._waiting_writes_max:
             raise StoreUnavailable(f"{len(self._writes)} writes wait for the store; try again")
         task = asyncio.create_task(write(), name="dynamodb write")
         self._writes.add(task)

@@ -24,13 +24,10 @@ from typing import Any, Final, NamedTuple
 
 from routing_service.storage.dynamodb import keys
 from routing_service.storage.dynamodb.api import Api
+from routing_service.storage.dynamodb.bounds import DynamodbBounds
 from routing_service.storage.dynamodb.errors import ConditionFailed
 from routing_service.storage.dynamodb.items import Item, integer, key, to_integer, to_text
 from routing_service.storage.store import StoreCorrupt, StoreError
-
-HOLE_WAIT_S: Final = 1.0
-"""How long a hole is left to its writer, who needs some 10 ms; a slower writer writes again. It is
-also how long watchers wait in vain after a process was killed between the two steps."""
 
 LOOK_PAUSE_MIN_S: Final = 0.005
 LOOK_PAUSE_MAX_S: Final = 0.1
@@ -38,13 +35,6 @@ LOOK_PAUSE_MAX_S: Final = 0.1
 
 HOLES_KEPT_MAX: Final = 1_024
 """Holes whose age is remembered: about one for each reader at a different place."""
-
-SETTLE_STEP: Final = 256
-"""Places that a sequence must grow by before its settled place is stored again."""
-
-SETTLE_EVERY: Final = 1_024
-"""Places after which a writer does that if no reader has: finding the end then reads no more
-than a few thousand places, of some 150 bytes, from each sequence."""
 
 PAGE_PLACES: Final = 1_000
 
@@ -75,10 +65,10 @@ class Stretch:
 class Sequences:
     """The sequences of one table."""
 
-    def __init__(self, api: Api, *, hole_wait_s: float = HOLE_WAIT_S) -> None:
+    def __init__(self, api: Api, bounds: DynamodbBounds) -> None:
         """Read nothing yet."""
         self._api = api
-        self._hole_wait_s = hole_wait_s
+        self._bounds = bounds
         self._asking: dict[str, list[asyncio.Future[int]]] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._holes: dict[tuple[str, int], tuple[float, int]] = {}
@@ -127,7 +117,7 @@ class Sequences:
         if hole not in self._holes and len(self._holes) >= HOLES_KEPT_MAX:
             self._holes.clear()
         since_s, given = self._holes.setdefault(hole, (now_s, upto))
-        if now_s < since_s + self._hole_wait_s:
+        if now_s < since_s + self._bounds.hole_wait_s:
             return stretch
         await self.seal(name, (gap for gap in missing if gap <= given))
         self._holes.pop(hole, None)
@@ -145,7 +135,7 @@ class Sequences:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, LOOK_PAUSE_MAX_S)
             place = stretch.reached
-        if place >= counter.settled + SETTLE_STEP:
+        if place >= counter.settled + self._bounds.settle_step:
             await self._remember(name, place)
         return place
 

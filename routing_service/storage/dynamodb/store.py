@@ -7,12 +7,15 @@ from contextlib import AsyncExitStack
 from routing_service.storage.checked_store import CheckedStore
 from routing_service.storage.dynamodb import schema as dynamodb_schema
 from routing_service.storage.dynamodb.api import open_api
+from routing_service.storage.dynamodb.bounds import DEFAULT_BOUNDS, DynamodbBounds
 from routing_service.storage.dynamodb.engine import DynamodbEngine
 from routing_service.storage.dynamodb.url import DynamodbPlace
 from routing_service.storage.store import StoreUnavailable
 
 
-async def open_dynamodb_store(place: DynamodbPlace) -> CheckedStore:
+async def open_dynamodb_store(
+    place: DynamodbPlace, *, bounds: DynamodbBounds = DEFAULT_BOUNDS
+) -> CheckedStore:
     """Check the table that ``migrate_dynamodb`` made, and open the store.
 
     Raises StoreUnavailable (not reached, no table, no rights), StoreCorrupt, SchemaTooNew.
@@ -23,7 +26,8 @@ async def open_dynamodb_store(place: DynamodbPlace) -> CheckedStore:
             store_id = await dynamodb_schema.check(api)
         except StoreUnavailable as error:
             raise _named(error, place) from error.__cause__
-        return CheckedStore(DynamodbEngine(store_id, api, opened=opened.pop_all()))
+        engine = DynamodbEngine(store_id, api, opened=opened.pop_all(), bounds=bounds)
+        return CheckedStore(engine)
 
 
 async def migrate_dynamodb(place: DynamodbPlace) -> tuple[int, int]:

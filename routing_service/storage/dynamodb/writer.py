@@ -37,7 +37,7 @@ from routing_service.storage.dynamodb.items import (
     to_write_id,
     without_repeats,
 )
-from routing_service.storage.dynamodb.sequence import SETTLE_EVERY, Sequences
+from routing_service.storage.dynamodb.sequence import Sequences
 from routing_service.storage.store import (
     Append,
     AuditEntry,
@@ -68,12 +68,18 @@ class Writer:
         sequences: Sequences,
         *,
         finish_removal: Callable[[SessionKey], Awaitable[None]],
+        settle_every: int,
     ) -> None:
-        """Write nothing yet. finish_removal: removes the rest of a session."""
+        """Write nothing yet.
+
+        finish_removal: removes the rest of a session. settle_every: places after which a sequence
+        is settled.
+        """
         self.figures = WriteFigures()
         self._api = api
         self._sequences = sequences
         self._finish_removal = finish_removal
+        self._settle_every = settle_every
 
     async def append(self, append: Append) -> None:
         """Write one append. See Store.append for what it raises."""
@@ -96,7 +102,7 @@ class Writer:
                 # Close the empty place now; readers would close it only after a while.
                 await self._sequences.seal(name, [place])
             else:
-                if place % SETTLE_EVERY == 0:
+                if place % self._settle_every == 0:
                     self._sequences.settle_soon(name)
                 return
             finally:
@@ -127,7 +133,7 @@ class Writer:
                 )
                 if item is None or "sealed" in item:
                     continue
-            if place % SETTLE_EVERY == 0:
+            if place % self._settle_every == 0:
                 self._sequences.settle_soon(name)
             return
         raise StoreUnavailable("the store was too slow to take an audit entry; try again")

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from routing_service.storage.engine import Span
 from routing_service.storage.page_cursor import AUDIT, LOG, CursorForm, Places
+from routing_service.storage.postgres.bounds import DEFAULT_BOUNDS, PostgresBounds
 from routing_service.storage.postgres.connection import Connection, Connector
 from routing_service.storage.postgres.hints import HintListener, HintSender, new_origin
 from routing_service.storage.postgres.log import PLACES, LogReader
@@ -59,6 +60,7 @@ class PostgresEngine:
         reads: ConnectionPool,
         writes: ConnectionPool,
         opened: AsyncExitStack,
+        bounds: PostgresBounds = DEFAULT_BOUNDS,
     ) -> None:
         """Take over what is open."""
         options = connector.place.options
@@ -70,7 +72,7 @@ class PostgresEngine:
         self._reads = reads
         self._writes = writes
         self._opened = opened
-        self._log = LogReader(options.schema, reads.run)
+        self._log = LogReader(options.schema, reads.run, bounds)
         # LISTEN does not work through a pooler that changes connections.
         self._sender = HintSender(reads, options.schema, origin) if options.hints else None
         self.hints = (
@@ -84,6 +86,7 @@ class PostgresEngine:
             groups_in_flight_max=options.write_connections,
             group_writes_max=options.group_writes_max,
             on_stored=self._tell,
+            bounds=bounds,
         )
 
     @property

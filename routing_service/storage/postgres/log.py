@@ -18,12 +18,9 @@ from typing import Any, Final
 import structlog
 
 from routing_service.storage.page_cursor import Places, check_reached
+from routing_service.storage.postgres.bounds import DEFAULT_BOUNDS, PostgresBounds
 from routing_service.storage.postgres.connection import Connection
 from routing_service.storage.store import INT_MAX, AuditEntry, Change, SessionKey
-
-HELD_BACK_WAIT_S: Final = 0.2
-"""How long a read waits for committed rows that a running transaction holds back. A group of
-appends takes some milliseconds; a longer transaction is another application's."""
 
 HELD_BACK_POLL_S: Final = 0.002
 """The first pause between two reads; each is twice the one before."""
@@ -60,7 +57,7 @@ Fetch = Callable[[Callable[[Connection], Awaitable[_Page]]], Awaitable[_Page]]
 class LogReader:
     """Reads the log and the audit of one schema, through connections of the caller's."""
 
-    def __init__(self, schema: str, fetch: Fetch) -> None:
+    def __init__(self, schema: str, fetch: Fetch, bounds: PostgresBounds = DEFAULT_BOUNDS) -> None:
         """Name the tables. fetch: calls its argument with a connection."""
 
         def statement(table: str, columns: str, wanted: str) -> bytes:
@@ -69,6 +66,7 @@ class LogReader:
             return text.replace("<wanted>", wanted).encode()
 
         self._fetch = fetch
+        self._held_back_wait_s = bounds.held_back_wait_s
         changes = f"tenant, session_id, {_CHANGE}"
         self._select_log = statement("changes", changes, "")
         # position > 0 holds for every row: it names the index that serves (see the migration).
@@ -136,7 +134,7 @@ class LogReader:
         page = await look()
         wanted_label = page.newest_label
         now_s = asyncio.get_running_loop().time
-        ends_s = now_s() + HELD_BACK_WAIT_S
+        ends_s = now_s() + self._held_back_wait_s
         pause_s = HELD_BACK_POLL_S
         while len(page.rows) < limit and page.complete_label <= wanted_label:
             left_s = ends_s - now_s()

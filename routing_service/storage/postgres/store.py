@@ -9,6 +9,7 @@ import structlog
 
 from routing_service.storage.checked_store import CheckedStore
 from routing_service.storage.postgres import schema as postgres_schema
+from routing_service.storage.postgres.bounds import DEFAULT_BOUNDS, PostgresBounds
 from routing_service.storage.postgres.connection import Connection, Connector, store_error
 from routing_service.storage.postgres.engine import PostgresEngine
 from routing_service.storage.postgres.pool import ConnectionPool
@@ -19,7 +20,9 @@ from routing_service.storage.store import StoreError, StoreUnavailable
 _log = structlog.get_logger(__name__)
 
 
-async def open_postgres_store(place: PostgresPlace, *, may_migrate: bool = True) -> CheckedStore:
+async def open_postgres_store(
+    place: PostgresPlace, *, may_migrate: bool = True, bounds: PostgresBounds = DEFAULT_BOUNDS
+) -> CheckedStore:
     """Connect, bring the tables up to date if this user may, and check them.
 
     may_migrate: False = tables of an older release are refused, as StoreUnavailable.
@@ -46,7 +49,13 @@ async def open_postgres_store(place: PostgresPlace, *, may_migrate: bool = True)
         except StoreUnavailable as error:
             raise _named(error, place) from error.__cause__
         engine = PostgresEngine(
-            store_id, connector, rows, reads=reads, writes=writes, opened=opened.pop_all()
+            store_id,
+            connector,
+            rows,
+            reads=reads,
+            writes=writes,
+            opened=opened.pop_all(),
+            bounds=bounds,
         )
         return CheckedStore(engine)
 

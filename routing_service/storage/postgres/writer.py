@@ -22,6 +22,7 @@ import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 from tenacity.wait import wait_random_exponential
 
+from routing_service.storage.postgres.bounds import DEFAULT_BOUNDS, PostgresBounds
 from routing_service.storage.postgres.connection import Connection, is_away
 from routing_service.storage.postgres.pool import ConnectionPool
 from routing_service.storage.postgres.rows import Rows
@@ -39,12 +40,6 @@ from routing_service.storage.write_figures import WriteFigures
 
 GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes in one group, so that a group of large changes does not keep the small ones waiting."""
-
-WAITING_WRITES_MAX: Final = 8_192
-"""Writes that may wait: about a second's worth. Further writes would time out in the queue."""
-
-WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Memory that waiting writes may hold."""
 
 PASSED_OVER_MAX: Final = 1_024
 """Writes that forming a group skips because their session is being written. Callers send one write
@@ -105,6 +100,7 @@ class GroupWriter:
         groups_in_flight_max: int,
         group_writes_max: int,
         on_stored: Callable[[Sequence[Append]], None],
+        bounds: PostgresBounds = DEFAULT_BOUNDS,
     ) -> None:
         """Write nothing yet. on_stored: called after the commit of appends."""
         self.figures = WriteFigures()
@@ -113,6 +109,8 @@ class GroupWriter:
         self._groups_in_flight_max = groups_in_flight_max
         self._group_writes_max = group_writes_max
         self._on_stored = on_stored
+        self._waiting_writes_max = bounds.waiting_writes_max
+        self._waiting_bytes_max = bounds.waiting_bytes_max
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._groups: set[asyncio.Task[None]] = set()
@@ -132,8 +130,8 @@ class GroupWriter:
         if self._closing:
             raise StoreClosed
         if (
-            len(self._waiting) >= WAITING_WRITES_MAX
-            or self._waiting_bytes + size_bytes > WAITING_BYTES_MAX
+            len(self._waiting) >= self._waiting_writes_max
+            or self._waiting_bytes + size_bytes > self._waiting_bytes_max
         ):
             raise StoreUnavailable(f"{len(self._waiting)} writes wait for the store; try again")
         waiting = _Waiting(write, size_bytes, self._loop.create_future(), _names(write))

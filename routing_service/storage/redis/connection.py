@@ -59,9 +59,12 @@ _log = structlog.get_logger(__name__)
 class Connector:
     """Makes connections to one place."""
 
-    def __init__(self, place: RedisPlace) -> None:
-        """Connect to nothing yet."""
+    def __init__(
+        self, place: RedisPlace, server_version_min: tuple[int, int] = SERVER_VERSION_MIN
+    ) -> None:
+        """Connect to nothing yet. server_version_min: an older server is refused."""
         self._place = place
+        self._server_version_min = server_version_min
         self._failed: StoreUnavailable | None = None
         self._failed_at_s = 0.0
 
@@ -95,7 +98,7 @@ class Connector:
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
             (hello,) = await exchange(connection, [("HELLO",)])
-            _check_server(hello)
+            _check_server(hello, self._server_version_min)
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
@@ -181,12 +184,12 @@ def _hello_fields(hello: Reply) -> dict[bytes, Any]:
     return dict(zip(hello[::2], hello[1::2], strict=True))
 
 
-def _check_server(hello: Reply) -> None:
+def _check_server(hello: Reply, version_min: tuple[int, int]) -> None:
     found = _hello_fields(hello)
     name, version = found[b"server"].decode(), found[b"version"].decode()
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    if numbers < SERVER_VERSION_MIN:
-        least = ".".join(map(str, SERVER_VERSION_MIN))
+    if numbers < version_min:
+        least = ".".join(map(str, version_min))
         raise StoreUnavailable(
             f"the server is {name} {version}, the store needs {least} or newer; upgrade the server"
         )

@@ -36,6 +36,7 @@ from routing_service.storage.page_cursor import (
     check_reached,
 )
 from routing_service.storage.redis import upkeep as redis_upkeep
+from routing_service.storage.redis.bounds import DEFAULT_BOUNDS, RedisBounds
 from routing_service.storage.redis.connection import Connector, Reply
 from routing_service.storage.redis.keys import SHARDS, Keys, request_field, text_bytes
 from routing_service.storage.redis.log import LogReader
@@ -77,7 +78,13 @@ class RedisEngine:
     shared_writers = True
     hints: ChangeHints | None = None
 
-    def __init__(self, store_id: bytes, connector: Connector, keys: Keys) -> None:
+    def __init__(
+        self,
+        store_id: bytes,
+        connector: Connector,
+        keys: Keys,
+        bounds: RedisBounds = DEFAULT_BOUNDS,
+    ) -> None:
         """Connect at the first call."""
         options = connector.place.options
         end: GroupEnd = InMemory()
@@ -88,13 +95,21 @@ class RedisEngine:
         self._store_id = store_id
         self.log_form = CursorForm(LOG, store_id, places=SHARDS)
         self._keys = keys
-        self._writes = Pipeline("writes", connector, end, group_calls_max=options.group_writes_max)
+        self._writes = Pipeline(
+            "writes", connector, end, group_calls_max=options.group_writes_max, bounds=bounds
+        )
         self._reads = [
-            Pipeline("reads", connector, OnPrimary(), group_calls_max=READ_GROUP_CALLS_MAX)
+            Pipeline(
+                "reads",
+                connector,
+                OnPrimary(),
+                group_calls_max=READ_GROUP_CALLS_MAX,
+                bounds=bounds,
+            )
             for _ in range(options.read_connections)
         ]
         self._turns = count()
-        self._writer = AppendWriter(self._writes, keys)
+        self._writer = AppendWriter(self._writes, keys, bounds)
 
     @property
     def write_figures(self) -> WriteFigures:

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 import structlog
 from redis.exceptions import NoScriptError, ResponseError
 
+from routing_service.storage.redis.bounds import DEFAULT_BOUNDS, RedisBounds
 from routing_service.storage.redis.connection import (
     DRIVER_ERRORS,
     MOVED_ON,
@@ -36,12 +37,6 @@ from routing_service.storage.store import StoreClosed, StoreError, StoreUnavaila
 
 GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes in one group, so that a group of large changes does not keep the small ones waiting."""
-
-WAITING_CALLS_MAX: Final = 8_192
-"""Calls that may wait: about a second's worth. Further calls would time out in the queue."""
-
-WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Memory that waiting calls may hold."""
 
 CALL_BYTES: Final = 512
 """Estimated memory of a call besides its payload, for the limits."""
@@ -126,13 +121,21 @@ class Pipeline:
     """Takes calls from any number of callers and puts them through one connection."""
 
     def __init__(
-        self, name: str, connector: Connector, end: GroupEnd, *, group_calls_max: int
+        self,
+        name: str,
+        connector: Connector,
+        end: GroupEnd,
+        *,
+        group_calls_max: int,
+        bounds: RedisBounds = DEFAULT_BOUNDS,
     ) -> None:
         """Connect to nothing yet. name: for the names of its tasks."""
         self._name = name
         self._connector = connector
         self._end = end
         self._group_calls_max = group_calls_max
+        self._waiting_calls_max = bounds.waiting_calls_max
+        self._waiting_bytes_max = bounds.waiting_bytes_max
         self._timeout_s = connector.place.options.call_timeout_s + GRACE_S
         self._connection: Connection | None = None
         self._waiting: deque[_Waiting] = deque()
@@ -158,8 +161,8 @@ class Pipeline:
             len(part) for command in commands for part in command if isinstance(part, bytes)
         )
         if (
-            len(self._waiting) >= WAITING_CALLS_MAX
-            or self._waiting_bytes + size_bytes > WAITING_BYTES_MAX
+            len(self._waiting) >= self._waiting_calls_max
+            or self._waiting_bytes + size_bytes > self._waiting_bytes_max
         ):
             raise StoreUnavailable(f"{len(self._waiting)} calls wait for the store; try again")
         loop = asyncio.get_running_loop()

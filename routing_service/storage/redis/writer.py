@@ -22,9 +22,10 @@ from functools import partial
 from itertools import count
 from typing import Final
 
+from routing_service.storage.redis.bounds import DEFAULT_BOUNDS, RedisBounds
 from routing_service.storage.redis.connection import Reply
 from routing_service.storage.redis.keys import Keys, SessionKeys, request_field, text_bytes
-from routing_service.storage.redis.pipeline import WAITING_CALLS_MAX, Pipeline
+from routing_service.storage.redis.pipeline import Pipeline
 from routing_service.storage.redis.records import (
     from_change,
     from_task,
@@ -52,10 +53,6 @@ TOKEN_BYTES: Final = 8
 """A token is its writer's origin and a number. Two writers with the same origin would only wait
 less for each other."""
 
-CLAIM_WAIT_S: Final = 0.25
-"""How long another writer's claim may lack its task before it is fenced off. Its append follows
-within a round trip; a slower one was abandoned, or has to claim again."""
-
 CLAIM_POLL_S: Final = 0.005
 """The first pause between two reads; each is twice the one before."""
 
@@ -71,11 +68,14 @@ _NO_TOKEN: Final = b""
 class AppendWriter:
     """Takes appends from any number of callers."""
 
-    def __init__(self, pipeline: Pipeline, keys: Keys) -> None:
+    def __init__(
+        self, pipeline: Pipeline, keys: Keys, bounds: RedisBounds = DEFAULT_BOUNDS
+    ) -> None:
         """Write nothing yet."""
         self.figures = WriteFigures()
         self._pipeline = pipeline
         self._keys = keys
+        self._bounds = bounds
         self._origin = os.urandom(ORIGIN_BYTES)
         self._numbers = count(1)
         self._busy: dict[Hashable, asyncio.Task[None]] = {}
@@ -92,7 +92,7 @@ class AppendWriter:
             outcome = await self._run(append, {}, {})
             self._check(append, outcome)
             return
-        if len(self._running) >= WAITING_CALLS_MAX:
+        if len(self._running) >= self._bounds.waiting_calls_max:
             raise StoreUnavailable(f"{len(self._running)} appends wait for the store; try again")
         # A caller that is cancelled must not leave it half-way.
         task = asyncio.create_task(self._append_in_turn(append, earlier), name="redis append")
@@ -195,7 +195,7 @@ class AppendWriter:
                 (found,) = await self._pipeline.call([("HEXISTS", keys.tasks, task_id)])
                 if found:
                     return True
-                if waited_s >= CLAIM_WAIT_S:
+                if waited_s >= self._bounds.claim_wait_s:
                     break
                 await asyncio.sleep(pause_s)
                 waited_s += pause_s

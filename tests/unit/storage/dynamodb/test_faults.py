@@ -11,9 +11,9 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from routing_service.storage.dynamodb import keys
-from routing_service.storage.dynamodb import sequence as dynamodb_sequence
-from routing_service.storage.dynamodb import writer as dynamodb_writer
 from routing_service.storage.dynamodb.api import open_api
+from routing_service.storage.dynamodb.bounds import DynamodbBounds
+from routing_service.storage.dynamodb.store import open_dynamodb_store
 from routing_service.storage.open_store import dynamodb_place, open_store
 from routing_service.storage.store import (
     CURSOR_START,
@@ -252,14 +252,17 @@ async def test_end_of_a_long_log_is_found_from_where_it_is_settled(store, proxy)
     assert proxy.calls[before:] == ["BatchGetItem"]
 
 
-async def test_writer_settles_a_log_that_nobody_reads(store, monkeypatch):
+async def test_writer_settles_a_log_that_has_no_reader(table):
     """Now and then, so that finding the end is never much work."""
-    monkeypatch.setattr(dynamodb_writer, "SETTLE_EVERY", 4)
-    monkeypatch.setattr(dynamodb_sequence, "SETTLE_STEP", 4)
-    for base in range(9):
-        await store.append(append(base=base))
-    await store._engine._sequences.close()
-    (counter,) = await store._engine._sequences.counters([keys.log_name(key())])
+    bounds = DynamodbBounds(settle_every=4, settle_step=4)
+    store = await open_dynamodb_store(dynamodb_place(table), bounds=bounds)
+    try:
+        for base in range(9):
+            await store.append(append(base=base))
+        await store._engine._sequences.close()
+        (counter,) = await store._engine._sequences.counters([keys.log_name(key())])
+    finally:
+        await store.close()
     assert counter.given == 9
     assert counter.settled >= 4
 

@@ -9,9 +9,11 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from routing_service.storage.open_store import open_store
-from routing_service.storage.postgres import writer as postgres_writer
+from routing_service.storage.open_store import open_store, postgres_place
+from routing_service.storage.postgres.bounds import PostgresBounds
 from routing_service.storage.postgres.rows import Rows
+from routing_service.storage.postgres.store import open_postgres_store
+from routing_service.storage.postgres.writer import RETRY_ATTEMPTS_MAX, GroupWriter
 from routing_service.storage.store import (
     CURSOR_START,
     RequestSeen,
@@ -28,8 +30,12 @@ async def open_replica(postgres_database, tmp_path):
     """Return a function that opens one more store on the test's data, with options."""
     opened = []
 
-    async def open_it(query="hints=off"):
-        store = await open_store(postgres_database.store_url(tmp_path, query))
+    async def open_it(query="hints=off", bounds=None):
+        url = postgres_database.store_url(tmp_path, query)
+        if bounds is None:
+            store = await open_store(url)
+        else:
+            store = await open_postgres_store(postgres_place(url), bounds=bounds)
         opened.append(store)
         return store
 
@@ -240,10 +246,10 @@ async def test_write_that_was_sent_is_finished_without_its_caller(open_replica, 
     assert await store.head_revision(key(0)) == 2
 
 
-async def test_queue_that_is_full_refuses(open_replica, transaction, monkeypatch):
+async def test_queue_that_is_full_refuses(open_replica, transaction):
     """Further writes would only time out in the queue."""
-    monkeypatch.setattr(postgres_writer, "WAITING_WRITES_MAX", 3)
-    store = await open_replica("hints=off&write_connections=1")
+    bounds = PostgresBounds(waiting_writes_max=3)
+    store = await open_replica("hints=off&write_connections=1", bounds)
     await store.append(append(0))
     async with transaction() as other:
         await other.execute("SELECT FROM sessions FOR UPDATE")
@@ -346,7 +352,7 @@ async def test_group_that_always_meets_another_gives_up(open_replica, monkeypatc
     monkeypatch.setattr(Rows, "append_group", meets_another)
     with capture_logs(), pytest.raises(StoreUnavailable, match="other replicas write the same"):
         await store.append(append(0))
-    assert len(attempts) == 1 + postgres_writer.RETRY_ATTEMPTS_MAX
+    assert len(attempts) == 1 + RETRY_ATTEMPTS_MAX
 
 
 async def test_error_that_no_repeat_mends_is_not_tried_again(open_replica, monkeypatch):
@@ -402,7 +408,7 @@ async def test_two_replicas_keep_every_session_gapless(open_replica):
 async def count_deadlocks(replicas, monkeypatch, rounds):
     """Let replicas write the same sessions in groups, and count their deadlocks."""
     deadlocks = []
-    run_once = postgres_writer.GroupWriter._run_once
+    run_once = GroupWriter._run_once
 
     async def counted(self, *args):
         try:
@@ -412,7 +418,7 @@ async def count_deadlocks(replicas, monkeypatch, rounds):
             raise
 
     with monkeypatch.context() as patch:
-        patch.setattr(postgres_writer.GroupWriter, "_run_once", counted)
+        patch.setattr(GroupWriter, "_run_once", counted)
         for _ in range(rounds):
             if deadlocks:
                 break

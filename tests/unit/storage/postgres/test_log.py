@@ -7,17 +7,12 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from routing_service.storage.open_store import open_store
-from routing_service.storage.postgres import log as postgres_log
+from routing_service.storage.open_store import postgres_place
+from routing_service.storage.postgres.bounds import DEFAULT_BOUNDS, PostgresBounds
+from routing_service.storage.postgres.store import open_postgres_store
 from routing_service.storage.store import CURSOR_START, CursorInvalid
 from tests.engines.appends import append, audit, key
 from tests.engines.postgres_databases import database_on
-
-
-@pytest.fixture(autouse=True)
-def _short_wait(monkeypatch):
-    """Wait for held-back rows as long as in production; the shared fixture waits longer."""
-    monkeypatch.setattr(postgres_log, "HELD_BACK_WAIT_S", 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +27,10 @@ async def open_replica(database, tmp_path):
     """Return a function that opens one more store on the test's data."""
     opened = []
 
-    async def open_it():
-        store = await open_store(database.store_url(tmp_path, "hints=off"))
+    async def open_it(bounds=DEFAULT_BOUNDS):
+        # Not by open_store(): postgres_database makes its stores wait longer.
+        place = postgres_place(database.store_url(tmp_path, "hints=off"))
+        store = await open_postgres_store(place, bounds=bounds)
         opened.append(store)
         return store
 
@@ -199,10 +196,9 @@ async def test_read_waits_a_little_for_what_is_held_back(open_replica, database,
         assert (await store.read_log(end, 10))[0] == []
 
 
-async def test_read_does_not_wait_for_a_full_page(open_replica, database, schema, monkeypatch):
+async def test_read_does_not_wait_for_a_full_page(open_replica, database, schema):
     """Held-back rows after the page do not delay it."""
-    monkeypatch.setattr(postgres_log, "HELD_BACK_WAIT_S", 60.0)
-    store = await open_replica()
+    store = await open_replica(PostgresBounds(held_back_wait_s=60.0))
     for number in range(4):
         await store.append(append(number))
     async with await psycopg.AsyncConnection.connect(database.url) as slow:

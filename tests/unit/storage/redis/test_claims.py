@@ -7,20 +7,28 @@ import asyncio
 
 import pytest
 
-from routing_service.storage.open_store import open_store
-from routing_service.storage.redis import writer as redis_writer
+from routing_service.storage.open_store import redis_place
+from routing_service.storage.redis.bounds import DEFAULT_BOUNDS, RedisBounds
 from routing_service.storage.redis.keys import Keys
 from routing_service.storage.redis.scripts import script_call
-from routing_service.storage.redis.writer import AppendWriter
+from routing_service.storage.redis.store import open_redis_store
+from routing_service.storage.redis.writer import TOKEN_BYTES, AppendWriter, fence_command
 from routing_service.storage.store import RevisionConflict, StoreUnavailable, TaskTaken
 from tests.engines.appends import append, key, outcomes, task
 
 
 @pytest.fixture
-async def replicas(redis_database, tmp_path):
+def claim_wait_s():
+    """How long the stores wait for another writer's claim; a test may have its own."""
+    return DEFAULT_BOUNDS.claim_wait_s
+
+
+@pytest.fixture
+async def replicas(redis_database, tmp_path, claim_wait_s):
     """Two stores on the same data."""
-    url = redis_database.store_url(tmp_path)
-    stores = [await open_store(url) for _ in range(2)]
+    place = redis_place(redis_database.store_url(tmp_path))
+    bounds = RedisBounds(claim_wait_s=claim_wait_s)
+    stores = [await open_redis_store(place, bounds=bounds) for _ in range(2)]
     yield stores
     for store in stores:
         await store.close()
@@ -68,9 +76,9 @@ async def test_claim_that_was_taken_over_gives_no_task_any_more(replicas):
     assert await there.head_revision(key(9)) == 0
 
 
-async def test_slow_one_keeps_its_task_if_it_comes_before_the_fence(replicas, monkeypatch):
+@pytest.mark.parametrize("claim_wait_s", [30.0])
+async def test_slow_one_keeps_its_task_if_it_comes_before_the_fence(replicas):
     """Its append finishes while the other one still waits: then it has the id."""
-    monkeypatch.setattr(redis_writer, "CLAIM_WAIT_S", 30.0)
     here, there = replicas
     token = await leave_a_claim(there, 9)
     other = asyncio.create_task(here.append(append(1, tasks=(task(1),))))
@@ -89,15 +97,15 @@ async def test_append_that_was_fenced_off_claims_again(replicas, keys):
     token = await leave_a_claim(here, 1)
     names = keys.session(key(1))
     claim = token + key(1).session_id.encode()
-    fence = redis_writer.fence_command(names, b"task-1", claim)
+    fence = fence_command(names, b"task-1", claim)
     assert await there._engine._writes.call([fence]) == [0]
     await here.append(append(1, tasks=(task(1),)))
     assert await there.find_task("acme", "task-1") == task(1)
 
 
-async def test_claim_of_a_refused_append_does_not_wait(replicas, monkeypatch):
+@pytest.mark.parametrize("claim_wait_s", [30.0])
+async def test_claim_of_a_refused_append_does_not_wait(replicas):
     """In one process the failure is known, so there is no wait."""
-    monkeypatch.setattr(redis_writer, "CLAIM_WAIT_S", 30.0)
     here, _ = replicas
     await leave_a_claim(here, 9)
     async with asyncio.timeout(25):
@@ -160,9 +168,7 @@ async def test_deleted_session_gives_its_task_ids_free(replicas, redis_database,
         claims = [client.hget(keys.claims("acme", name), name) for name in names]
         await there.delete_session(key(1), len(names))
         assert [client.hget(keys.claims("acme", name), name) for name in names] == [None] * 5
-        assert await append_with(here, 1, 0, claims[0][: redis_writer.TOKEN_BYTES], names[0]) == (
-            b"fenced"
-        )
+        assert await append_with(here, 1, 0, claims[0][:TOKEN_BYTES], names[0]) == (b"fenced")
     await there.append(append(2, tasks=(task(2, names[0]),)))
     await here.append(append(1))
     with pytest.raises(TaskTaken):

@@ -10,9 +10,11 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from routing_service.storage.open_store import open_store
+from routing_service.storage.open_store import redis_place
+from routing_service.storage.redis.bounds import DEFAULT_BOUNDS, RedisBounds
 from routing_service.storage.redis.connection import RECONNECT_PAUSE_S
 from routing_service.storage.redis.pipeline import GRACE_S, Pipeline
+from routing_service.storage.redis.store import open_redis_store
 from routing_service.storage.store import (
     CURSOR_START,
     RequestSeen,
@@ -39,8 +41,9 @@ async def open_here(own_redis):
         client.flushall()
     opened = []
 
-    async def open_it(query=PATIENT, url=None):
-        store = await open_store(f"{url or own_redis.url()}?{query}")
+    async def open_it(query=PATIENT, url=None, bounds=DEFAULT_BOUNDS):
+        place = redis_place(f"{url or own_redis.url()}?{query}")
+        store = await open_redis_store(place, bounds=bounds)
         opened.append(store)
         return store
 
@@ -347,10 +350,9 @@ async def test_mistake_of_ours_ends_one_group_and_not_the_store(open_here, monke
     await store.append(append())
 
 
-async def test_too_many_waiting_calls_are_refused(open_here, monkeypatch):
+async def test_too_many_waiting_calls_are_refused(open_here):
     """An unlimited queue would use unlimited memory."""
-    monkeypatch.setattr("routing_service.storage.redis.pipeline.WAITING_CALLS_MAX", 10)
-    store = await open_here()
+    store = await open_here(bounds=RedisBounds(waiting_calls_max=10))
     results = await outcomes(*(store.append(append(n)) for n in range(15)))
     assert results[:10] == [None] * 10
     for result in results[10:]:

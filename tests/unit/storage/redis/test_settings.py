@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from routing_service.storage.migrate_store import migrate_store
-from routing_service.storage.open_store import open_store
+from routing_service.storage.open_store import open_store, redis_place
+from routing_service.storage.redis.connection import Connector
 from routing_service.storage.store import SchemaTooNew, StoreCorrupt, StoreUnavailable
 from tests.engines.appends import append, key
 from tests.engines.redis_server import CannotStart, free_port, start_server
@@ -251,8 +252,8 @@ async def test_cluster_of_one_serves_and_of_several_is_refused(nodes):
         await open_store(here.url())
 
 
-async def test_server_too_old_is_named(monkeypatch, server):
+async def test_server_too_old_is_named(server):
     """The first version that can confirm a sync is 7.2."""
-    monkeypatch.setattr("routing_service.storage.redis.connection.SERVER_VERSION_MIN", (99, 1))
+    connector = Connector(redis_place(server.url()), server_version_min=(99, 1))
     with pytest.raises(StoreUnavailable, match=r"is redis \d.*needs 99.1 or newer"):
-        await open_store(server.url())
+        await connector.connect()
