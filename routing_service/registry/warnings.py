@@ -38,6 +38,7 @@ def check_sense(document: Document, registry: Registry) -> list[FileProblem]:
     warnings += _warn_locales(registry, paths, document)
     warnings += _warn_topics(registry, paths, document)
     warnings += warn_replies(data, document)
+    warnings += _warn_open_door(registry, document)
     return warnings
 
 
@@ -97,6 +98,16 @@ def _warn_traps(
     if next_agent is not None and not next_agent.enabled:
         message = f'{label} completes to "{next_agent.agent_id}", which is disabled'
         yield document.problem((*path, "on_complete"), message, "it will release instead")
+
+
+def _warn_open_door(registry: Registry, document: Document) -> Iterator[FileProblem]:
+    """Warn of a lesson that users cannot leave by /supervisor and still cancel by /reset."""
+    owners = [agent.agent_id for agent in registry.specialists if agent.owns_session]
+    off = registry.disabled_commands
+    if owners and "supervisor" in off and "reset" not in off:
+        message = f'users cannot leave "{owners[0]}" by /supervisor, and can still by /reset'
+        remedy = "add reset, or leave supervisor on"
+        yield document.problem(("commands", "disabled"), message, remedy)
 
 
 def _warn_cycles(

@@ -10,7 +10,7 @@ never exceeds its bound; the text itself counts what was cut.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final
 
 from routing_service.core.registry import Agent, AgentKind, OnComplete, Registry, Sticks
@@ -26,6 +26,9 @@ NAME_CHARACTERS_MAX: Final = 60
 
 _DESCRIPTION_CHARACTERS: Final = (1_000, 240, 80, 0)
 """Lengths of description to try: the longest that leaves room for all agents is used."""
+
+_WAYS_OUT: Final = ("supervisor", "reset")
+"""Commands that take a user away from any agent, the gentler one first."""
 
 _MARKER: Final = "[HANDOFF_TO:id]"
 
@@ -57,9 +60,19 @@ def handoff_targets(registry: Registry, source: Agent) -> list[Agent]:
 class InstructionWriter:
     """Writes the texts of one registry in one language."""
 
-    def __init__(self, registry: Registry, locale: str = "", texts: Texts | None = None) -> None:
-        """Prepare what the texts have in common. locale: empty for the registry's default."""
+    def __init__(
+        self,
+        registry: Registry,
+        locale: str = "",
+        texts: Texts | None = None,
+        reachable: Container[str] | None = None,
+    ) -> None:
+        """Prepare what the texts have in common. locale: empty for the registry's default.
+
+        reachable: the agents that one user may be with; None for texts that fit every user.
+        """
         self._registry = registry
+        self._reachable = reachable
         self._locale = locale or registry.default_locale
         self._texts = texts or instruction_texts()
         language = self._texts.negotiate(self._locale, registry.default_locale)
@@ -72,8 +85,9 @@ class InstructionWriter:
         self._common = {
             "home": self._names[registry.home_agent_id],
             "home_id": registry.home_agent_id,
-            "supervisor_command": COMMANDS_BY_NAME["supervisor"].typed(language),
         }
+        ways_out = [name for name in _WAYS_OUT if name not in registry.disabled_commands]
+        self._way_out = COMMANDS_BY_NAME[ways_out[0]].typed(language) if ways_out else ""
         # Rendered once: a list may be part of as many texts as it has agents.
         self._comes_back = self._say("handoff-comes-back")
         described = {
@@ -111,6 +125,7 @@ class InstructionWriter:
         elif agent.sticks is not Sticks.NEVER:
             yield from self._section("ask-head", self._say("ask"))
         yield from self._section("complete-head", *self._completing(agent))
+        yield from self._section("stop-head", self._say("stop-approval"), self._say("stop-failure"))
         yield from self._section("handoff-head", *self._handing_over(agent, targets))
 
     def _keeping(self, agent: Agent) -> Iterator[str]:
@@ -131,8 +146,8 @@ class InstructionWriter:
                 pass  # What comes back to the home agent comes back to this one.
         if agent.owns_session:
             yield self._say("keep-owns")
-        if not is_home and "supervisor" not in self._registry.disabled_commands:
-            yield self._say("keep-leave")
+        if not is_home and self._way_out:
+            yield self._say("keep-leave", leave_command=self._way_out)
 
     def _completing(self, agent: Agent) -> Iterator[str]:
         if agent.receives_as_interlude and agent.kind is not AgentKind.SUPERVISOR:
@@ -140,7 +155,7 @@ class InstructionWriter:
         yield self._say("complete-when")
         is_home = agent.agent_id == self._registry.home_agent_id
         match agent.on_complete:
-            case OnComplete.HOP:
+            case OnComplete.HOP if self._is_reachable(agent.on_complete_agent_id):
                 yield self._say("complete-hop", next_agent=self._names[agent.on_complete_agent_id])
             case OnComplete.STAY if agent.kind is not AgentKind.SUPERVISOR:
                 yield self._say("complete-stay")
@@ -158,6 +173,7 @@ class InstructionWriter:
             yield self._say("handoff-alone" if is_supervisor else "handoff-nobody")
             return
         yield self._say("handoff-specialists" if is_supervisor else "handoff-when")
+        yield self._say("handoff-warm")
         yield self._say("handoff-how")
 
     def _listed(self, agent: Agent, targets: list[Agent], room_bytes: int) -> list[str]:
@@ -208,8 +224,16 @@ class InstructionWriter:
         return [
             target
             for target in handoff_targets(self._registry, agent)
-            if target.agent_id != home_id
+            if target.agent_id != home_id and self._is_reachable(target.agent_id)
         ]
+
+    def _is_reachable(self, agent_id: str) -> bool:
+        """Say whether an agent may be handed to: it is enabled, and for this user if one is given.
+
+        A completion that names another one degrades to a release.
+        """
+        agent = self._registry.agents[agent_id]
+        return agent.enabled and (self._reachable is None or agent_id in self._reachable)
 
     def _section(self, heading: str, *sentences: str) -> Iterator[str]:
         yield ""

@@ -1,13 +1,14 @@
 """Instructions for agents' prompts, over a real server."""
 
 import asyncio
+import re
 import sys
 
 import pytest
 
 from agent_routing.v1 import routing_service_pb2
 from routing_service.cli import main
-from routing_service.registry.file import parse_registry
+from routing_service.registry.file import check_registry, parse_registry
 from routing_service.texts.agent_instructions import agent_instructions
 from tests.rpc.live_service import serving
 from tests.rpc.registries import DESK
@@ -102,3 +103,81 @@ async def test_command_line_prints_what_the_server_says(service, monkeypatch, ca
     code, out, err = await asyncio.to_thread(run, "--instructions", "nobody", *place)
     assert (code, out) == (1, "")
     assert 'agent "nobody" is not registered; registered agents: front' in err
+
+
+# English words that no Spanish or Portuguese sentence has.
+ENGLISH_WORDS = {
+    *("the", "you", "your", "when", "with", "and", "user", "agent", "answer", "message", "back"),
+    *("conversation", "of", "to", "is", "this", "what", "it", "by", "ask", "type"),
+}
+SCHOOL = """
+api_version: agent_routing/v1
+version: school-1
+supervisor: recepcao
+default_locale: pt
+agents:
+  - {id: recepcao, name: Recepção}
+  - {id: aulas, name: Aulas, description: As aulas., owns_session: true, markers: true}
+  - {id: provas, name: Provas, sticks: follow_up, on_complete: return}
+  - {id: apoio, name: Apoio, receives_as: interlude, turns_max: 2}
+  - {id: avisos, name: Avisos, sticks: never, on_complete: aulas}
+"""
+
+
+@pytest.mark.parametrize(("registry", "count"), [("tax", 6), (SCHOOL, 5)])
+async def test_instructions_have_no_english_in_the_registrys_language(tmp_path, registry, count):
+    """No locale is asked for; only the contract's own words stay, and each outcome is named."""
+    async with serving(tmp_path, registry) as service:
+        texts = (await listed(service)).instructions
+    assert len(texts) >= count
+    for text in texts.values():
+        words = set(re.findall(r"\w+", text.lower()))
+        assert not words & ENGLISH_WORDS
+        if "##" in text:  # All but agents that run next to the conversation.
+            outcomes = {"proceed", "follow_up", "complete", "handoff", "approval_needed", "failure"}
+            assert outcomes <= words
+
+
+async def test_prompt_asks_for_a_warm_sentence_where_it_may_hand_over(service):
+    """The user reads who goes on before the other agent answers."""
+    texts = (await listed(service, locale="es")).instructions
+    assert "una frase cordial que diga quién sigue" in texts["sales"]
+    assert "una frase cordial" in texts["front"]
+    assert "una frase cordial" not in texts["journal"]
+
+
+async def test_prompt_lists_only_agents_that_the_sessions_user_may_reach(service):
+    """A handoff to any other would be refused: another plan, another channel, disabled."""
+    chat = service.chat()
+    await chat.say(channel="telephone")
+    answer = await listed(service, session_id=chat.session_id, user_id=chat.user_id)
+    targets = [
+        line.split()[1].strip(":")
+        for line in answer.instructions["front"].splitlines()
+        if line.startswith("- ")
+    ]
+    assert {"sales", "support"} <= set(targets)
+    assert not {"premium", "on_web", "disabled", "journal"} & set(targets)
+    # Its completion would be refused as well, and releases instead.
+    assert "Disabled" not in answer.instructions["completes_to_disabled"]
+    everybody = (await listed(service)).instructions["front"]
+    assert "- premium" in everybody
+    assert "- disabled" not in everybody
+
+
+async def test_lesson_that_is_not_interrupted_closes_both_doors(tmp_path):
+    """/reset leads out as /supervisor does: check warns, and the prompt names the open door."""
+    lesson = DESK.replace("agents:\n", "commands: {disabled: [supervisor]}\nagents:\n", 1)
+    found = check_registry(lesson, "lesson").warnings
+    (warning,) = [each for each in found if "/reset" in each.message]
+    assert warning.remedy == "add reset, or leave supervisor on"
+    async with serving(tmp_path, lesson) as service:
+        text = (await listed(service, locale="en")).instructions["owner"]
+        assert "types /reset." in text
+    closed = lesson.replace("[supervisor]", "[supervisor, reset]")
+    assert not [e for e in check_registry(closed, "lesson").warnings if "/reset" in e.message]
+    async with serving(tmp_path, closed) as service:
+        assert "wants to leave" not in (await listed(service, locale="en")).instructions["owner"]
+        chat = await service.chat().with_agent("owner")
+        assert (await chat.say("/reset")).reply.text.startswith("/reset is not available")
+        assert (await chat.status()).active_agent.agent_id == "owner"

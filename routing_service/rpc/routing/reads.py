@@ -267,6 +267,7 @@ class SessionReads:
             state = view.effective
             locale = pm.locale_of(state, request.locale)
             agents = [agent for agent in agents if agent_is_reachable(agent, state)]
+        reachable = {agent.agent_id for agent in agents} if request.session_id else None
         if request.from_agent_id:
             agents = _targets_of(registry, request.from_agent_id, agents)
         agents = list(agents)
@@ -274,7 +275,9 @@ class SessionReads:
         if request.include_instructions:
             # Runs in a thread: hundreds of agents take a while, and other calls must go on.
             agent_ids = [agent.agent_id for agent in agents]
-            instructions = await asyncio.to_thread(_instructions, registry, agent_ids, locale)
+            instructions = await asyncio.to_thread(
+                _instructions, registry, agent_ids, locale, reachable
+            )
         response = pb.ListAgentsResponse(
             agents=[cards.card(agent.agent_id, locale) for agent in agents],
             home_agent_id=registry.home_agent_id,
@@ -406,7 +409,9 @@ def _targets_of(registry: Registry, from_agent_id: str, agents: Iterable[Agent])
     return [agent for agent in agents if agent.agent_id in targets]
 
 
-def _instructions(registry: Registry, agent_ids: list[str], locale: str) -> dict[str, str]:
-    """Return the text for the prompt of each agent."""
-    writer = InstructionWriter(registry, locale)
+def _instructions(
+    registry: Registry, agent_ids: list[str], locale: str, reachable: set[str] | None
+) -> dict[str, str]:
+    """Return the text for the prompt of each agent. reachable: see InstructionWriter."""
+    writer = InstructionWriter(registry, locale, reachable=reachable)
     return {agent_id: writer.text(agent_id) for agent_id in agent_ids}

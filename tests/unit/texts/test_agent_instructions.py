@@ -202,7 +202,9 @@ def test_agent_that_owns_the_session_keeps_questions_off_topic():
 def test_way_out_is_told_in_the_users_words_where_there_is_one():
     """Users may ask an agent how to leave it; a disabled command is not named."""
     assert "types /supervisor." in told(Agent("vat"))
-    assert "/supervisor" not in told(Agent("vat"), disabled=("supervisor",))
+    assert "types /reset." in told(Agent("vat"), disabled=("supervisor",))
+    closed = told(Agent("vat"), disabled=("supervisor", "reset"))
+    assert "wants to leave you" not in closed
 
 
 @pytest.mark.parametrize(
@@ -226,7 +228,9 @@ def test_agent_is_told_what_follows_its_completion(agent, words):
     assert words in text
     assert (
         sum(
-            line.startswith(("The task is then", "If another agent waits for you (", "The message"))
+            line.startswith(
+                ("The task is then", "If another agent waits for you, the", "The message")
+            )
             for line in text.splitlines()
         )
         == 1
