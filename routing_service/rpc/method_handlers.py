@@ -48,7 +48,7 @@ from routing_service.rpc.stream_writes import ReaderRefused, ReaderTooSlow, writ
 from routing_service.rpc.time_limit import TimeLimit
 from routing_service.storage.store import StoreError, StoreUnavailable
 from routing_service.telemetry.call_record import CallObserver, CallRecord, CallTracer
-from routing_service.telemetry.trace_context import trace_id_in
+from routing_service.telemetry.trace_context import TRACEPARENT, trace_id_of
 
 ROUTING_SERVICE: Final = routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"]
 ADMIN_SERVICE: Final = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
@@ -366,13 +366,16 @@ class _CallWrapper:
         """Note the trace of a call; the audit names it even if no traces are sent."""
         if self._tracer is not None:
             self._tracer.begin(record, metadata)
-        else:
-            record.trace_id = trace_id_in(metadata)
+        elif given := dict(metadata).get(TRACEPARENT):
+            record.trace_id = trace_id_of(given)
 
     async def _caller(self, name: str, context: Context, record: CallRecord) -> Caller:
         """Return the caller, if it may call this RPC. Raises SignInRefused, SCOPE_MISSING."""
         metadata: Metadata = context.invocation_metadata() or ()
-        self._trace(record, metadata)
+        if self._tracer is not None:
+            self._tracer.begin(record, metadata)
+        elif given := dict(metadata).get(TRACEPARENT):
+            record.trace_id = trace_id_of(given)
         caller = await self._sign_in.caller(metadata, context.auth_context)
         record.tenant, record.actor = caller.tenant, caller.subject
         if caller.signed_in:

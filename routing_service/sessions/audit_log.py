@@ -1,11 +1,16 @@
 """Entries of the audit that leave no revision: refusals, switches, purges and operators' acts.
 
 Rule: an entry names users by a pseudonym, or its user goes with an erasure.
+
+Each entry is chained to another one of its tenant. Entries that are written at the same time are in
+different chains, so that none waits for another.
 """
 
 from __future__ import annotations
 
 import secrets
+from base64 import b64encode
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +18,16 @@ from typing import Final
 import msgspec
 
 from routing_service.core.erased_owner import SALT_BYTES, is_owner, owner_hash
+from routing_service.ids import new_uuid7
+from routing_service.storage.audit_chain import (
+    SALT_BYTES as CHAIN_SALT_BYTES,
+)
+from routing_service.storage.audit_chain import (
+    EntryChain,
+    entry_digest,
+    entry_free,
+    entry_hash,
+)
 from routing_service.storage.store import AuditEntry, SessionKey, Store
 
 OPERATOR_ACT: Final = "operator_act"
@@ -26,6 +41,10 @@ NO_SESSION: Final = "*"
 
 USER_TARGET: Final = "user "
 """How the target of an act begins that was about one user; the user's pseudonym follows."""
+
+
+TENANTS_MAX: Final = 1_000
+"""Tenants whose chains go on: those of the least recently used begin again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +66,30 @@ class AuditLog:
         """Write nothing yet. clock_us: microseconds since 1970."""
         self._store = store
         self._clock_us = clock_us
+        self._idle: OrderedDict[str, list[EntryChain]] = OrderedDict()
+        """The chains of each tenant to which nothing is being added."""
+
+    def now_us(self) -> int:
+        """Return the time of an entry, microseconds since 1970."""
+        return self._clock_us()
 
     async def add(self, entry: AuditEntry) -> None:
-        """Store an entry whose data is a JSON object. Raises StoreError."""
+        """Store an entry whose data is a JSON object, chained. Raises StoreError."""
+        idle = self._idle.setdefault(entry.tenant, [])
+        self._idle.move_to_end(entry.tenant)
+        if len(self._idle) > TENANTS_MAX:
+            self._idle.popitem(last=False)
+        place = idle.pop() if idle else EntryChain(new_uuid7(), 1)
+        data = {
+            **msgspec.json.decode(entry.data),
+            "chain": place,
+            "salt": b64encode(secrets.token_bytes(CHAIN_SALT_BYTES)).decode(),
+        }
+        entry = msgspec.structs.replace(entry, data=msgspec.json.encode(data))
+        # If this fails, it may have been written all the same: then this chain ends with it.
         await self._store.append_audit(entry)
+        link = entry_hash(entry, entry_free(entry.kind, entry.data), entry_digest(entry))
+        idle.append(EntryChain(place.w, place.n + 1, link))
 
     async def act(
         self, operator: Operator, tenant: str, method: str, *, reason: str, target: str

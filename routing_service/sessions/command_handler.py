@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
+from os import urandom
 from typing import Final, TypeVar
 
 import tenacity
@@ -34,6 +35,7 @@ from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState
 from routing_service.core.vocabulary import TaskStatus
+from routing_service.sessions.audit_archive import archive
 from routing_service.sessions.audit_log import AuditLog, Operator
 from routing_service.sessions.calls import (
     Answer,
@@ -64,11 +66,14 @@ from routing_service.sessions.session_reads import SessionReads
 from routing_service.sessions.stickiness_switch import Stickiness
 from routing_service.sessions.task_rows import TaskRows, may_change_tasks
 from routing_service.sessions.turn_history import TurnHistory
+from routing_service.storage.audit_chain import SALT_BYTES as LINK_SALT_BYTES
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     ERASE_USER,
+    EVENTS_VERSION,
+    StoredEvents,
     decode_events,
-    encode_events,
+    encode_linked,
     encode_state,
 )
 from routing_service.storage.store import (
@@ -226,11 +231,13 @@ class CommandHandler:
             state = hot.state
             hot.forget()
             if state is not None:
+                await archive(self._store, self.audit, key, state.revision, is_purge=False)
                 await self._store.erase_before(key, state.revision, BLANK_EVENTS)
 
     async def delete(self, key: SessionKey, revision: int) -> bool:
         """Remove a session at a revision; False if it has another revision by now."""
         async with self._cache.hold(key) as hot:
+            await archive(self._store, self.audit, key, revision + 1, is_purge=True)
             try:
                 await self._store.delete_session(key, revision)
             except RevisionConflict:
@@ -405,7 +412,7 @@ class CommandHandler:
             status = await self.tasks.stored_status(key, decision.task_id)
         made = Made(call, decided, registry, state.revision, turns, status)
         answer = make_answer(made)
-        append = _append(made, answer, before, tasks)
+        append, chain = _append(made, answer, before, tasks, hot.chain)
         try:
             await self._store.append(append)
         except (StoreUnavailable, asyncio.CancelledError):
@@ -420,7 +427,7 @@ class CommandHandler:
             row = await self._store.find_task(key.tenant, taken.task_id)
             raise task_of_another(call, taken.task_id, taken.session_id, row) from taken
         self._publish(key, append.change)
-        hot.state = state
+        hot.state, hot.chain = state, chain
         if before is None:
             hot.fold = new_fold()
         if hot.fold is not None:
@@ -477,38 +484,49 @@ class CommandHandler:
 
 
 def _append(
-    made: Made, answer: Answer, before: SessionState | None, tasks: tuple[TaskRow, ...]
-) -> Append:
-    """Return the write of a decision and its answer."""
+    made: Made, answer: Answer, before: SessionState | None, tasks: tuple[TaskRow, ...], prev: bytes
+) -> tuple[Append, bytes]:
+    """Return the write of a decision and its answer, and the hash of its change.
+
+    prev: the hash of the change before.
+    """
     call, decided = made.call, made.decided
-    state = decided.state
-    change = Change(
-        revision=state.revision,
-        time_us=decided.now_us,
-        method=call.method,
-        request_id=call.request_id,
-        actor=call.actor,
-        fingerprint=call.fingerprint,
-        events=encode_events(
-            decided.decision.events,
-            decided.active_after,
-            user_id=call.access.user_id,
-            actor=call.subject,
-            registry_version=state.registry_version,
-            trace_id=call.trace_id,
+    state, actor, user_id = decided.state, call.subject, call.access.user_id
+    revision = state.revision
+    stored = StoredEvents(
+        EVENTS_VERSION,
+        decided.decision.events,  # type: ignore[arg-type]  # Tuples are stored as lists are.
+        decided.active_after,  # type: ignore[arg-type]
+        user_id,
+        state.registry_version,
+        # The content-free form has no users: a user who acts for itself is named once.
+        "" if actor == user_id else actor,
+        call.trace_id,
+        prev,
+        urandom(LINK_SALT_BYTES),
+    )
+    place = (call.key, revision, decided.now_us, call.method, call.request_id, call.actor)
+    events, chain = encode_linked(stored, place, answer.stored)
+    append = Append(
+        call.key,
+        revision - 1,
+        Change(
+            revision,
+            decided.now_us,
+            call.method,
+            call.request_id,
+            call.actor,
+            call.fingerprint,
+            events,
+            answer.stored,
         ),
-        answer=answer.stored,
-    )
-    return Append(
-        key=call.key,
-        base_revision=state.revision - 1,
-        change=change,
-        state=encode_state(state),
+        encode_state(state, chain),
         # An interrupted erasure finds the session by its user when it is called again.
-        user_id=before.owner if state.erased and before else state.owner,
-        tasks=tasks,
-        due_us=next_due_us(state, made.registry),
+        before.owner if state.erased and before else state.owner,
+        tasks,
+        next_due_us(state, made.registry),
     )
+    return append, chain
 
 
 def _by_stickiness(

@@ -14,7 +14,7 @@ from typing import Final
 
 from routing_service.core.history import HistoryFold
 from routing_service.core.session import SessionState
-from routing_service.storage.event_codec import decode_events, decode_state
+from routing_service.storage.event_codec import decode_events, decode_head, decode_state
 from routing_service.storage.store import RevisionConflict, SessionKey, Store, StoreCorrupt
 
 RECENT_TURNS_MAX: Final = 64
@@ -36,18 +36,23 @@ message after a pause of a minute therefore costs one read of one row."""
 
 @dataclass(slots=True)
 class HotSession:
-    """A session in the cache. state None: not loaded. fold None: its turns were not read yet."""
+    """A session in the cache. state None: not loaded. fold None: its turns were not read yet.
+
+    chain: the hash of its last change; b"" = there is none.
+    """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
     used_s: float = 0.0
     state: SessionState | None = None
+    chain: bytes = b""
     fold: HistoryFold | None = None
     task_metadata: tuple[str, Mapping[str, str]] | None = None
 
     def forget(self) -> None:
         """Drop everything cached of the session; the next call reads the store."""
         self.state = None
+        self.chain = b""
         self.fold = None
         self.task_metadata = None
 
@@ -135,7 +140,7 @@ class SessionCache:
         if known is None or now_s - hot.used_s > trust_s:
             head = await self._store.load(key)
             if head is not None:
-                state = decode_state(head.state)
+                state, chain = decode_head(head.state)
                 if state.revision != head.revision:
                     message = (
                         f"the stored state has revision {state.revision}, the session has "
@@ -144,7 +149,7 @@ class SessionCache:
                     raise StoreCorrupt(message)
                 if known is None or not _is_same(known, state):
                     hot.forget()
-                    hot.state = state
+                    hot.state, hot.chain = state, chain
             else:
                 hot.forget()
         hot.used_s = now_s

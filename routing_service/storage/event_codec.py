@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 
 from routing_service.core.events import Event
 from routing_service.core.session import SessionState
+from routing_service.storage.audit_chain import Place, free_of
 from routing_service.storage.store import SchemaTooNew, StoreCorrupt
 
 EVENTS_VERSION: Final = 1
@@ -37,7 +39,8 @@ class StoredEvents(msgspec.Struct, frozen=True, omit_defaults=True):
     v: the form's version. active: the active agent's id after each event, "" for none. user_id: the
     caller; "" for an agent runtime, an operator without a name, or the service itself.
     registry_version: of the registry that decided. actor: the signed-in caller; "" = none.
-    trace_id: of the call, W3C; "" = it had none.
+    trace_id: of the call, W3C; "" = it had none. prev: the
+    hash of the change before; salt: of the content's digest; see audit_chain.
     """
 
     v: int
@@ -47,14 +50,19 @@ class StoredEvents(msgspec.Struct, frozen=True, omit_defaults=True):
     registry_version: str = ""
     actor: str = ""
     trace_id: str = ""
+    prev: bytes = b""
+    salt: bytes = b""
 
 
-class _StoredState(msgspec.Struct, frozen=True):
+class _StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int
     state: SessionState
+    chain: bytes = b""
+    """The hash of the last change; b"" = it was written by a release without the chain."""
 
 
 _encoder = msgspec.json.Encoder()
+_encode = _encoder.encode
 _events_decoder = msgspec.json.Decoder(StoredEvents)
 _state_decoder = msgspec.json.Decoder(_StoredState)
 _KINDS: Final = frozenset(member.__struct_config__.tag for member in Event.__args__)
@@ -71,12 +79,37 @@ def encode_events(
 ) -> bytes:
     """Return the stored form of one change's events."""
     stored = StoredEvents(
-        EVENTS_VERSION, list(events), list(active_after), user_id, registry_version, actor, trace_id
+        EVENTS_VERSION,
+        list(events),
+        list(active_after),
+        user_id,
+        registry_version,
+        actor,
+        trace_id,
     )
     data = _encoder.encode(stored)
     if len(data) < COMPRESS_EVENTS_FROM_BYTES:
         return data
     return _COMPRESSED + zlib.compress(data, _ZLIB_LEVEL)
+
+
+def encode_stored(stored: StoredEvents) -> bytes:
+    """Return the stored form of a change's events as they were read."""
+    return _encode(stored)
+
+
+def encode_linked(stored: StoredEvents, place: Place, answer: bytes) -> tuple[bytes, bytes]:
+    """Return the stored form of a change's events, and the change's hash, for the next one.
+
+    The hash is audit_chain.change_hash. It is made here in one go: every message pays for it.
+    place, answer: of the change.
+    """
+    data = _encode(stored)
+    digest = sha256(answer + data).digest()
+    link = sha256(_encode((place, digest)) + _encode(free_of(data))).digest()
+    if len(data) < COMPRESS_EVENTS_FROM_BYTES:
+        return data, link
+    return _COMPRESSED + zlib.compress(data, _ZLIB_LEVEL), link
 
 
 ERASE_USER: Final = "EraseUser"
@@ -105,9 +138,9 @@ def decode_change(data: bytes) -> StoredEvents:
     return stored
 
 
-def encode_state(state: SessionState) -> bytes:
-    """Return the stored form of a session's state."""
-    data = _encoder.encode(_StoredState(STATE_VERSION, state))
+def encode_state(state: SessionState, chain: bytes = b"") -> bytes:
+    """Return the stored form of a session's state. chain: the hash of its last change."""
+    data = _encode(_StoredState(STATE_VERSION, state, chain))
     if len(data) < COMPRESS_FROM_BYTES:
         return data
     return _COMPRESSED + zlib.compress(data, _ZLIB_LEVEL)
@@ -115,6 +148,11 @@ def encode_state(state: SessionState) -> bytes:
 
 def decode_state(data: bytes) -> SessionState:
     """Return a session's state. Raises SchemaTooNew, StoreCorrupt."""
+    return decode_head(data)[0]
+
+
+def decode_head(data: bytes) -> tuple[SessionState, bytes]:
+    """Return a session's state and the hash of its last change. Raises as decode_state."""
     plain = _decompressed("state", data)
     try:
         stored = _state_decoder.decode(plain)
@@ -123,7 +161,12 @@ def decode_state(data: bytes) -> SessionState:
     if stored.v > STATE_VERSION:
         where = "a stored state"
         raise SchemaTooNew(where, stored.v, STATE_VERSION)
-    return stored.state
+    return stored.state, stored.chain
+
+
+def plain_events(data: bytes) -> bytes:
+    """Return a change's stored events as they were before they were compressed."""
+    return _decompressed("event", data)
 
 
 def _decompressed(what: str, data: bytes) -> bytes:

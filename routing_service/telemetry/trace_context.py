@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 TRACEPARENT: Final = "traceparent"
@@ -26,10 +25,7 @@ def read_traceparent(value: str | bytes) -> re.Match[str] | None:
     return given
 
 
-def trace_id_in(metadata: Iterable[tuple[str, str | bytes]]) -> str:
-    """Return the trace id in a call's metadata; "" = it has none."""
-    for key, value in metadata:
-        if key == TRACEPARENT:
-            given = read_traceparent(value)
-            return given[1] if given else ""
-    return ""
+def trace_id_of(traceparent: str | bytes) -> str:
+    """Return a traceparent's trace id; "" if it is not valid."""
+    given = read_traceparent(traceparent)
+    return given[1] if given else ""

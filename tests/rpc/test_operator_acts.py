@@ -146,9 +146,83 @@ async def test_session_says_who_erased_it_and_who_purged_it(service, sam, ana):
     # A new session of that name comes after the old one's records, in both orders.
     await talked(service, ana)
     both = [kind(each) for each in await events(sam, session_id="chat-1")]
-    assert both.index("session_purged") < both.index("session_started")
+    assert both.index("session_purged") < len(both) - 1 - both[::-1].index("session_started")
     newest = await sam("ListEvents", pb.ListEventsRequest(session_id="chat-1"))
     assert [kind(each) for each in newest.records] == both[::-1]
+
+
+async def test_records_stay_readable_after_an_erasure_and_after_a_purge(service, sam, ana):
+    """Kind, agents, caller, reason and trace stay. Content goes, and the user's id with it."""
+    canary = f"canary{secrets.token_hex(8)}"
+    user = Signed(service, *bearer(token("route", user=canary), TRACED))
+    routed = await user(
+        "Route", rpb.RouteRequest(session_id="chat-1", text=canary, metadata={"a": canary})
+    )
+    front = runtime(service, "front")
+    handing = hand_to("sales", reason=canary, message=canary)
+    answer = rpb.CompleteTurnRequest(
+        session_id="chat-1",
+        request_id=routed.dispatch.request_id,
+        agent_id="front",
+        text=canary,
+    )
+    answer.handoff.CopyFrom(hand_to("premium", reason=canary)["handoff"])
+    service.clock.advance(1)
+    await refusal(front("CompleteTurn", answer))
+    service.clock.advance(1)
+    answer.handoff.CopyFrom(handing["handoff"])
+    await front("CompleteTurn", answer)
+    operator = rpb.SetActiveAgentRequest(
+        session_id="chat-1",
+        agent_id="support",
+        reason="by hand",
+        initiator=handoff_pb2.INITIATOR_OPERATOR,
+    )
+    await sam("SetActiveAgent", operator)
+    before = await events(sam, session_id="chat-1")
+    before_ids = {each.event.event_id: place for place, each in enumerate(before)}
+    await sam("EraseUser", pb.EraseUserRequest(user_id=canary, reason="request 17"))
+    erased = await events(sam, session_id="chat-1")
+    of_all = [each for each in await events(sam) if kind(each) != "operator_act"]
+    service.clock.advance(3600)
+    await purge_all(service, sam, reason="too old")
+    purged = await events(sam, session_id="chat-1")
+    then = [each for each in await events(sam) if kind(each) != "operator_act"]
+
+    def facts(record):
+        told = record.event
+        made = [
+            told.event_id,
+            kind(record),
+            record.method,
+            record.trace_id,
+            told.event_time.seconds,
+        ]
+        if kind(record) == "agent_handoff":
+            handoff = told.agent_handoff.handoff
+            made += [getattr(handoff, "from").agent_id, handoff.to.agent_id, handoff.mode]
+            made += [told.agent_handoff.route_reason, handoff.initiator]
+        if kind(record) == "handoff_refused":
+            handoff = told.handoff_refused.handoff
+            made += [handoff.to.agent_id, *[each.rule for each in told.handoff_refused.verdicts]]
+        if kind(record) == "message_routed":
+            made += [told.message_routed.agent.agent_id, told.message_routed.reason]
+        return made
+
+    for left in (of_all, then):
+        # Without a session the archive's records have their own place.
+        left.sort(key=lambda each: before_ids.get(each.event.event_id, len(before)))
+    for left in (erased, of_all, purged, then):
+        assert [facts(each) for each in left][: len(before)] == [facts(each) for each in before]
+        assert not any(canary.encode() in each.SerializeToString() for each in left)
+        # Others than the user stay named.
+        callers = ["" if each.actor == canary else each.actor for each in before]
+        assert [each.actor for each in left][: len(before)] == callers
+        by_hand = [each for each in left if each.actor == "sam" and kind(each) == "agent_handoff"]
+        assert [each.event.agent_handoff.handoff.reason for each in by_hand] == ["by hand"]
+        assert all(each.content_removed for each in left[: len(before)])
+    assert [kind(each) for each in purged[len(before) :]] == ["session_erased", "session_purged"]
+    assert canary.encode() in b"".join(each.SerializeToString() for each in before)
 
 
 async def test_pages_of_a_session_have_what_came_before_it_once(service, sam, ana):

@@ -705,9 +705,12 @@ type AuditRecord struct {
 	// The RPC, such as "/agent_routing.v1.RoutingService/Route". Empty if no call caused the event.
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
 	// W3C trace id of the call, 32 hexadecimal digits. Empty if it had none.
-	TraceId       string `protobuf:"bytes,6,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	TraceId string `protobuf:"bytes,6,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// Whether the record is what an erasure or a purge left: without content. actor and acting_for are
+	// then empty where they were the session's user.
+	ContentRemoved bool `protobuf:"varint,7,opt,name=content_removed,json=contentRemoved,proto3" json:"content_removed,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *AuditRecord) Reset() {
@@ -780,6 +783,13 @@ func (x *AuditRecord) GetTraceId() string {
 		return x.TraceId
 	}
 	return ""
+}
+
+func (x *AuditRecord) GetContentRemoved() bool {
+	if x != nil {
+		return x.ContentRemoved
+	}
+	return false
 }
 
 // Asks for the changes of all sessions.
@@ -3041,7 +3051,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x05order\x18\f \x01(\x0e2\x1c.agent_routing.v1.EventOrderR\x05order\"u\n" +
 	"\x12ListEventsResponse\x127\n" +
 	"\arecords\x18\x01 \x03(\v2\x1d.agent_routing.v1.AuditRecordR\arecords\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc3\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xec\x01\n" +
 	"\vAuditRecord\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x124\n" +
 	"\x05event\x18\x02 \x01(\v2\x1e.agent_routing.v1.SessionEventR\x05event\x12\x14\n" +
@@ -3049,7 +3059,8 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"acting_for\x18\x04 \x01(\tR\tactingFor\x12\x16\n" +
 	"\x06method\x18\x05 \x01(\tR\x06method\x12\x19\n" +
-	"\btrace_id\x18\x06 \x01(\tR\atraceId\"\xcb\x01\n" +
+	"\btrace_id\x18\x06 \x01(\tR\atraceId\x12'\n" +
+	"\x0fcontent_removed\x18\a \x01(\bR\x0econtentRemoved\"\xcb\x01\n" +
 	"\x12WatchEventsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12%\n" +

@@ -396,8 +396,8 @@ func (x *Heartbeat) GetRevision() int64 {
 
 // Something that happened in a session.
 //
-// Events carry no message texts: ListTurns has those. After the user's data were erased, earlier
-// events have no kind, and so no text; watches skip them.
+// Events carry no message texts: ListTurns has those. After the user's data were erased, ListEvents
+// has earlier events without content; watches skip them.
 type SessionEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the event, unique in the session: the revision and the position in it, such as "18.0".

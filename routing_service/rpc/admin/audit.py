@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,9 +12,16 @@ import structlog
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import session_event_pb2
 from routing_service.auth.caller import Caller
-from routing_service.core import events as ev
 from routing_service.core.errors import invalid_field
 from routing_service.rpc import proto_mapping as pm
+from routing_service.rpc.admin.audit_records import (
+    NO_ARCHIVE,
+    archived_records,
+    entry_record,
+    read_entries,
+    records_in,
+    shown_records,
+)
 from routing_service.rpc.admin.request_fields import (
     check_one_tenant,
     check_times,
@@ -23,13 +30,7 @@ from routing_service.rpc.admin.request_fields import (
 )
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.event_mapping import (
-    act_out,
     change_out,
-    event_out,
-    method_path,
-    purge_out,
-    refusal_out,
-    switch_out,
 )
 from routing_service.rpc.page_tokens import (
     PAGE_BYTES_MAX,
@@ -46,16 +47,20 @@ from routing_service.rpc.request_checks import (
 )
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX, fill_page, read_position
+from routing_service.sessions.audit_archive import (
+    SESSION_ARCHIVED,
+    ArchiveOf,
+    archived_in,
+    read_archive,
+)
 from routing_service.sessions.audit_log import (
     NO_SESSION,
-    OPERATOR_ACT,
-    SESSION_PURGED,
     is_about,
 )
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.refusals import HANDOFF_REFUSED
-from routing_service.sessions.stickiness_switch import ALL_TENANTS, STICKINESS_SWITCHED
-from routing_service.storage.event_codec import decode_change
+from routing_service.sessions.stickiness_switch import ALL_TENANTS
+from routing_service.storage.event_codec import BLANK_EVENTS
 from routing_service.storage.store import (
     CURSOR_START,
     AuditEntry,
@@ -76,11 +81,11 @@ SCANNED_CHANGES_MAX: Final = 5_000
 """Changes that are read for one page of ListEvents. If few pass the filter, the page is short and
 has a token to go on: no call reads a whole store."""
 
-READ_REFUSALS_MAX: Final = 500
 
 READ_CHANGES_MAX: Final = 50
 """Changes read at once for a page of ListEvents: each may have 300 KB of text, which no event
 shows."""
+
 
 _KINDS: Final = frozenset(
     field.name for field in session_event_pb2.SessionEvent.DESCRIPTOR.oneofs_by_name["kind"].fields
@@ -147,11 +152,20 @@ class AuditCalls:
         event_filter = _EventFilter.of(request)
         cards = self._cards()
         owners: dict[SessionKey, str] = {}
+        archives: dict[SessionKey, ArchiveOf] = {}
 
         async def make_records(
             key: SessionKey, entry: Change | AuditEntry
         ) -> Iterable[pb.AuditRecord]:
-            found = [record for record in _records_in(key, entry, cards) if event_filter(record)]
+            if isinstance(entry, Change):
+                if entry.events == BLANK_EVENTS and key not in archives:
+                    archives[key] = await self._archive_of(key)
+                made = records_in(key, entry, cards, archives.get(key, NO_ARCHIVE))
+            elif entry.kind == SESSION_ARCHIVED:
+                made = await self._archived_records(entry, cards)
+            else:
+                made = records_in(key, entry, cards, NO_ARCHIVE)
+            found = [record for record in made if event_filter(record)]
             if found and request.owner:
                 if key.session_id == NO_SESSION:
                     return [each for each in found if _is_about(each, request.owner)]
@@ -180,22 +194,44 @@ class AuditCalls:
         response.next_page_token = token_of(position)
         return RpcAnswer(response.SerializeToString())
 
+    async def _archive_of(self, key: SessionKey) -> ArchiveOf:
+        row = await self._store.find_session(key)
+        return ArchiveOf(await read_archive(self._store, key), row.create_us if row else None)
+
+    async def _archived_records(self, entry: AuditEntry, cards: AgentCards) -> list[pb.AuditRecord]:
+        """Return what an entry of the archive adds to the records of the sessions themselves."""
+        found = archived_in(entry)
+        key = SessionKey(entry.tenant, found.session_id)
+        row = await self._store.find_session(key)
+        if row is None or row.create_us != found.create_us:
+            return archived_records(key, found, cards)
+        if found.is_purge:
+            # The session was used meanwhile, and so it was not purged.
+            return []
+        return archived_records(key, msgspec.structs.replace(found, changes=()), cards)
+
     async def _events_of_session(self, key: SessionKey, request: pb.ListEventsRequest) -> RpcAnswer:
         """List one session's audit: a revision's events, then what was refused at it."""
         response = pb.ListEventsResponse()
         row = await self._store.find_session(key)
         if request.owner and (row is None or row.user_id != request.owner):
             return RpcAnswer(response.SerializeToString())
-        refused: list[AuditEntry] = []
-        former: list[AuditEntry] = []
-        for entry in await read_entries(self._store, key):
-            is_refusal = entry.kind == HANDOFF_REFUSED and entry.revision > 0
-            is_own = is_refusal and row is not None and entry.time_us >= row.create_us
-            (refused if is_own else former).append(entry)
-        passes = _EventFilter.of(request)
         cards = self._cards()
-        before = [made for entry in former if (made := entry_record(key, entry, cards))]
-        page = _SessionPage.of(request, response, [made for made in before if passes(made)])
+        archive = ArchiveOf(await read_archive(self._store, key), row.create_us if row else None)
+        refused = [entry.shown(key) for entry in archive.entries if entry.kind == HANDOFF_REFUSED]
+        left = [made for each in archive.former for made in archived_records(key, each, cards)]
+        archived = {(entry.time_us, entry.revision) for entry in archive.entries}
+        for entry in await read_entries(self._store, key):
+            if not entry.data and (entry.time_us, entry.revision) in archived:
+                continue
+            is_refusal = entry.kind == HANDOFF_REFUSED and entry.revision > 0
+            if is_refusal and row is not None and entry.time_us >= row.create_us:
+                refused.append(entry)
+            elif (made := entry_record(key, entry, cards)) is not None:
+                left.append(made)
+        left.sort(key=lambda made: pm.time_us(made.event.event_time))
+        passes = _EventFilter.of(request)
+        page = _SessionPage.of(request, response, [made for made in left if passes(made)], archive)
         if page.newest_first:
             if page.before is None:
                 await self._fill_events(page, key, request, refused)
@@ -227,7 +263,7 @@ class AuditCalls:
                 newest_first=newest_first,
             )
             for change in changes:
-                records = records_of(key, change, refused, cards)
+                records = shown_records(key, change, refused, cards, page.archive)
                 found = [record for record in records if event_filter(record)]
                 if newest_first:
                     found.reverse()
@@ -288,6 +324,7 @@ class _SessionPage:
 
     response: pb.ListEventsResponse
     records: list[pb.AuditRecord]
+    archive: ArchiveOf
     newest_first: bool
     records_max: int
     revision: int | None = None
@@ -299,12 +336,14 @@ class _SessionPage:
         request: pb.ListEventsRequest,
         response: pb.ListEventsResponse,
         records: list[pb.AuditRecord],
+        archive: ArchiveOf,
     ) -> _SessionPage:
         """Return the page that a request asks for. records: from before. Raises INVALID_FIELD."""
         newest_first = request.order != pb.EVENT_ORDER_OLDEST_FIRST
         made = cls(
             response,
             records[::-1] if newest_first else records,
+            archive,
             newest_first,
             request.page_size or RECORDS_PAGE_DEFAULT,
         )
@@ -332,65 +371,6 @@ class _SessionPage:
 
 _BEFORE: Final = b"b"
 """How the token begins of a page that goes on before the changes."""
-
-
-async def read_refusals(store: Store, key: SessionKey) -> list[AuditEntry]:
-    """Return the audit entries of a session's refused handoffs."""
-    return [entry for entry in await read_entries(store, key) if entry.kind == HANDOFF_REFUSED]
-
-
-async def read_entries(store: Store, key: SessionKey) -> list[AuditEntry]:
-    """Return all audit entries of a session."""
-    entries: list[AuditEntry] = []
-    cursor = CURSOR_START
-    while True:
-        page, cursor = await store.read_audit(key.tenant, key.session_id, cursor, READ_REFUSALS_MAX)
-        entries += page
-        if len(page) < READ_REFUSALS_MAX:
-            return entries
-
-
-def records_of(
-    key: SessionKey, change: Change, refused: list[AuditEntry], cards: AgentCards
-) -> list[pb.AuditRecord]:
-    """Return a change's events as audit records, then what was refused at its revision.
-
-    Raises SchemaTooNew, StoreCorrupt.
-    """
-    stored = decode_change(change.events)
-    method = method_path(change.method)
-    records = []
-    if not stored.events:
-        # Erased: what remains is that there was a change, when, and by which call.
-        left = session_event_pb2.SessionEvent(
-            event_id=f"{change.revision}.0",
-            session_id=key.session_id,
-            revision=change.revision,
-            event_time=pm.timestamp(change.time_us),
-            request_id=change.request_id,
-        )
-        records.append(pb.AuditRecord(tenant=key.tenant, event=left, method=method))
-    for index in range(len(stored.events)):
-        event = event_out(key, change, stored, index, cards)
-        if event is not None:
-            made = pb.AuditRecord(
-                tenant=key.tenant,
-                event=event,
-                actor=stored.actor or stored.user_id,
-                method=method,
-                trace_id=stored.trace_id,
-            )
-            if stored.actor and stored.actor != stored.user_id:
-                made.acting_for = stored.user_id
-            said = stored.events[index]
-            if isinstance(said, ev.SessionErased):
-                # Watchers do not get it.
-                made.event.session_erased.reason = said.reason
-            records.append(made)
-    records += [
-        refusal_record(key, entry, cards) for entry in refused if entry.revision == change.revision
-    ]
-    return records
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,65 +434,6 @@ def _agents_in(event: session_event_pb2.SessionEvent) -> set[str]:
         elif field.name == "handoff":
             found |= {getattr(value, "from").agent_id, value.to.agent_id}
     return found
-
-
-def _records_in(
-    key: SessionKey, entry: Change | AuditEntry, cards: AgentCards
-) -> list[pb.AuditRecord]:
-    """Return the records of one change or audit entry; none if it cannot be read."""
-    if isinstance(entry, AuditEntry):
-        made = entry_record(key, entry, cards)
-        return [] if made is None else [made]
-    try:
-        return records_of(key, entry, [], cards)
-    except StoreCorrupt as error:
-        # One damaged row must not hide the others.
-        _log.error("change_unreadable", revision=entry.revision, error=str(error))
-        return []
-
-
-_ENTRIES: Final[
-    Mapping[str, Callable[[AuditEntry], tuple[session_event_pb2.SessionEvent, str]]]
-] = {
-    STICKINESS_SWITCHED: lambda entry: (switch_out(entry), "SetStickiness"),
-    OPERATOR_ACT: act_out,
-    SESSION_PURGED: lambda entry: (purge_out(entry), "PurgeSessions"),
-}
-"""What operators did, as an event and its method, by the kind of the entry."""
-
-
-def entry_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.AuditRecord | None:
-    """Return the record of an audit entry; None if it has none, or its content was erased."""
-    if not entry.data:
-        return None
-    if entry.kind == HANDOFF_REFUSED:
-        return refusal_record(key, entry, cards)
-    if entry.kind not in _ENTRIES:
-        return None
-    event, method = _ENTRIES[entry.kind](entry)
-    data = msgspec.json.decode(entry.data)
-    return pb.AuditRecord(
-        tenant=key.tenant,
-        event=event,
-        actor=data.get("by", ""),
-        method=method_path(method),
-        trace_id=data.get("trace_id", ""),
-    )
-
-
-def refusal_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.AuditRecord:
-    """Return the record of a refused handoff, with its caller as far as the caller was known."""
-    event, method = refusal_out(key, entry, cards)
-    data = msgspec.json.decode(entry.data) if entry.data else {}
-    actor, user = data.get("actor", ""), data.get("user", "")
-    return pb.AuditRecord(
-        tenant=key.tenant,
-        event=event,
-        actor=actor or user,
-        acting_for=user if actor and user != actor else "",
-        method=method,
-        trace_id=data.get("trace_id", ""),
-    )
 
 
 def _is_about(record: pb.AuditRecord, user_id: str) -> bool:

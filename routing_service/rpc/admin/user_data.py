@@ -16,7 +16,7 @@ from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.session import Task
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.rpc import proto_mapping as pm
-from routing_service.rpc.admin.audit import read_refusals, records_of, refusal_record
+from routing_service.rpc.admin.audit_records import read_refusals, records_of, refusal_record
 from routing_service.rpc.admin.request_fields import check_user, operator_of, tenant_of
 from routing_service.rpc.admin.sessions import READ_MAX, summary
 from routing_service.rpc.agent_cards import AgentCards

@@ -366,6 +366,7 @@ class AuditRecord(google.protobuf.message.Message):
     ACTING_FOR_FIELD_NUMBER: builtins.int
     METHOD_FIELD_NUMBER: builtins.int
     TRACE_ID_FIELD_NUMBER: builtins.int
+    CONTENT_REMOVED_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant."""
     actor: builtins.str
@@ -378,6 +379,10 @@ class AuditRecord(google.protobuf.message.Message):
     """The RPC, such as "/agent_routing.v1.RoutingService/Route". Empty if no call caused the event."""
     trace_id: builtins.str
     """W3C trace id of the call, 32 hexadecimal digits. Empty if it had none."""
+    content_removed: builtins.bool
+    """Whether the record is what an erasure or a purge left: without content. actor and acting_for are
+    then empty where they were the session's user.
+    """
     @property
     def event(self) -> agent_routing.v1.session_event_pb2.SessionEvent:
         """What happened."""
@@ -391,9 +396,10 @@ class AuditRecord(google.protobuf.message.Message):
         acting_for: builtins.str = ...,
         method: builtins.str = ...,
         trace_id: builtins.str = ...,
+        content_removed: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["event", b"event"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acting_for", b"acting_for", "actor", b"actor", "event", b"event", "method", b"method", "tenant", b"tenant", "trace_id", b"trace_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["acting_for", b"acting_for", "actor", b"actor", "content_removed", b"content_removed", "event", b"event", "method", b"method", "tenant", b"tenant", "trace_id", b"trace_id"]) -> None: ...
 
 Global___AuditRecord: typing_extensions.TypeAlias = AuditRecord
 

@@ -222,8 +222,8 @@ Global___Heartbeat: typing_extensions.TypeAlias = Heartbeat
 class SessionEvent(google.protobuf.message.Message):
     """Something that happened in a session.
 
-    Events carry no message texts: ListTurns has those. After the user's data were erased, earlier
-    events have no kind, and so no text; watches skip them.
+    Events carry no message texts: ListTurns has those. After the user's data were erased, ListEvents
+    has earlier events without content; watches skip them.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

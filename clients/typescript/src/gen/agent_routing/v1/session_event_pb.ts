@@ -84,8 +84,8 @@ export const HeartbeatSchema: GenMessage<Heartbeat> = /*@__PURE__*/
 /**
  * Something that happened in a session.
  *
- * Events carry no message texts: ListTurns has those. After the user's data were erased, earlier
- * events have no kind, and so no text; watches skip them.
+ * Events carry no message texts: ListTurns has those. After the user's data were erased, ListEvents
+ * has earlier events without content; watches skip them.
  *
  * @generated from message agent_routing.v1.SessionEvent
  */
