@@ -103,7 +103,7 @@ def _questions(chance: random.Random, ids: list[str], count: int) -> Iterator[To
         )
 
 
-def _verdicts(scale: Scale, agents: int) -> Figure:
+def _verdicts(scale: Scale, agents: int, questions_quick: int = QUESTIONS_QUICK) -> Figure:
     chance = random.Random(11)
     registry = _registry(chance, agents)
     ids = [agent.agent_id for agent in registry.specialists]
@@ -124,7 +124,7 @@ def _verdicts(scale: Scale, agents: int) -> Figure:
     thresholds = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)  # As the server has them.
     try:
-        count = QUESTIONS_QUICK if scale.is_quick else QUESTIONS
+        count = questions_quick if scale.is_quick else QUESTIONS
         for question in _questions(chance, ids, count):
             anew_ms.append(_judged_ms(detector, _forgotten(question))[0])
             # The message before this one was judged by all turns but the last.

@@ -80,16 +80,18 @@ def check_files(names: Sequence[str]) -> None:
             pass
 
 
-def read_dialogues(names: Sequence[str]) -> Generator[FoundDialogue | BadLine, None, None]:
+def read_dialogues(
+    names: Sequence[str], *, line_bytes_max: int = LINE_BYTES_MAX
+) -> Generator[FoundDialogue | BadLine, None, None]:
     """Yield the dialogues of all files, in order. "-" is standard input.
 
-    Gzip files are recognized by their first bytes.
+    Gzip files are recognized by their first bytes. line_bytes_max: a longer line is a BadLine.
     Raises DialogueFileUnreadable.
     """
     for name in names:
         shown = "standard input" if name == STDIN_NAME else name
         with _open(name) as file:
-            yield from _read_lines(_unpacked(file), shown)
+            yield from _read_lines(_unpacked(file), shown, line_bytes_max)
 
 
 @contextmanager
@@ -116,15 +118,17 @@ def _unpacked(file: BinaryIO) -> BinaryIO:
     return file
 
 
-def _read_lines(file: BinaryIO, name: str) -> Iterator[FoundDialogue | BadLine]:
+def _read_lines(
+    file: BinaryIO, name: str, line_bytes_max: int
+) -> Iterator[FoundDialogue | BadLine]:
     number = 0
     while True:
         place = SourceLine(name, number + 1)
         try:
-            line = file.readline(LINE_BYTES_MAX + 1)
-            is_too_long = len(line) > LINE_BYTES_MAX
+            line = file.readline(line_bytes_max + 1)
+            is_too_long = len(line) > line_bytes_max
             if is_too_long:
-                _skip_rest_of_line(file)
+                _skip_rest_of_line(file, line_bytes_max)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             yield BadLine(place, f"the gzip data is damaged: {error}; what follows is not read")
             return
@@ -137,14 +141,14 @@ def _read_lines(file: BinaryIO, name: str) -> Iterator[FoundDialogue | BadLine]:
         if number == 1:
             line = line.removeprefix(_BYTE_ORDER_MARK)
         if is_too_long:
-            yield BadLine(place, f"over {LINE_BYTES_MAX} bytes; write one dialogue a line")
+            yield BadLine(place, f"over {line_bytes_max} bytes; write one dialogue a line")
         elif line.strip():
             yield _parse(line, place)
 
 
-def _skip_rest_of_line(file: BinaryIO) -> None:
+def _skip_rest_of_line(file: BinaryIO, part_bytes_max: int) -> None:
     while True:
-        part = file.readline(LINE_BYTES_MAX)
+        part = file.readline(part_bytes_max)
         if not part or part.endswith(b"\n"):
             return
 

@@ -82,10 +82,9 @@ def test_the_report_has_the_keys_that_others_read(tmp_path, monkeypatch):
     assert (tmp_path / "bench" / "route_vs_echo.svg").read_text().startswith("<svg")
 
 
-def test_cost_of_a_verdict_is_a_figure_with_what_is_around_it(monkeypatch):
+def test_cost_of_a_verdict_is_a_figure_with_what_is_around_it():
     """After a restart and in the middle of a conversation, by the clock and in processor time."""
-    monkeypatch.setattr(topic_cost, "QUESTIONS_QUICK", 4)
-    figure = topic_cost._verdicts(QUICK, 20)
+    figure = topic_cost._verdicts(QUICK, 20, questions_quick=4)
     assert (figure.key, figure.bound, figure.is_most) == ("topic_p99_ms_20", 1.0, True)
     assert figure.value >= figure.beside["p50_ms"] > 0
     assert figure.beside["take_in_mib"] > 0

@@ -40,8 +40,8 @@ RANKED_MAX: Final = 5
 """Agents in a verdict: more are hardly ever above a hundredth."""
 
 AGENTS_COMPARED: Final = 32
-"""Agents that a message is compared with in full: those that share most with it, and whoever the
-dialogue speaks for. What is left of a probability for the others is nobody's."""
+"""Agents that a message is compared with in full: those that share most with it, and those that
+the dialogue speaks for. The others get no share of the probability."""
 
 _PROBABILITY_DIGITS: Final = 6
 
@@ -54,13 +54,16 @@ class TrainedModel:
         parameters: Parameters,
         concepts: Mapping[str, tuple[str, ...]] | None = None,
         give_way: GiveWay = go_on,
+        *,
+        agents_compared: int = AGENTS_COMPARED,
     ) -> None:
         """Take over parameters that have been checked.
 
         concepts: those that ship unless given. give_way: called again and again while a detector is
-        made.
+        made. agents_compared: agents that a message is compared with in full.
         """
         self._give_way = give_way
+        self._agents_compared = agents_compared
         self.version = parameters.version
         self._parameters = parameters
         self._forests = compiled(parameters.stay), compiled(parameters.opening)
@@ -100,6 +103,7 @@ class TrainedModel:
             self._forests,
             self._manner,
             AgentIndex(in_order, self._knowledge, self._give_way),
+            self._agents_compared,
         )
 
 
@@ -112,9 +116,11 @@ class TrainedDetector:
         forests: tuple[Probability, Probability],
         manner: Manner,
         index: AgentIndex,
+        agents_compared: int,
     ) -> None:
         """Take over what was computed of a registry. forests: of staying, and of openings."""
         self._index = index
+        self._agents_compared = agents_compared
         self._fit_weights = tuple(parameters.fit.values())
         self._target_weights = tuple(parameters.target.values())
         self._stay, self._opening = forests
@@ -125,7 +131,9 @@ class TrainedDetector:
         index = self._index
         if not index.agent_ids:
             return TopicVerdict(stay=1.0 if question.active_agent_id else 0.0)
-        reading = read(question, index, self._fit_weights, self._target_weights, AGENTS_COMPARED)
+        reading = read(
+            question, index, self._fit_weights, self._target_weights, self._agents_compared
+        )
         shares = self._opening_shares(reading) if reading.present < 0 else self._shares(reading)
         active = question.active_agent_id
         candidates, ids = question.candidate_ids, reading.agent_ids

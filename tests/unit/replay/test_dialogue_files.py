@@ -9,7 +9,6 @@ import threading
 
 import pytest
 
-from routing_service.replay import dialogue_files
 from routing_service.replay.dialogue_files import (
     BadLine,
     DialogueFileUnreadable,
@@ -116,12 +115,11 @@ def test_damaged_gzip_is_told_with_its_place(tmp_path):
     assert all(isinstance(each, FoundDialogue) for each in found)
 
 
-def test_too_long_line_is_skipped_without_being_kept(tmp_path, monkeypatch):
+def test_too_long_line_is_skipped_without_being_kept(tmp_path):
     """A file of one endless line must not fill the memory."""
-    monkeypatch.setattr(dialogue_files, "LINE_BYTES_MAX", 2_000)
     file = tmp_path / "long.jsonl"
     file.write_bytes(b"x" * 9_000 + b"\n" + line("d2"))
-    assert ids(read_dialogues([str(file)])) == [f"{file}:1", "d2"]
+    assert ids(read_dialogues([str(file)], line_bytes_max=2_000)) == [f"{file}:1", "d2"]
 
 
 def test_missing_file_is_found_before_anything_is_played(tmp_path):

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing_service.core.registry import Agent, AgentKind, Registry
-from routing_service.topics.model import load_topic_model, trained_model
+from routing_service.topics.model import load_topic_model
 from routing_service.topics.model.dialogue_features import read
+from routing_service.topics.model.parameters import parse_parameters, shipped_parameters
+from routing_service.topics.model.trained_model import TrainedModel
 from routing_service.topics.model.word_knowledge import WordKnowledge
 from routing_service.topics.topic_detector import (
     RecentTurn,
@@ -378,13 +380,13 @@ def asked_of_many(registry: Registry, detector: TopicDetector) -> list[TopicVerd
     return found
 
 
-def test_agents_that_share_little_with_a_message_make_no_difference(monkeypatch):
+def test_agents_that_share_little_with_a_message_make_no_difference():
     """The best few are compared in full, including agents named by the dialogue."""
     registry = many_agents(200)
-    detector = MODEL.for_registry(registry)
-    a_few = asked_of_many(registry, detector)
-    monkeypatch.setattr(trained_model, "AGENTS_COMPARED", 0)
-    everybody = asked_of_many(registry, detector)
+    a_few = asked_of_many(registry, MODEL.for_registry(registry))
+    parameters = parse_parameters(shipped_parameters())
+    none_at_first = TrainedModel(parameters, agents_compared=0)
+    everybody = asked_of_many(registry, none_at_first.for_registry(registry))
     assert len(everybody) == len(a_few) == 30
     for whole, part in zip(everybody, a_few, strict=True):
         assert part.stay == pytest.approx(whole.stay, abs=0.05)
