@@ -189,6 +189,7 @@ def _notes(agent: Agent) -> str:
         (f"needs {', '.join(sorted(agent.requires))}", bool(agent.requires)),
         (f"on {', '.join(sorted(agent.channels or ()))}", agent.channels is not None),
         ("markers", agent.markers),
+        ("questions in prose lock", agent.asks_in_prose),
         ("users may pick it", agent.user_selectable),
         (topics, bool(topics)),
     )

@@ -35,6 +35,7 @@ from routing_service.core.errors import unknown_agent
 from routing_service.core.facts import ConsultQuestion, Facts, PastTurn, RefusedHandoffs
 from routing_service.core.handoff_rules import Attempt, judge, judge_step
 from routing_service.core.markers import cut_markers
+from routing_service.core.prose_questions import asks_user, last_text
 from routing_service.core.refusals import refuse_handoff
 from routing_service.core.registry import Agent, AgentKind, OnComplete, Registry, Sticks
 from routing_service.core.session import OpenTurn
@@ -295,18 +296,16 @@ def _proceed(answer: _Answer, outcome: Outcome) -> Decision:
 
     outcome: what the agent gave, which may be one that is applied as a proceed.
     """
-    kind = outcome.kind
+    kind, agent = outcome.kind, answer.agent
+    if agent.asks_in_prose and kind is OutcomeKind.PROCEED and not answer.stands_in:
+        asked = asks_user(answer.text or last_text(answer.command.items))
+        if asked and answer.moves and not _never_locks(agent):
+            return _lock(answer, kind, ev.LockEngaged(agent.agent_id, soft=True))
     if not (answer.moves and answer.is_active):
         _record(answer, kind, OutcomeStatus.APPLIED, closes=True)
         return _done(answer)
-    state = answer.draft.state
-    active = state.active
-    assert active is not None
-    turns_taken = active.turns_taken + 1
-    turns_max = answer.agent.turns_max
-    is_spent = bool(turns_max) and turns_taken >= turns_max
-    leaves = answer.agent.sticks is not Sticks.SESSION
-    if state.stack and (leaves or is_spent):
+    leaves = agent.sticks is not Sticks.SESSION
+    if answer.draft.state.stack and (leaves or _is_spent(answer)):
         return _give_back(answer, kind)
     _record(answer, kind, OutcomeStatus.APPLIED, closes=True)
     if leaves:
@@ -316,23 +315,31 @@ def _proceed(answer: _Answer, outcome: Outcome) -> Decision:
     return _done(answer)
 
 
+def _is_spent(answer: _Answer) -> bool:
+    """Say whether an interlude has had as many turns as it may have, this one included."""
+    active, turns_max = answer.draft.state.active, answer.agent.turns_max
+    return bool(turns_max) and active is not None and active.turns_taken + 1 >= turns_max
+
+
+def _never_locks(agent: Agent) -> bool:
+    return agent.kind is AgentKind.SUPERVISOR or agent.sticks is Sticks.NEVER
+
+
 def _follow_up(answer: _Answer, outcome: FollowUp) -> Decision:
     """Lock the agent: it asked something and gets the next message."""
-    never_locks = answer.agent.kind is AgentKind.SUPERVISOR or answer.agent.sticks is Sticks.NEVER
-    if never_locks or not answer.moves:
+    if _never_locks(answer.agent) or not answer.moves:
         return _proceed(answer, outcome)
-    _record(answer, OutcomeKind.FOLLOW_UP, OutcomeStatus.APPLIED, closes=True)
+    timeout_us = outcome.timeout_us
+    expire_us = None if timeout_us is None else answer.draft.now_us + timeout_us
+    return _lock(answer, OutcomeKind.FOLLOW_UP, ev.LockEngaged(answer.turn.holder, expire_us))
+
+
+def _lock(answer: _Answer, kind: OutcomeKind, lock: ev.LockEngaged) -> Decision:
+    _record(answer, kind, OutcomeStatus.APPLIED, closes=True)
     if answer.stands_in:
         # It takes over, so the question of the agent that it stood in for no longer waits.
         ownership.unlock(answer.draft, "handoff")
-    timeout_us = outcome.timeout_us
-    answer.draft.add(
-        ev.LockEngaged(
-            agent_id=answer.turn.holder,
-            expire_us=None if timeout_us is None else answer.draft.now_us + timeout_us,
-            root_request_id=answer.turn.root_request_id,
-        )
-    )
+    answer.draft.add(replace(lock, root_request_id=answer.turn.root_request_id))
     return _done(answer)
 
 

@@ -321,11 +321,15 @@ class AgentCleared(
 class LockEngaged(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="lock_engaged"
 ):
-    """The agent asked the user something and waits for the answer."""
+    """The agent asked the user something and waits for the answer.
+
+    soft: it asked in prose, see Tenure (in changes stored before this field no lock is).
+    """
 
     agent_id: str
     expire_us: int | None = None
     root_request_id: str = ""
+    soft: bool = False
 
 
 class LockReleased(

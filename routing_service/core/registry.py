@@ -185,6 +185,8 @@ class Agent:
     idle_timeout_us: int | None = None
     # A marker such as [HANDOFF_TO:x] in its text is a handoff and is cut out.
     markers: bool = False
+    # An answer that ends in a question to the user locks softly, though its outcome is a proceed.
+    asks_in_prose: bool = False
     # Users may choose it by name.
     user_selectable: bool = False
     enabled: bool = True

@@ -35,7 +35,8 @@ class Tenure(msgspec.Struct, frozen=True, omit_defaults=True):
 
     entered_turn: root request id of the turn in which it became active; "" outside a turn.
     turns_taken: turns that it ended by proceed or follow_up since then.
-    lock_expire_us: None if the lock has no timeout.
+    lock_expire_us: None if the lock has no timeout. soft: the question was found in the agent's
+    text; a message for another agent may still be taken there by its topic.
     """
 
     agent_id: str
@@ -43,6 +44,7 @@ class Tenure(msgspec.Struct, frozen=True, omit_defaults=True):
     lock_expire_us: int | None = None
     entered_turn: str = ""
     turns_taken: int = 0
+    soft: bool = False
 
 
 class OpenTurn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -564,7 +566,7 @@ def _evolve_suggestion(
 def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:
     active = state.active
     if active is not None and active.agent_id == event.agent_id:
-        locked = replace(active, locked=True, lock_expire_us=event.expire_us)
+        locked = replace(active, locked=True, lock_expire_us=event.expire_us, soft=event.soft)
         return replace(state, active=locked)
     # An agent that stood in, or a default agent, asked the user: it takes over.
     taken = Tenure(
@@ -572,6 +574,7 @@ def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:
         locked=True,
         lock_expire_us=event.expire_us,
         entered_turn=event.root_request_id,
+        soft=event.soft,
     )
     return replace(
         state,
@@ -587,4 +590,6 @@ def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:
 
 def _unlock(state: SessionState) -> SessionState:
     assert state.active is not None
-    return replace(state, active=replace(state.active, locked=False, lock_expire_us=None))
+    return replace(
+        state, active=replace(state.active, locked=False, lock_expire_us=None, soft=False)
+    )

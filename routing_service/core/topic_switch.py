@@ -111,7 +111,7 @@ def inquiry(draft: Draft, line: RouteLine, *, mid_task: bool) -> TopicInquiry | 
         if mid_task and session_owner(state, draft.registry):
             return TopicOutcome.OWNED
         is_locked = state.active.locked
-        if is_locked and topics.lock_threshold is None:
+        if is_locked and topics.lock_threshold is None and not state.active.soft:
             return TopicOutcome.LOCKED
     return TopicInquiry(
         active_agent_id=state.active_id,

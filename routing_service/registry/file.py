@@ -323,6 +323,7 @@ def _build_agent(
         channels=frozenset(agent["channels"]) if "channels" in agent else None,
         idle_timeout_us=_optional_duration_us(agent, "idle_timeout"),
         markers=agent.get("markers", False),
+        asks_in_prose=agent.get("asks_in_prose") == "lock",
         user_selectable=agent.get("user_selectable", False),
         enabled=agent.get("enabled", True),
         topics=_build_agent_topics(agent.get("topics", {})),

@@ -43,7 +43,14 @@ def check_sense(document: Document, registry: Registry) -> list[FileProblem]:
 
 
 # Keys without meaning for an agent that never becomes active.
-_NO_EFFECT_ON_SUPERVISOR = ("sticks", "owns_session", "receives_as", "turns_max", "idle_timeout")
+_NO_EFFECT_ON_SUPERVISOR = (
+    "sticks",
+    "owns_session",
+    "receives_as",
+    "turns_max",
+    "idle_timeout",
+    "asks_in_prose",
+)
 
 
 def _warn_without_effect(
@@ -60,6 +67,10 @@ def _warn_without_effect(
             if key in written:
                 message = f"{key} has no effect on the supervisor, which never becomes active"
                 yield document.problem((*path, key), message, "remove the key", on_key=True)
+    if agent.asks_in_prose and agent.sticks is Sticks.NEVER:
+        message = f"{label} has asks_in_prose: lock, but an agent with sticks: never is not locked"
+        remedy = "remove asks_in_prose, or write sticks: follow_up"
+        yield document.problem((*path, "asks_in_prose"), message, remedy, on_key=True)
     if agent.on_complete_message and agent.on_complete is not OnComplete.HOP:
         message = f"{label} has an on_complete_message, which is shown only before another agent"
         remedy = "name an agent in on_complete, or remove the message"
