@@ -15,6 +15,7 @@ import (
 	_ "google.golang.org/grpc/health" // lets round_robin check whether replicas are ready
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	v1 "example.com/agent-routing/go/v1"
 )
@@ -97,6 +98,29 @@ type Turn struct {
 	Replayed bool
 	// Err is why the decision is degraded, or nil.
 	Err error
+	// BaseRevision is the last revision of the session that the client knew when it decided alone; nil
+	// if it knew none. DecideTime is when it decided.
+	BaseRevision *int64
+	DecideTime   time.Time
+}
+
+// DegradedTurn returns the report of a degraded decision, for ReportDegraded. agentText is what the
+// user was shown. It returns nil if the service decided: there is nothing to report then.
+func (t *Turn) DegradedTurn(agentText, userID string) *v1.DegradedTurn {
+	if !t.Degraded {
+		return nil
+	}
+	return &v1.DegradedTurn{
+		SessionId:    t.GetSessionId(),
+		RequestId:    t.GetRequestId(),
+		UserId:       userID,
+		AgentId:      t.AgentID(),
+		Text:         t.GetDispatch().GetText(),
+		Items:        t.GetDispatch().GetItems(),
+		AgentText:    agentText,
+		DecideTime:   timestamppb.New(t.DecideTime),
+		BaseRevision: t.BaseRevision,
+	}
 }
 
 // AgentID returns the agent to send the message to; empty if no agent must act.
@@ -137,7 +161,8 @@ func (c *Client) turn(request *v1.RouteRequest, answer *v1.RouteResponse, replay
 	c.settings.logger.Warn("route_degraded", "session_id", degraded.GetSessionId(),
 		"request_id", degraded.GetRequestId(), "agent_id", degraded.GetDispatch().GetAgent().GetAgentId(),
 		"code", failure.Code.String(), "reason", string(failure.Reason), "attempts", failure.Attempts)
-	return &Turn{RouteResponse: degraded, Degraded: true, Err: err}, nil
+	base := c.known.revision(degraded.GetSessionId())
+	return &Turn{RouteResponse: degraded, Degraded: true, Err: err, BaseRevision: base, DecideTime: time.Now()}, nil
 }
 
 func withRequestID(request *v1.RouteRequest) *v1.RouteRequest {
@@ -183,6 +208,14 @@ func (c *Client) CompleteTurn(ctx context.Context, request *v1.CompleteTurnReque
 // ResumeTask approves or rejects what a paused task is waiting for.
 func (c *Client) ResumeTask(ctx context.Context, request *v1.ResumeTaskRequest, options ...CallOption) (*v1.ResumeTaskResponse, error) {
 	return invoke(ctx, c, "ResumeTask", request, c.stub.ResumeTask, options)
+}
+
+// ReportDegraded reports turns that were decided without the service; it returns what became of each.
+// Give 1-100 turns in the order in which they happened; Turn.DegradedTurn makes them. A turn is
+// stored in the history, or is a conflict: the service knows better. Nothing moves. Each is stored
+// once by its request_id, so after a lost answer report all of them again.
+func (c *Client) ReportDegraded(ctx context.Context, request *v1.ReportDegradedRequest, options ...CallOption) (*v1.ReportDegradedResponse, error) {
+	return invoke(ctx, c, "ReportDegraded", request, c.stub.ReportDegraded, options)
 }
 
 // ListTasks returns one page of a session's tasks.

@@ -168,6 +168,16 @@ func (k *knownAgents) degradedAnswer(request *v1.RouteRequest, err *RoutingError
 	}
 }
 
+// revision returns the last known revision of a session; nil if it is not known.
+func (k *knownAgents) revision(sessionID string) *int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if element, ok := k.sessions[sessionID]; ok {
+		return proto.Int64(element.Value.(*known).revision)
+	}
+	return nil
+}
+
 // remember stores what is known about a session, unless newer information is stored.
 func (k *knownAgents) remember(sessionID string, revision int64, agent *v1.Agent, taskID string) {
 	element, ok := k.sessions[sessionID]

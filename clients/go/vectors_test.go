@@ -356,6 +356,8 @@ func (p *playing) call(step step) result {
 		return callWith(ctx, p, step, &v1.CompleteTurnRequest{}, c.CompleteTurn)
 	case "ResumeTask":
 		return callWith(ctx, p, step, &v1.ResumeTaskRequest{}, c.ResumeTask)
+	case "ReportDegraded":
+		return callWith(ctx, p, step, &v1.ReportDegradedRequest{}, c.ReportDegraded)
 	case "ListTasks":
 		return callWith(ctx, p, step, &v1.ListTasksRequest{}, c.ListTasks)
 	case "ListTurns":

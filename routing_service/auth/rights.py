@@ -33,6 +33,7 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "ClearActiveAgent": (ROUTE, AGENT, ADMIN),
     "CompleteTurn": (AGENT,),
     "ResumeTask": (ROUTE, ADMIN),
+    "ReportDegraded": (ROUTE,),
     "Status": _READERS,
     "ListTasks": _READERS,
     "ListTurns": _READERS,

@@ -249,8 +249,33 @@ class Erase(msgspec.Struct, frozen=True):
     salt: bytes = b""
 
 
+class ReportDegraded(msgspec.Struct, frozen=True):
+    """A turn that a client decided alone while the service was away.
+
+    agent_id: who got the message. user_text, user_items: the message. text, items: the answer.
+    decided_us: when, 0 = unknown. is_checked: nothing moved the session since the client knew it.
+    """
+
+    request_id: str
+    agent_id: str
+    user_text: str = ""
+    user_items: tuple[Item, ...] = ()
+    text: str = ""
+    items: tuple[Item, ...] = ()
+    decided_us: int = 0
+    is_checked: bool = False
+    profile: Profile = NO_PROFILE
+
+
 Command = (
-    RouteMessage | SetActiveAgent | ClearActiveAgent | CompleteTurn | ResumeTask | Expire | Erase
+    RouteMessage
+    | SetActiveAgent
+    | ClearActiveAgent
+    | CompleteTurn
+    | ResumeTask
+    | ReportDegraded
+    | Expire
+    | Erase
 )
 
 

@@ -20,6 +20,7 @@ from routing_service.core.commands import (
     Decision,
     Erase,
     Expire,
+    ReportDegraded,
     ResumeTask,
     RouteMessage,
     SetActiveAgent,
@@ -31,6 +32,7 @@ from routing_service.core.errors import scope_missing
 from routing_service.core.expiry import decide_expire
 from routing_service.core.facts import NO_FACTS, Facts
 from routing_service.core.registry import Registry
+from routing_service.core.report_degraded import decide_report
 from routing_service.core.resume_task import decide_resume
 from routing_service.core.route_message import decide_route
 from routing_service.core.session import SessionState
@@ -81,6 +83,8 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             decision = _decide_clear(draft, command)
         case ResumeTask():
             decision = decide_resume(draft, command, facts)
+        case ReportDegraded():
+            decision = decide_report(draft, command, is_new=case.is_new)
         case Expire():
             decision = Decision() if case.is_new else decide_expire(draft)
         case Erase():

@@ -240,6 +240,8 @@ class TurnCompleted(
     follows in its chain. counts: a turn of the active agent. own_entry: history shows the answer
     by itself, because the agent did not hold the request. is_consult: the answer is for the agent
     that asked, not for the user. message: the agent's text for the user about what follows.
+    user_text, user_items, decided_us: of a turn that a client decided alone while the service was
+    away: no message of its own is stored for it. decided_us: 0 = unknown.
     """
 
     request_id: str
@@ -258,6 +260,9 @@ class TurnCompleted(
     detail: str = ""
     is_consult: bool = False
     message: str = ""
+    user_text: str = ""
+    user_items: tuple[Item, ...] = ()
+    decided_us: int = 0
 
 
 class AgentHandedOff(

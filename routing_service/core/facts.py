@@ -18,6 +18,7 @@ from routing_service.core.commands import (
     Erase,
     Expire,
     HandOff,
+    ReportDegraded,
     ResumeTask,
     RouteMessage,
     SetActiveAgent,
@@ -230,6 +231,7 @@ _NEEDS: dict[type, Callable[[Case, Any, Facts], list[Fact[Any]]]] = {
     SetActiveAgent: _needs_of_handoff,
     ResumeTask: _needs_of_resumption,
     ClearActiveAgent: _needs_nothing,
+    ReportDegraded: _needs_nothing,
     Expire: _needs_nothing,
     Erase: _needs_nothing,
 }

@@ -253,8 +253,11 @@ class HistoryFold:
                 agent_id=event.agent_id,
                 task_id=event.task_id,
                 message_revision=0,
-                create_us=now_us,
+                create_us=event.decided_us or now_us,
                 revision=position[0],
+                user_text=event.user_text,
+                user_items=event.user_items,
+                size_bytes=_size(event.user_text, event.user_items),
             )
         self._put(known.answered(event, position[0], now_us))
 

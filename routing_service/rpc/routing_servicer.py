@@ -7,6 +7,7 @@ from collections.abc import Callable
 from routing_service.ids import new_uuid7
 from routing_service.rpc.agent_cards import CardCache
 from routing_service.rpc.routing.complete_turn import CompleteTurnCalls
+from routing_service.rpc.routing.degraded_turns import DegradedTurnCalls
 from routing_service.rpc.routing.handoffs import HandoffCalls
 from routing_service.rpc.routing.reads import SessionReads
 from routing_service.rpc.routing.route import RouteCalls
@@ -28,6 +29,7 @@ class RoutingServicer:
                 RouteCalls(handler, cards, new_id),
                 CompleteTurnCalls(handler, cards, new_id),
                 HandoffCalls(handler, cards, new_id),
+                DegradedTurnCalls(handler),
                 SessionReads(handler, feed, cards),
             )
         )

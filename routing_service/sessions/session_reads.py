@@ -21,10 +21,21 @@ from routing_service.sessions.calls import PendingApproval
 from routing_service.sessions.task_rows import decode_metadata
 from routing_service.sessions.turn_history import COMPLETE_TURN, TurnHistory
 from routing_service.storage.event_codec import decode_events
-from routing_service.storage.store import SessionKey, Store, TaskCursor, TaskRow
+from routing_service.storage.store import PAGE_ROWS_MAX, SessionKey, Store, TaskCursor, TaskRow
 
 _CHOSEN: Final = frozenset({RouteReason.USER_SELECTED, RouteReason.TOPIC_SWITCH})
 """Reasons of a message whose change also holds the handoff to the agent that got it."""
+
+
+_MOVES: Final = (
+    ev.MessageRouted,
+    ev.AgentHandedOff,
+    ev.AgentCleared,
+    ev.StickinessExpired,
+    ev.TaskResumed,
+    ev.SessionErased,
+)
+"""Events after which a client that did not see them may have decided otherwise."""
 
 
 class SessionReads:
@@ -52,6 +63,24 @@ class SessionReads:
         if not is_owner and (access.user_id or access.must_be_owner):
             raise owner_mismatch("task", task_id)
         return row.session_id
+
+    async def routed_already(self, key: SessionKey, request_id: str) -> bool:
+        """Say whether the service has routed a message itself. Raises StoreError."""
+        return await self._store.find_request(key, "Route", request_id) is not None
+
+    async def unmoved_head(self, key: SessionKey, revision: int) -> int | None:
+        """Return the session's latest revision; None if something moved it after a revision.
+
+        A message, a handoff, a clear and a decision about a task move it; turns reported by clients
+        do not. Raises StoreError.
+        """
+        changes = await self._store.read_changes(key, after=revision, limit=PAGE_ROWS_MAX)
+        if len(changes) == PAGE_ROWS_MAX:
+            return None
+        for change in changes:
+            if any(isinstance(event, _MOVES) for event in decode_events(change.events)):
+                return None
+        return changes[-1].revision if changes else revision
 
     async def open_dispatch(
         self, key: SessionKey, turn: OpenTurn

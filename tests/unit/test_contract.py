@@ -117,6 +117,7 @@ ENUMS = {
     "ClearScope": "ACTIVE_AGENT SESSION",
     "OutcomeStatus": "APPLIED STORED_ONLY DEGRADED",
     "Decision": "APPROVE REJECT",
+    "DegradedTurnStatus": "STORED CONFLICT",
     "TaskStatus": "RUNNING PAUSED COMPLETED FAILED CANCELLED",
 }
 
@@ -130,6 +131,7 @@ SERVICES = {
         "Status": UNARY,
         "CompleteTurn": UNARY,
         "ResumeTask": UNARY,
+        "ReportDegraded": UNARY,
         "ListTasks": UNARY,
         "ListTurns": UNARY,
         "ListAgents": UNARY,

@@ -175,6 +175,61 @@ func (TurnOrder) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{1}
 }
 
+// Whether a turn that a client decided alone was stored.
+type DegradedTurnStatus int32
+
+const (
+	// Not set.
+	DegradedTurnStatus_DEGRADED_TURN_STATUS_UNSPECIFIED DegradedTurnStatus = 0
+	// It is in the history, with outcome status STORED_ONLY.
+	DegradedTurnStatus_DEGRADED_TURN_STATUS_STORED DegradedTurnStatus = 1
+	// The service knows something else: it routed this message itself, another agent has the
+	// conversation, the session was moved meanwhile, erased or is another user's, or the request_id was
+	// reported with other content. Nothing was stored.
+	DegradedTurnStatus_DEGRADED_TURN_STATUS_CONFLICT DegradedTurnStatus = 2
+)
+
+// Enum value maps for DegradedTurnStatus.
+var (
+	DegradedTurnStatus_name = map[int32]string{
+		0: "DEGRADED_TURN_STATUS_UNSPECIFIED",
+		1: "DEGRADED_TURN_STATUS_STORED",
+		2: "DEGRADED_TURN_STATUS_CONFLICT",
+	}
+	DegradedTurnStatus_value = map[string]int32{
+		"DEGRADED_TURN_STATUS_UNSPECIFIED": 0,
+		"DEGRADED_TURN_STATUS_STORED":      1,
+		"DEGRADED_TURN_STATUS_CONFLICT":    2,
+	}
+)
+
+func (x DegradedTurnStatus) Enum() *DegradedTurnStatus {
+	p := new(DegradedTurnStatus)
+	*p = x
+	return p
+}
+
+func (x DegradedTurnStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DegradedTurnStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_routing_service_proto_enumTypes[2].Descriptor()
+}
+
+func (DegradedTurnStatus) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_routing_service_proto_enumTypes[2]
+}
+
+func (x DegradedTurnStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DegradedTurnStatus.Descriptor instead.
+func (DegradedTurnStatus) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{2}
+}
+
 // A user's message.
 // It needs text or items; a message with neither is INVALID_FIELD.
 type RouteRequest struct {
@@ -2907,6 +2962,327 @@ func (x *ListAgentsResponse) GetAgentIdByAlias() map[string]string {
 	return nil
 }
 
+// Reports turns that a client decided alone.
+type ReportDegradedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The turns, in the order in which they happened. 1-100.
+	Turns         []*DegradedTurn `protobuf:"bytes,1,rep,name=turns,proto3" json:"turns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportDegradedRequest) Reset() {
+	*x = ReportDegradedRequest{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportDegradedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportDegradedRequest) ProtoMessage() {}
+
+func (x *ReportDegradedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportDegradedRequest.ProtoReflect.Descriptor instead.
+func (*ReportDegradedRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ReportDegradedRequest) GetTurns() []*DegradedTurn {
+	if x != nil {
+		return x.Turns
+	}
+	return nil
+}
+
+// A turn that a client decided alone while the service could not be reached.
+type DegradedTurn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session. Empty: made from tenant, user and request_id, as Route does.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The request of the degraded decision. Required, a UUID: the turn is stored once by it.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The user. See the service.
+	UserId string `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The agent that got the message. Required.
+	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The user's message. At most 32 KiB.
+	Text string `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
+	// What came with the message. As in Route.
+	Items []*Item `protobuf:"bytes,6,rep,name=items,proto3" json:"items,omitempty"`
+	// The agent's answer, as the user saw it. Empty: there is none yet. At most 32 KiB.
+	AgentText string `protobuf:"bytes,7,opt,name=agent_text,json=agentText,proto3" json:"agent_text,omitempty"`
+	// What came with the answer. As in CompleteTurn.
+	AgentItems []*Item `protobuf:"bytes,8,rep,name=agent_items,json=agentItems,proto3" json:"agent_items,omitempty"`
+	// When it happened. Unset: now.
+	DecideTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=decide_time,json=decideTime,proto3" json:"decide_time,omitempty"`
+	// The last revision of the session that the client knew; 0: the session is new. The turn is a
+	// conflict if the session was moved after it. Unset: it is a conflict if the conversation is with
+	// another agent than agent_id.
+	BaseRevision *int64 `protobuf:"varint,10,opt,name=base_revision,json=baseRevision,proto3,oneof" json:"base_revision,omitempty"`
+	// The language of the user. As in Route.
+	Locale string `protobuf:"bytes,11,opt,name=locale,proto3" json:"locale,omitempty"`
+	// Where the user writes from. As in Route.
+	Channel       string `protobuf:"bytes,12,opt,name=channel,proto3" json:"channel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DegradedTurn) Reset() {
+	*x = DegradedTurn{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DegradedTurn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DegradedTurn) ProtoMessage() {}
+
+func (x *DegradedTurn) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DegradedTurn.ProtoReflect.Descriptor instead.
+func (*DegradedTurn) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *DegradedTurn) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *DegradedTurn) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *DegradedTurn) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *DegradedTurn) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *DegradedTurn) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *DegradedTurn) GetItems() []*Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *DegradedTurn) GetAgentText() string {
+	if x != nil {
+		return x.AgentText
+	}
+	return ""
+}
+
+func (x *DegradedTurn) GetAgentItems() []*Item {
+	if x != nil {
+		return x.AgentItems
+	}
+	return nil
+}
+
+func (x *DegradedTurn) GetDecideTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DecideTime
+	}
+	return nil
+}
+
+func (x *DegradedTurn) GetBaseRevision() int64 {
+	if x != nil && x.BaseRevision != nil {
+		return *x.BaseRevision
+	}
+	return 0
+}
+
+func (x *DegradedTurn) GetLocale() string {
+	if x != nil {
+		return x.Locale
+	}
+	return ""
+}
+
+func (x *DegradedTurn) GetChannel() string {
+	if x != nil {
+		return x.Channel
+	}
+	return ""
+}
+
+// What became of each turn.
+type ReportDegradedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each turn, in the same order.
+	Results       []*DegradedTurnResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportDegradedResponse) Reset() {
+	*x = ReportDegradedResponse{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportDegradedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportDegradedResponse) ProtoMessage() {}
+
+func (x *ReportDegradedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportDegradedResponse.ProtoReflect.Descriptor instead.
+func (*ReportDegradedResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ReportDegradedResponse) GetResults() []*DegradedTurnResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// What became of a turn that a client decided alone.
+type DegradedTurnResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session, also if the service made its id.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The request.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The session's revision after the turn was stored. 0: it was not.
+	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Whether it was stored.
+	Status DegradedTurnStatus `protobuf:"varint,4,opt,name=status,proto3,enum=agent_routing.v1.DegradedTurnStatus" json:"status,omitempty"`
+	// Why it is a conflict, for people. Empty if it was stored.
+	Detail        string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DegradedTurnResult) Reset() {
+	*x = DegradedTurnResult{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DegradedTurnResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DegradedTurnResult) ProtoMessage() {}
+
+func (x *DegradedTurnResult) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DegradedTurnResult.ProtoReflect.Descriptor instead.
+func (*DegradedTurnResult) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *DegradedTurnResult) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *DegradedTurnResult) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *DegradedTurnResult) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *DegradedTurnResult) GetStatus() DegradedTurnStatus {
+	if x != nil {
+		return x.Status
+	}
+	return DegradedTurnStatus_DEGRADED_TURN_STATUS_UNSPECIFIED
+}
+
+func (x *DegradedTurnResult) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // Asks for the changes of a session.
 type WatchSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2926,7 +3302,7 @@ type WatchSessionRequest struct {
 
 func (x *WatchSessionRequest) Reset() {
 	*x = WatchSessionRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3314,7 @@ func (x *WatchSessionRequest) String() string {
 func (*WatchSessionRequest) ProtoMessage() {}
 
 func (x *WatchSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3327,7 @@ func (x *WatchSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionRequest.ProtoReflect.Descriptor instead.
 func (*WatchSessionRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchSessionRequest) GetSessionId() string {
@@ -2999,7 +3375,7 @@ type WatchSessionResponse struct {
 
 func (x *WatchSessionResponse) Reset() {
 	*x = WatchSessionResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3387,7 @@ func (x *WatchSessionResponse) String() string {
 func (*WatchSessionResponse) ProtoMessage() {}
 
 func (x *WatchSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3400,7 @@ func (x *WatchSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionResponse.ProtoReflect.Descriptor instead.
 func (*WatchSessionResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchSessionResponse) GetKind() isWatchSessionResponse_Kind {
@@ -3081,7 +3457,7 @@ type RouteStreamRequest struct {
 
 func (x *RouteStreamRequest) Reset() {
 	*x = RouteStreamRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3469,7 @@ func (x *RouteStreamRequest) String() string {
 func (*RouteStreamRequest) ProtoMessage() {}
 
 func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +3482,7 @@ func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamRequest.ProtoReflect.Descriptor instead.
 func (*RouteStreamRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RouteStreamRequest) GetRoute() *RouteRequest {
@@ -3136,7 +3512,7 @@ type RouteStreamResponse struct {
 
 func (x *RouteStreamResponse) Reset() {
 	*x = RouteStreamResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3524,7 @@ func (x *RouteStreamResponse) String() string {
 func (*RouteStreamResponse) ProtoMessage() {}
 
 func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3537,7 @@ func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamResponse.ProtoReflect.Descriptor instead.
 func (*RouteStreamResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{31}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RouteStreamResponse) GetRequestId() string {
@@ -3492,7 +3868,39 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
 	"\x13AgentIdByAliasEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd6\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
+	"\x15ReportDegradedRequest\x124\n" +
+	"\x05turns\x18\x01 \x03(\v2\x1e.agent_routing.v1.DegradedTurnR\x05turns\"\xc5\x03\n" +
+	"\fDegradedTurn\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x17\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\x12\x19\n" +
+	"\bagent_id\x18\x04 \x01(\tR\aagentId\x12\x12\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\x12,\n" +
+	"\x05items\x18\x06 \x03(\v2\x16.agent_routing.v1.ItemR\x05items\x12\x1d\n" +
+	"\n" +
+	"agent_text\x18\a \x01(\tR\tagentText\x127\n" +
+	"\vagent_items\x18\b \x03(\v2\x16.agent_routing.v1.ItemR\n" +
+	"agentItems\x12;\n" +
+	"\vdecide_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"decideTime\x12(\n" +
+	"\rbase_revision\x18\n" +
+	" \x01(\x03H\x00R\fbaseRevision\x88\x01\x01\x12\x16\n" +
+	"\x06locale\x18\v \x01(\tR\x06locale\x12\x18\n" +
+	"\achannel\x18\f \x01(\tR\achannelB\x10\n" +
+	"\x0e_base_revision\"X\n" +
+	"\x16ReportDegradedResponse\x12>\n" +
+	"\aresults\x18\x01 \x03(\v2$.agent_routing.v1.DegradedTurnResultR\aresults\"\xc4\x01\n" +
+	"\x12DegradedTurnResult\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12<\n" +
+	"\x06status\x18\x04 \x01(\x0e2$.agent_routing.v1.DegradedTurnStatusR\x06status\x12\x16\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"\xd6\x01\n" +
 	"\x13WatchSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -3532,7 +3940,11 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\tTurnOrder\x12\x1a\n" +
 	"\x16TURN_ORDER_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17TURN_ORDER_OLDEST_FIRST\x10\x01\x12\x1b\n" +
-	"\x17TURN_ORDER_NEWEST_FIRST\x10\x022\xf5\a\n" +
+	"\x17TURN_ORDER_NEWEST_FIRST\x10\x02*~\n" +
+	"\x12DegradedTurnStatus\x12$\n" +
+	" DEGRADED_TURN_STATUS_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bDEGRADED_TURN_STATUS_STORED\x10\x01\x12!\n" +
+	"\x1dDEGRADED_TURN_STATUS_CONFLICT\x10\x022\xda\b\n" +
 	"\x0eRoutingService\x12H\n" +
 	"\x05Route\x12\x1e.agent_routing.v1.RouteRequest\x1a\x1f.agent_routing.v1.RouteResponse\x12c\n" +
 	"\x0eSetActiveAgent\x12'.agent_routing.v1.SetActiveAgentRequest\x1a(.agent_routing.v1.SetActiveAgentResponse\x12i\n" +
@@ -3540,7 +3952,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x06Status\x12\x1f.agent_routing.v1.StatusRequest\x1a .agent_routing.v1.StatusResponse\x12]\n" +
 	"\fCompleteTurn\x12%.agent_routing.v1.CompleteTurnRequest\x1a&.agent_routing.v1.CompleteTurnResponse\x12W\n" +
 	"\n" +
-	"ResumeTask\x12#.agent_routing.v1.ResumeTaskRequest\x1a$.agent_routing.v1.ResumeTaskResponse\x12T\n" +
+	"ResumeTask\x12#.agent_routing.v1.ResumeTaskRequest\x1a$.agent_routing.v1.ResumeTaskResponse\x12c\n" +
+	"\x0eReportDegraded\x12'.agent_routing.v1.ReportDegradedRequest\x1a(.agent_routing.v1.ReportDegradedResponse\x12T\n" +
 	"\tListTasks\x12\".agent_routing.v1.ListTasksRequest\x1a#.agent_routing.v1.ListTasksResponse\x12T\n" +
 	"\tListTurns\x12\".agent_routing.v1.ListTurnsRequest\x1a#.agent_routing.v1.ListTurnsResponse\x12W\n" +
 	"\n" +
@@ -3561,164 +3974,177 @@ func file_agent_routing_v1_routing_service_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_routing_service_proto_rawDescData
 }
 
-var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(TopicOutcome)(0),                // 0: agent_routing.v1.TopicOutcome
 	(TurnOrder)(0),                   // 1: agent_routing.v1.TurnOrder
-	(*RouteRequest)(nil),             // 2: agent_routing.v1.RouteRequest
-	(*RouteResponse)(nil),            // 3: agent_routing.v1.RouteResponse
-	(*TopicTrace)(nil),               // 4: agent_routing.v1.TopicTrace
-	(*TopicCandidate)(nil),           // 5: agent_routing.v1.TopicCandidate
-	(*SetActiveAgentRequest)(nil),    // 6: agent_routing.v1.SetActiveAgentRequest
-	(*SetActiveAgentResponse)(nil),   // 7: agent_routing.v1.SetActiveAgentResponse
-	(*ClearActiveAgentRequest)(nil),  // 8: agent_routing.v1.ClearActiveAgentRequest
-	(*ClearActiveAgentResponse)(nil), // 9: agent_routing.v1.ClearActiveAgentResponse
-	(*StatusRequest)(nil),            // 10: agent_routing.v1.StatusRequest
-	(*StatusResponse)(nil),           // 11: agent_routing.v1.StatusResponse
-	(*PendingApproval)(nil),          // 12: agent_routing.v1.PendingApproval
-	(*Frame)(nil),                    // 13: agent_routing.v1.Frame
-	(*CompleteTurnRequest)(nil),      // 14: agent_routing.v1.CompleteTurnRequest
-	(*ProceedOutcome)(nil),           // 15: agent_routing.v1.ProceedOutcome
-	(*FollowUpOutcome)(nil),          // 16: agent_routing.v1.FollowUpOutcome
-	(*CompleteOutcome)(nil),          // 17: agent_routing.v1.CompleteOutcome
-	(*HandoffOutcome)(nil),           // 18: agent_routing.v1.HandoffOutcome
-	(*ApprovalNeededOutcome)(nil),    // 19: agent_routing.v1.ApprovalNeededOutcome
-	(*FailureOutcome)(nil),           // 20: agent_routing.v1.FailureOutcome
-	(*CompleteTurnResponse)(nil),     // 21: agent_routing.v1.CompleteTurnResponse
-	(*ResumeTaskRequest)(nil),        // 22: agent_routing.v1.ResumeTaskRequest
-	(*ResumeTaskResponse)(nil),       // 23: agent_routing.v1.ResumeTaskResponse
-	(*ListTasksRequest)(nil),         // 24: agent_routing.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 25: agent_routing.v1.ListTasksResponse
-	(*ListTurnsRequest)(nil),         // 26: agent_routing.v1.ListTurnsRequest
-	(*ListTurnsResponse)(nil),        // 27: agent_routing.v1.ListTurnsResponse
-	(*ListAgentsRequest)(nil),        // 28: agent_routing.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 29: agent_routing.v1.ListAgentsResponse
-	(*WatchSessionRequest)(nil),      // 30: agent_routing.v1.WatchSessionRequest
-	(*WatchSessionResponse)(nil),     // 31: agent_routing.v1.WatchSessionResponse
-	(*RouteStreamRequest)(nil),       // 32: agent_routing.v1.RouteStreamRequest
-	(*RouteStreamResponse)(nil),      // 33: agent_routing.v1.RouteStreamResponse
-	nil,                              // 34: agent_routing.v1.RouteRequest.MetadataEntry
-	nil,                              // 35: agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	nil,                              // 36: agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	nil,                              // 37: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	(*Item)(nil),                     // 38: agent_routing.v1.Item
-	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
-	(*Dispatch)(nil),                 // 40: agent_routing.v1.Dispatch
-	(*Reply)(nil),                    // 41: agent_routing.v1.Reply
-	(*Suggestion)(nil),               // 42: agent_routing.v1.Suggestion
-	(*Verdict)(nil),                  // 43: agent_routing.v1.Verdict
-	(Initiator)(0),                   // 44: agent_routing.v1.Initiator
-	(*structpb.Struct)(nil),          // 45: google.protobuf.Struct
-	(HandoffMode)(0),                 // 46: agent_routing.v1.HandoffMode
-	(*Agent)(nil),                    // 47: agent_routing.v1.Agent
-	(*Handoff)(nil),                  // 48: agent_routing.v1.Handoff
-	(ClearScope)(0),                  // 49: agent_routing.v1.ClearScope
-	(*Task)(nil),                     // 50: agent_routing.v1.Task
-	(*Step)(nil),                     // 51: agent_routing.v1.Step
-	(*durationpb.Duration)(nil),      // 52: google.protobuf.Duration
-	(OutcomeStatus)(0),               // 53: agent_routing.v1.OutcomeStatus
-	(TaskStatus)(0),                  // 54: agent_routing.v1.TaskStatus
-	(Decision)(0),                    // 55: agent_routing.v1.Decision
-	(*Turn)(nil),                     // 56: agent_routing.v1.Turn
-	(*Change)(nil),                   // 57: agent_routing.v1.Change
-	(*Heartbeat)(nil),                // 58: agent_routing.v1.Heartbeat
-	(*status.Status)(nil),            // 59: google.rpc.Status
+	(DegradedTurnStatus)(0),          // 2: agent_routing.v1.DegradedTurnStatus
+	(*RouteRequest)(nil),             // 3: agent_routing.v1.RouteRequest
+	(*RouteResponse)(nil),            // 4: agent_routing.v1.RouteResponse
+	(*TopicTrace)(nil),               // 5: agent_routing.v1.TopicTrace
+	(*TopicCandidate)(nil),           // 6: agent_routing.v1.TopicCandidate
+	(*SetActiveAgentRequest)(nil),    // 7: agent_routing.v1.SetActiveAgentRequest
+	(*SetActiveAgentResponse)(nil),   // 8: agent_routing.v1.SetActiveAgentResponse
+	(*ClearActiveAgentRequest)(nil),  // 9: agent_routing.v1.ClearActiveAgentRequest
+	(*ClearActiveAgentResponse)(nil), // 10: agent_routing.v1.ClearActiveAgentResponse
+	(*StatusRequest)(nil),            // 11: agent_routing.v1.StatusRequest
+	(*StatusResponse)(nil),           // 12: agent_routing.v1.StatusResponse
+	(*PendingApproval)(nil),          // 13: agent_routing.v1.PendingApproval
+	(*Frame)(nil),                    // 14: agent_routing.v1.Frame
+	(*CompleteTurnRequest)(nil),      // 15: agent_routing.v1.CompleteTurnRequest
+	(*ProceedOutcome)(nil),           // 16: agent_routing.v1.ProceedOutcome
+	(*FollowUpOutcome)(nil),          // 17: agent_routing.v1.FollowUpOutcome
+	(*CompleteOutcome)(nil),          // 18: agent_routing.v1.CompleteOutcome
+	(*HandoffOutcome)(nil),           // 19: agent_routing.v1.HandoffOutcome
+	(*ApprovalNeededOutcome)(nil),    // 20: agent_routing.v1.ApprovalNeededOutcome
+	(*FailureOutcome)(nil),           // 21: agent_routing.v1.FailureOutcome
+	(*CompleteTurnResponse)(nil),     // 22: agent_routing.v1.CompleteTurnResponse
+	(*ResumeTaskRequest)(nil),        // 23: agent_routing.v1.ResumeTaskRequest
+	(*ResumeTaskResponse)(nil),       // 24: agent_routing.v1.ResumeTaskResponse
+	(*ListTasksRequest)(nil),         // 25: agent_routing.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 26: agent_routing.v1.ListTasksResponse
+	(*ListTurnsRequest)(nil),         // 27: agent_routing.v1.ListTurnsRequest
+	(*ListTurnsResponse)(nil),        // 28: agent_routing.v1.ListTurnsResponse
+	(*ListAgentsRequest)(nil),        // 29: agent_routing.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 30: agent_routing.v1.ListAgentsResponse
+	(*ReportDegradedRequest)(nil),    // 31: agent_routing.v1.ReportDegradedRequest
+	(*DegradedTurn)(nil),             // 32: agent_routing.v1.DegradedTurn
+	(*ReportDegradedResponse)(nil),   // 33: agent_routing.v1.ReportDegradedResponse
+	(*DegradedTurnResult)(nil),       // 34: agent_routing.v1.DegradedTurnResult
+	(*WatchSessionRequest)(nil),      // 35: agent_routing.v1.WatchSessionRequest
+	(*WatchSessionResponse)(nil),     // 36: agent_routing.v1.WatchSessionResponse
+	(*RouteStreamRequest)(nil),       // 37: agent_routing.v1.RouteStreamRequest
+	(*RouteStreamResponse)(nil),      // 38: agent_routing.v1.RouteStreamResponse
+	nil,                              // 39: agent_routing.v1.RouteRequest.MetadataEntry
+	nil,                              // 40: agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	nil,                              // 41: agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	nil,                              // 42: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	(*Item)(nil),                     // 43: agent_routing.v1.Item
+	(*timestamppb.Timestamp)(nil),    // 44: google.protobuf.Timestamp
+	(*Dispatch)(nil),                 // 45: agent_routing.v1.Dispatch
+	(*Reply)(nil),                    // 46: agent_routing.v1.Reply
+	(*Suggestion)(nil),               // 47: agent_routing.v1.Suggestion
+	(*Verdict)(nil),                  // 48: agent_routing.v1.Verdict
+	(Initiator)(0),                   // 49: agent_routing.v1.Initiator
+	(*structpb.Struct)(nil),          // 50: google.protobuf.Struct
+	(HandoffMode)(0),                 // 51: agent_routing.v1.HandoffMode
+	(*Agent)(nil),                    // 52: agent_routing.v1.Agent
+	(*Handoff)(nil),                  // 53: agent_routing.v1.Handoff
+	(ClearScope)(0),                  // 54: agent_routing.v1.ClearScope
+	(*Task)(nil),                     // 55: agent_routing.v1.Task
+	(*Step)(nil),                     // 56: agent_routing.v1.Step
+	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
+	(OutcomeStatus)(0),               // 58: agent_routing.v1.OutcomeStatus
+	(TaskStatus)(0),                  // 59: agent_routing.v1.TaskStatus
+	(Decision)(0),                    // 60: agent_routing.v1.Decision
+	(*Turn)(nil),                     // 61: agent_routing.v1.Turn
+	(*Change)(nil),                   // 62: agent_routing.v1.Change
+	(*Heartbeat)(nil),                // 63: agent_routing.v1.Heartbeat
+	(*status.Status)(nil),            // 64: google.rpc.Status
 }
 var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
-	38, // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
-	34, // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
-	39, // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
-	40, // 3: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	41, // 4: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
-	42, // 5: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	4,  // 6: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
+	43, // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
+	39, // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
+	44, // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
+	45, // 3: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	46, // 4: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
+	47, // 5: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	5,  // 6: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
 	0,  // 7: agent_routing.v1.TopicTrace.outcome:type_name -> agent_routing.v1.TopicOutcome
-	5,  // 8: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
-	43, // 9: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
-	44, // 10: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
-	45, // 11: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
-	46, // 12: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
-	47, // 13: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	48, // 14: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
-	43, // 15: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	40, // 16: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	49, // 17: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
-	47, // 18: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	47, // 19: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	47, // 20: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
-	47, // 21: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
-	39, // 22: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	13, // 23: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
-	50, // 24: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
-	40, // 25: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
-	39, // 26: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
-	39, // 27: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
-	35, // 28: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	12, // 29: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	42, // 30: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	47, // 31: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
-	39, // 32: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
-	47, // 33: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
-	39, // 34: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
-	38, // 35: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
-	15, // 36: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
-	16, // 37: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
-	17, // 38: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
-	18, // 39: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
-	19, // 40: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
-	20, // 41: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
-	51, // 42: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
-	52, // 43: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
-	45, // 44: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
-	46, // 45: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
-	53, // 46: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	54, // 47: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
-	40, // 48: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
-	47, // 49: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
-	43, // 50: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	55, // 51: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
-	40, // 52: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	54, // 53: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
-	50, // 54: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
+	6,  // 8: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
+	48, // 9: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
+	49, // 10: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
+	50, // 11: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
+	51, // 12: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
+	52, // 13: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	53, // 14: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
+	48, // 15: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	45, // 16: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	54, // 17: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
+	52, // 18: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	52, // 19: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	52, // 20: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
+	52, // 21: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
+	44, // 22: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	14, // 23: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
+	55, // 24: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
+	45, // 25: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
+	44, // 26: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
+	44, // 27: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
+	40, // 28: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	13, // 29: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
+	47, // 30: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	52, // 31: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
+	44, // 32: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
+	52, // 33: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
+	44, // 34: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
+	43, // 35: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
+	16, // 36: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
+	17, // 37: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
+	18, // 38: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
+	19, // 39: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
+	20, // 40: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
+	21, // 41: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
+	56, // 42: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
+	57, // 43: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
+	50, // 44: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
+	51, // 45: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
+	58, // 46: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	59, // 47: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
+	45, // 48: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
+	52, // 49: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
+	48, // 50: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	60, // 51: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
+	45, // 52: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	59, // 53: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
+	55, // 54: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
 	1,  // 55: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
-	56, // 56: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
-	47, // 57: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
-	36, // 58: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	37, // 59: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	52, // 60: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	57, // 61: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
-	58, // 62: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	2,  // 63: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
-	3,  // 64: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
-	59, // 65: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
-	2,  // 66: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	6,  // 67: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	8,  // 68: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	10, // 69: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	14, // 70: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	22, // 71: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	24, // 72: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	26, // 73: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	28, // 74: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	30, // 75: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	32, // 76: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	3,  // 77: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	7,  // 78: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	9,  // 79: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	11, // 80: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	21, // 81: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	23, // 82: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	25, // 83: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	27, // 84: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	29, // 85: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	31, // 86: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	33, // 87: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	77, // [77:88] is the sub-list for method output_type
-	66, // [66:77] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	61, // 56: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
+	52, // 57: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
+	41, // 58: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	42, // 59: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	32, // 60: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
+	43, // 61: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
+	43, // 62: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
+	44, // 63: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
+	34, // 64: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
+	2,  // 65: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
+	57, // 66: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	62, // 67: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
+	63, // 68: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	3,  // 69: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
+	4,  // 70: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
+	64, // 71: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
+	3,  // 72: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	7,  // 73: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	9,  // 74: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	11, // 75: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	15, // 76: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	23, // 77: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	31, // 78: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	25, // 79: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	27, // 80: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	29, // 81: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	35, // 82: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	37, // 83: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	4,  // 84: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	8,  // 85: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	10, // 86: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	12, // 87: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	22, // 88: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	24, // 89: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	33, // 90: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	26, // 91: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	28, // 92: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	30, // 93: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	36, // 94: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	38, // 95: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	84, // [84:96] is the sub-list for method output_type
+	72, // [72:84] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }
@@ -3745,12 +4171,13 @@ func file_agent_routing_v1_routing_service_proto_init() {
 		(*CompleteTurnRequest_ApprovalNeeded)(nil),
 		(*CompleteTurnRequest_Failure)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[28].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[29].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[29].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[32].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[33].OneofWrappers = []any{
 		(*WatchSessionResponse_Change)(nil),
 		(*WatchSessionResponse_Heartbeat)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[31].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[35].OneofWrappers = []any{
 		(*RouteStreamResponse_Route)(nil),
 		(*RouteStreamResponse_Error)(nil),
 	}
@@ -3759,8 +4186,8 @@ func file_agent_routing_v1_routing_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_routing_service_proto_rawDesc), len(file_agent_routing_v1_routing_service_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   36,
+			NumEnums:      3,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

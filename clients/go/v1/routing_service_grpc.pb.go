@@ -25,6 +25,7 @@ const (
 	RoutingService_Status_FullMethodName           = "/agent_routing.v1.RoutingService/Status"
 	RoutingService_CompleteTurn_FullMethodName     = "/agent_routing.v1.RoutingService/CompleteTurn"
 	RoutingService_ResumeTask_FullMethodName       = "/agent_routing.v1.RoutingService/ResumeTask"
+	RoutingService_ReportDegraded_FullMethodName   = "/agent_routing.v1.RoutingService/ReportDegraded"
 	RoutingService_ListTasks_FullMethodName        = "/agent_routing.v1.RoutingService/ListTasks"
 	RoutingService_ListTurns_FullMethodName        = "/agent_routing.v1.RoutingService/ListTurns"
 	RoutingService_ListAgents_FullMethodName       = "/agent_routing.v1.RoutingService/ListAgents"
@@ -89,6 +90,11 @@ type RoutingServiceClient interface {
 	// Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
 	// Exactly one decision counts; the same one repeated gets the same answer.
 	ResumeTask(ctx context.Context, in *ResumeTaskRequest, opts ...grpc.CallOption) (*ResumeTaskResponse, error)
+	// Reports what a client decided alone while the service could not be reached. Each turn is stored
+	// in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
+	// has it stays as the service knows it. A turn is stored once: a repeat with the same request_id
+	// gets the same answer, so after a lost answer send all turns again.
+	ReportDegraded(ctx context.Context, in *ReportDegradedRequest, opts ...grpc.CallOption) (*ReportDegradedResponse, error)
 	// Lists the tasks of a session, oldest first.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
 	// Lists the history of a session: what was asked, who answered, and how.
@@ -167,6 +173,16 @@ func (c *routingServiceClient) ResumeTask(ctx context.Context, in *ResumeTaskReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResumeTaskResponse)
 	err := c.cc.Invoke(ctx, RoutingService_ResumeTask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *routingServiceClient) ReportDegraded(ctx context.Context, in *ReportDegradedRequest, opts ...grpc.CallOption) (*ReportDegradedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportDegradedResponse)
+	err := c.cc.Invoke(ctx, RoutingService_ReportDegraded_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -292,6 +308,11 @@ type RoutingServiceServer interface {
 	// Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
 	// Exactly one decision counts; the same one repeated gets the same answer.
 	ResumeTask(context.Context, *ResumeTaskRequest) (*ResumeTaskResponse, error)
+	// Reports what a client decided alone while the service could not be reached. Each turn is stored
+	// in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
+	// has it stays as the service knows it. A turn is stored once: a repeat with the same request_id
+	// gets the same answer, so after a lost answer send all turns again.
+	ReportDegraded(context.Context, *ReportDegradedRequest) (*ReportDegradedResponse, error)
 	// Lists the tasks of a session, oldest first.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
 	// Lists the history of a session: what was asked, who answered, and how.
@@ -333,6 +354,9 @@ func (UnimplementedRoutingServiceServer) CompleteTurn(context.Context, *Complete
 }
 func (UnimplementedRoutingServiceServer) ResumeTask(context.Context, *ResumeTaskRequest) (*ResumeTaskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeTask not implemented")
+}
+func (UnimplementedRoutingServiceServer) ReportDegraded(context.Context, *ReportDegradedRequest) (*ReportDegradedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReportDegraded not implemented")
 }
 func (UnimplementedRoutingServiceServer) ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTasks not implemented")
@@ -478,6 +502,24 @@ func _RoutingService_ResumeTask_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RoutingService_ReportDegraded_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportDegradedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutingServiceServer).ReportDegraded(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoutingService_ReportDegraded_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutingServiceServer).ReportDegraded(ctx, req.(*ReportDegradedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RoutingService_ListTasks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListTasksRequest)
 	if err := dec(in); err != nil {
@@ -580,6 +622,10 @@ var RoutingService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeTask",
 			Handler:    _RoutingService_ResumeTask_Handler,
+		},
+		{
+			MethodName: "ReportDegraded",
+			Handler:    _RoutingService_ReportDegraded_Handler,
 		},
 		{
 			MethodName: "ListTasks",

@@ -113,7 +113,13 @@ class CallSettings:
             error.reason,
             error.attempts,
         )
-        return RouteResult(answer, degraded=True, error=error)
+        return RouteResult(
+            answer,
+            degraded=True,
+            error=error,
+            base_revision=None if self.known is None else self.known.revision(answer.session_id),
+            decided_us=time.time_ns() // 1000,
+        )
 
 
 @dataclass(slots=True, kw_only=True)

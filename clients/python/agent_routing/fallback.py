@@ -161,6 +161,12 @@ class KnownAgents:
             supervisor_bypassed=agent is not None and agent.agent_id != self._home_id,
         )
 
+    def revision(self, session_id: str) -> int | None:
+        """Return the last known revision of a session; None: it is not known."""
+        with self._lock:
+            known = self._sessions.get(session_id)
+        return known.revision if known else None
+
     def _learn_route(self, answer: RouteResponse) -> None:
         if answer.HasField("dispatch"):
             dispatch = answer.dispatch

@@ -6,13 +6,15 @@ is in .response.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agent_routing.errors import RoutingError
 from agent_routing.v1.dispatch_pb2 import Dispatch, Suggestion
 from agent_routing.v1.handoff_pb2 import Handoff
+from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.route_reason_pb2 import RouteReason
-from agent_routing.v1.routing_service_pb2 import RouteResponse
+from agent_routing.v1.routing_service_pb2 import DegradedTurn, RouteResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +28,17 @@ class RouteResult:
     because the service could not be reached: nothing is stored, and the service does not know this
     message until it is routed again, with the same session_id, request_id and content; commands in
     the text were not executed. replayed: whether this is the stored answer to an earlier call with
-    this request_id. error: why the decision is degraded, or None.
+    this request_id. error: why the decision is degraded, or None. base_revision, decided_us: of a
+    degraded decision: the last revision of the session that the client knew, and when it decided,
+    in microseconds since 1970.
     """
 
     response: RouteResponse
     degraded: bool = False
     replayed: bool = False
     error: RoutingError | None = None
+    base_revision: int | None = None
+    decided_us: int = 0
 
     @property
     def session_id(self) -> str:
@@ -112,6 +118,32 @@ class RouteResult:
     def suggestion(self) -> Suggestion | None:
         """The agent switch that is offered to the user, or None."""
         return self.response.suggestion if self.response.HasField("suggestion") else None
+
+    def degraded_turn(
+        self, agent_text: str = "", *, user_id: str = "", agent_items: Iterable[Item] = ()
+    ) -> DegradedTurn:
+        """Return the report of a degraded decision, for report_degraded().
+
+        agent_text, agent_items: what the user was shown. Raises ValueError if the service decided.
+        """
+        if not self.degraded:
+            raise ValueError(
+                "the service made this decision and knows it; there is nothing to report"
+            )
+        dispatch = self.response.dispatch
+        turn = DegradedTurn(
+            session_id=self.session_id,
+            request_id=self.request_id,
+            user_id=user_id,
+            agent_id=dispatch.agent.agent_id,
+            text=dispatch.text,
+            items=dispatch.items,
+            agent_text=agent_text,
+            agent_items=agent_items,
+            base_revision=self.base_revision,
+        )
+        turn.decide_time.FromMicroseconds(self.decided_us)
+        return turn
 
     @property
     def supervisor_bypassed(self) -> bool:

@@ -344,6 +344,24 @@ class AsyncRoutingCalls(AsyncRouteCall):
         )
         return await self._call(self._open().ResumeTask, request, timeout, info)
 
+    async def report_degraded(
+        self,
+        turns: Iterable[pb.DegradedTurn],
+        *,
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.ReportDegradedResponse:
+        """Report turns that were decided without the service; return what became of each.
+
+        turns: 1-100, in the order in which they happened; RouteResult.degraded_turn() makes them.
+        A turn is stored in the history, or is a conflict: the service knows better. Nothing moves.
+        Each is stored once by its request_id, so after a lost answer report all of them again.
+
+        Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.ReportDegradedRequest(turns=turns)
+        return await self._call(self._open().ReportDegraded, request, timeout, info)
+
     async def list_tasks(
         self,
         session_id: str,

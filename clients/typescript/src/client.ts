@@ -25,6 +25,8 @@ import {
   type ListTasksResponse,
   ListTurnsRequestSchema,
   type ListTurnsResponse,
+  ReportDegradedRequestSchema,
+  type ReportDegradedResponse,
   ResumeTaskRequestSchema,
   type ResumeTaskResponse,
   type RouteRequest,
@@ -159,7 +161,8 @@ export class RoutingClient {
       if (!(error instanceof RoutingError)) throw error;
       const degraded = this.#settings.known?.degradedAnswer(request, error);
       if (degraded === undefined) throw error;
-      const result = new RouteResult(degraded, false, error);
+      const base = this.#settings.known?.revision(degraded.sessionId);
+      const result = new RouteResult(degraded, false, error, base, new Date());
       this.#onDegraded(result);
       return result;
     }
@@ -271,6 +274,26 @@ export class RoutingClient {
       "ResumeTask",
       create(ResumeTaskRequestSchema, fields),
       (stub, sent, more) => stub.routing.resumeTask(sent, more),
+      options,
+    );
+  }
+
+  /**
+   * Reports turns that were decided without the service; returns what became of each.
+   *
+   * turns: 1-100, in the order in which they happened; RouteResult.degradedTurn() makes them. A turn
+   * is stored in the history, or is a conflict: the service knows better. Nothing moves. Each is
+   * stored once by its requestId, so after a lost answer report all of them again.
+   */
+  async reportDegraded(
+    fields: Fields<typeof ReportDegradedRequestSchema>,
+    options: CallOptions = {},
+  ): Promise<ReportDegradedResponse> {
+    return await call(
+      this.#settings,
+      "ReportDegraded",
+      create(ReportDegradedRequestSchema, fields),
+      (stub, sent, more) => stub.routing.reportDegraded(sent, more),
       options,
     );
   }

@@ -151,6 +151,11 @@ export class KnownAgents {
     });
   }
 
+  /** Returns the last known revision of a session; undefined: it is not known. */
+  revision(sessionId: string): bigint | undefined {
+    return this.#sessions.get(sessionId)?.revision;
+  }
+
   #learnRoute(answer: RouteResponse): void {
     const { dispatch } = answer;
     if (dispatch !== undefined) {

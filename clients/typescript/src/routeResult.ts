@@ -1,10 +1,16 @@
 // Where a user's message goes.
 
+import { create } from "@bufbuild/protobuf";
+import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import type { RoutingError } from "./errors.js";
 import type { Dispatch, Suggestion } from "./gen/agent_routing/v1/dispatch_pb.js";
 import type { Handoff } from "./gen/agent_routing/v1/handoff_pb.js";
 import { RouteReason } from "./gen/agent_routing/v1/route_reason_pb.js";
-import type { RouteResponse } from "./gen/agent_routing/v1/routing_service_pb.js";
+import {
+  type DegradedTurn,
+  DegradedTurnSchema,
+  type RouteResponse,
+} from "./gen/agent_routing/v1/routing_service_pb.js";
 
 /**
  * Where a user's message goes.
@@ -24,13 +30,40 @@ export class RouteResult {
      * with the same sessionId, requestId and content; commands in the text were not executed.
      */
     readonly error?: RoutingError,
+    /** Of a degraded decision: the last revision of the session that the client knew. */
+    readonly baseRevision?: bigint,
+    /** Of a degraded decision: when it was made. */
+    readonly decidedAt?: Date,
   ) {}
+
+  /**
+   * Returns the report of a degraded decision, for reportDegraded(). agentText: what the user was
+   * shown. Throws RangeError if the service decided: there is nothing to report then.
+   */
+  degradedTurn(agentText = "", userId = ""): DegradedTurn {
+    if (!this.degraded) {
+      throw new RangeError(
+        "the service made this decision and knows it; nothing is to be reported",
+      );
+    }
+    return create(DegradedTurnSchema, {
+      sessionId: this.sessionId,
+      requestId: this.requestId,
+      userId,
+      agentId: this.agentId ?? "",
+      text: this.text,
+      items: this.dispatch?.items ?? [],
+      agentText,
+      ...(this.decidedAt && { decideTime: timestampFromDate(this.decidedAt) }),
+      ...(this.baseRevision !== undefined && { baseRevision: this.baseRevision }),
+    });
+  }
 
   /** Whether the client decided alone; see error. */
   get degraded(): boolean {
     return this.error !== undefined;
   }
-  /** Given, found, or generated. */
+  /** Given, found, or made by the service; empty for a degraded message that named none. */
   get sessionId(): string {
     return this.response.sessionId;
   }

@@ -150,7 +150,8 @@ export class RouteStream {
       if (!(error instanceof RoutingError)) throw error;
       const degraded = this.#settings.known?.degradedAnswer(request, error);
       if (degraded === undefined) throw error;
-      return new RouteResult(degraded, false, error);
+      const base = this.#settings.known?.revision(degraded.sessionId);
+      return new RouteResult(degraded, false, error, base, new Date());
     }
   }
 

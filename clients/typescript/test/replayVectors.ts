@@ -227,6 +227,7 @@ const REQUESTS = {
   Status: v1.StatusRequestSchema,
   CompleteTurn: v1.CompleteTurnRequestSchema,
   ResumeTask: v1.ResumeTaskRequestSchema,
+  ReportDegraded: v1.ReportDegradedRequestSchema,
   ListTasks: v1.ListTasksRequestSchema,
   ListTurns: v1.ListTurnsRequestSchema,
   ListAgents: v1.ListAgentsRequestSchema,
@@ -238,6 +239,7 @@ const SCHEMAS = new Map<string, DescMessage>(
     v1.StatusResponseSchema,
     v1.CompleteTurnResponseSchema,
     v1.ResumeTaskResponseSchema,
+    v1.ReportDegradedResponseSchema,
     v1.ListTasksResponseSchema,
     v1.ListTurnsResponseSchema,
     v1.ListAgentsResponseSchema,
@@ -390,6 +392,8 @@ class Scenario {
         return await client.completeTurn(this.#request(REQUESTS.CompleteTurn, given), options);
       case "ResumeTask":
         return await client.resumeTask(this.#request(REQUESTS.ResumeTask, given), options);
+      case "ReportDegraded":
+        return await client.reportDegraded(this.#request(REQUESTS.ReportDegraded, given), options);
       case "ListTasks":
         return await client.listTasksPage(this.#request(REQUESTS.ListTasks, given), options);
       case "ListTurns":

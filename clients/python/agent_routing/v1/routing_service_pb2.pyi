@@ -135,6 +135,36 @@ TURN_ORDER_NEWEST_FIRST: TurnOrder.ValueType  # 2
 """The newest request first."""
 Global___TurnOrder: typing_extensions.TypeAlias = TurnOrder
 
+class _DegradedTurnStatus:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _DegradedTurnStatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_DegradedTurnStatus.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    DEGRADED_TURN_STATUS_UNSPECIFIED: _DegradedTurnStatus.ValueType  # 0
+    """Not set."""
+    DEGRADED_TURN_STATUS_STORED: _DegradedTurnStatus.ValueType  # 1
+    """It is in the history, with outcome status STORED_ONLY."""
+    DEGRADED_TURN_STATUS_CONFLICT: _DegradedTurnStatus.ValueType  # 2
+    """The service knows something else: it routed this message itself, another agent has the
+    conversation, the session was moved meanwhile, erased or is another user's, or the request_id was
+    reported with other content. Nothing was stored.
+    """
+
+class DegradedTurnStatus(_DegradedTurnStatus, metaclass=_DegradedTurnStatusEnumTypeWrapper):
+    """Whether a turn that a client decided alone was stored."""
+
+DEGRADED_TURN_STATUS_UNSPECIFIED: DegradedTurnStatus.ValueType  # 0
+"""Not set."""
+DEGRADED_TURN_STATUS_STORED: DegradedTurnStatus.ValueType  # 1
+"""It is in the history, with outcome status STORED_ONLY."""
+DEGRADED_TURN_STATUS_CONFLICT: DegradedTurnStatus.ValueType  # 2
+"""The service knows something else: it routed this message itself, another agent has the
+conversation, the session was moved meanwhile, erased or is another user's, or the request_id was
+reported with other content. Nothing was stored.
+"""
+Global___DegradedTurnStatus: typing_extensions.TypeAlias = DegradedTurnStatus
+
 @typing.final
 class RouteRequest(google.protobuf.message.Message):
     """A user's message.
@@ -1535,6 +1565,153 @@ class ListAgentsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["agent_id_by_alias", b"agent_id_by_alias", "agents", b"agents", "home_agent_id", b"home_agent_id", "instructions", b"instructions", "registry_version", b"registry_version"]) -> None: ...
 
 Global___ListAgentsResponse: typing_extensions.TypeAlias = ListAgentsResponse
+
+@typing.final
+class ReportDegradedRequest(google.protobuf.message.Message):
+    """Reports turns that a client decided alone."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TURNS_FIELD_NUMBER: builtins.int
+    @property
+    def turns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___DegradedTurn]:
+        """The turns, in the order in which they happened. 1-100."""
+
+    def __init__(
+        self,
+        *,
+        turns: collections.abc.Iterable[Global___DegradedTurn] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["turns", b"turns"]) -> None: ...
+
+Global___ReportDegradedRequest: typing_extensions.TypeAlias = ReportDegradedRequest
+
+@typing.final
+class DegradedTurn(google.protobuf.message.Message):
+    """A turn that a client decided alone while the service could not be reached."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    ITEMS_FIELD_NUMBER: builtins.int
+    AGENT_TEXT_FIELD_NUMBER: builtins.int
+    AGENT_ITEMS_FIELD_NUMBER: builtins.int
+    DECIDE_TIME_FIELD_NUMBER: builtins.int
+    BASE_REVISION_FIELD_NUMBER: builtins.int
+    LOCALE_FIELD_NUMBER: builtins.int
+    CHANNEL_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session. Empty: made from tenant, user and request_id, as Route does."""
+    request_id: builtins.str
+    """The request of the degraded decision. Required, a UUID: the turn is stored once by it."""
+    user_id: builtins.str
+    """The user. See the service."""
+    agent_id: builtins.str
+    """The agent that got the message. Required."""
+    text: builtins.str
+    """The user's message. At most 32 KiB."""
+    agent_text: builtins.str
+    """The agent's answer, as the user saw it. Empty: there is none yet. At most 32 KiB."""
+    base_revision: builtins.int
+    """The last revision of the session that the client knew; 0: the session is new. The turn is a
+    conflict if the session was moved after it. Unset: it is a conflict if the conversation is with
+    another agent than agent_id.
+    """
+    locale: builtins.str
+    """The language of the user. As in Route."""
+    channel: builtins.str
+    """Where the user writes from. As in Route."""
+    @property
+    def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
+        """What came with the message. As in Route."""
+
+    @property
+    def agent_items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
+        """What came with the answer. As in CompleteTurn."""
+
+    @property
+    def decide_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it happened. Unset: now."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        agent_id: builtins.str = ...,
+        text: builtins.str = ...,
+        items: collections.abc.Iterable[agent_routing.v1.item_pb2.Item] | None = ...,
+        agent_text: builtins.str = ...,
+        agent_items: collections.abc.Iterable[agent_routing.v1.item_pb2.Item] | None = ...,
+        decide_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        base_revision: builtins.int | None = ...,
+        locale: builtins.str = ...,
+        channel: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_base_revision", b"_base_revision", "base_revision", b"base_revision", "decide_time", b"decide_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_base_revision", b"_base_revision", "agent_id", b"agent_id", "agent_items", b"agent_items", "agent_text", b"agent_text", "base_revision", b"base_revision", "channel", b"channel", "decide_time", b"decide_time", "items", b"items", "locale", b"locale", "request_id", b"request_id", "session_id", b"session_id", "text", b"text", "user_id", b"user_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_base_revision", b"_base_revision"]) -> typing.Literal["base_revision"] | None: ...
+
+Global___DegradedTurn: typing_extensions.TypeAlias = DegradedTurn
+
+@typing.final
+class ReportDegradedResponse(google.protobuf.message.Message):
+    """What became of each turn."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: builtins.int
+    @property
+    def results(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___DegradedTurnResult]:
+        """One for each turn, in the same order."""
+
+    def __init__(
+        self,
+        *,
+        results: collections.abc.Iterable[Global___DegradedTurnResult] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["results", b"results"]) -> None: ...
+
+Global___ReportDegradedResponse: typing_extensions.TypeAlias = ReportDegradedResponse
+
+@typing.final
+class DegradedTurnResult(google.protobuf.message.Message):
+    """What became of a turn that a client decided alone."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    DETAIL_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session, also if the service made its id."""
+    request_id: builtins.str
+    """The request."""
+    revision: builtins.int
+    """The session's revision after the turn was stored. 0: it was not."""
+    status: Global___DegradedTurnStatus.ValueType
+    """Whether it was stored."""
+    detail: builtins.str
+    """Why it is a conflict, for people. Empty if it was stored."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        revision: builtins.int = ...,
+        status: Global___DegradedTurnStatus.ValueType = ...,
+        detail: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["detail", b"detail", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "status", b"status"]) -> None: ...
+
+Global___DegradedTurnResult: typing_extensions.TypeAlias = DegradedTurnResult
 
 @typing.final
 class WatchSessionRequest(google.protobuf.message.Message):

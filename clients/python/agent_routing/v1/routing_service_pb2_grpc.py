@@ -99,6 +99,11 @@ class RoutingServiceStub(object):
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskRequest.SerializeToString,
                 response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskResponse.FromString,
                 _registered_method=True)
+        self.ReportDegraded = channel.unary_unary(
+                '/agent_routing.v1.RoutingService/ReportDegraded',
+                request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ReportDegradedRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ReportDegradedResponse.FromString,
+                _registered_method=True)
         self.ListTasks = channel.unary_unary(
                 '/agent_routing.v1.RoutingService/ListTasks',
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ListTasksRequest.SerializeToString,
@@ -211,6 +216,16 @@ class RoutingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportDegraded(self, request, context):
+        """Reports what a client decided alone while the service could not be reached. Each turn is stored
+        in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
+        has it stays as the service knows it. A turn is stored once: a repeat with the same request_id
+        gets the same answer, so after a lost answer send all turns again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTasks(self, request, context):
         """Lists the tasks of a session, oldest first.
         """
@@ -282,6 +297,11 @@ def add_RoutingServiceServicer_to_server(servicer, server):
                     servicer.ResumeTask,
                     request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskRequest.FromString,
                     response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskResponse.SerializeToString,
+            ),
+            'ReportDegraded': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportDegraded,
+                    request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ReportDegradedRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ReportDegradedResponse.SerializeToString,
             ),
             'ListTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTasks,
@@ -506,6 +526,33 @@ class RoutingService(object):
             '/agent_routing.v1.RoutingService/ResumeTask',
             agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskRequest.SerializeToString,
             agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportDegraded(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.RoutingService/ReportDegraded',
+            agent__routing_dot_v1_dot_routing__service__pb2.ReportDegradedRequest.SerializeToString,
+            agent__routing_dot_v1_dot_routing__service__pb2.ReportDegradedResponse.FromString,
             options,
             channel_credentials,
             insecure,

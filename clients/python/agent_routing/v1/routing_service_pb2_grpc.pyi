@@ -121,6 +121,22 @@ _RoutingServiceResumeTaskType = typing_extensions.TypeVar(
     ],
 )
 
+_RoutingServiceReportDegradedType = typing_extensions.TypeVar(
+    '_RoutingServiceReportDegradedType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ReportDegradedRequest,
+        agent_routing.v1.routing_service_pb2.ReportDegradedResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ReportDegradedRequest,
+        agent_routing.v1.routing_service_pb2.ReportDegradedResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ReportDegradedRequest,
+        agent_routing.v1.routing_service_pb2.ReportDegradedResponse,
+    ],
+)
+
 _RoutingServiceListTasksType = typing_extensions.TypeVar(
     '_RoutingServiceListTasksType',
     grpc.UnaryUnaryMultiCallable[
@@ -201,7 +217,7 @@ _RoutingServiceRouteStreamType = typing_extensions.TypeVar(
     ],
 )
 
-class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceRouteStreamType]):
+class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceReportDegradedType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceRouteStreamType]):
     """Owns which agent has the conversation.
     These rules hold for all calls:
 
@@ -266,6 +282,10 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
             agent_routing.v1.routing_service_pb2.ResumeTaskResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ReportDegradedRequest,
+            agent_routing.v1.routing_service_pb2.ReportDegradedResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ListTasksRequest,
             agent_routing.v1.routing_service_pb2.ListTasksResponse,
         ],
@@ -312,6 +332,10 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
         grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ResumeTaskRequest,
             agent_routing.v1.routing_service_pb2.ResumeTaskResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ReportDegradedRequest,
+            agent_routing.v1.routing_service_pb2.ReportDegradedResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ListTasksRequest,
@@ -363,6 +387,13 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     Exactly one decision counts; the same one repeated gets the same answer.
     """
 
+    ReportDegraded: _RoutingServiceReportDegradedType
+    """Reports what a client decided alone while the service could not be reached. Each turn is stored
+    in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
+    has it stays as the service knows it. A turn is stored once: a repeat with the same request_id
+    gets the same answer, so after a lost answer send all turns again.
+    """
+
     ListTasks: _RoutingServiceListTasksType
     """Lists the tasks of a session, oldest first."""
 
@@ -408,6 +439,10 @@ RoutingServiceAsyncStub: typing_extensions.TypeAlias = RoutingServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.routing_service_pb2.ResumeTaskRequest,
         agent_routing.v1.routing_service_pb2.ResumeTaskResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ReportDegradedRequest,
+        agent_routing.v1.routing_service_pb2.ReportDegradedResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.routing_service_pb2.ListTasksRequest,
@@ -525,6 +560,18 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.ResumeTaskResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ResumeTaskResponse]]:
         """Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
         Exactly one decision counts; the same one repeated gets the same answer.
+        """
+
+    @abc.abstractmethod
+    def ReportDegraded(
+        self,
+        request: agent_routing.v1.routing_service_pb2.ReportDegradedRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.routing_service_pb2.ReportDegradedResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ReportDegradedResponse]]:
+        """Reports what a client decided alone while the service could not be reached. Each turn is stored
+        in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
+        has it stays as the service knows it. A turn is stored once: a repeat with the same request_id
+        gets the same answer, so after a lost answer send all turns again.
         """
 
     @abc.abstractmethod

@@ -123,6 +123,12 @@ final class KnownAgents {
             .build());
   }
 
+  /** Returns the last known revision of a session; null: it is not known. */
+  synchronized Long revision(String sessionId) {
+    Known found = sessions.get(sessionId);
+    return found == null ? null : Long.valueOf(found.revision);
+  }
+
   private void learnHome(String agentId) {
     if (!agentId.isEmpty()) {
       homeId = agentId;

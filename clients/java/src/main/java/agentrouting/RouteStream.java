@@ -197,7 +197,7 @@ public final class RouteStream implements AutoCloseable {
     if (response.hasRoute()) {
       RouteResponse answer = response.getRoute();
       client.succeeded(found.request, answer);
-      finish(found, new Turn(answer, false, false, null));
+      finish(found, Turn.decided(answer, false));
       return;
     }
     Status status =

@@ -10,6 +10,8 @@ import agentrouting.v1.ListTasksRequest;
 import agentrouting.v1.ListTasksResponse;
 import agentrouting.v1.ListTurnsRequest;
 import agentrouting.v1.ListTurnsResponse;
+import agentrouting.v1.ReportDegradedRequest;
+import agentrouting.v1.ReportDegradedResponse;
 import agentrouting.v1.ResumeTaskRequest;
 import agentrouting.v1.ResumeTaskResponse;
 import agentrouting.v1.RouteRequest;
@@ -40,6 +42,7 @@ import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -286,7 +289,7 @@ public final class RoutingClient implements AutoCloseable {
     RouteRequest complete = withRequestId(request);
     try {
       RouteResponse answer = invoke(RoutingServiceGrpc.getRouteMethod(), complete, info);
-      return new Turn(answer, false, info.replayed(), null);
+      return Turn.decided(answer, info.replayed());
     } catch (RoutingException error) {
       return degraded(complete, error).orElseThrow(() -> error);
     }
@@ -311,7 +314,8 @@ public final class RoutingClient implements AutoCloseable {
                   error.code(),
                   error.reason(),
                   error.attempts());
-              return new Turn(answer, true, false, error);
+              return new Turn(
+                  answer, true, false, error, known.revision(answer.getSessionId()), Instant.now());
             });
   }
 
@@ -382,6 +386,21 @@ public final class RoutingClient implements AutoCloseable {
   /** See {@link #resumeTask(ResumeTaskRequest)}. */
   public ResumeTaskResponse resumeTask(ResumeTaskRequest request, CallInfo info) {
     return invoke(RoutingServiceGrpc.getResumeTaskMethod(), request, info);
+  }
+
+  /**
+   * Reports turns that were decided without the service; returns what became of each. Give 1-100
+   * turns in the order in which they happened; {@link Turn#degradedTurn} makes them. A turn is
+   * stored in the history, or is a conflict: the service knows better. Nothing moves. Each is stored
+   * once by its request_id, so after a lost answer report all of them again.
+   */
+  public ReportDegradedResponse reportDegraded(ReportDegradedRequest request) {
+    return reportDegraded(request, new CallInfo());
+  }
+
+  /** See {@link #reportDegraded(ReportDegradedRequest)}. */
+  public ReportDegradedResponse reportDegraded(ReportDegradedRequest request, CallInfo info) {
+    return invoke(RoutingServiceGrpc.getReportDegradedMethod(), request, info);
   }
 
   /** Returns one page of a session's tasks. */

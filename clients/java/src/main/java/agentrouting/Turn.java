@@ -1,9 +1,12 @@
 package agentrouting;
 
+import agentrouting.v1.DegradedTurn;
 import agentrouting.v1.Dispatch;
 import agentrouting.v1.Reply;
 import agentrouting.v1.RouteResponse;
 import agentrouting.v1.Suggestion;
+import com.google.protobuf.Timestamp;
+import java.time.Instant;
 import java.util.Optional;
 
 /**
@@ -16,8 +19,50 @@ import java.util.Optional;
  * same session_id, request_id and content. Commands in the text were not executed.
  * @param replayed whether this is the stored answer to an earlier call with this request_id
  * @param error why the decision is degraded, or null
+ * @param baseRevision of a degraded decision: the last revision of the session that the client knew,
+ * or null
+ * @param decideTime when the client decided alone, or null
  */
-public record Turn(RouteResponse response, boolean degraded, boolean replayed, RoutingException error) {
+public record Turn(
+    RouteResponse response,
+    boolean degraded,
+    boolean replayed,
+    RoutingException error,
+    Long baseRevision,
+    Instant decideTime) {
+
+  static Turn decided(RouteResponse response, boolean replayed) {
+    return new Turn(response, false, replayed, null, null, null);
+  }
+
+  /**
+   * Returns the report of a degraded decision, for {@link RoutingClient#reportDegraded}.
+   *
+   * @param agentText what the user was shown
+   * @throws IllegalStateException if the service decided: there is nothing to report then
+   */
+  public DegradedTurn degradedTurn(String agentText, String userId) {
+    if (!degraded) {
+      throw new IllegalStateException("the service made this decision and knows it");
+    }
+    DegradedTurn.Builder made =
+        DegradedTurn.newBuilder()
+            .setSessionId(sessionId())
+            .setRequestId(requestId())
+            .setUserId(userId)
+            .setAgentId(response.getDispatch().getAgent().getAgentId())
+            .setText(response.getDispatch().getText())
+            .addAllItems(response.getDispatch().getItemsList())
+            .setAgentText(agentText)
+            .setDecideTime(
+                Timestamp.newBuilder()
+                    .setSeconds(decideTime.getEpochSecond())
+                    .setNanos(decideTime.getNano()));
+    if (baseRevision != null) {
+      made.setBaseRevision(baseRevision);
+    }
+    return made.build();
+  }
 
   /** Returns the session: given, found, or made by the service. */
   public String sessionId() {

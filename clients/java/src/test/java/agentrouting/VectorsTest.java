@@ -7,6 +7,7 @@ import agentrouting.v1.CompleteTurnRequest;
 import agentrouting.v1.ListAgentsRequest;
 import agentrouting.v1.ListTasksRequest;
 import agentrouting.v1.ListTurnsRequest;
+import agentrouting.v1.ReportDegradedRequest;
 import agentrouting.v1.ResumeTaskRequest;
 import agentrouting.v1.RouteRequest;
 import agentrouting.v1.SetActiveAgentRequest;
@@ -264,6 +265,8 @@ class VectorsTest {
               with(read(request, CompleteTurnRequest.newBuilder()).build(), client::completeTurn, info);
           case "ResumeTask" ->
               with(read(request, ResumeTaskRequest.newBuilder()).build(), client::resumeTask, info);
+          case "ReportDegraded" ->
+              with(read(request, ReportDegradedRequest.newBuilder()).build(), client::reportDegraded, info);
           case "ListAgents" ->
               with(read(request, ListAgentsRequest.newBuilder()).build(), client::listAgents, info);
           case "ListTasks" -> {
