@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,10 @@ from ruamel.yaml import YAML
 
 from routing_service.storage.write_figures import WriteFigures
 from routing_service.telemetry.call_record import CallRecord
-from routing_service.telemetry.metrics import Metrics
+from routing_service.telemetry.metrics import CallCounter, Metrics
 from routing_service.telemetry.prometheus_text import ServerFigures, metrics_page
 from routing_service.topics.detection import TopicFigures
+from scripts.make_dashboard import MADE_FROM_ID, up_to_date
 
 ROOT = Path(__file__).parents[2]
 ALERTS = YAML(typ="safe").load((ROOT / "deploy/prometheus/alerts.yaml").read_text("utf-8"))
@@ -125,6 +128,36 @@ def test_every_figure_of_routing_is_on_the_dashboard():
         "agent_routing_registry_agents",
         "process_start_time_seconds",
     }
+
+
+def test_counters_without_a_panel_get_one():
+    """scripts/make_dashboard.py makes it; the panels that are written by hand stay as they are."""
+    made = subprocess.run(
+        [sys.executable, "scripts/make_dashboard.py"], cwd=ROOT, check=False, capture_output=True
+    )
+    assert (made.returncode, made.stderr) == (0, b"")
+    first, second, third = (
+        CallCounter(f"{name}_total", f"Calls by {name}.", labels, bool)
+        for name, labels in (
+            ("moons", {"moon": "moon"}),
+            ("bare", {}),
+            ("tides", {"sea": "sea", "moon": "moon"}),
+        )
+    )
+    dashboard = up_to_date(DASHBOARD, [first, second, third])
+    by_hand, new = dashboard["panels"][:-3], dashboard["panels"][-3:]
+    assert by_hand == [panel for panel in DASHBOARD["panels"] if panel["id"] < MADE_FROM_ID]
+    assert [panel["title"] for panel in new] == ["Moons", "Bare", "Tides"]
+    rate = '(rate(agent_routing_{}_total{{instance=~"$instance"}}[$__rate_interval]))'
+    assert [panel["targets"][0]["expr"] for panel in new] == [
+        "sum by (moon) " + rate.format("moons"),
+        "sum" + rate.format("bare"),
+        "sum by (sea, moon) " + rate.format("tides"),
+    ]
+    bottom = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in by_hand)
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in new]
+    assert places == [(0, bottom), (12, bottom), (0, bottom + 8)]
+    assert up_to_date(dashboard) == DASHBOARD
 
 
 def test_alerts_say_what_to_look_at():

@@ -1,8 +1,8 @@
 """CONTRIBUTING's table tells the truth: a pretend addition needs the files that it names.
 
-In a copy of the tree the test adds an error reason, a handoff rule and a metric by hand, lets the
-generators run, and runs the tests that compare such things. What refuses is named: the lists that
-tests keep on purpose, so that a change of the contract is seen in review.
+In a copy of the tree the test adds an error reason, a handoff rule, a field of Route and a metric
+by hand, lets the generators run, and runs the tests that compare such things. What refuses is
+named: the lists that tests keep on purpose, so that a change of the contract is seen in review.
 """
 
 import filecmp
@@ -34,6 +34,8 @@ LEFT = shutil.ignore_patterns(
 )
 PROTO = "agent_routing/v1/error_reason.proto"
 PYTHON_MESSAGES = "clients/python/agent_routing/v1/error_reason_pb2.py"
+ROUTING_PROTO = "agent_routing/v1/routing_service.proto"
+ROUTING_MESSAGES = "clients/python/agent_routing/v1/routing_service_pb2.py"
 CATALOGUES = tuple(f"routing_service/texts/{locale}.ftl" for locale in ("en", "es", "pt"))
 
 REASON = """
@@ -75,14 +77,14 @@ class Copy:
         path.write_text(path.read_text("utf-8").rstrip("\n") + "\n" + text, "utf-8")
         self.edited.add(name)
 
-    def generate(self):
-        """Do what ``make protos`` does, with the compiler that is at hand offline."""
+    def generate(self, proto=PROTO, messages=PYTHON_MESSAGES):
+        """Do what ``make protos`` does for a file, with the compiler that is at hand offline."""
         buf = Path(sys.executable).parent / "buf"
         built = self.run(buf, "build", "-o", "-#format=binpb", "--exclude-source-info")
         assert built.returncode == 0, built.stderr
         files = descriptor_pb2.FileDescriptorSet.FromString(built.stdout).file
-        [data] = [file.SerializeToString() for file in files if file.name == PROTO]
-        path = self.root / PYTHON_MESSAGES
+        [data] = [file.SerializeToString() for file in files if file.name == proto]
+        path = self.root / messages
         code, count = re.subn(
             r"AddSerializedFile\(b(['\"]).*\1\)",
             lambda _: f"AddSerializedFile({data!r})",
@@ -91,7 +93,12 @@ class Copy:
         )
         assert count == 1
         path.write_text(code, "utf-8")
-        made = self.run(sys.executable, "scripts/make_errors.py")
+        for script in ("make_errors.py", "make_sync.py"):
+            self.make(script)
+
+    def make(self, script, *options):
+        """Run a generator of the project."""
+        made = self.run(sys.executable, f"scripts/{script}", *options)
         assert made.returncode == 0, made.stdout + made.stderr
 
     def refusals(self, *tests):
@@ -197,8 +204,61 @@ def test_handoff_rule_touches_what_the_table_says(copy):
 
 
 @pytest.mark.timeout(240)
+def test_route_field_touches_what_the_table_says(copy):
+    """The contract, the command, its mapping, the decision, and the asyncio Python client."""
+    copy.edit(
+        f"protos/{ROUTING_PROTO}",
+        "  bool explain_topic = 17;\n",
+        "  bool explain_topic = 17;\n\n"
+        "  // The phase of the moon, at most 64 characters. Default: it does not matter.\n"
+        "  string moon = 18;\n",
+    )
+    copy.edit(
+        "routing_service/core/commands.py",
+        '    quick_reply_id: str = ""\n',
+        '    quick_reply_id: str = ""\n    moon: str = ""\n',
+    )
+    copy.edit(
+        "routing_service/core/route_message.py",
+        "    _refuse_known_request(draft, command, facts)\n",
+        '    if command.moon == "full":\n'
+        '        raise invalid_field("moon", "is full; repeat at new moon")\n'
+        "    _refuse_known_request(draft, command, facts)\n",
+    )
+    mapped = "routing_service/rpc/routing/route.py"
+    copy.edit(mapped, '        "quick_reply_id",\n', '        "quick_reply_id",\n        "moon",\n')
+    copy.edit(
+        mapped,
+        "        quick_reply_id=quick_reply_id,\n",
+        "        quick_reply_id=quick_reply_id,\n        moon=request.moon,\n",
+    )
+    client = "clients/python/agent_routing/routing_calls_aio.py"
+    copy.edit(
+        client,
+        "        explain_topic: bool = False,\n",
+        '        explain_topic: bool = False,\n        moon: str = "",\n',
+    )
+    copy.edit(
+        client,
+        "            explain_topic=explain_topic,\n",
+        "            explain_topic=explain_topic,\n            moon=moon,\n",
+    )
+    copy.generate(ROUTING_PROTO, ROUTING_MESSAGES)
+    assert copy.changed() - copy.edited == {
+        ROUTING_MESSAGES,
+        "clients/python/agent_routing/routing_calls.py",
+    }
+    assert len(copy.edited) == row("a Route field")
+    assert copy.refusals(
+        "tests/unit/test_contract.py",
+        "tests/unit/rpc/test_request_fingerprints.py",
+        "tests/clients/test_python_client_requests.py",
+    ) == {"test_every_field_of_a_route_arrives"}
+
+
+@pytest.mark.timeout(240)
 def test_metric_touches_what_the_table_says(copy):
-    """A field, the place that fills it in, a row of the table, a line of docs, a panel."""
+    """A field, the place that fills it in, a row of the table, a line of docs."""
     copy.edit(
         "routing_service/telemetry/call_record.py",
         "    replayed: CountedFlag = False",
@@ -214,10 +274,12 @@ def test_metric_touches_what_the_table_says(copy):
     line = "| `agent_routing_calls_total`"
     new_line = "| `agent_routing_moons_total` | counter | moon | calls by moon |"
     copy.edit("docs/telemetry.md", line, f"{new_line}\n{line}")
-    target = '{"expr": "sum by (moon) (rate(agent_routing_moons_total[5m]))", "refId": "Moon"},'
-    copy.edit("deploy/grafana/agent-routing.json", '"targets": [', f'"targets": [{target}')
+    copy.make("make_dashboard.py", "--write")
     # The series has a sample only if a call of the test has it.
     copy.edit("tests/deploy/test_dashboards.py", 'reason="sticky",', 'reason="sticky", moon="new",')
+    assert copy.changed() - copy.edited - {"tests/deploy/test_dashboards.py"} == {
+        "deploy/grafana/agent-routing.json"
+    }
     assert len(copy.edited) == row("a metric")
     assert copy.refusals(
         "tests/unit/telemetry/test_call_log.py", "tests/deploy/test_dashboards.py"
