@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, assert_never
 
-import msgspec
-
 from agent_routing.v1 import handoff_pb2, session_event_pb2
 from routing_service.core import events as ev
 from routing_service.core.commands import HandoffPlan, SuggestionPlan
@@ -23,6 +21,7 @@ from routing_service.storage.event_codec import (
     StoredEvents,
     decode_change,
 )
+from routing_service.storage.row_content import decode_audit
 from routing_service.storage.store import AuditEntry, Change, SessionKey
 
 SERIALISED_CHANGES_MAX: Final = 1_024
@@ -338,7 +337,7 @@ def refusal_out(
 ) -> tuple[session_event_pb2.SessionEvent, str]:
     """Return a refused handoff as an event, and the method that asked for it."""
     # The data is empty if the session has been erased since.
-    data = msgspec.json.decode(entry.data) if entry.data else {}
+    data = decode_audit(entry)
     metadata = data.get("metadata", {})
     made = session_event_pb2.SessionEvent(
         event_id=f"{entry.revision}.r{entry.time_us}",
@@ -367,7 +366,7 @@ _OF_ADMIN: Final = frozenset(
 
 def switch_out(entry: AuditEntry) -> session_event_pb2.SessionEvent:
     """Return a switch of stickiness as an event."""
-    data = msgspec.json.decode(entry.data) if entry.data else {}
+    data = decode_audit(entry)
     made = session_event_pb2.SessionEvent(
         event_id=f"0.s{entry.time_us}", event_time=pm.timestamp(entry.time_us)
     )
@@ -383,7 +382,7 @@ def switch_out(entry: AuditEntry) -> session_event_pb2.SessionEvent:
 
 def act_out(entry: AuditEntry) -> tuple[session_event_pb2.SessionEvent, str]:
     """Return an operator's act that belongs to no session as an event, and its method."""
-    data = msgspec.json.decode(entry.data) if entry.data else {}
+    data = decode_audit(entry)
     made = session_event_pb2.SessionEvent(
         event_id=f"0.o{entry.time_us}", event_time=pm.timestamp(entry.time_us)
     )
@@ -396,7 +395,7 @@ def act_out(entry: AuditEntry) -> tuple[session_event_pb2.SessionEvent, str]:
 
 def purge_out(entry: AuditEntry) -> session_event_pb2.SessionEvent:
     """Return the purge of a session as an event."""
-    data = msgspec.json.decode(entry.data) if entry.data else {}
+    data = decode_audit(entry)
     made = session_event_pb2.SessionEvent(
         event_id=f"{entry.revision}.p{entry.time_us}",
         session_id=entry.session_id,

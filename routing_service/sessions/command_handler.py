@@ -464,9 +464,9 @@ class CommandHandler:
         home_id = self._registry().home_agent_id
         if state is not None and (stranger := refused(call.access, state, home_id)):
             raise stranger
+        events = decode_events(change.events)  # First: a damaged change compares with nothing.
         if change.fingerprint != call.fingerprint:
             raise reused(call)
-        events = decode_events(change.events)
         message, history = await self._history.of_repeat(call, change.revision, events)
         return Handled(
             Answer(change.answer), change.revision, replayed=True, message=message, history=history

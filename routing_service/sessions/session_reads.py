@@ -18,9 +18,9 @@ from routing_service.core.route_message import hinted_candidates
 from routing_service.core.session import OpenTurn
 from routing_service.core.vocabulary import HandoffMode, OutcomeKind, RouteReason
 from routing_service.sessions.calls import PendingApproval
-from routing_service.sessions.task_rows import decode_metadata
 from routing_service.sessions.turn_history import COMPLETE_TURN, TurnHistory
 from routing_service.storage.event_codec import decode_events
+from routing_service.storage.row_content import decode_metadata
 from routing_service.storage.store import PAGE_ROWS_MAX, SessionKey, Store, TaskCursor, TaskRow
 
 _CHOSEN: Final = frozenset({RouteReason.USER_SELECTED, RouteReason.TOPIC_SWITCH})
@@ -139,7 +139,7 @@ class SessionReads:
     ) -> list[tuple[TaskRow, Mapping[str, str]]]:
         """Return up to count tasks of a session after a cursor, with their metadata."""
         rows = await self._store.list_tasks(key, after=after, limit=count)
-        return [(row, decode_metadata(row.data)) for row in rows]
+        return [(row, decode_metadata(row)) for row in rows]
 
     async def _consult(
         self, key: SessionKey, event: ev.AgentHandedOff, turn: OpenTurn

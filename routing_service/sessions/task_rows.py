@@ -14,6 +14,7 @@ from routing_service.core.identifiers import TASK_METADATA_BYTES_MAX, TASK_METAD
 from routing_service.core.session import SessionState, Task
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.sessions.session_cache import HotSession
+from routing_service.storage.row_content import decode_metadata, task_status
 from routing_service.storage.store import SessionKey, Store, TaskRow
 
 _TASK_EVENTS: Final = (
@@ -85,12 +86,12 @@ class TaskRows:
     async def stored_status(self, key: SessionKey, task_id: str) -> TaskStatus | None:
         """Return the status of a task that is not the session's latest; None if there is none."""
         row = await self._store.find_task(key.tenant, task_id) if task_id else None
-        return TaskStatus(row.status) if row else None
+        return task_status(row) if row else None
 
     async def metadata(self, tenant: str, task_id: str) -> Mapping[str, str]:
         """Return what callers keep on a task."""
         row = await self._store.find_task(tenant, task_id)
-        return decode_metadata(row.data) if row else {}
+        return decode_metadata(row) if row else {}
 
     async def _known_metadata(
         self, key: SessionKey, hot: HotSession, task_id: str
@@ -109,11 +110,6 @@ def may_change_tasks(events: Iterable[ev.Event]) -> bool:
         elif not isinstance(event, ev.TurnCompleted):
             return True
     return False
-
-
-def decode_metadata(data: bytes) -> Mapping[str, str]:
-    """Return the metadata of a task row."""
-    return msgspec.json.decode(data, type=dict[str, str]) if data else {}
 
 
 def _tasks_of(before: SessionState | None, after: SessionState) -> list[Task]:

@@ -1,7 +1,8 @@
 """The Store on every engine: it checks each call once, and an engine does the rest.
 
 It refuses calls after ``close``, values that no engine could store and cursors of other lists, so
-that an engine is only called with what it can do.
+that an engine is only called with what it can do. What it writes has a checksum, and what it reads
+is compared with it: see ``checksums``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,16 @@ from __future__ import annotations
 import asyncio
 
 from routing_service.storage import page_cursor
+from routing_service.storage.checksums import (
+    open_audit,
+    open_change,
+    open_head,
+    open_setting,
+    open_task,
+    seal_append,
+    seal_audit,
+    seal_setting,
+)
 from routing_service.storage.engine import Engine, Span
 from routing_service.storage.store import (
     INT_MAX,
@@ -17,6 +28,7 @@ from routing_service.storage.store import (
     AuditEntry,
     Change,
     Head,
+    RequestSeen,
     SessionKey,
     SessionRow,
     StoreClosed,
@@ -72,12 +84,16 @@ class CheckedStore:
         if self._closing is not None:  # As _check_open does, whose call every message would pay.
             raise StoreClosed
         check_append(append)
-        await self._engine.append(append)
+        try:
+            await self._engine.append(seal_append(append))
+        except RequestSeen as seen:
+            raise RequestSeen(seen.key, open_change(seen.key, seen.change)) from None
 
     async def load(self, key: SessionKey) -> Head | None:
         """See Store.load."""
         self._check_open()
-        return await self._engine.load(key)
+        head = await self._engine.load(key)
+        return None if head is None else open_head(key, head)
 
     async def head_revision(self, key: SessionKey) -> int:
         """See Store.head_revision."""
@@ -97,7 +113,8 @@ class CheckedStore:
         self._check_open()
         check_limit(limit)
         last = INT_MAX if before is None else _clamp(before)
-        return await self._engine.read_changes(key, Span(_clamp(after), last, limit, newest_first))
+        span = Span(_clamp(after), last, limit, newest_first)
+        return [open_change(key, change) for change in await self._engine.read_changes(key, span)]
 
     async def find_request(
         self, key: SessionKey, method: str, request_id: str, actor: str = ""
@@ -106,12 +123,14 @@ class CheckedStore:
         self._check_open()
         if not request_id:
             return None
-        return await self._engine.find_request(key, method, request_id, actor)
+        change = await self._engine.find_request(key, method, request_id, actor)
+        return None if change is None else open_change(key, change)
 
     async def find_task(self, tenant: str, task_id: str) -> TaskRow | None:
         """See Store.find_task."""
         self._check_open()
-        return await self._engine.find_task(tenant, task_id)
+        task = await self._engine.find_task(tenant, task_id)
+        return None if task is None else open_task(SessionKey(tenant, task.session_id), task)
 
     async def list_tasks(
         self, key: SessionKey, *, after: TaskCursor = TASKS_START, limit: int
@@ -120,13 +139,13 @@ class CheckedStore:
         self._check_open()
         check_limit(limit)
         after = TaskCursor(_clamp(after.create_us), after.task_id)
-        return await self._engine.list_tasks(key, after, limit)
+        return [open_task(key, task) for task in await self._engine.list_tasks(key, after, limit)]
 
     async def append_audit(self, entry: AuditEntry) -> None:
         """See Store.append_audit."""
         self._check_open()
         check_audit(entry)
-        await self._engine.append_audit(entry)
+        await self._engine.append_audit(seal_audit(entry))
 
     async def count_audit(self, key: SessionKey, kind: str, request_id: str) -> int:
         """See Store.count_audit."""
@@ -142,7 +161,7 @@ class CheckedStore:
         form = self._engine.audit_form(tenant)
         places = form.unpack(cursor)
         page, places = await self._engine.read_audit(tenant, session_id, places, limit)
-        return page, form.pack(places)
+        return [open_audit(entry) for entry in page], form.pack(places)
 
     async def list_sessions(
         self, tenant: str, cursor: bytes, limit: int
@@ -174,7 +193,7 @@ class CheckedStore:
         check_limit(limit)
         form = self._engine.log_form
         page, places = await self._engine.read_log(form.unpack(cursor), limit)
-        return page, form.pack(places)
+        return [(key, open_change(key, change)) for key, change in page], form.pack(places)
 
     async def log_end(self) -> bytes:
         """See Store.log_end."""
@@ -184,19 +203,21 @@ class CheckedStore:
     async def get_setting(self, tenant: str, name: str) -> bytes | None:
         """See Store.get_setting."""
         self._check_open()
-        return await self._engine.get_setting(tenant, name)
+        value = await self._engine.get_setting(tenant, name)
+        return None if value is None else open_setting(tenant, name, value)
 
     async def list_settings(self, tenant: str, after: str, limit: int) -> list[tuple[str, bytes]]:
         """See Store.list_settings."""
         self._check_open()
         check_limit(limit)
-        return await self._engine.list_settings(tenant, after, limit)
+        page = await self._engine.list_settings(tenant, after, limit)
+        return [(name, open_setting(tenant, name, value)) for name, value in page]
 
     async def put_setting(self, tenant: str, name: str, value: bytes) -> None:
         """See Store.put_setting."""
         self._check_open()
         check_setting(tenant, name, value)
-        await self._engine.put_setting(tenant, name, value)
+        await self._engine.put_setting(tenant, name, seal_setting(tenant, name, value))
 
     async def swap_setting(
         self, tenant: str, name: str, before: bytes | None, value: bytes
@@ -204,7 +225,13 @@ class CheckedStore:
         """See Store.swap_setting."""
         self._check_open()
         check_setting(tenant, name, value)
-        return await self._engine.swap_setting(tenant, name, before, value)
+        sealed = seal_setting(tenant, name, value)
+        expected = None if before is None else seal_setting(tenant, name, before)
+        if await self._engine.swap_setting(tenant, name, expected, sealed):
+            return True
+        # An older release may have written it, without a checksum.
+        is_plain = before is not None and before != expected
+        return is_plain and await self._engine.swap_setting(tenant, name, before, sealed)
 
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
         """See Store.due_sessions."""

@@ -16,7 +16,7 @@ import msgspec
 from routing_service.core.events import Event
 from routing_service.core.session import SessionState
 from routing_service.storage.audit_chain import Place, free_of
-from routing_service.storage.store import SchemaTooNew, StoreCorrupt
+from routing_service.storage.store import DAMAGED, SchemaTooNew, StoreCorrupt
 
 EVENTS_VERSION: Final = 1
 STATE_VERSION: Final = 1
@@ -169,7 +169,32 @@ def plain_events(data: bytes) -> bytes:
     return _decompressed("event", data)
 
 
+def is_newer_change(data: bytes) -> bool:
+    """Say whether bytes are a change of a newer release, which may count its checksum otherwise."""
+    try:
+        decode_change(data)
+    except SchemaTooNew:
+        return True
+    except StoreCorrupt:
+        pass
+    return False
+
+
+def is_newer_state(data: bytes) -> bool:
+    """Say whether bytes are a state of a newer release, which may count its checksum otherwise."""
+    try:
+        decode_state(data)
+    except SchemaTooNew:
+        return True
+    except StoreCorrupt:
+        pass
+    return False
+
+
 def _decompressed(what: str, data: bytes) -> bytes:
+    if data == DAMAGED:
+        message = f"a stored {what} does not fit its checksum; restore it from a backup"
+        raise StoreCorrupt(message)
     if data[:1] != _COMPRESSED:
         return data
     try:

@@ -69,6 +69,11 @@ CURSOR_START: Final = b""
 """The cursor before the first entry, for every method that takes a cursor."""
 
 
+DAMAGED: Final = b"\0damaged"
+"""Stands for the content of a row that does not fit its checksum: a change's events, a state, a
+task's or an audit entry's data, a setting. No decoder accepts it, and no store writes it."""
+
+
 class SessionKey(NamedTuple):
     """Names one session. Sorting by it gives the order in which groups are written."""
 

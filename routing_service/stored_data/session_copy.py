@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from routing_service.storage.event_codec import BLANK_EVENTS
 from routing_service.storage.store import (
     APPEND_TASKS_MAX,
+    DAMAGED,
     Append,
     AppendRefused,
     Change,
@@ -43,6 +44,17 @@ class SessionDiffers(Exception):
         self.key = key
 
 
+class SessionUnreadable(Exception):
+    """A part of the source's session does not fit its checksum; a copy would make it look whole."""
+
+    def __init__(self, key: SessionKey, part: str) -> None:
+        super().__init__(
+            f'session "{key}" is damaged in the source: {part} does not fit its checksum; restore '
+            "it from a backup, or delete it there"
+        )
+        self.key = key
+
+
 @dataclass(frozen=True, slots=True)
 class CopiedSession:
     """The parts of a session that were written; all 0 = the target had it already."""
@@ -55,12 +67,14 @@ class CopiedSession:
 async def copy_session(source: Store, target: Store, key: SessionKey) -> CopiedSession:
     """Make the target's session equal to the source's; one deleted in the source stays.
 
-    Raises SessionDiffers, SessionBusy, StoreError.
+    Raises SessionDiffers, SessionUnreadable, SessionBusy, StoreError.
     """
     found = await settled_head(source, key)
     if found is None:
         return CopiedSession()
     row, head = found
+    if head.state == DAMAGED:
+        raise SessionUnreadable(key, "its state")
     present = await target.find_session(key)
     base = present.revision if present else 0
     if base > row.revision:
@@ -85,6 +99,8 @@ async def _compare_changes(source: Store, target: Store, key: SessionKey, base: 
         if len(first) != len(page):
             raise SessionDiffers(key, f"revision {before - 1}")
         for theirs, ours in zip(first, page, strict=True):
+            if DAMAGED in (theirs.events, ours.events):
+                raise SessionUnreadable(key, f"revision {ours.revision}, or its copy,")
             if theirs == ours or _blanked(theirs) == ours:
                 continue
             if theirs != _blanked(ours):
@@ -106,6 +122,8 @@ async def _tasks_to_write(
     """
     differing = []
     async for task in tasks_of(source, key):
+        if task.data == DAMAGED:
+            raise SessionUnreadable(key, f"task {task.task_id}")
         theirs = await target.find_task(key.tenant, task.task_id)
         if theirs is not None and theirs.session_id != key.session_id:
             raise SessionDiffers(key, f"task {task.task_id} is of session {theirs.session_id}")
@@ -134,6 +152,8 @@ async def _append(
     key = row.key
     async for page in pages_of_changes(source, key, after=base, upto=row.revision):
         for change in page:
+            if change.events == DAMAGED:
+                raise SessionUnreadable(key, f"revision {change.revision}")
             is_last = change.revision == row.revision
             later = (row.revision - change.revision) * APPEND_TASKS_MAX
             upto = max(len(tasks) - later, 0)

@@ -19,6 +19,7 @@ from typing import Final
 
 from routing_service.storage.store import (
     CURSOR_START,
+    DAMAGED,
     OWN_SETTING_PREFIX,
     AuditEntry,
     CursorInvalid,
@@ -32,7 +33,7 @@ from routing_service.stored_data.copy_progress import (
     Progress,
     ProgressNotes,
 )
-from routing_service.stored_data.session_copy import SessionDiffers, copy_session
+from routing_service.stored_data.session_copy import SessionDiffers, SessionUnreadable, copy_session
 from routing_service.stored_data.whole_session import (
     SESSIONS_PER_READ,
     SessionBusy,
@@ -206,7 +207,7 @@ class _StoreCopy:
         copied = self.copied
         try:
             session = await copy_session(self._source, self._target, key)
-        except (SessionDiffers, SessionBusy) as error:
+        except (SessionDiffers, SessionUnreadable, SessionBusy) as error:
             copied.refused[key] = str(error)
         else:
             copied.written += bool(session.changes or session.blanked)
@@ -223,6 +224,9 @@ class _StoreCopy:
                 continue
             async for name, value in settings_of(self._source, tenant):
                 is_own = name.startswith(OWN_SETTING_PREFIX)
+                if value == DAMAGED and not is_own:
+                    self._leave_out(SessionKey(tenant, ""), f'setting "{name}"')
+                    continue
                 if is_own or await self._target.get_setting(tenant, name) == value:
                     continue
                 await self._target.put_setting(tenant, name, value)
@@ -245,6 +249,9 @@ class _StoreCopy:
             if not page:
                 return
             for entry in page:
+                if entry.data == DAMAGED:
+                    self._leave_out(SessionKey(tenant, entry.session_id), "an audit entry")
+                    continue
                 name = _name(entry)
                 if present[name] > 0:
                     present[name] -= 1
@@ -256,6 +263,10 @@ class _StoreCopy:
                 _, progress.target = await self._entries_after(tenant, progress.target)
                 await self._notes.keep_audit(tenant, progress)
             self._on_progress(self.copied)
+
+    def _leave_out(self, key: SessionKey, what: str) -> None:
+        """Note something that does not fit its checksum: a copy would make it look whole."""
+        self.copied.refused[key] = f"{what} does not fit its checksum, and was left out"
 
     async def _entries_after(self, tenant: str, cursor: bytes) -> tuple[Counter[bytes], bytes]:
         entries: Counter[bytes] = Counter()

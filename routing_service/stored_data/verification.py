@@ -14,8 +14,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from routing_service.storage.row_content import (
+    KINDS,
+    decode_audit,
+    decode_metadata,
+    task_status,
+)
 from routing_service.storage.store import (
     CURSOR_START,
+    DAMAGED,
     OWN_SETTING_PREFIX,
     Change,
     Head,
@@ -26,7 +33,7 @@ from routing_service.storage.store import (
     TaskRow,
 )
 from routing_service.stored_data.canonical_hash import CanonicalHash
-from routing_service.stored_data.session_replay import SessionReplay
+from routing_service.stored_data.session_replay import PROBLEMS_MAX, SessionReplay
 from routing_service.stored_data.whole_session import (
     SESSIONS_PER_READ,
     SETTLE_ATTEMPTS_MAX,
@@ -149,6 +156,11 @@ async def verify_session(store: Store, key: SessionKey) -> SessionReport | None:
     row, head, tasks = settled
     for task in tasks:
         changes.task(task)
+        try:
+            task_status(task)
+            decode_metadata(task)
+        except StoreCorrupt as error:
+            replay.problem(str(error))
         replay.compare_task(task)
     for task_id in sorted(replay.expected_tasks()):
         replay.problem(f"task {task_id} was made by a change and is not stored")
@@ -195,13 +207,15 @@ async def _check_requests(
 
 async def _verify_tenant(store: Store, tenant: str) -> TenantReport:
     hashed = CanonicalHash("tenant")
-    settings = audit = 0
+    settings = audit = left_out = 0
     problems: tuple[str, ...] = ()
     try:
         async for name, value in settings_of(store, tenant):
             if not name.startswith(OWN_SETTING_PREFIX):
                 settings += 1
                 hashed.setting(tenant, name, value)
+                if value == DAMAGED:
+                    problems += (f'setting "{name}" does not fit its checksum',)
         cursor = CURSOR_START
         while True:
             page, cursor = await store.read_audit(tenant, None, cursor, AUDIT_PER_READ)
@@ -210,8 +224,16 @@ async def _verify_tenant(store: Store, tenant: str) -> TenantReport:
             audit += len(page)
             for entry in page:
                 hashed.audit(entry)
+                try:
+                    if entry.kind in KINDS or entry.data == DAMAGED:
+                        decode_audit(entry)
+                except StoreCorrupt as error:
+                    left_out += len(problems) >= PROBLEMS_MAX
+                    problems += (str(error),) if len(problems) < PROBLEMS_MAX else ()
     except StoreCorrupt as error:
-        problems = (f"after {settings} settings and {audit} audit entries: {error}",)
+        problems += (f"after {settings} settings and {audit} audit entries: {error}",)
+    if left_out:
+        problems += (f"and {left_out} more",)
     sha256 = UNREADABLE if problems else hashed.hexdigest()
     return TenantReport(tenant, settings, audit, sha256, problems)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
 import structlog
 
 from agent_routing.v1 import admin_service_pb2 as pb
@@ -32,6 +31,7 @@ from routing_service.sessions.audit_log import (
 from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.stickiness_switch import STICKINESS_SWITCHED
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_change
+from routing_service.storage.row_content import decode_audit
 from routing_service.storage.store import (
     CURSOR_START,
     AuditEntry,
@@ -173,7 +173,7 @@ def entry_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.Au
     if entry.kind not in _ENTRIES:
         return None
     event, method = _ENTRIES[entry.kind](entry)
-    data = msgspec.json.decode(entry.data)
+    data = decode_audit(entry)
     return pb.AuditRecord(
         tenant=key.tenant,
         event=event,
@@ -186,7 +186,7 @@ def entry_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.Au
 def refusal_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.AuditRecord:
     """Return the record of a refused handoff, with its caller as far as the caller was known."""
     event, method = refusal_out(key, entry, cards)
-    data = msgspec.json.decode(entry.data) if entry.data else {}
+    data = decode_audit(entry)
     actor, user = data.get("actor", ""), data.get("user", "")
     return pb.AuditRecord(
         tenant=key.tenant,

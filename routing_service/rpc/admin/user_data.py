@@ -14,7 +14,6 @@ from routing_service.core import events as ev
 from routing_service.core.errors import invalid_field
 from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.session import Task
-from routing_service.core.vocabulary import TaskStatus
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.audit_records import read_refusals, records_of, refusal_record
 from routing_service.rpc.admin.request_fields import check_user, operator_of, tenant_of
@@ -28,6 +27,7 @@ from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.storage.event_codec import decode_events, decode_state
+from routing_service.storage.row_content import task_status
 from routing_service.storage.store import (
     CURSOR_START,
     PAGE_ROWS_MAX,
@@ -211,7 +211,7 @@ class UserDataCalls:
                 after = row.cursor
                 task = Task(
                     row.task_id,
-                    TaskStatus(row.status),
+                    task_status(row),
                     row.create_us,
                     row.update_us,
                     row.expire_us,

@@ -18,7 +18,6 @@ from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.history import TurnRecord
 from routing_service.core.registry import Agent, Registry
 from routing_service.core.session import OpenTurn, SessionState, Task
-from routing_service.core.vocabulary import TaskStatus
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards, CardCache
 from routing_service.rpc.event_mapping import ChangeMapper
@@ -40,6 +39,7 @@ from routing_service.sessions.calls import SessionView
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.storage.event_codec import ERASE_USER
+from routing_service.storage.row_content import task_status
 from routing_service.storage.store import SessionKey
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.texts.agent_instructions import InstructionWriter, handoff_targets
@@ -191,7 +191,7 @@ class SessionReads:
         while len(response.tasks) < count and room_bytes > 0:
             rows = await self._handler.reads.list_tasks(key, after, count)
             for row, metadata in rows:
-                status = TaskStatus(row.status)
+                status = task_status(row)
                 after = row.cursor
                 if wanted and status not in wanted:
                     continue

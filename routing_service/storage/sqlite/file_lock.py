@@ -78,7 +78,7 @@ class StoreFileLock:
         try:
             if make:
                 make_private(path)
-            if make or path.exists():
+            if path.is_file():
                 self._inode = _lock_inode(path)
         except BaseException:
             self.release()

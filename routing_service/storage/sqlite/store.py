@@ -110,7 +110,7 @@ def _claim(path: Path, opened: AsyncExitStack) -> Path:
             "permissions"
         ) from error
     opened.callback(lock.release)
-    if is_open_to_others(where):
+    if where.is_file() and is_open_to_others(where):
         _log.warning(
             "store_file_open_to_others",
             path=str(path),
