@@ -89,6 +89,28 @@ def agent_is_reachable(agent: Agent, state: SessionState) -> bool:
     )
 
 
+def why_unreachable(
+    agent_id: str, state: SessionState, registry: Registry
+) -> tuple[tuple[str, str], ...]:
+    """Return why this session's user cannot be with an agent: rules with what each says.
+
+    The rules are enabled, entitled and channel; "unknown" is for an agent that is not registered.
+    The registry's own words come last.
+    """
+    agent = registry.agent(agent_id)
+    if agent is None:
+        return (("unknown", f'agent "{agent_id}" is not in the registry any more'),)
+    attempt = Attempt(state, registry, Initiator.USER, agent, "", HandoffMode.TRANSFER)
+    said = ((name, refuses(attempt)) for name, refuses in _OF_AVAILABILITY)
+    return tuple((name, detail) for name, detail in said if detail)
+
+
+def _with_own_words(attempt: Attempt, rule: str, detail: str) -> str:
+    locale, default_locale = attempt.state.locale, attempt.registry.default_locale
+    words = attempt.target.why_unavailable(rule, locale, default_locale)
+    return f"{detail}: {words}" if words else detail
+
+
 def judge(attempt: Attempt) -> tuple[Verdict, ...]:
     """Return the verdict of every rule that binds, in the table's order."""
     verdicts = []
@@ -115,7 +137,8 @@ def judge_step(attempt: Attempt) -> tuple[Verdict, ...]:
 def _enabled(attempt: Attempt) -> str:
     if attempt.target.enabled:
         return ""
-    return f'agent "{attempt.target.agent_id}" is disabled; enable it in the registry'
+    detail = f'agent "{attempt.target.agent_id}" is disabled; enable it in the registry'
+    return _with_own_words(attempt, "enabled", detail)
 
 
 def _not_system(attempt: Attempt) -> str:
@@ -168,17 +191,21 @@ def _entitled(attempt: Attempt) -> str:
     missing = sorted(attempt.target.requires.difference(attempt.state.entitlements))
     if not missing:
         return ""
-    return f'agent "{attempt.target.agent_id}" requires {", ".join(missing)}, which the user lacks'
+    detail = (
+        f'agent "{attempt.target.agent_id}" requires {", ".join(missing)}, which the user lacks'
+    )
+    return _with_own_words(attempt, "entitled", detail)
 
 
 def _channel(attempt: Attempt) -> str:
     channels = attempt.target.channels
     if channels is None or attempt.target.is_on(attempt.state.channel):
         return ""
-    return (
+    detail = (
         f'agent "{attempt.target.agent_id}" is for the channels {", ".join(sorted(channels))}; '
         f'this session is on "{attempt.state.channel}"'
     )
+    return _with_own_words(attempt, "channel", detail)
 
 
 def _user_selectable(attempt: Attempt) -> str:
@@ -265,6 +292,8 @@ def _live_turn(attempt: Attempt) -> str:
         return ""
     return "a newer message or a change of the active agent has overtaken the turn"
 
+
+_OF_AVAILABILITY = (("enabled", _enabled), ("entitled", _entitled), ("channel", _channel))
 
 _BY_AGENTS = frozenset({Initiator.SUPERVISOR, Initiator.AGENT})
 _BY_USERS = frozenset({Initiator.USER})

@@ -181,6 +181,9 @@ class Agent:
     channels: frozenset[str] | None = None
     # Whether channels has folded names, which users' channels match in any case.
     folds_channels: bool = False
+    # Why it is not available, in the registry's own words: the rule that refuses (enabled,
+    # entitled, channel) -> locale -> text.
+    unavailable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Overrides the registry's idle timeout for the time it is active; None = the registry's.
     idle_timeout_us: int | None = None
     # A marker such as [HANDOFF_TO:x] in its text is a handoff and is cut out.
@@ -230,6 +233,10 @@ class Agent:
     def display_description(self, locale: str, default_locale: str) -> str:
         """Return what this agent is for, in a locale if the registry has it; may be empty."""
         return localised(self.description, locale, default_locale)
+
+    def why_unavailable(self, rule: str, locale: str, default_locale: str) -> str:
+        """Return the registry's own words for a rule that refuses this agent; "" for none."""
+        return localised(self.unavailable.get(rule, {}), locale, default_locale)
 
     def completion_message(self, locale: str, default_locale: str) -> str:
         """Return what the user sees when this agent's completion hops on; may be empty."""

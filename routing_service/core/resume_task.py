@@ -11,6 +11,7 @@ from routing_service.core.commands import Decision, DispatchPlan, ResumePlan, Re
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.facts import Facts, StoredTaskStatus
+from routing_service.core.handoff_rules import why_unreachable
 from routing_service.core.turn_ids import child_request_id
 from routing_service.core.vocabulary import RouteReason
 
@@ -56,10 +57,12 @@ def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
         )
     is_home = paused.holder == draft.registry.home_agent_id
     if not is_home and not ownership.is_available(draft, paused.holder):
+        why = why_unreachable(paused.holder, state, draft.registry)
+        said = "".join(f"; {detail}" for _, detail in why)
         raise RoutingError(
             Reason.AGENT_UNAVAILABLE,
             f'agent "{paused.holder}" paused the task and is away or not allowed to this user; '
-            "bring it back, or clear the session",
+            f"bring it back, or clear the session{said}",
             metadata={"session_id": state.session_id, "agent_id": paused.holder},
         )
     excess = len(state.open_turns) + 1 - draft.registry.limits.open_turns

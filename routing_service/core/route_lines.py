@@ -14,6 +14,7 @@ import msgspec
 
 from routing_service.core import ownership
 from routing_service.core.draft import Draft
+from routing_service.core.handoff_rules import why_unreachable
 from routing_service.core.session import SessionState
 from routing_service.core.vocabulary import RouteReason
 
@@ -112,6 +113,15 @@ def _holder_is_away(arrival: Arrival) -> bool:
     return not ownership.is_available(arrival.draft, paused.holder)
 
 
+def why_away(draft: Draft) -> str:
+    """Return why the agent that would get a message is away, for the home agent that gets it."""
+    state = draft.state
+    agent_id = state.active_id
+    if (not agent_id or ownership.is_available(draft, agent_id)) and state.paused is not None:
+        agent_id = state.paused.holder
+    return "; ".join(said for _, said in why_unreachable(agent_id, state, draft.registry))
+
+
 def _is_paused(arrival: Arrival) -> bool:
     return arrival.state.paused is not None
 
@@ -197,6 +207,8 @@ _BEFORE_TOPICS = (
         agent=_home,
     ),
 )
+
+AWAY_LINE = _BEFORE_TOPICS[1]
 
 TOPIC_LINE = Line(
     "topic",

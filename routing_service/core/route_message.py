@@ -32,6 +32,7 @@ from routing_service.core.facts import (
     StoredTaskStatus,
     TopicVerdict,
 )
+from routing_service.core.route_lines import AWAY_LINE, why_away
 from routing_service.core.session import OpenSuggestion, OpenTurn
 from routing_service.core.slash_commands import ReplySpec
 from routing_service.core.user_commands import answer_command
@@ -50,6 +51,7 @@ class Choice(msgspec.Struct, frozen=True):
     """Where a message goes. agent_id "": to no agent, the reply is all.
 
     confidence, topic_model: if its topic brought it there. topic: what topic detection said.
+    detail: why an agent is away, for the agent that gets the message.
     """
 
     agent_id: str
@@ -60,6 +62,7 @@ class Choice(msgspec.Struct, frozen=True):
     confidence: float = 0.0
     topic_model: str = ""
     topic: ev.TopicTrace | None = None
+    detail: str = ""
 
 
 def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
@@ -83,6 +86,8 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
     if case.blocked_by is not None:
         raise _double_text(draft, case.blocked_by)
     choice = Choice(case.agent_id, line.reasons[0], command.text, command.items)
+    if line is AWAY_LINE:
+        choice = replace(choice, detail=why_away(draft))
     note = None
     if draft.registry.topics.is_on and topic_switch.may_ask(draft.registry, command):
         verdict = facts.of(TopicVerdict)
@@ -259,7 +264,7 @@ def _refuse_known_request(draft: Draft, command: RouteMessage, facts: Facts) -> 
     before = draft.before
     paused = before.paused
     if (
-        before.find_turn(request_id) is not None
+        (before.open_turns and before.find_turn(request_id) is not None)
         or (paused is not None and paused.request_id == request_id)
         or (facts and facts.of(IsServiceRequest))
     ):
@@ -341,6 +346,7 @@ def _dispatch(
         task_id=task_id,
         agent_id=choice.agent_id,
         reason=choice.reason,
+        reason_detail=choice.detail,
         previous_agent=state.previous_agent,
         locked=locked,
         handoff=choice.handoff,
@@ -359,6 +365,7 @@ def _dispatch(
             locked=locked,
             mid_task=mid_task,
             metadata=command.metadata,
+            reason_detail=choice.detail,
             task_expire_us=command.task_expire_us,
             confidence=choice.confidence,
             topic_model=choice.topic_model,

@@ -131,7 +131,8 @@ class ReplySpec:
                  unknown_agent (detail: the name as written), no_argument, which (detail: as
                  written); agent_ids on the last four: agents the user can select, of ``which``
                  those that fit
-    status       active (agent_id), none_active; detail: words of STATUS_DETAILS, or
+    status       active (agent_id), none_active; detail: words of STATUS_DETAILS,
+                 ``because:RULE`` for each rule that makes the agent unavailable, or
                  ``returns_to:AGENT_ID`` for the frame on top of the return stack
     history      done (agent_ids: agents that have answered, in the order of their first turns;
                  counts: the turns of each), none_answered
@@ -147,6 +148,8 @@ class ReplySpec:
     detail: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
 
+
+BECAUSE: Final = "because:"
 
 # What /status may add about a session, in the order of the reply.
 STATUS_DETAILS: tuple[str, ...] = (

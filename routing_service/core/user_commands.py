@@ -23,9 +23,14 @@ from routing_service.core.agent_picks import (
 )
 from routing_service.core.commands import HandoffPlan, Verdict
 from routing_service.core.draft import Draft
-from routing_service.core.handoff_rules import Attempt, agent_is_reachable, judge
+from routing_service.core.handoff_rules import (
+    Attempt,
+    agent_is_reachable,
+    judge,
+    why_unreachable,
+)
 from routing_service.core.registry import Agent
-from routing_service.core.slash_commands import ParsedCommand, ReplySpec
+from routing_service.core.slash_commands import BECAUSE, ParsedCommand, ReplySpec
 from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason, TaskStatus
 
 # A page of /agents.
@@ -245,6 +250,8 @@ def _status(draft: Draft, asked: CommandCase) -> CommandAnswer:
     if state.active is not None:
         if not ownership.is_available(view, state.active.agent_id):
             detail.append("unavailable")
+            why = why_unreachable(state.active.agent_id, state, view.registry)
+            detail += [f"{BECAUSE}{rule}" for rule, _ in why]
         if state.active.locked:
             detail.append("locked")
     if state.open_task is not None:

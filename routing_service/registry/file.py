@@ -293,6 +293,10 @@ def _build_limits(limits: dict[str, Any]) -> Limits:
     )
 
 
+# A key of unavailable -> the rule that refuses.
+_UNAVAILABLE = {"plan": "entitled", "channel": "channel", "disabled": "enabled"}
+
+
 def _build_agent(
     agent: dict[str, Any], home: str, data: dict[str, Any], default_locale: str
 ) -> Agent:
@@ -320,6 +324,10 @@ def _build_agent(
         on_complete_agent_id=on_complete if completion is OnComplete.HOP else "",
         on_complete_message=_texts(agent.get("on_complete_message"), default_locale),
         requires=frozenset(agent.get("requires", ())),
+        unavailable={
+            _UNAVAILABLE[key]: _texts(text, default_locale)
+            for key, text in agent.get("unavailable", {}).items()
+        },
         channels=frozenset(agent["channels"]) if "channels" in agent else None,
         idle_timeout_us=_optional_duration_us(agent, "idle_timeout"),
         markers=agent.get("markers", False),

@@ -100,6 +100,7 @@ class SessionReads:
                 plan = replace(
                     plan,
                     reason=event.shown_reason,
+                    reason_detail=event.reason_detail,
                     previous_agent=event.previous_agent,
                     locked=event.locked,
                     candidates=hinted_candidates(event.topic) if event.topic else (),

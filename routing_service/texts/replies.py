@@ -14,6 +14,7 @@ from routing_service.core.history import TurnRecord
 from routing_service.core.registry import Registry
 from routing_service.core.session import OTHER_AGENTS
 from routing_service.core.slash_commands import (
+    BECAUSE,
     COMMANDS_BY_NAME,
     SLASH_COMMANDS,
     STATUS_DETAILS,
@@ -297,7 +298,7 @@ def _agent(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
         case "refused":
             yield writer.say("agent-refused", agent=writer.name(reply.agent_id))
             for rule in reply.detail:
-                yield _why(writer, rule)
+                yield _why(writer, rule, reply.agent_id)
             if not _RULES_OF_THE_TARGET.issuperset(reply.detail):
                 return  # The other rules would refuse every other agent as well.
         case "unknown_agent":
@@ -326,8 +327,18 @@ def _agent(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
         yield writer.say("agent-no-choices")
 
 
-def _why(writer: _Writer, rule: str) -> str:
-    """Return the text of one rule's refusal; a rule without its own text gets a general one."""
+def _why(writer: _Writer, rule: str, agent_id: str) -> str:
+    """Return the text of one rule's refusal: the registry's words for the agent, or ours.
+
+    A rule without its own text gets a general one.
+    """
+    registry = writer.registry
+    agent = registry.agent(agent_id)
+    words = agent.why_unavailable(rule, writer.locale, registry.default_locale) if agent else ""
+    if words:
+        return words
+    if rule == "unknown":
+        return writer.say("agent-unknown", written=clipped(agent_id, WRITTEN_CHARACTERS_MAX))
     can_leave = writer.may_type("supervisor") and writer.shows_commands
     if rule == "owns_session" and can_leave:
         return writer.say("rule-owns_session-leave")
@@ -345,7 +356,11 @@ def _status(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
         yield writer.say("status-active" if is_active else "status-none-active", agent=agent)
     for detail in STATUS_DETAILS:
         if detail in reply.detail and detail not in silenced:
-            yield writer.say(f"status-{detail}", agent=agent)
+            said = [writer.say(f"status-{detail}", agent=agent)]
+            if detail == "unavailable":
+                rules = [each.removeprefix(BECAUSE) for each in reply.detail if BECAUSE in each]
+                said += [_why(writer, rule, reply.agent_id) for rule in rules]
+            yield " ".join(said)
     for detail in reply.detail:
         if detail.startswith(_RETURNS_TO) and _RETURNS_TO not in silenced:
             next_agent = writer.name(detail.removeprefix(_RETURNS_TO))
