@@ -2,10 +2,10 @@
 
 Generates the code of the TypeScript and Go clients with it, where Node and Go are at hand.
 
-Owns the pinned generators (protos-requirements.txt) and their venv under build/, so that neither
-the service nor its users ever install them. Must not depend on any package of the project's own
-environment: it runs with a bare Python 3.11. The rule: the generated files are a function of the
-contract and of the pins alone, so that --check can compare byte by byte.
+The pinned generators (protos-requirements.txt) have their own venv under build/, so that neither
+the service nor its users install them. The script runs with a bare Python 3.11, without the
+project's environment. Rule: the generated files depend on the contract and the pins only, so that
+--check can compare byte by byte.
 """
 
 import argparse

@@ -1,13 +1,12 @@
-"""The command ``agent-routing`` for tests that run it by the hundred, as the documentation's do.
+"""A fast ``agent-routing`` for tests that run the command hundreds of times, such as the docs'.
 
-Run as a program, it imports the command and all that its parts import, which takes most of a
+Run as a program, it imports the command and everything that its parts import, which takes most of a
 second of a core, and then forks a process for each call. A folder for PATH has an
-``agent-routing`` that makes such a call: what it was given (words, environment, folder, stdin,
-stdout, stderr) is the process's, signals are passed on, and its exit code comes back.
+``agent-routing`` that makes such a call: the process gets the call's arguments, environment,
+folder, stdin, stdout and stderr, signals are passed on, and its exit code is returned.
 
-Owns: that the process behaves as one that was started in the usual way. Must not know: what is
-run. Rule: nothing but imports happens before the fork, so that every process begins anew. What
-depends on being started for itself, as a process id that is told, is tested with the real command.
+Rule: only imports happen before the fork, so every process starts from the same state. Tests of
+what needs a process of its own, such as a printed process id, run the real command.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ posix._exit(code)
 
 @contextmanager
 def forked_commands(folder: Path) -> Iterator[Path]:
-    """Keep the command ready; give the folder that has it. The usual one where it cannot be."""
+    """Keep the command ready; yield its folder, or the usual one if this system cannot fork it."""
     if not hasattr(os, "pidfd_open"):
         yield Path(sys.executable).parent
         return
@@ -145,7 +144,7 @@ def _become(
 
 
 def _see_to_its_end(pid: int, call: socket.socket) -> None:
-    """Tell the caller how the process has ended; where the caller is gone, end it."""
+    """Send the caller the exit code of the process; if the caller is gone, kill the process."""
     ends = os.pidfd_open(pid)
     with suppress(BrokenPipeError):
         call.sendall(pid.to_bytes(4, "big"))

@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-REPLY_CHARACTERS_MIN: Final = 100
-"""Shorter replies could not name an agent and say what to do."""
-
 REPLY_CHARACTERS_MAX: Final = 4000
-"""A message on WhatsApp has at most 4096 characters, the shortest of the usual channels."""
+"""A message on WhatsApp has at most 4096 characters, the shortest of the usual channels.
+The schema asks for at least 100: shorter replies could not name an agent and say what to do."""
 
-BUTTON_CHARACTERS_MIN: Final = 8
 BUTTON_CHARACTERS_MAX: Final = 200
 
 ANY_CHANNEL: Final = "any"
@@ -41,13 +38,6 @@ class Bold(enum.Enum):
     OFF = ""
     STARS = "*"
     DOUBLE_STARS = "**"
-
-
-class Tone(enum.Enum):
-    """How replies address the user, in languages that have two forms."""
-
-    INFORMAL = "informal"
-    FORMAL = "formal"
 
 
 @dataclass(frozen=True, slots=True)

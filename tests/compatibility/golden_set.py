@@ -1,7 +1,7 @@
-"""What a release leaves for all later ones to read: bytes it stored, calls it answered.
+"""Golden sets: the bytes that a release stored and the calls that it answered.
 
-Owns the form of a set and how one is made from today's code. Must not know how it is checked.
-Rule: a set that was made is never changed; a release that stores something new adds one.
+Every later release must read them. This module has the form of a set, and makes one from today's
+code. Rule: a set is never changed; a release that stores something new adds one.
 
 A set is a folder named for its release:
     events.jsonl   one line for each event: its kind, its stored bytes, what they mean

@@ -70,9 +70,6 @@ def key_set(*keys: dict[str, Any]) -> bytes:
     return json.dumps({"keys": keys}).encode()
 
 
-GOOD_KEYS = ("rsa-1", "ec-1")
-
-
 def good_set() -> bytes:
     """Return the published key set."""
     return key_set(jwk(rsa_key("good"), "rsa-1"), jwk(ec_key("good"), "ec-1"))

@@ -65,7 +65,6 @@ class Outcome:
     messages: list
     status: status_pb2.Status | None
     trailers: dict
-    http_status: int
 
     @property
     def message(self):
@@ -109,8 +108,8 @@ class Connect(Wire):
             if key.lower().startswith("trailer-")
         }
         if status == http.client.OK:
-            return Outcome([self._decoded(body, answer_class)], None, trailers, status)
-        return Outcome([], _connect_status(json.loads(body)), trailers, status)
+            return Outcome([self._decoded(body, answer_class)], None, trailers)
+        return Outcome([], _connect_status(json.loads(body)), trailers)
 
     def _encoded(self, request):
         return request if isinstance(request, bytes) else request.SerializeToString()
@@ -150,7 +149,7 @@ class GrpcWeb(Wire):
                 trailers |= dict(line.split(": ", 1) for line in lines)
             else:
                 messages.append(answer_class.FromString(frame))
-        return Outcome(messages, _grpc_status(trailers), trailers, status)
+        return Outcome(messages, _grpc_status(trailers), trailers)
 
 
 class Grpc(Wire):
@@ -170,7 +169,7 @@ class Grpc(Wire):
             details = dict(error.trailing_metadata() or ()).get(DETAILS_KEY, b"")
             messages, status = [], status_pb2.Status.FromString(details)
             status.code, status.message = error.code().value[0], error.details()
-        return Outcome(messages, status, dict(await call.trailing_metadata() or ()), 0)
+        return Outcome(messages, status, dict(await call.trailing_metadata() or ()))
 
 
 def frames(body):
@@ -400,13 +399,11 @@ def _without_frame(wire):
 
     async def call(method, body, _answer_class, headers):
         headers = {"content-type": "application/grpc-web+proto"} | headers
-        status, answered, body = await asyncio.to_thread(
-            wire.post, f"{SERVICE}/{method}", body, headers
-        )
+        _, answered, body = await asyncio.to_thread(wire.post, f"{SERVICE}/{method}", body, headers)
         trailers = {key.lower(): value for key, value in answered.items()}
         for _flags, frame in frames(body):
             trailers |= dict(line.split(": ", 1) for line in frame.decode().splitlines())
-        return Outcome([], _grpc_status(trailers), trailers, status)
+        return Outcome([], _grpc_status(trailers), trailers)
 
     return call
 

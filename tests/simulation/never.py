@@ -39,7 +39,6 @@ from routing_service.core.vocabulary import (
 
 COMMANDS_THAT_CHANGE = ("/supervisor", "/reset", "/agent")
 TIMED_CAUSES = frozenset({"timeout", "expired"})
-PATH_HOPS_BEYOND_LIMIT = 1
 
 
 def check_change(

@@ -101,12 +101,6 @@ class Verdicts:
             if len(self.problems) < PROBLEMS_MAX:
                 self.problems.append(f"{path} {data.hex()}: {problem}")
 
-    def merge(self, other: Verdicts) -> None:
-        """Add those of another run."""
-        self.codes += other.codes
-        self.methods += other.methods
-        self.problems += other.problems
-
 
 def problems_of(path: str, data: bytes, answer: Answer) -> Iterator[str]:
     """Return what is wrong with an answer to a request."""
