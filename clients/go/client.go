@@ -36,6 +36,7 @@ type Client struct {
 	stub     v1.RoutingServiceClient
 	known    *knownAgents // nil: no fallback
 	throttle throttle
+	circuit  circuit
 	closing  context.Context
 	close    context.CancelFunc
 }
@@ -65,6 +66,7 @@ func NewClient(target string, options ...Option) (*Client, error) {
 		return nil, fmt.Errorf("agentrouting: %w", err)
 	}
 	client := &Client{target: target, settings: chosen, conn: conn, stub: v1.NewRoutingServiceClient(conn)}
+	client.circuit.logger = chosen.logger
 	client.closing, client.close = context.WithCancel(context.Background())
 	if chosen.fallback != nil {
 		client.known = newKnownAgents(*chosen.fallback)
@@ -92,7 +94,7 @@ type Turn struct {
 	*v1.RouteResponse
 	// Degraded says whether the client decided alone because the service could not be reached:
 	// nothing is stored, and the service does not know this message until it is routed again, with the
-	// same session_id, request_id and content. Commands in the text were not executed.
+	// same session_id, request_id and content, or reported with ReportDegraded.
 	Degraded bool
 	// Replayed tells whether this is the stored answer to an earlier call with this request_id.
 	Replayed bool
@@ -140,6 +142,22 @@ func (t *Turn) Reason() string {
 func (c *Client) Route(ctx context.Context, request *v1.RouteRequest, options ...CallOption) (*Turn, error) {
 	request = withRequestID(request)
 	var info CallInfo
+	if c.known != nil && c.known.mayDecide(request) {
+		limit, limited := c.circuit.limit()
+		if limited && limit == 0 {
+			return c.turn(request, nil, false, &RoutingError{
+				Code: codes.Unavailable, Method: "Route", RequestID: request.GetRequestId(), SessionID: request.GetSessionId(),
+				Message: fmt.Sprintf("%q has not answered for a while; the client decided at once", c.target),
+			})
+		}
+		if limited {
+			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > limit {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, limit)
+				defer cancel()
+			}
+		}
+	}
 	answer, err := invoke(ctx, c, "Route", request, c.stub.Route, append(options, withOwnInfo(&info)))
 	return c.turn(request, answer, info.Replayed, err)
 }
@@ -216,6 +234,16 @@ func (c *Client) ResumeTask(ctx context.Context, request *v1.ResumeTaskRequest, 
 // once by its request_id, so after a lost answer report all of them again.
 func (c *Client) ReportDegraded(ctx context.Context, request *v1.ReportDegradedRequest, options ...CallOption) (*v1.ReportDegradedResponse, error) {
 	return invoke(ctx, c, "ReportDegraded", request, c.stub.ReportDegraded, options)
+}
+
+// Circuit returns the state of the circuit breaker, for metrics.
+func (c *Client) Circuit() Circuit { return c.circuit.report() }
+
+// LearnHome asks once for the home agent, as at a process's start, and returns its id. During an
+// outage it gets the messages of sessions that this client does not know.
+func (c *Client) LearnHome(ctx context.Context) (string, error) {
+	answer, err := c.ListAgents(ctx, &v1.ListAgentsRequest{})
+	return answer.GetHomeAgentId(), err
 }
 
 // ListTasks returns one page of a session's tasks.
@@ -306,6 +334,14 @@ func (c *call) isLate() bool { return !time.Now().Before(c.deadline) }
 
 // waitAfter returns how long to wait before the next attempt; false if there is none.
 func (c *call) waitAfter(err *RoutingError) (time.Duration, bool) {
+	if errors.Is(err.cause, context.Canceled) {
+		return 0, false // The caller gave up, which says nothing about the service.
+	}
+	if !err.mayFallBack() {
+		c.client.circuit.succeeded()
+	} else if err.Reason == "" || err.wasUnanswered() {
+		c.client.circuit.failed()
+	}
 	if !err.wasUnanswered() {
 		if c.client.known != nil {
 			c.client.known.forget(c.sessionID, err)
@@ -362,6 +398,7 @@ func invoke[Request, Answer any](ctx context.Context, c *Client, name string, re
 		chosen.fill(CallInfo{Attempts: call.attempts, Replayed: err == nil && replayed})
 		if err == nil {
 			c.throttle.succeeded()
+			c.circuit.succeeded()
 			if c.known != nil {
 				c.known.learn(message, any(answer).(proto.Message))
 			}

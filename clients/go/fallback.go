@@ -1,8 +1,12 @@
 package agentrouting
 
 import (
+	"cmp"
 	"container/list"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -16,6 +20,8 @@ const (
 	DefaultFallbackSessions = 10_000
 	// Different descriptions of agents that are kept: agents times locales, over all sessions.
 	agentTextsMax = 1_000
+	// Of the file with the home agent: an id and the line's end.
+	homeBytesMax = 130
 )
 
 // Fallback says what a client may decide alone while the service cannot be reached.
@@ -25,6 +31,12 @@ type Fallback struct {
 	SupervisorID string
 	// SessionsMax is how many sessions are remembered, the last used ones. 0: DefaultFallbackSessions.
 	SessionsMax int
+	// HomeFile is a small file in which the home agent's id is kept, so that a new process knows it.
+	// Empty: none.
+	HomeFile string
+	// IgnoreCommands switches off that commands in messages are understood while the service is away,
+	// for lessons that users may not leave.
+	IgnoreCommands bool
 }
 
 // known is what is known about a session at a revision. agent nil: the home agent.
@@ -40,6 +52,8 @@ type knownAgents struct {
 	mu            sync.Mutex
 	sessionsMax   int
 	homeID        string
+	homeFile      string
+	ignores       bool
 	sessions      map[string]*list.Element // of *known, the last used ones at the back
 	order         *list.List
 	sessionByTask map[string]string
@@ -53,7 +67,9 @@ func newKnownAgents(fallback Fallback) *knownAgents {
 	}
 	return &knownAgents{
 		sessionsMax:   sessionsMax,
-		homeID:        fallback.SupervisorID,
+		homeID:        cmp.Or(fallback.SupervisorID, readHome(fallback.HomeFile)),
+		homeFile:      fallback.HomeFile,
+		ignores:       fallback.IgnoreCommands,
 		sessions:      map[string]*list.Element{},
 		order:         list.New(),
 		sessionByTask: map[string]string{},
@@ -88,12 +104,6 @@ func (k *knownAgents) learn(request, answer proto.Message) {
 		k.remember(answer.GetSessionId(), answer.GetRevision(), answer.GetDispatch().GetAgent(), answer.GetTaskId())
 	case *v1.ListAgentsResponse:
 		k.learnHome(answer.GetHomeAgentId())
-	}
-}
-
-func (k *knownAgents) learnHome(agentID string) {
-	if agentID != "" {
-		k.homeID = agentID
 	}
 }
 
@@ -138,34 +148,102 @@ func (k *knownAgents) degradedAnswer(request *v1.RouteRequest, err *RoutingError
 	if sessionID == "" {
 		sessionID = k.sessionByTask[request.GetTaskId()]
 	}
+	command, isCommand := k.commandIn(request)
 	found := &known{}
 	if element, ok := k.sessions[sessionID]; ok {
 		found = element.Value.(*known)
+		if command.leadsHome() {
+			found.agent = nil
+		}
 	}
+	text := request.GetText()
+	if isCommand {
+		text = command.rest
+	}
+	isForAgent := !isCommand || command.leadsHome() && (text != "" || len(request.GetItems()) > 0)
 	agent := &v1.Agent{AgentId: k.homeID}
 	if found.agent != nil {
 		agent = proto.Clone(found.agent).(*v1.Agent)
-	} else if k.homeID == "" {
+	} else if k.homeID == "" && isForAgent {
 		return nil
 	}
 	taskID := request.GetTaskId()
 	if taskID == "" {
 		taskID = found.taskID
 	}
-	return &v1.RouteResponse{
-		SessionId: sessionID,
-		TaskId:    taskID,
-		RequestId: request.GetRequestId(),
-		Dispatch: &v1.Dispatch{
+	answer := &v1.RouteResponse{SessionId: sessionID, TaskId: taskID, RequestId: request.GetRequestId()}
+	if isCommand {
+		shown, language := command.reply(request.GetLocale())
+		answer.Reply = &v1.Reply{Command: "/" + command.name, Text: shown, Locale: language}
+	}
+	if isForAgent {
+		answer.SupervisorBypassed = found.agent != nil && found.agent.GetAgentId() != k.homeID
+		answer.Dispatch = &v1.Dispatch{
 			RequestId:    request.GetRequestId(),
 			TaskId:       taskID,
 			Agent:        agent,
 			ReasonDetail: "degraded: " + err.Message,
-			Text:         request.GetText(),
+			Text:         text,
 			Items:        request.GetItems(),
-		},
-		SupervisorBypassed: found.agent != nil && found.agent.GetAgentId() != k.homeID,
+		}
 	}
+	return answer
+}
+
+// mayDecide tells whether a message could be decided without the service.
+func (k *knownAgents) mayDecide(request *v1.RouteRequest) bool {
+	if request.GetValidateOnly() {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.homeID != "" {
+		return true
+	}
+	sessionID := cmp.Or(request.GetSessionId(), k.sessionByTask[request.GetTaskId()])
+	element, ok := k.sessions[sessionID]
+	_, isCommand := k.commandIn(request)
+	return ok && element.Value.(*known).agent != nil && !isCommand
+}
+
+func (k *knownAgents) commandIn(request *v1.RouteRequest) (awayCommand, bool) {
+	if request.GetLiteralText() || k.ignores {
+		return awayCommand{}, false
+	}
+	return parseCommand(request.GetText())
+}
+
+// learnHome records the home agent, in the file too. A file that cannot be written fails no call.
+func (k *knownAgents) learnHome(agentID string) {
+	if agentID == "" || agentID == k.homeID {
+		return
+	}
+	k.homeID = agentID
+	if k.homeFile == "" {
+		return
+	}
+	file, err := os.CreateTemp(filepath.Dir(k.homeFile), ".home-*")
+	if err != nil {
+		return
+	}
+	_, err = file.WriteString(agentID + "\n")
+	if errors.Join(err, file.Close()) == nil {
+		err = os.Rename(file.Name(), k.homeFile)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+	}
+}
+
+func readHome(path string) string {
+	if path == "" {
+		return ""
+	}
+	kept, err := os.ReadFile(path)
+	if err != nil || len(kept) > homeBytesMax {
+		return ""
+	}
+	return strings.TrimSpace(string(kept))
 }
 
 // revision returns the last known revision of a session; nil if it is not known.

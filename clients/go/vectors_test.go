@@ -54,6 +54,7 @@ type step struct {
 	Answer, Error                                       any
 	Replayed, Degraded, Eventually                      bool
 	TimeoutS                                            float64 `json:"timeout_s"`
+	WithinS                                             float64 `json:"within_s"`
 	Capture                                             map[string]string
 	Messages                                            []step
 }
@@ -333,7 +334,12 @@ func (p *playing) call(step step) result {
 		if err := p.read(step.Request, request); err != nil {
 			return result{err: err}
 		}
-		return turnResult(c.Route(ctx, request))
+		begun := time.Now()
+		came := turnResult(c.Route(ctx, request))
+		if took := time.Since(begun); step.WithinS > 0 && took > seconds(step.WithinS) {
+			return result{err: fmt.Errorf("took %s, expected at most %v s", took, step.WithinS)}
+		}
+		return came
 	}
 	if step.Pages == "all" && step.RPC == "ListTasks" {
 		return allPages(p, step, &v1.ListTasksRequest{}, "tasks", func(request *v1.ListTasksRequest) iter.Seq2[*v1.Task, error] {

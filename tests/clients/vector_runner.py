@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -244,7 +245,11 @@ class Scenario:
         info = agent_routing.CallInfo()
         if "timeout_s" in step:
             given["timeout"] = step["timeout_s"]
+        begun_s = time.monotonic()
         answer = await getattr(self.client, METHODS[rpc])(**given, info=info)
+        took_s = time.monotonic() - begun_s
+        if took_s > step.get("within_s", STEP_S_MAX):
+            raise Mismatch(f"took {took_s:.3f} s, expected at most {step['within_s']} s")
         replayed = step.get("replayed", False)
         is_degraded = isinstance(answer, agent_routing.RouteResult) and answer.degraded
         if info.replayed != replayed and not is_degraded:

@@ -10,6 +10,7 @@ when it is done:
     away          connections are cut, and new ones too, as if there were no server
     back          new connections are served again, and nothing is lost any longer
     cut           connections are cut; new ones are served
+    hang          connections stay, and nothing passes any longer, as behind a dead network
     lose-request  the next call is cut before the server sees it; once
     lose-answer   the next call is executed, and cut before its answer arrives; once
 
@@ -48,6 +49,7 @@ class Relay:
     def __init__(self, port: int) -> None:
         self._port = port
         self._is_away = False
+        self._hangs = False
         self._lose: Side | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -57,6 +59,7 @@ class Relay:
             "away": self._go_away,
             "back": self._come_back,
             "cut": self._cut,
+            "hang": self._hang,
             "lose-request": lambda: self._lose_next("request"),
             "lose-answer": lambda: self._lose_next("answer"),
         }[word]()
@@ -65,7 +68,14 @@ class Relay:
         self._is_away = True
         self._cut()
 
+    def _hang(self) -> None:
+        self._hangs = True
+
     def _come_back(self) -> None:
+        if self._hangs:
+            # They have lost bytes.
+            self._hangs = False
+            self._cut()
         self._is_away = False
         self._lose = None
 
@@ -110,6 +120,8 @@ class Relay:
                 if head[TYPE_AT] == HEADERS_FRAME and self._lose == side:
                     self._lose = None
                     break
+                if self._hangs:
+                    continue
                 writer.write(head + body)
                 await writer.drain()
         # One side has ended, or was to be lost: the other ends with it.

@@ -15,8 +15,9 @@ from typing import Final
 import grpc
 from google.protobuf.message import Message
 
-from agent_routing.errors import RoutingError, Unauthenticated
-from agent_routing.fallback import Fallback, KnownAgents
+from agent_routing.circuit import Circuit
+from agent_routing.errors import RoutingError, Unauthenticated, Unavailable
+from agent_routing.fallback import NOT_DECIDED, Fallback, KnownAgents
 from agent_routing.plain_values import Seconds, positive_seconds
 from agent_routing.retry import RetryPolicy, RetryThrottle, was_unanswered
 from agent_routing.route_result import RouteResult
@@ -59,6 +60,7 @@ class CallSettings:
     retry: RetryPolicy
     known: KnownAgents | None
     throttle: RetryThrottle = field(default_factory=RetryThrottle)
+    circuit: Circuit = field(default_factory=Circuit)
     token: TokenSource | None = None
     metadata_giver: Callable[[], Iterable[tuple[str, str | bytes]]] | None = None
 
@@ -94,6 +96,30 @@ class CallSettings:
             timeout_s=timeout_s,
             deadline_s=time.monotonic() + timeout_s,
             info=CallInfo() if info is None else info,
+        )
+
+    def limited_s(self, request: RouteRequest, timeout: Seconds | None) -> float:
+        """Return how long a message may wait; 0: decide it now, the service has been away.
+
+        Raises ValueError for an invalid timeout.
+        """
+        asked_s = self.timeout_s if timeout is None else positive_seconds("timeout", timeout)
+        if self.known is None or not self.known.may_decide(request):
+            return asked_s
+        return min(asked_s, self.circuit.limit_s())
+
+    def decided_now(self, request: RouteRequest) -> RouteResult | None:
+        """Return the client's decision for a message that was not sent, because of an outage."""
+        return self.degraded(
+            request,
+            Unavailable(
+                f'Route: "{self.target}" has not answered for a while; the client decided at once',
+                code=grpc.StatusCode.UNAVAILABLE,
+                method="Route",
+                request_id=request.request_id,
+                session_id=request.session_id,
+                attempts=0,
+            ),
         )
 
     def degraded(self, request: RouteRequest, error: RoutingError) -> RouteResult | None:
@@ -151,6 +177,7 @@ class Call:
     ) -> None:
         """Record an answer."""
         self.settings.throttle.succeeded()
+        self.settings.circuit.succeeded()
         if self.settings.known is not None:
             self.settings.known.learn(self.request, answer)
         self.info.replayed = any(
@@ -177,6 +204,10 @@ class Call:
             timeout_s=self.timeout_s,
             attempts=self.attempts,
         )
+        if not isinstance(error, NOT_DECIDED):
+            settings.circuit.succeeded()
+        elif not error.reason or was_unanswered(error):
+            settings.circuit.failed()
         if settings.may_renew(error) and not self.is_renewed:
             # Once per call, for a token that expired on the way or whose key was revoked.
             self.is_renewed = True

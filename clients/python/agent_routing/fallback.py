@@ -7,13 +7,17 @@ decision is always marked as such.
 
 from __future__ import annotations
 
+import logging
+import tempfile
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from google.protobuf.message import Message
 
+from agent_routing.away_commands import LEADING_HOME, AwayCommand, parse, reply
 from agent_routing.errors import (
     DeadlineExceeded,
     Overloaded,
@@ -23,7 +27,7 @@ from agent_routing.errors import (
     UnknownSession,
 )
 from agent_routing.v1.agent_pb2 import AGENT_KIND_SUPERVISOR, Agent
-from agent_routing.v1.dispatch_pb2 import Dispatch
+from agent_routing.v1.dispatch_pb2 import Dispatch, Reply
 from agent_routing.v1.route_reason_pb2 import (
     ROUTE_REASON_DEFAULT_AGENT,
     ROUTE_REASON_NO_ACTIVE_AGENT,
@@ -43,10 +47,15 @@ from agent_routing.v1.routing_service_pb2 import (
 SESSIONS_MAX_DEFAULT: Final = 10_000
 """About 4 MB. A session that was evicted falls back to the supervisor."""
 
+HOME_CHARACTERS_MAX: Final = 129
+"""Of the file with the home agent: an id and the line's end."""
+
+_log: Final = logging.getLogger("agent_routing")
+
 AGENT_TEXTS_MAX: Final = 1_000
 """Different descriptions of agents that are kept: agents times locales, over all sessions."""
 
-_NOT_DECIDED: Final = (Unavailable, DeadlineExceeded, Overloaded)
+NOT_DECIDED: Final = (Unavailable, DeadlineExceeded, Overloaded)
 
 _LEAVING_COMMANDS: Final = frozenset({"/supervisor", "/reset", "/agent"})
 """Commands that may have changed the active agent although the answer has a reply only."""
@@ -58,11 +67,15 @@ class Fallback:
 
     supervisor_id: the agent for sessions without a known agent; empty: the home agent, once an
     answer has named it; until then route() raises. sessions_max: how many sessions are remembered,
-    the last used ones.
+    the last used ones. home_file: a small file in which the home agent's id is kept, so that a new
+    process knows it; empty: none. commands: whether commands in messages are understood while the
+    service is away; switch it off for lessons that users may not leave.
     """
 
     supervisor_id: str = ""
     sessions_max: int = SESSIONS_MAX_DEFAULT
+    home_file: str = ""
+    commands: bool = True
 
     def __post_init__(self) -> None:
         """Check the values. Raises ValueError."""
@@ -87,7 +100,9 @@ class KnownAgents:
 
     def __init__(self, fallback: Fallback) -> None:
         self._sessions_max = fallback.sessions_max
-        self._home_id = fallback.supervisor_id
+        self._home_file = fallback.home_file
+        self._understands_commands = fallback.commands
+        self._home_id = fallback.supervisor_id or _read_home(fallback.home_file)
         self._lock = threading.Lock()
         self._sessions: OrderedDict[str, _Known] = OrderedDict()
         self._session_by_task: dict[str, str] = {}
@@ -110,7 +125,7 @@ class KnownAgents:
             case SetActiveAgentResponse():
                 self._remember(answer.session_id, answer.revision, answer.agent, answer.task_id)
             case ClearActiveAgentResponse():
-                self._home_id = answer.agent.agent_id or self._home_id
+                self._learn_home(answer.agent.agent_id)
                 self._remember(answer.session_id, answer.revision, None, answer.task_id)
             case StatusResponse():
                 self._remember(
@@ -121,7 +136,7 @@ class KnownAgents:
                     answer.session_id, answer.revision, answer.dispatch.agent, answer.task_id
                 )
             case ListAgentsResponse():
-                self._home_id = answer.home_agent_id or self._home_id
+                self._learn_home(answer.home_agent_id)
             case _:
                 pass
 
@@ -137,29 +152,66 @@ class KnownAgents:
         None: the client may not decide, because the failure was a decision, the call a dry run, or
         no agent is known.
         """
-        if not isinstance(error, _NOT_DECIDED) or request.validate_only:
+        if not isinstance(error, NOT_DECIDED) or request.validate_only:
             return None
+        command = self._command_in(request)
         with self._lock:
             session_id = request.session_id or self._session_by_task.get(request.task_id, "")
             known = self._sessions.get(session_id)
+            if known and command and command.name in LEADING_HOME:
+                known = self._sessions[session_id] = replace(known, agent=None)
+        text = request.text if command is None else command.rest
+        is_for_agent = command is None or (
+            command.name in LEADING_HOME and bool(command.rest or request.items)
+        )
         agent = known.agent if known else None
-        if agent is None and not self._home_id:
+        if is_for_agent and agent is None and not self._home_id:
             return None
         task_id = request.task_id or (known.task_id if known else "")
-        return RouteResponse(
-            session_id=session_id,
-            task_id=task_id,
-            request_id=request.request_id,
-            dispatch=Dispatch(
-                request_id=request.request_id,
-                task_id=task_id,
-                agent=Agent(agent_id=self._home_id) if agent is None else agent,
-                reason_detail=f"degraded: {error.message}",
-                text=request.text,
-                items=request.items,
-            ),
-            supervisor_bypassed=agent is not None and agent.agent_id != self._home_id,
+        answer = RouteResponse(
+            session_id=session_id, task_id=task_id, request_id=request.request_id
         )
+        if command is not None:
+            shown, language = reply(command, request.locale)
+            answer.reply.MergeFrom(Reply(command=f"/{command.name}", text=shown, locale=language))
+        if is_for_agent:
+            answer.supervisor_bypassed = agent is not None and agent.agent_id != self._home_id
+            answer.dispatch.MergeFrom(
+                Dispatch(
+                    request_id=request.request_id,
+                    task_id=task_id,
+                    agent=Agent(agent_id=self._home_id) if agent is None else agent,
+                    reason_detail=f"degraded: {error.message}",
+                    text=text,
+                    items=request.items,
+                )
+            )
+        return answer
+
+    def may_decide(self, request: RouteRequest) -> bool:
+        """Tell whether a message could be decided without the service."""
+        if request.validate_only:
+            return False
+        if self._home_id:
+            return True
+        with self._lock:
+            session_id = request.session_id or self._session_by_task.get(request.task_id, "")
+            known = self._sessions.get(session_id)
+        return known is not None and known.agent is not None and self._command_in(request) is None
+
+    def _command_in(self, request: RouteRequest) -> AwayCommand | None:
+        """Return the command of a message, if commands are understood."""
+        if request.literal_text or not self._understands_commands:
+            return None
+        return parse(request.text)
+
+    def _learn_home(self, agent_id: str) -> None:
+        """Record the home agent, in the file too."""
+        if not agent_id or agent_id == self._home_id:
+            return
+        self._home_id = agent_id
+        if self._home_file:
+            _write_home(self._home_file, agent_id)
 
     def revision(self, session_id: str) -> int | None:
         """Return the last known revision of a session; None: it is not known."""
@@ -174,7 +226,7 @@ class KnownAgents:
                 ROUTE_REASON_NO_ACTIVE_AGENT,
                 ROUTE_REASON_DEFAULT_AGENT,
             ):
-                self._home_id = dispatch.agent.agent_id
+                self._learn_home(dispatch.agent.agent_id)
             self._remember(answer.session_id, answer.revision, dispatch.agent, answer.task_id)
         elif answer.reply.command in _LEAVING_COMMANDS:
             # The reply does not say which agent is active now. The home agent is always safe.
@@ -218,6 +270,29 @@ class KnownAgents:
                 self._agents.clear()
             shared = self._agents[key] = Agent.FromString(key)
         return shared
+
+
+def _read_home(path: str) -> str:
+    """Return the id in a file; empty if there is none."""
+    if not path:
+        return ""
+    try:
+        with Path(path).open(encoding="ascii") as file:
+            return file.read(HOME_CHARACTERS_MAX).strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _write_home(path: str, agent_id: str) -> None:
+    """Replace the id in a file. A file that cannot be written is no reason to fail a call."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="ascii", dir=Path(path).parent, delete=False
+        ) as file:
+            file.write(f"{agent_id}\n")
+        Path(file.name).replace(path)
+    except OSError as error:
+        _log.warning("home_file_not_written path=%s error=%s", path, error)
 
 
 def _is_dry_run(request: Message) -> bool:

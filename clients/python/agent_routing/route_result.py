@@ -26,8 +26,8 @@ class RouteResult:
 
     response: the generated message, with everything. degraded: whether the client decided alone
     because the service could not be reached: nothing is stored, and the service does not know this
-    message until it is routed again, with the same session_id, request_id and content; commands in
-    the text were not executed. replayed: whether this is the stored answer to an earlier call with
+    message until it is reported (degraded_turn()), or routed again with the same session_id,
+    request_id and content. replayed: whether this is the stored answer to an earlier call with
     this request_id. error: why the decision is degraded, or None. base_revision, decided_us: of a
     degraded decision: the last revision of the session that the client knew, and when it decided,
     in microseconds since 1970.

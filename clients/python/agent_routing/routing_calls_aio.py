@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.protobuf.message import Message
 
 from agent_routing.calls import CallInfo, CallSettings
+from agent_routing.circuit import Circuit
 from agent_routing.errors import RoutingError
 from agent_routing.ids import new_uuid7
 from agent_routing.outcomes import Outcome, set_outcome
@@ -132,6 +133,19 @@ class AsyncRoutingCalls(AsyncRouteCall):
 
     _settings: CallSettings
 
+    @property
+    def circuit(self) -> Circuit:
+        """The state of the circuit breaker, for metrics."""
+        return self._settings.circuit
+
+    async def learn_home(self, *, timeout: Seconds | None = None) -> str:
+        """Ask once for the home agent, as at a process's start; return its id.
+
+        During an outage it gets the messages of sessions that this client does not know. Raises
+        Unavailable, DeadlineExceeded, Overloaded.
+        """
+        return (await self.list_agents(timeout=timeout)).home_agent_id
+
     @abstractmethod
     def _open(self) -> RoutingServiceAsyncStub:
         """Return the stub; the first call creates it and its channel."""
@@ -154,8 +168,11 @@ class AsyncRoutingCalls(AsyncRouteCall):
         self, request: pb.RouteRequest, timeout: Seconds | None, info: CallInfo | None
     ) -> RouteResult:
         info = CallInfo() if info is None else info
+        limit_s = self._settings.limited_s(request, timeout)
+        if not limit_s and (decided := self._settings.decided_now(request)):
+            return decided
         try:
-            answer = await self._call(self._open().Route, request, timeout, info)
+            answer = await self._call(self._open().Route, request, limit_s or timeout, info)
         except RoutingError as error:
             degraded = self._settings.degraded(request, error)
             if degraded is None:

@@ -5,9 +5,10 @@
 
 import type { Message } from "@bufbuild/protobuf";
 import type { CallOptions as TransportCallOptions } from "@connectrpc/connect";
+import type { Circuit } from "./circuit.js";
 import type { RoutingError } from "./errors.js";
 import { routingError } from "./failure.js";
-import type { KnownAgents } from "./knownAgents.js";
+import { isUndecided, type KnownAgents } from "./knownAgents.js";
 import type { Replicas, Stub } from "./replicas.js";
 import { type RetryPolicy, type RetryThrottle, waitMs, wasUnanswered } from "./retry.js";
 import { positiveMs, sleep } from "./waiting.js";
@@ -49,6 +50,7 @@ export interface CallSettings {
   readonly token: TokenSource | undefined;
   readonly retry: RetryPolicy;
   readonly throttle: RetryThrottle;
+  readonly circuit: Circuit;
   readonly known: KnownAgents | undefined;
 }
 
@@ -97,6 +99,7 @@ export async function call<Request extends Message, Answer extends Message>(
         onTrailer: note,
       });
       settings.throttle.succeeded();
+      settings.circuit.succeeded();
       settings.known?.learn(request, answer);
       return answer;
     } catch (thrown) {
@@ -107,6 +110,8 @@ export async function call<Request extends Message, Answer extends Message>(
         ...{ method, target, requestId, sessionId, timeoutMs, attempts, wasCut },
       });
     }
+    if (!isUndecided(error)) settings.circuit.succeeded();
+    else if (error.reason === "" || wasUnanswered(error)) settings.circuit.failed();
     if (!wasUnanswered(error)) {
       settings.known?.forget(sessionId, error);
       throw error;

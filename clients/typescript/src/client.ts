@@ -5,6 +5,7 @@
 
 import { create, type DescMessage, type MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { Code } from "@connectrpc/connect";
 import {
   type CallOptions,
   type CallSettings,
@@ -13,7 +14,8 @@ import {
   TIMEOUT_MS_DEFAULT,
   type TokenSource,
 } from "./call.js";
-import { RoutingError } from "./errors.js";
+import { Circuit } from "./circuit.js";
+import { RoutingError, Unavailable } from "./errors.js";
 import {
   ClearActiveAgentRequestSchema,
   type ClearActiveAgentResponse,
@@ -99,8 +101,8 @@ export type WatchFields = {
 /**
  * Calls the agent routing service.
  *
- * Ids: a missing requestId or sessionId is generated (UUIDv7), so that a repeat is the same
- * request, which the service handles once. Answers are the generated messages; route() wraps its
+ * Ids: a missing requestId is generated (UUIDv7), so that a repeat is the same request, which the
+ * service handles once; a missing sessionId is made by the service. Answers are the generated messages; route() wraps its
  * answer in a RouteResult. Errors are RoutingErrors of the reason's class; RangeError and TypeError
  * are for a value that no request can carry; a cancelled call rejects with its signal's reason.
  * Retries: UNAVAILABLE, and calls that an overloaded server refused unread: 4 attempts with
@@ -120,6 +122,7 @@ export class RoutingClient {
       token,
       retry: retryPolicy(settings.retry),
       throttle: new RetryThrottle(),
+      circuit: new Circuit(places.length),
       known: fallback === false ? undefined : new KnownAgents(fallback),
     };
     this.#onDegraded = settings.onDegraded ?? (() => undefined);
@@ -138,8 +141,8 @@ export class RoutingClient {
    * Routes a user's message: returns the agent that gets it, or a reply to show.
    *
    * Opens a turn, which completeTurn() ends. If the service cannot be reached, the result is the
-   * last known agent of the session, or else the supervisor, with degraded set. To have the message
-   * stored, route it again later with the sessionId and requestId of the result.
+   * last known agent of the session, or else the supervisor, with degraded set. Report it
+   * later, with reportDegraded().
    *
    * Throws InvalidField, UnknownTask, UnknownSuggestion, TaskOpen, TaskClosed, TurnOpen,
    * SessionErased, OwnerMismatch, RevisionMismatch, RequestIdReused, TooLarge, StateCorrupt;
@@ -148,13 +151,23 @@ export class RoutingClient {
   async route(fields: RouteFields, options: CallOptions = {}): Promise<RouteResult> {
     const request = withRequestId(routeRequest(fields));
     const info = options.info ?? {};
+    const { circuit, known, replicas, timeoutMs } = this.#settings;
+    const limitMs = known?.mayDecide(request) ? circuit.limitMs() : Number.POSITIVE_INFINITY;
     try {
+      if (limitMs === 0) {
+        const { target } = replicas.current();
+        const { requestId, sessionId } = request;
+        throw new Unavailable(
+          `Route: "${target}" has not answered for a while; the client decided at once`,
+          { code: Code.Unavailable, method: "Route", requestId, sessionId, attempts: 0 },
+        );
+      }
       const answer = await call(
         this.#settings,
         "Route",
         request,
         (stub, sent, more) => stub.routing.route(sent, more),
-        { ...options, info },
+        { ...options, info, timeoutMs: Math.min(options.timeoutMs ?? timeoutMs, limitMs) },
       );
       return new RouteResult(answer, info.replayed ?? false);
     } catch (error) {
@@ -296,6 +309,19 @@ export class RoutingClient {
       (stub, sent, more) => stub.routing.reportDegraded(sent, more),
       options,
     );
+  }
+
+  /** The state of the circuit breaker, for metrics. */
+  get circuit(): Circuit {
+    return this.#settings.circuit;
+  }
+
+  /**
+   * Asks once for the home agent, as at a process's start; returns its id. During an outage it gets
+   * the messages of sessions that this client does not know.
+   */
+  async learnHome(options: CallOptions = {}): Promise<string> {
+    return (await this.listAgents({}, options)).homeAgentId;
   }
 
   /** Returns one page of a session's tasks, oldest first. */

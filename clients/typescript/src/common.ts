@@ -1,6 +1,7 @@
 // Exports that both clients share.
 
 export type { CallInfo, CallOptions, TokenSource } from "./call.js";
+export type { Circuit, CircuitState } from "./circuit.js";
 export * from "./errors.js";
 export type { Agent } from "./gen/agent_routing/v1/agent_pb.js";
 export { AgentKind } from "./gen/agent_routing/v1/agent_pb.js";
@@ -16,7 +17,7 @@ export { TaskStatus } from "./gen/agent_routing/v1/task_pb.js";
 export type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
 export { OutcomeStatus } from "./gen/agent_routing/v1/turn_pb.js";
 export { newUuid7 } from "./ids.js";
-export type { Fallback } from "./knownAgents.js";
+export type { Fallback, HomeCache } from "./knownAgents.js";
 export type { Outcome } from "./outcomes.js";
 export * as outcomes from "./outcomes.js";
 export type { RetryPolicy } from "./retry.js";

@@ -9,6 +9,7 @@ import type { Place } from "./replicas.js";
 
 export * from "./client.js";
 export * from "./common.js";
+export { homeFile } from "./homeFile.js";
 
 /** TLS options, as in node:tls. */
 export interface TlsOptions {

@@ -5,6 +5,7 @@
 // degraded decision is always marked as such.
 
 import { create, type Message } from "@bufbuild/protobuf";
+import { type AwayCommand, leadsHome, parseCommand, replyTo } from "./awayCommands.js";
 import {
   DeadlineExceeded,
   Overloaded,
@@ -14,7 +15,7 @@ import {
   UnknownSession,
 } from "./errors.js";
 import { type Agent, AgentKind, AgentSchema } from "./gen/agent_routing/v1/agent_pb.js";
-import { DispatchSchema } from "./gen/agent_routing/v1/dispatch_pb.js";
+import { DispatchSchema, ReplySchema } from "./gen/agent_routing/v1/dispatch_pb.js";
 import { RouteReason } from "./gen/agent_routing/v1/route_reason_pb.js";
 import {
   type ClearActiveAgentResponse,
@@ -38,12 +39,34 @@ export interface Fallback {
   readonly supervisorId?: string;
   /** How many sessions are remembered, the last used ones. Default 10,000. */
   readonly sessionsMax?: number;
+  /** Keeps the home agent's id, so that a new process knows it: homeFile(path) in Node. */
+  readonly homeCache?: HomeCache;
+  /**
+   * Whether commands in messages are understood while the service is away. Default true; switch it
+   * off for lessons that users may not leave.
+   */
+  readonly commands?: boolean;
+}
+
+/** Keeps the home agent's id over the end of a process. */
+export interface HomeCache {
+  /** Returns the id that was kept; empty: none. Must not throw. */
+  read(): string;
+  /** Keeps an id. Must not throw. */
+  write(agentId: string): void;
 }
 
 const SESSIONS_MAX_DEFAULT = 10_000;
 
 /** Commands that may have changed the active agent although the answer has a reply only. */
 const LEAVING_COMMANDS: ReadonlySet<string> = new Set(["/supervisor", "/reset", "/agent"]);
+
+/** Tells whether a call was not decided, so that the client may decide about its message. */
+export function isUndecided(error: RoutingError): boolean {
+  return (
+    error instanceof Unavailable || error instanceof DeadlineExceeded || error instanceof Overloaded
+  );
+}
 
 /** What is known about a session at a revision. agent undefined: the home agent. */
 interface Known {
@@ -60,11 +83,21 @@ export class KnownAgents {
   readonly #sessions = new Map<string, Known>();
   readonly #sessionByTask = new Map<string, string>();
 
-  constructor({ supervisorId = "", sessionsMax = SESSIONS_MAX_DEFAULT }: Fallback) {
+  readonly #homeCache: HomeCache | undefined;
+  readonly #understandsCommands: boolean;
+
+  constructor({
+    supervisorId = "",
+    sessionsMax = SESSIONS_MAX_DEFAULT,
+    homeCache,
+    commands = true,
+  }: Fallback) {
     if (!(sessionsMax >= 1)) {
       throw new RangeError(`sessionsMax is ${sessionsMax}; give 1 or more`);
     }
-    this.#homeId = supervisorId;
+    this.#homeCache = homeCache;
+    this.#understandsCommands = commands;
+    this.#homeId = supervisorId || (homeCache?.read() ?? "");
     this.#sessionsMax = sessionsMax;
   }
 
@@ -87,7 +120,7 @@ export class KnownAgents {
         break;
       case "agent_routing.v1.ClearActiveAgentResponse": {
         const cleared = answer as ClearActiveAgentResponse;
-        this.#homeId = cleared.agent?.agentId || this.#homeId;
+        this.#learnHome(cleared.agent?.agentId);
         this.#remember(cleared, undefined);
         break;
       }
@@ -106,7 +139,7 @@ export class KnownAgents {
         break;
       }
       case "agent_routing.v1.ListAgentsResponse":
-        this.#homeId = (answer as ListAgentsResponse).homeAgentId || this.#homeId;
+        this.#learnHome((answer as ListAgentsResponse).homeAgentId);
         break;
       default:
     }
@@ -124,31 +157,55 @@ export class KnownAgents {
    * or no agent is known.
    */
   degradedAnswer(request: RouteRequest, error: RoutingError): RouteResponse | undefined {
-    const isDecided = !(
-      error instanceof Unavailable ||
-      error instanceof DeadlineExceeded ||
-      error instanceof Overloaded
-    );
-    if (isDecided || request.validateOnly) return undefined;
+    if (!isUndecided(error) || request.validateOnly) return undefined;
     const sessionId = request.sessionId || (this.#sessionByTask.get(request.taskId) ?? "");
     const known = this.#sessions.get(sessionId);
-    if (known?.agent === undefined && this.#homeId === "") return undefined;
+    const command = this.#commandIn(request);
+    const isWayHome = command !== undefined && leadsHome(command);
+    if (isWayHome && known !== undefined) known.agent = undefined;
+    const text = command?.rest ?? request.text;
+    const isForAgent =
+      command === undefined || (isWayHome && (text !== "" || request.items.length > 0));
+    if (isForAgent && known?.agent === undefined && this.#homeId === "") return undefined;
     const agent = known?.agent ?? create(AgentSchema, { agentId: this.#homeId });
     const taskId = request.taskId || (known?.taskId ?? "");
-    return create(RouteResponseSchema, {
-      sessionId,
-      taskId,
-      requestId: request.requestId,
-      dispatch: create(DispatchSchema, {
+    const answer = create(RouteResponseSchema, { sessionId, taskId, requestId: request.requestId });
+    if (command !== undefined) {
+      const shown = replyTo(command, request.locale);
+      answer.reply = create(ReplySchema, { command: `/${command.name}`, ...shown });
+    }
+    if (isForAgent) {
+      answer.supervisorBypassed = agent.agentId !== this.#homeId;
+      answer.dispatch = create(DispatchSchema, {
         requestId: request.requestId,
         taskId,
         agent,
         reasonDetail: `degraded: ${error.message}`,
-        text: request.text,
+        text,
         items: request.items,
-      }),
-      supervisorBypassed: agent.agentId !== this.#homeId,
-    });
+      });
+    }
+    return answer;
+  }
+
+  /** Tells whether a message could be decided without the service. */
+  mayDecide(request: RouteRequest): boolean {
+    if (request.validateOnly) return false;
+    if (this.#homeId !== "") return true;
+    const sessionId = request.sessionId || (this.#sessionByTask.get(request.taskId) ?? "");
+    const agent = this.#sessions.get(sessionId)?.agent;
+    return agent !== undefined && this.#commandIn(request) === undefined;
+  }
+
+  #commandIn(request: RouteRequest): AwayCommand | undefined {
+    if (request.literalText || !this.#understandsCommands) return undefined;
+    return parseCommand(request.text);
+  }
+
+  #learnHome(agentId: string | undefined): void {
+    if (!agentId || agentId === this.#homeId) return;
+    this.#homeId = agentId;
+    this.#homeCache?.write(agentId);
   }
 
   /** Returns the last known revision of a session; undefined: it is not known. */
@@ -163,7 +220,7 @@ export class KnownAgents {
         dispatch.agent?.kind === AgentKind.SUPERVISOR ||
         dispatch.reason === RouteReason.NO_ACTIVE_AGENT ||
         dispatch.reason === RouteReason.DEFAULT_AGENT;
-      if (isHome) this.#homeId = dispatch.agent?.agentId || this.#homeId;
+      if (isHome) this.#learnHome(dispatch.agent?.agentId);
       this.#remember(answer, dispatch.agent);
     } else if (LEAVING_COMMANDS.has(answer.reply?.command ?? "")) {
       // The reply does not say which agent is active now. The home agent is always safe.

@@ -27,7 +27,7 @@ export class RouteResult {
     /**
      * Why the client decided alone, because the service could not be reached, or undefined.
      * Nothing is stored then, and the service does not know this message until it is routed again,
-     * with the same sessionId, requestId and content; commands in the text were not executed.
+     * with the same sessionId, requestId and content, or reported; see degradedTurn().
      */
     readonly error?: RoutingError,
     /** Of a degraded decision: the last revision of the session that the client knew. */

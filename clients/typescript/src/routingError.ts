@@ -59,7 +59,7 @@ export class RoutingError extends Error {
     this.method = facts.method ?? "";
     this.requestId = facts.requestId ?? "";
     this.attempts = facts.attempts ?? 1;
-    this.#sessionId = facts.sessionId || (this.metadata["session_id"] ?? "");
+    this.#sessionId = facts.sessionId || (this.metadata.session_id ?? "");
   }
 
   /**

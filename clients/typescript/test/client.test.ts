@@ -8,12 +8,14 @@ import { join } from "node:path";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
+import { parseCommand } from "../src/awayCommands.js";
 import {
   Client,
   type ClientOptions,
   DeadlineExceeded,
   ERRORS_BY_REASON,
   HandoffRefused,
+  homeFile,
   InvalidRequest,
   newUuid7,
   Overloaded,
@@ -24,10 +26,12 @@ import {
   Unavailable,
   UnknownSession,
 } from "../src/index.js";
+import { KnownAgents } from "../src/knownAgents.js";
 import {
   type CompleteTurnRequest,
   ErrorReasonSchema,
   type RouteRequest,
+  RouteRequestSchema,
   RouteResponseSchema,
   RouteStreamResponseSchema,
   type WatchSessionRequest,
@@ -76,6 +80,28 @@ async function thrown(promise: Promise<unknown>): Promise<unknown> {
   }
   return assert.fail("nothing was thrown");
 }
+
+describe("an outage", () => {
+  test("leaves commands readable as the service reads them", () => {
+    const file = new URL("../../../../tests/clients/vectors/text/commands.json", import.meta.url);
+    const { cases } = JSON.parse(readFileSync(file, "utf8")) as {
+      cases: { text: string; name: string | null; rest: string | null }[];
+    };
+    assert.ok(cases.length >= 60);
+    for (const { text, name, rest } of cases) {
+      const expected = name === null ? undefined : { name, rest };
+      assert.deepEqual(parseCommand(text), expected, text);
+    }
+  });
+
+  test("finds the home agent in the file of an earlier process", () => {
+    const path = join(mkdtempSync(join(tmpdir(), "home-")), "home");
+    homeFile(path).write("coordinator");
+    assert.equal(homeFile(path).read(), "coordinator");
+    assert.equal(homeFile(join(path, "none")).read(), "");
+    assert.ok(new KnownAgents({ homeCache: homeFile(path) }).mayDecide(create(RouteRequestSchema)));
+  });
+});
 
 describe("ids", () => {
   test("are made where they are left out, and kept where they are given", async () => {

@@ -66,6 +66,7 @@ interface Step extends Expectation {
   messages?: (Expectation & { request: Plain })[];
   pages?: "all";
   timeout_s?: number;
+  within_s?: number;
   eventually?: boolean;
 }
 interface ScenarioJson {
@@ -361,7 +362,12 @@ class Scenario {
       for await (const each of pages) all.push(plain(each));
       return { [rpc === "ListTasks" ? "tasks" : "turns"]: all };
     }
+    const begunMs = performance.now();
     const answer = await this.#send(rpc ?? "", given, options);
+    const tookS = (performance.now() - begunMs) / 1000;
+    if (tookS > (step.within_s ?? Number.POSITIVE_INFINITY)) {
+      throw new Mismatch(`took ${tookS} s, expected at most ${step.within_s} s`);
+    }
     const isDegraded = answer instanceof RouteResult && answer.degraded;
     const replayed = step.replayed ?? false;
     if (info.replayed !== replayed && !isDegraded) {

@@ -10,6 +10,7 @@ public final class CallInfo {
   private Duration timeout;
   private volatile int attempts;
   private volatile boolean replayed;
+  volatile long limitNanos = Long.MAX_VALUE; // of the circuit breaker, for a message
 
   /** Sets how long the call may take with all its attempts. Default: the client's timeout. */
   public CallInfo withTimeout(Duration timeout) {
@@ -31,7 +32,8 @@ public final class CallInfo {
   }
 
   Duration timeoutOr(Duration otherwise) {
-    return timeout == null ? otherwise : timeout;
+    Duration asked = timeout == null ? otherwise : timeout;
+    return asked.toNanos() < limitNanos ? asked : Duration.ofNanos(limitNanos);
   }
 
   void set(int attempts, boolean replayed) {

@@ -69,6 +69,19 @@ final class Failure {
     return make.apply(failure);
   }
 
+  /** Returns the exception of a message that was not sent, because of an outage. */
+  static RoutingException notAsked(Call call) {
+    Failure failure = new Failure();
+    failure.code = Status.Code.UNAVAILABLE;
+    failure.message =
+        "\"%s\" has not answered for a while; the client decided at once".formatted(call.target);
+    failure.method = call.method;
+    failure.requestId = call.requestId;
+    failure.sessionId = call.sessionId;
+    failure.attempts = 0;
+    return new RoutingException.Unavailable(failure);
+  }
+
   /** Details that cannot be read are left out: they never hide the failure itself. */
   private static void readDetails(Failure failure, List<Any> details) {
     for (Any detail : details) {

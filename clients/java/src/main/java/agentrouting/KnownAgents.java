@@ -6,6 +6,7 @@ import agentrouting.v1.ClearActiveAgentResponse;
 import agentrouting.v1.CompleteTurnResponse;
 import agentrouting.v1.Dispatch;
 import agentrouting.v1.ListAgentsResponse;
+import agentrouting.v1.Reply;
 import agentrouting.v1.ResumeTaskResponse;
 import agentrouting.v1.RouteReason;
 import agentrouting.v1.RouteRequest;
@@ -14,6 +15,10 @@ import agentrouting.v1.SetActiveAgentRequest;
 import agentrouting.v1.SetActiveAgentResponse;
 import agentrouting.v1.StatusResponse;
 import com.google.protobuf.Message;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -28,6 +33,11 @@ final class KnownAgents {
   /** Different descriptions of agents that are kept: agents times locales, over all sessions. */
   private static final int AGENT_TEXTS_MAX = 1_000;
 
+  /** Of the file with the home agent: an id and the line's end. */
+  private static final int HOME_BYTES_MAX = 130;
+
+  private static final System.Logger LOG = System.getLogger("agentrouting");
+
   /** Commands that may have changed the active agent although the answer has a reply only. */
   private static final Set<String> LEAVING_COMMANDS = Set.of("/supervisor", "/reset", "/agent");
 
@@ -35,6 +45,8 @@ final class KnownAgents {
   private record Known(long revision, Agent agent, String taskId) {}
 
   private final int sessionsMax;
+  private final Path homeFile; // null: none
+  private final boolean understandsCommands;
   private String homeId;
   // In the order of their last use, the oldest first.
   private final LinkedHashMap<String, Known> sessions = new LinkedHashMap<>(16, 0.75f, true);
@@ -43,7 +55,9 @@ final class KnownAgents {
 
   KnownAgents(Fallback fallback) {
     sessionsMax = fallback.sessionsMax();
-    homeId = fallback.supervisorId();
+    homeFile = fallback.homeFile();
+    understandsCommands = fallback.commands();
+    homeId = fallback.supervisorId().isEmpty() ? readHome(homeFile) : fallback.supervisorId();
   }
 
   /** Records what an answer says about its session, or about the home agent. */
@@ -97,8 +111,17 @@ final class KnownAgents {
     if (sessionId.isEmpty()) {
       sessionId = sessionByTask.getOrDefault(request.getTaskId(), "");
     }
+    Optional<AwayCommands.AwayCommand> command = commandIn(request);
+    boolean leadsHome = command.isPresent() && command.get().leadsHome();
+    if (leadsHome) {
+      sessions.computeIfPresent(
+          sessionId, (id, before) -> new Known(before.revision, null, before.taskId));
+    }
     Known known = sessions.getOrDefault(sessionId, new Known(0, null, ""));
-    if (known.agent == null && homeId.isEmpty()) {
+    String text = command.map(AwayCommands.AwayCommand::rest).orElse(request.getText());
+    boolean isForAgent =
+        command.isEmpty() || leadsHome && !(text.isEmpty() && request.getItemsCount() == 0);
+    if (isForAgent && known.agent == null && homeId.isEmpty()) {
       return Optional.empty();
     }
     Agent agent =
@@ -110,17 +133,51 @@ final class KnownAgents {
             .setTaskId(taskId)
             .setAgent(agent)
             .setReasonDetail("degraded: " + error.getMessage())
-            .setText(request.getText())
+            .setText(text)
             .addAllItems(request.getItemsList())
             .build();
-    return Optional.of(
+    RouteResponse.Builder answer =
         RouteResponse.newBuilder()
             .setSessionId(sessionId)
             .setTaskId(taskId)
-            .setRequestId(request.getRequestId())
-            .setDispatch(dispatch)
-            .setSupervisorBypassed(known.agent != null && !agent.getAgentId().equals(homeId))
-            .build());
+            .setRequestId(request.getRequestId());
+    command.ifPresent(
+        found -> {
+          AwayCommands.AwayReply shown = AwayCommands.reply(found, request.getLocale());
+          answer.setReply(
+              Reply.newBuilder()
+                  .setCommand("/" + found.name())
+                  .setText(shown.text())
+                  .setLocale(shown.locale()));
+        });
+    if (isForAgent) {
+      answer
+          .setDispatch(dispatch)
+          .setSupervisorBypassed(known.agent != null && !agent.getAgentId().equals(homeId));
+    }
+    return Optional.of(answer.build());
+  }
+
+  /** Tells whether a message could be decided without the service. */
+  synchronized boolean mayDecide(RouteRequest request) {
+    if (request.getValidateOnly()) {
+      return false;
+    }
+    if (!homeId.isEmpty()) {
+      return true;
+    }
+    String sessionId = request.getSessionId();
+    if (sessionId.isEmpty()) {
+      sessionId = sessionByTask.getOrDefault(request.getTaskId(), "");
+    }
+    Known known = sessions.get(sessionId);
+    return known != null && known.agent != null && commandIn(request).isEmpty();
+  }
+
+  private Optional<AwayCommands.AwayCommand> commandIn(RouteRequest request) {
+    return request.getLiteralText() || !understandsCommands
+        ? Optional.empty()
+        : AwayCommands.parse(request.getText());
   }
 
   /** Returns the last known revision of a session; null: it is not known. */
@@ -130,8 +187,32 @@ final class KnownAgents {
   }
 
   private void learnHome(String agentId) {
-    if (!agentId.isEmpty()) {
-      homeId = agentId;
+    if (agentId.isEmpty() || agentId.equals(homeId)) {
+      return;
+    }
+    homeId = agentId;
+    if (homeFile == null) {
+      return;
+    }
+    try {
+      Path folder = homeFile.toAbsolutePath().getParent();
+      Path fresh = Files.createTempFile(folder, "home", null);
+      Files.writeString(fresh, agentId + "\n");
+      Files.move(fresh, homeFile, StandardCopyOption.REPLACE_EXISTING);
+    } catch (IOException unwritable) {
+      // No reason to fail a call.
+      LOG.log(System.Logger.Level.WARNING, "home_file_not_written path={0}", homeFile);
+    }
+  }
+
+  private static String readHome(Path file) {
+    try {
+      if (file == null || Files.size(file) > HOME_BYTES_MAX) {
+        return "";
+      }
+      return Files.readString(file).strip();
+    } catch (IOException unreadable) {
+      return "";
     }
   }
 

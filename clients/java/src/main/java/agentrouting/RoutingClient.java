@@ -97,6 +97,7 @@ public final class RoutingClient implements AutoCloseable {
   final RetryPolicy retry;
   final RetryPolicy.Throttle throttle = new RetryPolicy.Throttle();
   final KnownAgents known; // null: no fallback
+  private final Circuit circuit = new Circuit();
   private final Duration timeout;
   private final ManagedChannel connection;
   private final Channel channel;
@@ -287,7 +288,12 @@ public final class RoutingClient implements AutoCloseable {
   /** See {@link #route(RouteRequest)}. */
   public Turn route(RouteRequest request, CallInfo info) {
     RouteRequest complete = withRequestId(request);
+    boolean mayDecide = known != null && known.mayDecide(complete);
+    info.limitNanos = mayDecide ? circuit.limitNanos() : Long.MAX_VALUE;
     try {
+      if (info.limitNanos == 0) {
+        throw Failure.notAsked(new Call("Route", target, complete, timeout));
+      }
       RouteResponse answer = invoke(RoutingServiceGrpc.getRouteMethod(), complete, info);
       return Turn.decided(answer, info.replayed());
     } catch (RoutingException error) {
@@ -389,10 +395,8 @@ public final class RoutingClient implements AutoCloseable {
   }
 
   /**
-   * Reports turns that were decided without the service; returns what became of each. Give 1-100
-   * turns in the order in which they happened; {@link Turn#degradedTurn} makes them. A turn is
-   * stored in the history, or is a conflict: the service knows better. Nothing moves. Each is stored
-   * once by its request_id, so after a lost answer report all of them again.
+   * Reports 1-100 turns that were decided without the service, as {@link Turn#degradedTurn} makes
+   * them; returns whether each is stored, or is a conflict. Nothing moves; a repeat is safe.
    */
   public ReportDegradedResponse reportDegraded(ReportDegradedRequest request) {
     return reportDegraded(request, new CallInfo());
@@ -401,6 +405,16 @@ public final class RoutingClient implements AutoCloseable {
   /** See {@link #reportDegraded(ReportDegradedRequest)}. */
   public ReportDegradedResponse reportDegraded(ReportDegradedRequest request, CallInfo info) {
     return invoke(RoutingServiceGrpc.getReportDegradedMethod(), request, info);
+  }
+
+  /** Returns the state of the circuit breaker, for metrics. */
+  public Circuit circuit() {
+    return circuit;
+  }
+
+  /** Asks once for the home agent, as at a process's start: it gets unknown sessions' messages. */
+  public String learnHome() {
+    return listAgents(ListAgentsRequest.getDefaultInstance()).getHomeAgentId();
   }
 
   /** Returns one page of a session's tasks. */
@@ -517,6 +531,7 @@ public final class RoutingClient implements AutoCloseable {
   void succeeded(Message request, Message answer) {
     isAway = false;
     throttle.succeeded();
+    circuit.succeeded();
     if (known != null) {
       known.learn(request, answer);
     }
@@ -524,6 +539,11 @@ public final class RoutingClient implements AutoCloseable {
 
   /** Returns the nanoseconds to wait before the next attempt; below zero: there is none. */
   long waitAfter(Call call, RoutingException error) {
+    if (!error.mayFallBack()) {
+      circuit.succeeded();
+    } else if (error.reason().isEmpty() || error.wasUnanswered()) {
+      circuit.failed();
+    }
     if (!error.wasUnanswered()) {
       if (known != null) {
         known.forget(call.sessionId, error);

@@ -16,7 +16,7 @@ import java.util.Optional;
  * @param response the whole answer of the contract
  * @param degraded whether the client decided alone because the service could not be reached:
  * nothing is stored, and the service does not know this message until it is routed again, with the
- * same session_id, request_id and content. Commands in the text were not executed.
+ * same session_id, request_id and content, or reported with reportDegraded.
  * @param replayed whether this is the stored answer to an earlier call with this request_id
  * @param error why the decision is degraded, or null
  * @param baseRevision of a degraded decision: the last revision of the session that the client knew,

@@ -247,6 +247,16 @@ class VectorsTest {
     }
 
     private Result callOnce(JsonObject step) {
+      long begun = System.nanoTime();
+      Result came = answer(step);
+      double took = (System.nanoTime() - begun) / 1e9;
+      if (step.has("within_s") && took > step.get("within_s").getAsDouble()) {
+        throw new AssertionError("took " + took + " s, expected at most " + step.get("within_s"));
+      }
+      return came;
+    }
+
+    private Result answer(JsonObject step) {
       JsonElement request = step.get("request");
       CallInfo info = new CallInfo().withTimeout(seconds(step, "timeout_s"));
       if (!step.has("timeout_s")) {

@@ -1,0 +1,111 @@
+package agentrouting
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	// Unanswered attempts in a row that open the circuit: one call to a service that refuses
+	// connections, or three that it left without an answer.
+	circuitFailuresMax = 3
+	// How long an open circuit waits before the next probe, doubled after each that fails.
+	circuitOpenFirst = time.Second
+	circuitOpenMax   = 8 * time.Second
+	// The time limit of a probe, which is a user's message.
+	circuitProbe = time.Second
+)
+
+// CircuitState says whether messages are sent to the service or decided at once.
+type CircuitState string
+
+const (
+	// CircuitClosed: calls are sent.
+	CircuitClosed CircuitState = "closed"
+	// CircuitOpen: messages are decided by the client at once.
+	CircuitOpen CircuitState = "open"
+	// CircuitHalfOpen: as open; one message is on its way as a probe.
+	CircuitHalfOpen CircuitState = "half_open"
+)
+
+// Circuit is what a client's circuit breaker reports, for metrics. The breaker never makes a call
+// fail: it only lets Route decide at once what it would decide after waiting.
+type Circuit struct {
+	State CircuitState
+	// Opened is how often the circuit has opened.
+	Opened int
+	// Skipped is how many messages were decided at once because the circuit was open.
+	Skipped int
+}
+
+type circuit struct {
+	mu        sync.Mutex
+	logger    *slog.Logger
+	failures  int
+	open      time.Duration // 0: closed
+	probeAt   time.Time
+	probeEnds time.Time
+	opened    int
+	skipped   int
+}
+
+func (c *circuit) report() Circuit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := CircuitClosed
+	if c.open > 0 {
+		state = CircuitOpen
+		if time.Now().Before(c.probeEnds) {
+			state = CircuitHalfOpen
+		}
+	}
+	return Circuit{State: state, Opened: c.opened, Skipped: c.skipped}
+}
+
+// limit returns how long a message may wait for the service, 0 for not at all; false: no limit.
+func (c *circuit) limit() (time.Duration, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == 0 {
+		return 0, false
+	}
+	now := time.Now()
+	if now.Before(c.probeAt) || now.Before(c.probeEnds) {
+		c.skipped++
+		return 0, true
+	}
+	c.probeEnds = now.Add(circuitProbe)
+	return circuitProbe, true
+}
+
+// succeeded counts an answer of any kind: the service is there.
+func (c *circuit) succeeded() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open > 0 {
+		c.logger.Info("circuit_closed", "skipped_total", c.skipped)
+	}
+	c.failures, c.open, c.probeEnds = 0, 0, time.Time{}
+}
+
+// failed counts an attempt without an answer.
+func (c *circuit) failed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failures++
+	now := time.Now()
+	switch {
+	case c.open > 0 && now.Before(c.probeAt):
+		return // It was sent before the circuit opened.
+	case c.open > 0:
+		c.open = min(2*c.open, circuitOpenMax)
+	case c.failures >= circuitFailuresMax:
+		c.open = circuitOpenFirst
+		c.opened++
+	default:
+		return
+	}
+	c.probeAt, c.probeEnds = now.Add(c.open), time.Time{}
+	c.logger.Warn("circuit_open", "open", c.open, "failures", c.failures)
+}
