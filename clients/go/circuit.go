@@ -1,14 +1,16 @@
 package agentrouting
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 )
 
 const (
-	// Unanswered attempts in a row that open the circuit: one call to a service that refuses
-	// connections, or three that it left without an answer.
+	// Calls in a row without an answer, each with all its attempts, that open the circuit. One call
+	// that fails may have met a restart.
 	circuitFailuresMax = 3
 	// How long an open circuit waits before the next probe, doubled after each that fails.
 	circuitOpenFirst = time.Second
@@ -89,7 +91,7 @@ func (c *circuit) succeeded() {
 	c.failures, c.open, c.probeEnds = 0, 0, time.Time{}
 }
 
-// failed counts an attempt without an answer.
+// failed counts a call without an answer.
 func (c *circuit) failed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,4 +110,16 @@ func (c *circuit) failed() {
 	}
 	c.probeAt, c.probeEnds = now.Add(c.open), time.Time{}
 	c.logger.Warn("circuit_open", "open", c.open, "failures", c.failures)
+}
+
+// count counts a call that failed, with all its attempts.
+func (c *circuit) count(err *RoutingError) {
+	switch {
+	case errors.Is(err.cause, context.Canceled):
+		// The caller gave up, which says nothing about the service.
+	case !err.mayFallBack():
+		c.succeeded()
+	case err.Reason == "" || err.wasUnanswered():
+		c.failed()
+	}
 }

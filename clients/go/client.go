@@ -334,14 +334,6 @@ func (c *call) isLate() bool { return !time.Now().Before(c.deadline) }
 
 // waitAfter returns how long to wait before the next attempt; false if there is none.
 func (c *call) waitAfter(err *RoutingError) (time.Duration, bool) {
-	if errors.Is(err.cause, context.Canceled) {
-		return 0, false // The caller gave up, which says nothing about the service.
-	}
-	if !err.mayFallBack() {
-		c.client.circuit.succeeded()
-	} else if err.Reason == "" || err.wasUnanswered() {
-		c.client.circuit.failed()
-	}
 	if !err.wasUnanswered() {
 		if c.client.known != nil {
 			c.client.known.forget(c.sessionID, err)
@@ -409,10 +401,8 @@ func invoke[Request, Answer any](ctx context.Context, c *Client, name string, re
 		}
 		failure := callError(ctx, err, call)
 		wait, again := call.waitAfter(failure)
-		if !again {
-			return nil, failure
-		}
-		if err := pause(limited, c.closing, wait); err != nil {
+		if !again || pause(limited, c.closing, wait) != nil {
+			c.circuit.count(failure)
 			return nil, failure
 		}
 	}

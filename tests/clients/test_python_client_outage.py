@@ -21,6 +21,7 @@ class Clock:
 
 @pytest.fixture
 def clock():
+    """Return a clock that stands still."""
     return Clock()
 
 

@@ -190,6 +190,16 @@ class Call:
 
         Raises the failure as RoutingError if there is no next attempt.
         """
+        try:
+            return self._wait_after(failure)
+        except RoutingError as error:
+            if not isinstance(error, NOT_DECIDED):
+                self.settings.circuit.succeeded()
+            elif not error.reason or was_unanswered(error):
+                self.settings.circuit.failed()
+            raise
+
+    def _wait_after(self, failure: grpc.RpcError) -> float:
         from agent_routing.status_details import (  # noqa: PLC0415 - only failures need it
             routing_error,
         )
@@ -204,10 +214,6 @@ class Call:
             timeout_s=self.timeout_s,
             attempts=self.attempts,
         )
-        if not isinstance(error, NOT_DECIDED):
-            settings.circuit.succeeded()
-        elif not error.reason or was_unanswered(error):
-            settings.circuit.failed()
         if settings.may_renew(error) and not self.is_renewed:
             # Once per call, for a token that expired on the way or whose key was revoked.
             self.is_renewed = True

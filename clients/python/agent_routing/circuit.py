@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 FAILURES_MAX: Final = 3
-"""Unanswered attempts in a row that open the circuit: one call to a service that refuses
-connections, or three that it left without an answer."""
+"""Calls in a row without an answer, each with all its attempts, that open the circuit. One call
+that fails may have met a restart."""
 
 OPEN_S_FIRST: Final = 1.0
 OPEN_S_MAX: Final = 8.0
@@ -86,7 +86,7 @@ class Circuit:
             _log.info("circuit_closed skipped_total=%d", self._skipped_total)
 
     def failed(self) -> None:
-        """Count an attempt without an answer."""
+        """Count a call without an answer."""
         with self._lock:
             self._failures += 1
             now_s = self._clock()

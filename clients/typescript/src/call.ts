@@ -110,16 +110,21 @@ export async function call<Request extends Message, Answer extends Message>(
         ...{ method, target, requestId, sessionId, timeoutMs, attempts, wasCut },
       });
     }
-    if (!isUndecided(error)) settings.circuit.succeeded();
-    else if (error.reason === "" || wasUnanswered(error)) settings.circuit.failed();
     if (!wasUnanswered(error)) {
       settings.known?.forget(sessionId, error);
-      throw error;
+      throw counted(settings, error);
     }
     settings.replicas.turnFrom(replica);
-    if (!settings.throttle.mayRetry()) throw error;
+    if (!settings.throttle.mayRetry()) throw counted(settings, error);
     const wait = waitMs(settings.retry, error, attempts, deadlineMs - performance.now());
-    if (wait === undefined) throw error;
+    if (wait === undefined) throw counted(settings, error);
     await sleep(wait, options.signal);
   }
+}
+
+/** Counts a call that failed, with all its attempts; returns its error. */
+function counted(settings: CallSettings, error: RoutingError): RoutingError {
+  if (!isUndecided(error)) settings.circuit.succeeded();
+  else if (error.reason === "" || wasUnanswered(error)) settings.circuit.failed();
+  return error;
 }

@@ -2,7 +2,10 @@
 //
 // It never makes a call fail. It only lets route() decide at once what it would decide after waiting.
 
-/** Unanswered attempts in a row that open the circuit, for one target; each further one adds one. */
+/**
+ * Calls in a row without an answer, each with all its attempts, that open the circuit. One call that
+ * fails may have met a restart.
+ */
 const FAILURES_MAX = 3;
 /** How long an open circuit waits before the next probe, doubled after each that fails. */
 const OPEN_MS_FIRST = 1_000;
@@ -15,17 +18,12 @@ export type CircuitState = "closed" | "open" | "half_open";
 
 /** Whether the service is worth waiting for. */
 export class Circuit {
-  readonly #failuresMax: number;
   #failures = 0;
   #openMs = 0;
   #probeAtMs = 0;
   #probeEndsMs = 0;
   #openedTotal = 0;
   #skippedTotal = 0;
-
-  constructor(targets = 1) {
-    this.#failuresMax = FAILURES_MAX + targets - 1;
-  }
 
   get state(): CircuitState {
     if (this.#openMs === 0) return "closed";
@@ -59,14 +57,14 @@ export class Circuit {
     this.#probeEndsMs = 0;
   }
 
-  /** Counts an attempt without an answer. */
+  /** Counts a call without an answer. */
   failed(): void {
     this.#failures++;
     const nowMs = performance.now();
     if (this.#openMs > 0) {
       if (nowMs < this.#probeAtMs) return; // It was sent before the circuit opened.
       this.#openMs = Math.min(2 * this.#openMs, OPEN_MS_MAX);
-    } else if (this.#failures >= this.#failuresMax) {
+    } else if (this.#failures >= FAILURES_MAX) {
       this.#openMs = OPEN_MS_FIRST;
       this.#openedTotal++;
     } else {

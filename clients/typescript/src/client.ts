@@ -122,7 +122,7 @@ export class RoutingClient {
       token,
       retry: retryPolicy(settings.retry),
       throttle: new RetryThrottle(),
-      circuit: new Circuit(places.length),
+      circuit: new Circuit(),
       known: fallback === false ? undefined : new KnownAgents(fallback),
     };
     this.#onDegraded = settings.onDegraded ?? (() => undefined);

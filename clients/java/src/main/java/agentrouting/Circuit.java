@@ -14,8 +14,8 @@ public final class Circuit {
   }
 
   /**
-   * Unanswered attempts in a row that open the circuit: one call to a service that refuses
-   * connections, or three that it left without an answer.
+   * Calls in a row without an answer, each with all its attempts, that open the circuit. One call
+   * that fails may have met a restart.
    */
   private static final int FAILURES_MAX = 3;
 
@@ -80,7 +80,18 @@ public final class Circuit {
     probeEnds = System.nanoTime();
   }
 
-  /** Counts an attempt without an answer. */
+  /** Counts a call that failed, with all its attempts. */
+  void count(RoutingException error) {
+    if (!error.mayFallBack()) {
+      if (!(error.getCause() instanceof InterruptedException)) {
+        succeeded();
+      }
+    } else if (error.reason().isEmpty() || error.wasUnanswered()) {
+      failed();
+    }
+  }
+
+  /** Counts a call without an answer. */
   synchronized void failed() {
     failures++;
     long now = System.nanoTime();

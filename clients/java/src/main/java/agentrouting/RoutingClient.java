@@ -515,6 +515,7 @@ public final class RoutingClient implements AutoCloseable {
             Failure.exception(failure.getStatus(), failure.getTrailers(), call);
         long waitNanos = waitAfter(call, error);
         if (waitNanos < 0) {
+          circuit.count(error);
           throw error;
         }
         try {
@@ -539,11 +540,6 @@ public final class RoutingClient implements AutoCloseable {
 
   /** Returns the nanoseconds to wait before the next attempt; below zero: there is none. */
   long waitAfter(Call call, RoutingException error) {
-    if (!error.mayFallBack()) {
-      circuit.succeeded();
-    } else if (error.reason().isEmpty() || error.wasUnanswered()) {
-      circuit.failed();
-    }
     if (!error.wasUnanswered()) {
       if (known != null) {
         known.forget(call.sessionId, error);
