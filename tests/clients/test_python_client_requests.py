@@ -313,7 +313,7 @@ async def test_every_part_of_an_answer_arrives(service, connect):
 
 
 async def test_a_result_says_what_to_do_without_looking_into_messages(service, connect):
-    """Route answers with parts that may be missing; each is None or empty then."""
+    """A missing part of Route's answer is None or empty."""
     service.will(
         "Route",
         routing_service_pb2.RouteResponse(

@@ -31,7 +31,7 @@ SETS = pytest.mark.parametrize("golden", sets(), ids=lambda folder: folder.name)
 
 
 def includes(now, then):
-    """Say whether a value is what it was; what a newer release has added beside it is no matter."""
+    """Say whether a value is unchanged; fields that a newer release added do not count."""
     if isinstance(then, dict) and isinstance(now, dict):
         return all(name in now and includes(now[name], value) for name, value in then.items())
     if isinstance(then, list) and isinstance(now, list):
@@ -79,14 +79,14 @@ def test_stored_events_mean_what_they_meant(golden):
 
 @SETS
 def test_stored_states_mean_what_they_meant(golden):
-    """A session goes on where it was."""
+    """A session continues with the state that the release stored."""
     for line in lines(golden / "states.jsonl"):
         assert includes(meaning(decode_state(as_bytes(line["bytes"]))), line["means"])
 
 
 @SETS
 def test_registry_file_says_what_it_said(golden):
-    """Whoever upgrades keeps the file."""
+    """An operator who upgrades keeps the file."""
     ((then),) = lines(golden / "agents.json")
     assert includes(meaning(load_registry(golden / "agents.yaml")), then)
 

@@ -56,7 +56,7 @@ def git(*words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def last_tag() -> str:
-    """Return the last release's tag, or "" where there is none to be seen."""
+    """Return the last release's tag, or "" if this checkout has no tags."""
     try:
         described = git("describe", "--tags", "--abbrev=0", "--match", "v[0-9]*")
     except FileNotFoundError:

@@ -41,7 +41,7 @@ async def talked(tmp_path):
 
 
 def logged_as_too_new(service):
-    """Hold that the operator is told of it, and of nothing else."""
+    """Assert that the log has this error for the operator, and no other."""
     assert {type(failure) for failure in service.observer.failures} == {SchemaTooNew}
     service.observer.failures.clear()
 

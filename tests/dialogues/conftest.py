@@ -25,7 +25,7 @@ class Corpora:
     folder: Path
 
     def file(self, name: str) -> Path:
-        """Return a corpus's file, such as that of sgd_train; skip the test where it is missing."""
+        """Return a corpus's file, such as sgd_train's; skip the test if it is missing."""
         path = self.folder / f"{name}.jsonl.gz"
         if not path.exists():
             pytest.skip(f"no {path.name} in {self.folder}")
@@ -39,7 +39,7 @@ class Corpora:
 
 @pytest.fixture(scope="session")
 def corpora() -> Corpora:
-    """Return the corpora; skip the test, with a word, where they are not at hand."""
+    """Return the corpora; skip the test, with the reason, if they are missing."""
     folder = Path(os.environ.get(FOLDER_VARIABLE) or FOLDER_DEFAULT).resolve()
     if not folder.is_dir():
         pytest.skip(f"no dialogue corpora in {folder}; name their folder in {FOLDER_VARIABLE}")
@@ -47,7 +47,7 @@ def corpora() -> Corpora:
 
 
 class Served:
-    """A server in a process of its own, that can be killed and started again where it was."""
+    """A server process that can be killed and started again on the same address and store."""
 
     def __init__(self, folder: Path, registry: Path) -> None:
         self._folder = folder
@@ -121,7 +121,7 @@ def replay():
 
 @pytest.fixture
 def begin_replay():
-    """Return what begins a replay without waiting for it; whatever still runs is ended."""
+    """Return a function that begins a replay without waiting; all replays end with the test."""
     running: list[subprocess.Popen[str]] = []
 
     def begin(files: Sequence[Path], *options: object) -> subprocess.Popen[str]:

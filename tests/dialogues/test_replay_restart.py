@@ -86,7 +86,7 @@ def test_killed_server_gives_the_same_decisions(corpora, serve, replay, begin_re
 @pytest.mark.dialogues
 @pytest.mark.timeout(300)
 def test_killed_replay_is_taken_up_by_its_label(corpora, serve, replay, begin_replay, tmp_path):
-    """The client's side of the same: whoever replays may be killed, too."""
+    """The replaying process may be killed as well as the server."""
     path = corpora.file("star_train")
     registry = registry_for(corpora, tmp_path, begin_replay, "star_train")
     options = ("--limit", 24, "--run-label", "cut", "--concurrency", 8)

@@ -35,7 +35,7 @@ WAIT_S = 120
     ids=lambda engine: engine.name,
 )
 async def replicas(request, tmp_path):
-    """Two replicas on a shared store, or the one server that a file has, of each engine in turn."""
+    """Two replicas on a shared store, or one server on a file, with each engine in turn."""
     engine = request.param
     server = request.getfixturevalue(engine.server) if engine.server else None
     count = 2 if engine.name in SHARED else 1
@@ -173,7 +173,7 @@ async def next_change(watch):
 
 
 class FailedOver(SharedStore):
-    """A store whose server may be replaced by a copy, where the log's cursors differ."""
+    """A store whose server may be replaced by a copy, which has other cursors of the log."""
 
     generation = 0
 

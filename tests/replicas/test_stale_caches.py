@@ -210,7 +210,7 @@ async def test_agent_that_only_the_newer_registry_has_is_kept_by_the_older_repli
 
 
 async def test_stickiness_said_on_one_replica_holds_on_one_whose_registry_says_otherwise(tmp_path):
-    """Switched on where it is on already: the replica whose file says off must learn of it."""
+    """It is switched on at a replica that has it on; the one whose file says off must follow."""
     off = DESK.replace("default_locale: en", "default_locale: en\nstickiness: disabled")
     async with two_replicas(tmp_path, DESK, off) as (on, other):
         await on.chat("shared").with_agent("sales")
@@ -275,7 +275,7 @@ async def test_watcher_hears_of_a_change_whose_writer_was_told_that_the_store_fa
 async def test_interlude_that_the_older_replica_ends_returns_to_the_agent_only_the_newer_has(
     tmp_path,
 ):
-    """The frame is kept unchanged, whichever replica takes it off the stack."""
+    """Either replica takes the frame off the stack unchanged."""
     newer = DESK + "  - {id: brand_new, name: Brand new}\n"
     async with two_replicas(tmp_path, newer, DESK) as (new, old):
         here, there = new.chat("shared"), old.chat("shared")

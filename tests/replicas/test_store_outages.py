@@ -44,7 +44,7 @@ RESTARTS = {
 
 @pytest.fixture(params=RESTARTS)
 def engine(request):
-    """Each engine in turn that is a server."""
+    """Each engine that is a server, in turn."""
     return request.param
 
 

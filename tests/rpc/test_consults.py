@@ -73,7 +73,7 @@ async def test_consult_pushes_no_frame_and_its_answer_is_no_hop(service):
 
 
 async def test_consulted_agent_may_get_the_message_afterwards(service):
-    """A consult is no step of a ping-pong: support asks sales, then hands the user over."""
+    """A consult does not count as ping-pong: support asks sales, then hands the user over."""
     chat, _, question = await asked(service)
     back = (await chat.answer(question, "Yes, with a discount of mine.")).next
     handed = await chat.answer(back, "Sales goes on with it.", **hand_to("sales"))

@@ -109,7 +109,7 @@ async def test_lock_without_a_timeout_waits_for_as_long_as_it_takes(service):
 
 
 async def test_interlude_whose_question_timed_out_gives_the_conversation_back(service):
-    """It returns to the interrupted agent, whose own question has not timed out."""
+    """The conversation returns to the interrupted agent, whose question has not timed out."""
     chat = await service.chat().with_agent("sales", **ask())
     routed = await chat.say("wait")
     handed = await chat.answer(routed.dispatch, **hand_to("interrupts_and_asks"))

@@ -31,7 +31,7 @@ async def report(service, *turns):
 
 
 async def test_reported_turns_are_in_the_history_and_move_nothing(service):
-    """The next message goes where it would have gone without them."""
+    """The next message goes to the same agent as without the reports."""
     chat = await service.chat().with_agent("sales")
     before = await chat.status()
     base = before.revision
@@ -55,7 +55,7 @@ async def test_reported_turns_are_in_the_history_and_move_nothing(service):
 
 
 async def test_a_report_is_stored_once(service):
-    """A repeat gets the first answer, whatever happened since; other content is a conflict."""
+    """A repeat gets the first answer, even in a changed session; other content is a conflict."""
     chat = await service.chat().with_agent("sales")
     told = turn(chat, base_revision=(await chat.status()).revision)
     [first] = await report(service, told)
@@ -84,7 +84,7 @@ async def test_a_turn_that_the_service_routed_itself_is_a_conflict(service):
 
 
 async def test_a_session_that_was_moved_meanwhile_is_a_conflict(service):
-    """By a client that reached the service: its decision stands."""
+    """A client that reached the service moved it, and its decision stands."""
     chat = await service.chat().with_agent("sales")
     base = (await chat.status()).revision
     await chat.clear()
@@ -99,7 +99,7 @@ async def test_a_session_that_was_moved_meanwhile_is_a_conflict(service):
 
 
 async def test_a_session_that_began_while_the_service_was_away_is_made(service):
-    """With or without an id of its own; nobody is active in it."""
+    """Its id may be the client's or the service's; no agent is active in it."""
     chat = service.chat()
     [named] = await report(service, turn(chat, "front", base_revision=0))
     assert (named.status, named.revision) == (STORED, 1)

@@ -26,12 +26,12 @@ DIALOGUE = {
 
 
 async def run(*arguments: str):
-    """Run a command beside the judge that this event loop serves."""
+    """Run a command in a thread while this event loop serves the detector."""
     return await asyncio.to_thread(CliRunner().invoke, app, list(arguments))
 
 
 async def test_doctor_looks_at_the_detector(tmp_path):
-    """One that answers is named with its time; one that is away is a problem."""
+    """A detector that answers is listed with its time; one that does not answer is a problem."""
     agents = tmp_path / "agents.yaml"
     await asyncio.to_thread(agents.write_text, REGISTRY, encoding="utf-8")
     given = ["doctor", "--agents", str(agents), "--store", "memory:", "--target", "127.0.0.1:1"]
@@ -55,7 +55,7 @@ async def test_doctor_looks_at_the_detector(tmp_path):
 
 
 async def test_replay_plays_with_another_detector(tmp_path):
-    """What the server would do with it, before it is served."""
+    """An operator sees the effect of a detector before a server uses it."""
     agents, file = tmp_path / "agents.yaml", tmp_path / "mine.jsonl"
     await asyncio.to_thread(agents.write_text, REGISTRY, encoding="utf-8")
     await asyncio.to_thread(file.write_text, json.dumps(DIALOGUE) + "\n", encoding="utf-8")

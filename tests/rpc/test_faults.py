@@ -414,7 +414,7 @@ async def test_message_stream_that_is_not_read_is_told_when_it_is(desk):
 
 
 async def test_callers_who_take_no_answer_cost_nobody_else_anything(desk):
-    """A hundred calls whose answers are not read: all are applied, and other calls are answered."""
+    """No answer of a hundred calls is read: all are applied, and other calls are answered."""
     tally = Tally()
     deaf = await connect("127.0.0.1", desk.server.port, tally, window=0)
     headers = headers_of(ROUTING + "Route", 60_000)

@@ -160,7 +160,7 @@ async def test_repeat_gets_the_same_history_where_the_turns_lie_far_back(service
 
 
 async def test_late_words_are_in_their_turn_s_place_however_late_they_come(service):
-    """Also if the turn was overtaken, after which its holder is no longer remembered."""
+    """The same holds for an overtaken turn, whose holder the session has forgotten."""
     chat = service.chat()
     routed = await chat.say("one")
     await chat.set_active("sales", turn_request_id=routed.request_id)

@@ -176,7 +176,7 @@ async def in_message(scene, words):
 
 
 async def in_literal_message(scene, words):
-    """In a message marked as literal, where a command is not read."""
+    """In a message marked as literal, in which commands are not recognized."""
     routed = await scene.say(f"{words}\n/reset", literal_text=True)
     assert routed.dispatch.agent.agent_id == "sales"
 

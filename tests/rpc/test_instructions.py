@@ -126,7 +126,7 @@ agents:
 
 @pytest.mark.parametrize(("registry", "count"), [("tax", 6), (SCHOOL, 5)])
 async def test_instructions_have_no_english_in_the_registrys_language(tmp_path, registry, count):
-    """No locale is asked for; only the contract's own words stay, and each outcome is named."""
+    """Without a locale, only the contract's own names are in English, and each outcome is named."""
     async with serving(tmp_path, registry) as service:
         texts = (await listed(service)).instructions
     assert len(texts) >= count

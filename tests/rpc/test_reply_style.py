@@ -222,7 +222,7 @@ async def test_offer_on_whatsapp_is_answered_by_its_numbers(tmp_path):
 
 
 async def test_voice_names_no_commands_and_asks_for_yes_or_no(tmp_path):
-    """Nobody can type a slash on the phone."""
+    """A caller on the phone cannot type a slash."""
     async with serving(tmp_path, office(PROFILES), model=ScriptedModel()) as service:
         chat = await as_user(service, channel="voice").with_agent("bills")
         status = await said(chat, "/estado")

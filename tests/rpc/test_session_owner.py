@@ -134,7 +134,7 @@ async def test_one_session_id_in_two_tenants_is_two_sessions(service):
 
 
 async def test_task_of_another_tenant_is_not_found(service):
-    """Neither by its id alone nor by its session's id."""
+    """It is found neither by its id alone nor by its session's id."""
     task_id = (await service.chat(tenant="acme").say()).task_id
     refused = await refusal(service.chat(tenant="globex").say(session_id="", task_id=task_id))
     assert tuple(refused) == ("NOT_FOUND", "UNKNOWN_TASK")

@@ -115,7 +115,7 @@ async def test_switch_for_some_alone_is_checked(service, fields, field):
 
 
 async def test_stored_switch_overrules_the_setting_loudly(tmp_path):
-    """A server that is told to start with it on says at its start that it is off, and why."""
+    """A server whose setting is on logs at its start that the stored switch is off, and why."""
     async with serving(tmp_path, DESK) as service:
         await admin(service).SetStickiness(off(reason="incident 7"))
     with capture_logs() as lines:

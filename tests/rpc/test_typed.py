@@ -118,14 +118,14 @@ async def test_long_list_comes_in_pages_that_a_channel_takes(tmp_path):
 
 @pytest.fixture
 async def offering(tmp_path):
-    """The studio, where a message with #vat is offered to the specialist for it."""
+    """The studio; for a message with #vat the specialist in VAT is suggested."""
     topics = STUDIO.replace("agents:\n", "topics: {mode: suggest}\nagents:\n", 1)
     async with serving(tmp_path, topics, model=ScriptedModel()) as running:
         yield running
 
 
 async def with_offer(service):
-    """Return a chat with the invoices whose user is offered the specialist in VAT."""
+    """Return a chat with the agent for invoices, in which the specialist in VAT is suggested."""
     chat = await service.chat().with_agent("invoices")
     routed = await chat.say("#vat cuánto debo")
     assert routed.suggestion.agent.agent_id == "vat"
@@ -229,7 +229,7 @@ async def test_failure_in_an_interlude_returns_and_the_lesson_goes_on(tmp_path):
 
 @pytest.mark.parametrize("text", [" ", "\n\t", "\u200b\ufeff", "\u00a0"])
 async def test_blank_message_is_refused(studio, text):
-    """Nobody can answer it; with an item it is a message."""
+    """No agent can answer it; with an item it is a message."""
     chat = studio.chat()
     refused = await refusal(chat.say(text))
     assert (refused.code, refused.reason, refused.rules) == (
@@ -242,7 +242,7 @@ async def test_blank_message_is_refused(studio, text):
 
 
 async def test_chat_takes_any_bytes_in_any_locale(tmp_path):
-    """A pipe with bytes that are no UTF-8, in a container without a language."""
+    """The input has bytes that are not UTF-8, and the container has no locale."""
     command = [sys.executable, "-c", "from routing_service.cli import main; main()"]
     process = await asyncio.create_subprocess_exec(
         *command,

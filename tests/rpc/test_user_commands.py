@@ -393,7 +393,7 @@ async def test_first_message_may_be_a_command(service):
 
 @pytest.mark.parametrize("command", ["/help", "/supervisor", "/reset", "/agent sales", "/status"])
 async def test_session_of_commands_alone_has_nothing_to_end(service, command):
-    """Whatever the user typed first, no task is left running when they leave."""
+    """No task is left running, even if the user typed other commands first."""
     chat = service.chat()
     await chat.say(command)
     await chat.say("/history")

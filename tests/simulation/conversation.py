@@ -185,7 +185,7 @@ class Conversation:
 
     @property
     def offered(self) -> ev.MessageRouted | None:
-        """The message of the open suggestion, as the log has it."""
+        """The message of the open suggestion, from the log."""
         if self.state is None or self.state.suggestion is None:
             return None
         _, _, events = self.log[self.state.suggestion.message_revision - 1]

@@ -45,7 +45,7 @@ def modes(folder):
 
 @pytest.mark.parametrize("mask", [0o000, 0o377])
 async def test_no_file_of_the_store_is_open_to_other_users(serve_process, tmp_path, mask):  # noqa: F811
-    """Database, log and its index, backup, restored file, copy, export: whatever the umask."""
+    """Database, log and its index, backup, restored file, copy and export, with any umask."""
     with umask(mask):
         served = await serve_process()
         await say(served.address)

@@ -1,4 +1,4 @@
-"""The tests of other languages are skipped by name where a toolchain is missing, never on CI."""
+"""Tests of other languages are skipped by name if a toolchain is missing; on CI they fail."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def _asked_anew():
 
 @pytest.fixture
 def old_go(tmp_path, monkeypatch):
-    """A machine with nothing but a Go of 2022."""
+    """A machine whose only toolchain is a Go of 2022."""
     program = tmp_path / "go"
     program.write_text("#!/bin/sh\necho go version go1.19.8 linux/amd64\n")
     program.chmod(0o755)

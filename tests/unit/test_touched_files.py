@@ -78,7 +78,7 @@ class Copy:
         self.edited.add(name)
 
     def generate(self, proto=PROTO, messages=PYTHON_MESSAGES):
-        """Do what ``make protos`` does for a file, with the compiler that is at hand offline."""
+        """Do what ``make protos`` does for a file, with a compiler that works offline."""
         buf = Path(sys.executable).parent / "buf"
         built = self.run(buf, "build", "-o", "-#format=binpb", "--exclude-source-info")
         assert built.returncode == 0, built.stderr

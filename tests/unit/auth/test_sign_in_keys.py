@@ -72,7 +72,7 @@ class Provider:
         return await self.sign_in.caller(bearer(token), dict)
 
     async def problem(self, token: str) -> str:
-        """Return why a token is refused, "" where it is not."""
+        """Return the reason why a token is refused, or "" if it is accepted."""
         try:
             await self.enter(token)
         except SignInRefused as refused:

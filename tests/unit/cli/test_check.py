@@ -188,7 +188,7 @@ def test_server_without_its_file_names_no_place_in_it(run, tmp_path):
 
 
 def test_file_with_far_too_many_agents_is_refused_before_it_is_read(run, tmp_path):
-    """Reading 20,000 agents took 24 to 40 s; the 513th is where the reading ends."""
+    """Reading 20,000 agents took 24 to 40 s; now reading ends at the 513th."""
     file = tmp_path / "many.yaml"
     agents = "".join(f"- {{id: a{number}, name: A{number}}}\n" for number in range(20_000))
     head = "api_version: agent_routing/v1.1\nversion: 1\nsupervisor: a0\nagents:\n"

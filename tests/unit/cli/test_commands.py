@@ -162,7 +162,7 @@ def test_history_of_an_agent_has_its_turns_alone(ask, session):
 
 
 def test_agents_are_listed_with_what_sets_them_apart(ask):
-    """Home agent, system agents, and whom users may pick."""
+    """The list marks the home agent, system agents, and those that users may pick."""
     out = ask("agents", "--locale", "en")
     lines = {line.split(" (")[0]: line for line in out.splitlines()}
     assert "supervisor, home" in lines["Coordinator"]
@@ -185,7 +185,7 @@ def test_agents_of_a_session_are_those_its_user_may_reach(ask, session):
 
 
 def test_handoff_decides_who_gets_the_next_message(ask, session):
-    """The output says in whose name the handoff was made."""
+    """The output names the initiator of the handoff."""
     route(ask, session, "hello")
     out = ask(
         "handoff", session, "vat", "--initiator", "operator", "--reason", "asked on the phone"

@@ -310,7 +310,7 @@ def test_stickiness_is_switched(ask, run, talk, tenant):
 
 
 def test_stickiness_without_argument_says_how_it_stands(ask, run, talk, tenant):
-    """Since when, by whom and why; the words of settings are understood too."""
+    """It prints since when, by which operator and why; the settings' values are accepted too."""
     assert "by the registry; nobody has switched it" in ask("stickiness", "--tenant", tenant)
     ask("stickiness", "Disabled", "--tenant", tenant, "--reason", "incident 7")
     said = " ".join(ask("stickiness", "--tenant", tenant).split())

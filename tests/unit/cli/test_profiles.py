@@ -52,7 +52,7 @@ def test_profile_without_a_name_or_with_two_is_refused(argv):
     ],
 )
 def test_profile_that_is_wrong_says_what_and_where(tmp_path: Path, text, said):
-    """Every error names the file, whose place users tend to forget."""
+    """Every error names the file, because users tend to forget its path."""
     path = tmp_path / "profiles.toml"
     path.write_text(text)
     with pytest.raises(CommandFailed, match=said) as failed:

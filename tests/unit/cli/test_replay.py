@@ -196,7 +196,7 @@ def test_any_registry_is_replayed(run, folder):
 
 
 def own_registry(folder, name, **sticks):
-    """Write a registry of the dialogues' agents; each sticks as it is told, else to the session."""
+    """Write a registry of the dialogues' agents. sticks: by agent; session by default."""
     file = folder / f"{name}.yaml"
     file.write_text(
         f"api_version: agent_routing/v1\nversion: {name}\nsupervisor: desk\nagents:\n"
@@ -210,7 +210,7 @@ def own_registry(folder, name, **sticks):
 
 @pytest.fixture
 def compared(run, folder):
-    """Return what compares a registry whose weather does not stick with one whose does."""
+    """Return a function that compares a registry with one whose weather agent does not stick."""
     new = own_registry(folder, "new")
     old = own_registry(folder, "old", weather="follow_up")
 

@@ -336,7 +336,7 @@ def test_interval_is_wider_where_turns_of_a_dialogue_are_alike():
 
 
 def test_interval_holds_what_is_true_as_often_as_it_says():
-    """In nineteen of twenty drawn corpora whose dialogues differ."""
+    """It contains the true value in nineteen of twenty random corpora with different dialogues."""
     chance = random.Random(3)
     held = 0
     for _ in range(400):

@@ -35,7 +35,7 @@ def pick(registry: Registry, text: str, listed: tuple[str, ...] = ()) -> Pick:
 
 @pytest.mark.parametrize("inputs", [own_inputs, field_inputs])
 def test_users_pick_agents_by_what_they_see(inputs):
-    """Numbers, names in any case, words of a name, ids; two that fit are not picked."""
+    """Numbers, ids, names in any case and parts of a name; if two agents match, none is picked."""
     given_inputs = inputs("pick")
     agents = [
         Agent(agent_id, name={"es": name}, user_selectable=True)
@@ -100,7 +100,7 @@ def test_any_agent_id_can_be_typed(agent_id, space):
 
 @given(st.text(), st.text())
 def test_every_text_is_read_without_an_error(name, text):
-    """Users type anything; nothing but punctuation and a name is taken from the message."""
+    """Users type anything; only punctuation and a name are removed from the message."""
     registry = spanish(Agent("a", name={"es": name or "x"}))
     for typed in (text, f"{name} {text}", f'"{name}" {text}'):
         found = pick(registry, typed, ("a",))

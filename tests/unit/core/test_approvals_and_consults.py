@@ -1,4 +1,4 @@
-"""Approvals and consults: what waits, what goes on, and what stays where it is."""
+"""Approvals and consults: which turns wait, which continue, and what does not change."""
 
 import pytest
 

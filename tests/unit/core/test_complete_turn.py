@@ -544,7 +544,7 @@ def test_supervisor_that_stands_in_and_asks_takes_nothing_over():
 @pytest.mark.parametrize("target", ["exam", "buddy"])
 @pytest.mark.parametrize("home", [SUPERVISOR, Agent("default")], ids=lambda agent: agent.agent_id)
 def test_stand_in_that_hands_over_takes_over_by_transfer(target, home):
-    """Also where the target receives as an interlude: there is nothing of its own to keep."""
+    """Interludes too become transfers: the stand-in has no conversation to return to."""
     chat = standing_in(home, stack=True)
     decision = chat.answers(HandOff(target, mode=HandoffMode.INTERLUDE))
     assert decision.handoff.mode is HandoffMode.TRANSFER
@@ -560,7 +560,7 @@ def test_answer_counts_for_its_agent():
 
 
 def test_recorded_outcome_is_the_one_that_was_reported():
-    """What it moved stands in the events after it."""
+    """The events after it have its effects."""
     for outcome, kind in (
         (Proceed(), OutcomeKind.PROCEED),
         (FollowUp(), OutcomeKind.FOLLOW_UP),

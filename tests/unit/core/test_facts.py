@@ -46,7 +46,7 @@ def message(text="hello", **fields):
 
 
 def test_an_ordinary_turn_needs_no_fact():
-    """Neither the message nor its answer costs a read."""
+    """Neither the message nor its answer needs a read of the store."""
     chat = talk()
     assert needed(chat, message()) == []
     chat.says()
@@ -66,7 +66,7 @@ def test_message_needs_to_know_what_its_ids_are():
 
 
 def test_answer_needs_to_know_a_turn_that_the_state_has_forgotten():
-    """Whose it was, and whether this agent ever had it."""
+    """The facts are the turn's holder, and whether this agent ever had it."""
     chat = talk()
     late = CompleteTurn(NEW, "vat", Proceed(), uuid7(902))
     assert needed(chat, late) == [fc.PastTurn(NEW), fc.WasAsked(NEW, "vat")]

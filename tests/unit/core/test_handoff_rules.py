@@ -34,7 +34,7 @@ def talk(*more, **settings):
 
 
 def rules_against(attempt):
-    """Return the names of the rules that refuse an attempt, () where it is made."""
+    """Return the names of the rules that refuse an attempt, or () if it is allowed."""
     refused = None
     try:
         attempt()

@@ -1,4 +1,4 @@
-"""The conversation as turns: what an agent said stands where it said it."""
+"""The conversation as turns: each agent's text is in the turn in which it was said."""
 
 from routing_service.core.commands import FollowUp
 from routing_service.core.history import HistoryFold
@@ -27,7 +27,7 @@ def test_words_of_an_agent_outlive_the_handoff_that_gives_it_the_turn():
 
 
 def test_turns_are_in_the_order_in_which_agents_had_them():
-    """An agent that has the same request a second time stands where it has it now."""
+    """An agent that gets a request a second time is listed at its latest place."""
     chat = Conversation(REGISTRY)
     chat.says()
     for agent in ("math", "exam", "math"):

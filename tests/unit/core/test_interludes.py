@@ -63,7 +63,7 @@ def test_transfer_empties_the_stack():
 
 
 def test_interlude_pushes_whom_it_interrupts_with_all_that_is_its():
-    """Lock, its time, where it came in and how many turns it has taken."""
+    """The frame has the lock with its time, the turn of its entry, and its number of turns."""
     chat = turn_of_math()
     chat.answers(FollowUp(timeout_us=3600 * SECOND_US))
     chat.says()
@@ -347,7 +347,7 @@ def test_limit_of_turns_is_for_interludes():
 
 @pytest.mark.parametrize("how", ["/supervisor", "/reset", "clear", "supervisor"])
 def test_going_home_empties_the_stack(how):
-    """There are no frames without someone active."""
+    """Without an active agent there are no frames."""
     chat = interlude_with("buddy")
     if how == "clear":
         chat.clears()

@@ -64,7 +64,7 @@ def test_agent_that_asked_gets_the_answer_whatever_it_says():
 
 
 def test_lock_stays_until_its_turn_is_answered():
-    """Neither another message nor a command that only tells something ends the wait."""
+    """Neither another message nor a command that only prints information ends the lock."""
     chat = talk()
     chat.says()
     chat.hands_to("math", turn=chat.open)
@@ -79,7 +79,7 @@ def test_lock_stays_until_its_turn_is_answered():
 
 
 def test_dispatch_names_who_had_the_message_before():
-    """Frontends show where the user comes from."""
+    """Frontends show which agent the user comes from."""
     chat = talk()
     assert chat.says().dispatch.previous_agent == ""
     chat.hands_to("math", turn=chat.open)
@@ -111,7 +111,7 @@ def test_stickiness_off_sends_every_message_to_the_supervisor_and_loses_nothing(
 
 
 def test_handoffs_are_recorded_but_move_nothing_while_stickiness_is_off():
-    """Inside a turn the message goes on to the target, and the session stays where it was."""
+    """Inside a turn the message goes to the target, and the session keeps its agent."""
     chat = talk()
     chat.stickiness = False
     chat.says()
@@ -553,7 +553,7 @@ def test_second_task_is_refused_while_one_is_open():
 
 @pytest.mark.parametrize("known", [False, True])
 def test_closed_task_takes_no_more_messages(known):
-    """Neither the latest one nor one that only the store knows, even while another is open."""
+    """This holds for the latest task and for one that only the store has, with another one open."""
     chat = talk()
     first = chat.says().task_id
     chat.answers(Complete())
@@ -657,7 +657,7 @@ def test_interlude_between_messages_keeps_the_lock_in_its_frame():
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_agent_that_a_reload_makes_the_supervisor_is_no_longer_active(interrupted):
-    """It gets the messages as the supervisor, and neither locks nor waits on the stack by it."""
+    """It gets the messages as the supervisor; it has no lock and no frame on the stack."""
     chat = Conversation(registry_of(MATH, CLERK, BUDDY, home="clerk"))
     chat.says()
     chat.answers(FollowUp())

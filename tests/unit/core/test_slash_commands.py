@@ -1,4 +1,4 @@
-"""Commands that users type: what is one, what it carries, and above all what is none."""
+"""Commands that users type: which texts are commands, which are not, and their arguments."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_localised_name_takes_the_same_arguments():
     [("es", "/ayuda"), ("es-MX", "/ayuda"), ("pt_BR", "/ajuda"), ("en", "/help"), ("", "/help")],
 )
 def test_users_are_told_the_name_of_their_language(locale, typed):
-    """Of their country's language where the country has no names of its own."""
+    """A locale with a country has the name of its language, if it has none of its own."""
     assert COMMANDS_BY_NAME["help"].typed(locale) == typed
 
 
@@ -159,7 +159,7 @@ def test_rest_of_the_message_is_kept_as_written(name, space):
     ],
 )
 def test_agent_takes_all_that_follows_as_its_argument(text, argument):
-    """Which part of it is the name is decided with the registry at hand (agent_picks.py)."""
+    """agent_picks.py decides with the registry which part of it is the name."""
     assert parse(text) == ParsedCommand("agent", argument, "")
 
 
@@ -240,7 +240,7 @@ def test_registry_adds_words_for_commands():
 
 @given(st.text())
 def test_text_without_a_leading_slash_is_never_a_command(text):
-    """Whatever it says further on."""
+    """A command later in the text does not count."""
     if text[skip_invisible(text, 0, also="¿¡") :][:1] not in ("/", "\uff0f"):
         assert parse(text) is None
 
@@ -276,7 +276,7 @@ def test_command_is_never_longer_or_shorter_than_a_name(word):
     st.text(),
 )
 def test_command_with_any_rest_comes_back_whole(name, before, space, rest):
-    """No letter and no digit of a message is lost, whatever follows the command."""
+    """Every letter and digit after the command is kept."""
     parsed = parse(f"{before}/{name}{space}a {rest}")
     assert parsed == ParsedCommand(name, "", f"a {rest}")
     parsed = parse(f"{before}/{name}{space}{rest}")

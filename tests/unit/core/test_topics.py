@@ -33,7 +33,7 @@ def talk(topics: Topics = AUTO, *agents: Agent, home: str = "") -> Conversation:
 
 
 def outcome(chat: Conversation) -> TopicOutcome | None:
-    """Return what became of the last message's topic."""
+    """Return the topic outcome of the last message."""
     return chat.last.topic.outcome if chat.last.topic else None
 
 
@@ -91,7 +91,7 @@ def test_switch_ends_an_ordinary_lock_only_over_lock_threshold():
 
 
 def test_agent_that_owns_the_session_keeps_its_user():
-    """However sure anybody is; in the middle of its task only."""
+    """Even a certain verdict does not move the user; this holds only during the agent's task."""
     owner = Agent("vat", owns_session=True, on_complete=OnComplete.STAY)
     chat = talk(AUTO, owner, PAYROLL).with_agent("vat")
 
@@ -103,7 +103,7 @@ def test_agent_that_owns_the_session_keeps_its_user():
 
 
 def test_owner_that_was_interrupted_keeps_its_user_too():
-    """It waits on the return stack for the conversation, and the task is its."""
+    """It waits on the return stack, and the task is still its own."""
     owner = Agent("vat", owns_session=True)
     aside = Agent("aside", receives_as_interlude=True)
     chat = talk(AUTO, owner, PAYROLL, aside).with_agent("vat")
@@ -126,7 +126,7 @@ def test_owner_that_was_interrupted_keeps_its_user_too():
     ids=["disabled", "not entitled", "other channel", "no topics"],
 )
 def test_agent_that_this_user_may_not_have_is_never_switched_to(target: Agent):
-    """Neither by a switch nor by a suggestion, for any agent in the verdict."""
+    """No agent in the verdict may be switched to or suggested if the user may not have it."""
     for topics in (AUTO, SUGGEST):
         chat = talk(topics, VAT, target).with_agent("vat")
         decision = chat.says("x", about="payroll")
@@ -294,7 +294,7 @@ def test_nothing_is_asked_where_nothing_could_follow():
 
 
 def test_question_is_of_the_session_as_the_decision_meets_it():
-    """A lock that runs out before the message is none."""
+    """A lock that expired before the message does not count."""
     chat = talk().with_agent("vat")
     chat.says("how much?")
     chat.answers(FollowUp(timeout_us=10_000_000))
@@ -312,7 +312,7 @@ def test_question_is_of_the_session_as_the_decision_meets_it():
 
 
 def suggested() -> Conversation:
-    """Return a conversation with vat, to whose user payroll was suggested."""
+    """Return a conversation with vat in which payroll was suggested to the user."""
     chat = talk(SUGGEST).with_agent("vat")
     chat.says("my wages", about="payroll")
     assert chat.last.suggestion is not None
@@ -320,7 +320,7 @@ def suggested() -> Conversation:
 
 
 def test_suggestion_is_made_beside_an_ordinary_dispatch():
-    """The message goes where it would have gone; the offer is an event of its own."""
+    """The message goes to the same agent as without it; the suggestion has its own event."""
     chat = suggested()
 
     assert chat.last.dispatch.agent_id == "vat"
@@ -391,7 +391,7 @@ def test_handoff_that_takes_another_agents_suggestion_is_refused():
 
 
 def test_declined_suggestion_rests_for_some_messages():
-    """Nothing is dispatched: the message was answered where it went."""
+    """Nothing is dispatched, because the agent that got the message has answered it."""
     chat = suggested()
     chat.answers()
 

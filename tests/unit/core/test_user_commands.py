@@ -126,7 +126,7 @@ def test_reset_cancels_the_task_and_closes_every_turn():
 
 
 def test_rest_of_a_reset_begins_another_task():
-    """Also where the message names the task that it has just cancelled."""
+    """This also holds if the message names the task that the reset has just cancelled."""
     for named in (False, True):
         chat = talk()
         first = chat.state.task.task_id
@@ -276,7 +276,7 @@ def test_home_by_name_is_refused_where_its_command_is_disabled():
 
 
 def test_owner_keeps_the_session_from_users_in_the_middle_of_a_task():
-    """But not where no task was open before the message."""
+    """If no task was open before the message, the user may leave."""
     tutor = Agent("tutor", owns_session=True, on_complete=OnComplete.STAY)
     chat = talk(tutor)
     chat.hands_to("tutor")
@@ -295,7 +295,7 @@ def test_passed_timeouts_count_before_a_selection():
 
 
 def test_selection_moves_the_session_while_stickiness_is_off():
-    """The message goes where the user wants it; the rest waits for stickiness."""
+    """The message goes to the selected agent; later ones go there once stickiness is on again."""
     chat = talk()
     chat.stickiness = False
     assert chat.says("/agent clerk hello").dispatch.agent_id == "clerk"

@@ -144,7 +144,7 @@ def test_text_that_would_explode_is_refused_soon(text, message):
 
 
 def test_depth_up_to_the_limit_is_read():
-    """The limit is where it says it is."""
+    """A document at exactly the documented limit is accepted."""
     assert read_document("[" * DEPTH_MAX + "]" * DEPTH_MAX).problems == []
     assert read_document("[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1)).problems != []
 

@@ -17,7 +17,7 @@ def found(number):
 
 
 def went(agent_id, reason="STICKY", owner="billing", turn=0):
-    """Where a message went; the home agent is called front."""
+    """The agent that got a message, and the reason; the home agent is called front."""
     return FirstDispatch(turn, agent_id, reason, owner, is_home=agent_id == "front")
 
 

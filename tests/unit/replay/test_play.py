@@ -251,7 +251,7 @@ async def test_refused_direct_handoff_goes_by_the_supervisor():
 
 
 async def test_refused_supervisor_answers_itself():
-    """A turn that cannot reach its owner ends with the supervisor, which has no recorded words."""
+    """A turn that cannot reach its owner ends with the supervisor, which has no recorded text."""
     server = ModelServer(refuses=frozenset({("supervisor", "hotels")}))
     tally, error = await play_dialogue(dialogue(user("hotels"), answer("hotels")), server, stage())
     assert not error
@@ -275,7 +275,7 @@ async def test_answer_by_another_agent_is_a_handoff_within_the_turn():
 
 
 async def test_error_ends_its_dialogue_and_is_counted():
-    """What could not be played is neither hidden nor made up."""
+    """Turns that could not be played are reported, and get no invented outcome."""
 
     class Broken(ModelServer):
         async def complete_turn(self, request):

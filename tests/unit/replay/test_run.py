@@ -39,7 +39,7 @@ class EasyServer:
 
 
 def write(tmp_path, count=20, turns=3):
-    """Write dialogues whose messages say whose they are."""
+    """Write dialogues whose messages name their dialogue."""
     file = tmp_path / "dialogues.jsonl"
     file.write_text(
         "".join(
@@ -126,7 +126,7 @@ async def test_bad_line_is_skipped_and_counted(tmp_path):
 
 
 async def test_strict_run_stops_at_the_first_bad_line(tmp_path):
-    """For files that are made by a program, where one bad line means that all may be."""
+    """In files that a program wrote, one bad line means that all may be bad."""
     bad = tmp_path / "bad.jsonl"
     bad.write_text("nonsense\n", encoding="utf-8")
     with pytest.raises(ReplayStopped, match=r"bad.jsonl:1: not JSON"):

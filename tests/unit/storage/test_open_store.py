@@ -19,7 +19,7 @@ async def test_memory_opens(url):
 
 
 async def test_three_slashes_are_a_path_from_here(tmp_path, monkeypatch):
-    """As in sqlite:///var/routing.db, whose folder is made where it is missing."""
+    """An example is sqlite:///var/routing.db, whose folder is created if it is missing."""
     monkeypatch.chdir(tmp_path)
     store = await open_store("sqlite:///var/deep/routing.db")
     assert isinstance(store, SqliteStore)

@@ -443,7 +443,7 @@ def test_latency_falls_into_the_bucket_whose_bound_includes_it():
 
 
 def test_lines_are_written_though_a_loop_ended_before_it_had_flushed():
-    """Neither the line that waited then nor those that come later are lost."""
+    """The line that waited at that time and all later ones are written."""
     screen = Screen()
     writer = LineWriter(screen)
 

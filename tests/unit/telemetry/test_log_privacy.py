@@ -90,7 +90,7 @@ def test_words_of_the_machine_are_shown_and_others_are_not(error, is_shown):
 
 
 def test_words_that_cannot_be_had_do_not_fail_the_line():
-    """An error whose own text fails is logged all the same."""
+    """An error is logged even if its __str__ fails."""
 
     class Broken(OSError):
         def __str__(self):

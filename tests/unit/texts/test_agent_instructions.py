@@ -157,7 +157,7 @@ def test_every_text_is_whole(locale):
 
 
 def test_supervisor_is_told_its_specialists_and_not_to_answer_for_them():
-    """With their ids and what each is for; never a system agent, nor one that is switched off."""
+    """It gets their ids and descriptions, without system agents and disabled ones."""
     off = Agent("off", enabled=False)
     registry = registry_of(HOME, MATH, CHEERS, AUDIT, off)
     text = agent_instructions(registry, "coordinator")
@@ -223,7 +223,7 @@ def test_way_out_is_told_in_the_users_words_where_there_is_one():
     ],
 )
 def test_agent_is_told_what_follows_its_completion(agent, words):
-    """Where the registry sends the conversation, so that it need not do so itself."""
+    """The registry names the next agent, so the agent need not hand over itself."""
     text = told(agent, MATH)
     assert words in text
     assert (
@@ -261,7 +261,7 @@ def test_marker_is_told_where_it_counts_and_is_one():
 
 
 def test_interlude_is_told_that_somebody_waits_and_when_it_ends():
-    """It returns by itself where the registry says so."""
+    """If the registry says so, the conversation returns automatically."""
     text = told(Agent("joker", receives_as_interlude=True, turns_max=3))
     assert "is only interrupted, and waits for you" in text
     assert "After 3 answers of yours" in text

@@ -246,7 +246,7 @@ def test_every_reply_is_whole_in_every_language():
 
 
 def test_replies_differ_between_the_languages():
-    """Spanish is not English under another name, nor Portuguese Spanish."""
+    """The Spanish texts are not the English ones, and the Portuguese are not the Spanish."""
     for spec in all_specs():
         assert len({text_of(spec, locale) for locale in LOCALES}) == len(LOCALES)
 
@@ -345,7 +345,7 @@ def test_any_locale_and_any_value_render(locale, default_locale, value):
 
 
 def test_supervisor_confirms_and_lists_what_can_be_asked():
-    """Who is left, who is there, and what there is to ask."""
+    """The reply names the supervisor, the agent that was left, and the agents to ask."""
     assert text_of(ReplySpec("supervisor", "done", "vat", BOTH)) == (
         "Coordinator is with you again, in place of VAT specialist.\n"
         "These are the things you can ask about:\n"
@@ -608,6 +608,6 @@ def test_unknown_command_is_our_own_mistake():
     ],
 )
 def test_offer_is_in_the_users_language(locale, text, accept, stay):
-    """Text and buttons, with the agents' names in that language where they have one."""
+    """Text and buttons have the agents' names in that language, if the registry has them."""
     offer = render_suggestion("vat", "payroll", REGISTRY, locale)
     assert (offer.text, offer.accept_label, offer.stay_label) == (text, accept, stay)

@@ -62,7 +62,7 @@ def installed(tmp_path, monkeypatch) -> None:
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("name", ["offered", "offered_detector:Model"])
 def test_installed_detector_is_found_by_either_name(name):
-    """By the entry point that its package declares, or by where it stands."""
+    """The name is the entry point that its package declares, or module:attribute."""
     assert load_named(name).version == "offered-1"
 
 
@@ -90,7 +90,7 @@ def test_installed_detector_is_found_by_either_name(name):
     ],
 )
 def test_what_cannot_be_had_is_said_with_a_remedy(name, said):
-    """An operator reads it at the start, at 3 am too."""
+    """The operator who reads it at the start needs no other source."""
     with pytest.raises(DetectorUnavailable) as refused:
         load_named(name)
     assert said in str(refused.value)

@@ -60,7 +60,7 @@ async def test_store_serves_through_a_transaction_pooler(pooled, folder):
 
 
 async def test_commits_through_a_pooler_are_durable(pooled, folder, postgres_database):
-    """The settings apply per transaction, whatever the connection's are."""
+    """The settings apply per transaction and override the connection's."""
     schema = pooled.schema(folder)
     store = await open_store(pooled.store_url(folder, "transaction_pooler=on&hints=off"))
     postgres_database.execute(

@@ -178,7 +178,7 @@ async def test_deleted_session_gives_its_task_ids_free(replicas, redis_database,
 async def test_delete_that_stopped_half_way_is_finished_by_the_next(
     replicas, redis_database, keys, tmp_path
 ):
-    """Until then its remains do not count, neither in the log nor as an owner."""
+    """Until then its remains are not in the log and own no task."""
     here, there = replicas
     for base in range(3):
         await here.append(append(1, base, tasks=(task(1, f"task-{base}"),)))

@@ -1,4 +1,4 @@
-"""A Redis store's URL: what it says, and what it says where it is wrong."""
+"""A Redis store's URL: its parts, and the messages for wrong ones."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_password_may_come_from_the_environment(monkeypatch):
 
 
 def test_password_is_shown_nowhere():
-    """Neither as it is written nor as it is meant."""
+    """Neither the escaped nor the plain password is shown."""
     place = parse_url("redis://user:s%2Fq7x@cache")
     assert "q7x" not in repr(place)
     assert place.without_secrets("AUTH s/q7x, s%2Fq7x") == "AUTH …, …"
@@ -115,7 +115,7 @@ async def test_options_beside_the_url_are_checked_too(options, words):
 
 
 async def test_missing_driver_is_named_with_its_extra(monkeypatch):
-    """Which is what there is to install."""
+    """The error names the extra to install."""
     monkeypatch.setattr("routing_service.storage.open_store.find_spec", lambda _: None)
     with pytest.raises(StoreUrlInvalid, match=r"agent-routing-service\[redis\]"):
         await open_store("redis://:word@cache")

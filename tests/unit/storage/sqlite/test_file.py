@@ -255,7 +255,7 @@ async def test_folder_instead_of_a_file_is_refused(tmp_path):
 
 
 async def test_folder_that_cannot_be_made_is_named(tmp_path):
-    """A file stands where a folder has to be."""
+    """A file has the folder's name."""
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnavailable, match="check the path and its permissions"):
         await open_store(f"sqlite:///{tmp_path}/file/deep/store.db")

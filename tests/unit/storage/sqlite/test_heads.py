@@ -53,7 +53,7 @@ def many_write(store, count):
 
 
 async def test_each_caller_gets_its_own_session(store, statements):
-    """Also where several ask for one, and where there is none."""
+    """This includes several callers of one session, and a session that does not exist."""
     numbers = [*range(12), 3, 3]
     heads = await asyncio.gather(*(store.load(key(number)) for number in numbers))
     assert heads == [Head(1, b"state-%d" % n) if n < 10 else None for n in numbers]

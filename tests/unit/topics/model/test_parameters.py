@@ -60,7 +60,7 @@ def test_nothing_share_alike_is_in_the_permissive_file():
 
 
 def test_agents_of_the_training_are_known():
-    """A file may name them; one that names none had all of its corpora."""
+    """A file may list them; without a list, all agents of its corpora were used."""
     unnamed = TrainedModel(msgspec.structs.replace(SHIPPED, agents=()))
     assert unnamed.has_seen("star", "any")
     assert not unnamed.has_seen("other", "hotels")

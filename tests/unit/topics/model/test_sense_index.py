@@ -42,7 +42,7 @@ def no_pause() -> None:
 
 
 def index_of(*groups: SenseGroup, said=SAID, described=((), ())) -> SenseIndex:
-    """Two agents: of the weather, and of money."""
+    """Two agents: one for the weather, one for money."""
 
     def read(texts):
         return [[tuple(group.senses([text]) for group in groups) for text in own] for own in texts]
@@ -51,7 +51,7 @@ def index_of(*groups: SenseGroup, said=SAID, described=((), ())) -> SenseIndex:
 
 
 def test_tokens_add_up_by_their_length():
-    """Three words that say the same are surer than one, but not three times as sure."""
+    """Three words with the same meaning are stronger evidence than one, but not three times."""
     one = dict(KNOWING.senses(["rain"]))[WEATHER]
     two = dict(KNOWING.senses(["rain", "sun"]))[WEATHER]
     assert one == pytest.approx(1 / (1 + math.exp(-4)))
@@ -59,7 +59,7 @@ def test_tokens_add_up_by_their_length():
 
 
 def test_unknown_tokens_ask_for_nothing():
-    """There is nothing to go by, and the commonest sense would be a guess."""
+    """The model has no evidence for them, and the commonest sense would be a guess."""
     assert KNOWING.senses(["xyzzy"]) == ()
     assert KNOWING.senses([]) == ()
 
@@ -103,7 +103,7 @@ def test_descriptions_count_where_there_are_no_examples():
 
 
 def test_message_that_no_group_knows_fits_all_alike():
-    """Neither for nor against any agent."""
+    """Its score is the same for every agent."""
     index = index_of(KNOWING)
     assert index.fits(index.senses(["xyzzy"])) == [0.5, 0.5]
 
@@ -118,14 +118,14 @@ def test_what_no_agent_is_asked_for_is_nobodys():
 
 
 def test_many_examples_are_judged_by_some_of_them():
-    """Thousands of examples say no more than hundreds, and take no longer."""
+    """Thousands of examples give the same result as hundreds, in the same time."""
     many = index_of(KNOWING, said=(("rain", "sun") * 600, ("bank",) * 1200))
     few = index_of(KNOWING, said=(("rain", "sun") * 60, ("bank",) * 120))
     assert many.trust == pytest.approx(few.trust, abs=0.02)
 
 
 def test_weights_gain_with_the_trust_of_a_registry():
-    """Half of what is learned is what a feature is worth, half what it gains."""
+    """A learned weight has two parts: a constant one, and one that grows with the trust."""
     knowledge = WordKnowledge({}, (KNOWING,), {})
     agents = [AgentText("a", examples=("rain", "sun rain")), AgentText("b", examples=("bank",) * 2)]
     index = AgentIndex(agents, knowledge)

@@ -94,7 +94,7 @@ def in_hotels(text: str, *, asked: str = "For how many nights?") -> TopicQuestio
     ],
 )
 def test_first_message_goes_to_the_agent_it_is_about(text, owner):
-    """Also where the agent has a description alone, or one in another language."""
+    """This also holds for an agent with only a description, or with one in another language."""
     verdict = DETECTOR.judge(TopicQuestion(text=text, candidate_ids=IDS))
     assert best(verdict) == owner
     assert verdict.ranked[0][1] > 0.5
@@ -148,7 +148,7 @@ def test_change_of_topic_is_noticed_although_the_agent_waits_for_an_answer(text,
 
 
 def test_agreement_goes_where_the_agent_offered_to_send_it():
-    """Where a message only agrees, the offer says to what."""
+    """If a message only agrees, the agent's offer has the topic."""
     offered = DETECTOR.judge(in_hotels("Sure!", asked="Shall I look up the weather forecast?"))
     asked = DETECTOR.judge(in_hotels("Sure!", asked="Shall I book that room?"))
     assert dict(offered.ranked)["weather"] > dict(asked.ranked)["weather"]
@@ -351,7 +351,7 @@ def many_agents(count: int) -> Registry:
 
 
 def test_two_hundred_agents_are_told_apart():
-    """By the few words that an agent does not share with all others."""
+    """Each agent has a few words that the others do not have."""
     registry = many_agents(200)
     detector = MODEL.for_registry(registry)
     ids = tuple(agent.agent_id for agent in registry.specialists)
