@@ -5,7 +5,8 @@ import json
 import jsonschema
 import pytest
 
-from tests.clients import vector_runner
+from routing_service.examples import EXAMPLES
+from tests.clients import story_vectors, vector_runner
 
 SCENARIOS = list(vector_runner.scenarios())
 SCHEMA = json.loads((vector_runner.VECTORS / "schema.json").read_text("utf-8"))
@@ -20,6 +21,20 @@ def test_a_file_of_vectors_has_the_form_that_runners_expect(path):
         jsonschema.Draft202012Validator.check_schema(SCHEMA)
     else:
         jsonschema.validate(json.loads(path.read_text("utf-8")), SCHEMA)
+
+
+def test_the_example_conversations_are_the_stories():
+    """Each shipped registry has one, as its scripted agents play it today."""
+    served = {
+        step["network"].removeprefix("serve-")
+        for file, scenario in SCENARIOS
+        if file == "stories"
+        for step in scenario["steps"]
+        if "network" in step
+    }
+    assert served == {*EXAMPLES, "back"}
+    written = story_vectors.PATH.read_text("utf-8")
+    assert written == story_vectors.story_vectors(), "run python -m tests.clients.story_vectors"
 
 
 def test_scenarios_are_many_and_named_apart():

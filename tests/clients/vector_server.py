@@ -13,6 +13,8 @@ when it is done:
     hang          connections stay, and nothing passes any longer, as behind a dead network
     lose-request  the next call is cut before the server sees it; once
     lose-answer   the next call is executed, and cut before its answer arrives; once
+    serve-NAME    new connections reach a server of the example NAME, until "back"; it is started
+                  when it is asked for first
 
 Owns the relay, which reads only the headers of HTTP/2 frames. It uses only the standard library, so
 that any Python that has the service can run it.
@@ -31,6 +33,8 @@ from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = ROOT / "tests" / "clients" / "vectors" / "registry.yaml"
+EXAMPLES = ROOT / "routing_service" / "examples"
+SERVE = "serve-"
 
 # HTTP/2 (RFC 9113): the first bytes of a client, and the header of every frame: three bytes of
 # length, one of type.
@@ -47,7 +51,7 @@ class Relay:
     """Forwards connections to the server, unless a command says otherwise."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self._port = self._own_port = port
         self._is_away = False
         self._hangs = False
         self._lose: Side | None = None
@@ -78,6 +82,13 @@ class Relay:
             self._cut()
         self._is_away = False
         self._lose = None
+        if self._port != self._own_port:
+            self.lead_to(self._own_port)
+
+    def lead_to(self, port: int) -> None:
+        """Forward to another server; connections to the present one are cut."""
+        self._port = port
+        self._cut()
 
     def _lose_next(self, side: Side) -> None:
         self._lose = side
@@ -129,13 +140,13 @@ class Relay:
             each.transport.abort()
 
 
-async def start_service() -> tuple[asyncio.subprocess.Process, int]:
+async def start_service(registry: Path) -> tuple[asyncio.subprocess.Process, int]:
     """Start the service on a free port; return its process and port. Its log goes to stderr."""
     command = Path(sys.executable).parent / "agent-routing"
     process = await asyncio.create_subprocess_exec(
         str(command),
         *("serve", "--listen", "127.0.0.1:0", "--store", "memory:"),
-        *("--agents", str(REGISTRY), "--log-level", "error"),
+        *("--agents", str(registry), "--log-level", "error"),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         # The caller's environment must not change a vector's result.
@@ -156,7 +167,9 @@ def say(line: str) -> None:
 
 async def main() -> None:
     """Serve until the input ends."""
-    process, port = await start_service()
+    process, port = await start_service(REGISTRY)
+    processes = [process]
+    example_ports: dict[str, int] = {}
     try:
         relay = Relay(port)
         listener = await asyncio.start_server(relay.serve, "127.0.0.1", 0)
@@ -168,14 +181,22 @@ async def main() -> None:
         say(json.dumps({"address": f"{host}:{own_port}"}))
         while line := await words.readline():
             word = line.decode().strip()
-            relay.obey(word)
+            if word.startswith(SERVE):
+                name = word.removeprefix(SERVE)
+                if name not in example_ports:
+                    process, example_ports[name] = await start_service(EXAMPLES / f"{name}.yaml")
+                    processes.append(process)
+                relay.lead_to(example_ports[name])
+            else:
+                relay.obey(word)
             say(f"ok {word}")
         listener.close()
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            # In memory: nothing must be saved, and nothing waits.
-            process.send_signal(signal.SIGKILL)
-        await process.wait()
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                # In memory: nothing must be saved, and nothing waits.
+                process.send_signal(signal.SIGKILL)
+            await process.wait()
 
 
 if __name__ == "__main__":
