@@ -16,6 +16,9 @@ from routing_service.cli.options import (
 
 EXAMPLES: Final = ("tax", "tutor", "budget", "erp", "erp_topics", "erp_swarm", "platform")
 
+COLUMNS_MIN: Final = 30
+COLUMNS_MAX: Final = 80
+
 EPILOG: Final = """\b
 While you chat:
   /help lists the commands, such as /agents, /status, /supervisor and /reset
@@ -35,7 +38,7 @@ If an agent needs an approval, you give it:
 Examples:
   agent-routing chat
   agent-routing chat --example budget --locale es
-  agent-routing chat --story tutor
+  agent-routing chat --story tutor --width 40
   agent-routing chat --agents agents.yaml
   printf 'hello\\n/status\\n' | agent-routing chat --json
 """
@@ -111,6 +114,17 @@ def chat(
     ] = "",
     entitlement: EntitlementOption = None,
     tenant: TenantOption = "",
+    width: Annotated[
+        int | None,
+        typer.Option(
+            "--width",
+            metavar="COLUMNS",
+            min=COLUMNS_MIN,
+            max=COLUMNS_MAX,
+            show_default=False,
+            help="Columns of the screen. Default: the terminal's, at most 80.",
+        ),
+    ] = None,
     as_json: PlainJsonOption = False,
 ) -> None:
     """Talk to agents in the terminal, and see who answers and why.
@@ -134,6 +148,7 @@ def chat(
             channel=channel,
             entitlements=tuple(entitlement or ()),
             tenant=tenant,
+            width=width or 0,
             as_json=as_json,
         )
     )

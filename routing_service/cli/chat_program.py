@@ -78,6 +78,7 @@ class ChatOptions:
     channel: str
     entitlements: tuple[str, ...]
     tenant: str
+    width: int
     as_json: bool
 
 
@@ -95,7 +96,7 @@ def run_chat(options: ChatOptions) -> None:
             except RoutingError as error:
                 raise call_failed(error, target, as_json=options.as_json) from error
             agents, title = _agents(options, story, known)
-            screen: Screen = JsonScreen() if options.as_json else TextScreen()
+            screen: Screen = JsonScreen() if options.as_json else TextScreen(options.width)
             conversation = Conversation(client, agents, _speaker(options, story))
             went_well = _converse(conversation, screen, title, story)
     except SettingsInvalid as error:

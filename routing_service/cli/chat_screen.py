@@ -17,6 +17,7 @@ from rich.text import Text
 from agent_routing.v1.agent_pb2 import Agent
 from agent_routing.v1.handoff_pb2 import Handoff, HandoffMode, Initiator
 from agent_routing.v1.routing_service_pb2 import StatusResponse
+from routing_service.cli.chat import COLUMNS_MAX
 from routing_service.cli.conversation import (
     AgentAnswered,
     ApprovalAsked,
@@ -32,9 +33,6 @@ from routing_service.cli.conversation import (
 )
 from routing_service.cli.screen import SafeConsole, agent_style, word
 from routing_service.telemetry.terminal_text import seen, seen_json
-
-COLUMNS_MAX: Final = 80
-"""Longer lines are hard to read, even on a wide terminal."""
 
 _SIGNS: Final[Mapping[str, str]] = {
     "archive": "▤",
@@ -113,10 +111,11 @@ class Screen(Protocol):
 class TextScreen:
     """Lines for people, with colour in a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 0) -> None:
+        """Write to standard output. width: in columns; 0 for the terminal's."""
         console = SafeConsole(highlight=False)
         is_terminal = console.is_terminal
-        width = min(console.width, COLUMNS_MAX) if is_terminal else COLUMNS_MAX
+        width = width or (min(console.width, COLUMNS_MAX) if is_terminal else COLUMNS_MAX)
         self._out = SafeConsole(highlight=False, width=width)
 
     def opened(self, title: str, detail: str) -> None:
@@ -138,7 +137,7 @@ class TextScreen:
             case Replied(reply=reply):
                 self._print(reply.text, sign="/", style="cyan")
             case HandedOver(handoff=handoff):
-                self._out.print(_handoff_line(handoff))
+                self._print_line(_handoff_line(handoff))
                 if handoff.message:
                     self._print(handoff.message, style="italic")
             case Refused(agent=agent, error=error):
@@ -176,9 +175,18 @@ class TextScreen:
         line.append(f"  {' · '.join(notes)}", style="dim")
         if answered.waits and answered.outcome != "approval needed":
             line.append(" · waits for your answer", style="yellow")
-        self._out.print(line)
+        self._print_line(line)
         if answered.text:
             self._print(answered.text)
+
+    def _print_line(self, line: Text) -> None:
+        """Print a line, with what does not fit on it indented below."""
+        first, *others = line.wrap(self._out, self._out.width - len(_INDENT))
+        first.rstrip()
+        self._out.print(first)
+        for other in others:
+            other.rstrip()
+            self._out.print(Text(_INDENT).append_text(other))
 
     def _print(self, text: str, sign: str = "", style: str = "", *, indent: str = _INDENT) -> None:
         """Print text with every line indented alike."""

@@ -25,6 +25,9 @@ _FEE_WORDS = (
     "cada mes",
     "mensual*",
     "suscripcion*",
+    "por mes",
+    "todo mes",
+    "assinatura*",
 )
 _SPENDING_WORDS = (
     "bought",
@@ -34,15 +37,16 @@ _SPENDING_WORDS = (
     "gaste",
     "he gastado",
     "llevo gastado",
+    "gastei",
 )
-_JAR_WORDS = ("jar", "jars", "hucha*", "put aside", "apartar")
-_ADVICE_WORDS = ("save", "saving", "plan", "advice", "ahorrar", "consejo*", "repartir")
+_JAR_WORDS = ("jar", "jars", "hucha*", "put aside", "apartar", "pote*", "guardar")
+_ADVICE_WORDS = ("save", "saving", "plan", "advice", "ahorrar", "consejo*", "repartir", "poupar")
 
 # In this order: "I bought" is spending even if it is bought every month; its agent sees to that.
 _ROUTES = {
     "transaction_classifier": _SPENDING_WORDS,
     "jar_manager": _JAR_WORDS,
-    "fee_manager": (*_FEE_WORDS, "rent", "alquiler"),
+    "fee_manager": (*_FEE_WORDS, "rent", "alquiler", "aluguel"),
     "budget_advisor": _ADVICE_WORDS,
 }
 
@@ -172,9 +176,9 @@ def _transaction_classifier(moment: Moment) -> Outcome | None:
         case "category" if moment.is_unsure:
             moment.ask("category", "spending-category-help")
         case "category":
-            if moment.mentions("need*", "necesidad*", "necesario"):
+            if moment.mentions("need*", "necesidad*", "necesario", "necessidade*"):
                 category = "needs"
-            elif moment.mentions("want*", "fun", "capricho*", "ocio"):
+            elif moment.mentions("want*", "fun", "capricho*", "ocio", "desejo*"):
                 category = "wants"
             else:
                 moment.ask("category", "spending-category-again")

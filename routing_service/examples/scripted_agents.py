@@ -31,6 +31,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 _UNSURE = (
     "no se",
+    "nao sei",
     "no lo se",
     "ni idea",
     "no estoy segur",
@@ -42,10 +43,24 @@ _UNSURE = (
     "idk",
     "don't remember",
 )
-_YES = ("si", "yes", "yeah", "ok", "vale", "claro", "sure", "perfecto", "perfect", "confirmo")
-_NO = ("no", "nope", "nah", "mejor no", "rather not")
+_YES = (
+    "si",
+    "yes",
+    "yeah",
+    "ok",
+    "vale",
+    "claro",
+    "sim",
+    "sure",
+    "perfecto",
+    "perfect",
+    "confirmo",
+)
+_NO = ("no", "nao", "nope", "nah", "mejor no", "rather not")
 _THANKS = (
     "gracias",
+    "obrigado",
+    "obrigada",
     "thanks",
     "thank you",
     "eso es todo",
