@@ -11,6 +11,7 @@ from routing_service.rpc.health import WATCHES_MAX
 from routing_service.rpc.method_handlers import WRITE_S_MAX
 from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX
 from routing_service.server.connection_guard import DEAF_S, STRIKES_MAX
+from routing_service.sessions.audit_sealer import SEAL_INTERVAL_S
 from routing_service.sessions.expiry_sweeper import SWEEP_INTERVAL_S
 from routing_service.sessions.session_cache import FOLDS_MAX, HOT_TRUST_S
 from routing_service.sessions.stickiness_switch import GAUGE_S
@@ -26,9 +27,9 @@ class Bounds:
     write_s_max: how long a stream's reader may stall. health_watches_max: open at a time.
     audit_read_max, audit_scanned_max: changes of a tenant's audit that are read at once, and for
     one page. deaf_s, strikes_max: for connections that flood. web_waits: for clients of the web
-    listener. sweep_interval_s, registry_poll_s, stickiness_gauge_s, keys_fetch_every_s: how often
-    the background work looks. folds_max, hot_trust_s: of the cache of sessions. detector_...: of
-    topic detectors that a setting names.
+    listener. sweep_interval_s, registry_poll_s, stickiness_gauge_s, keys_fetch_every_s,
+    audit_seal_s: how often the background work looks. folds_max, hot_trust_s: of the cache of
+    sessions. detector_...: of topic detectors that a setting names.
     """
 
     write_s_max: float = WRITE_S_MAX
@@ -42,6 +43,7 @@ class Bounds:
     registry_poll_s: float = FILE_POLL_S
     stickiness_gauge_s: float = GAUGE_S
     keys_fetch_every_s: float = FETCH_EVERY_S
+    audit_seal_s: float = SEAL_INTERVAL_S
     folds_max: int = FOLDS_MAX
     hot_trust_s: float = HOT_TRUST_S
     detector_threads_max: int = THREADS_MAX

@@ -47,6 +47,7 @@ from routing_service.server.parts import (
 )
 from routing_service.server.sign_in import MadeSignIn, make_sign_in
 from routing_service.server.tls_files import TlsFiles
+from routing_service.sessions.audit_sealer import AuditSealer
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
@@ -95,6 +96,7 @@ class _Parts:
     handler: CommandHandler
     switch: StickinessSwitch
     sweeper: ExpirySweeper
+    sealer: AuditSealer
     health: HealthService
     draining: asyncio.Event
     signing_in: MadeSignIn
@@ -145,6 +147,7 @@ class _Parts:
             ),
             handler=handler,
             switch=switch,
+            sealer=AuditSealer(store, clock_us, holder=new_uuid7(), interval_s=bounds.audit_seal_s),
             sweeper=ExpirySweeper(
                 store, handler.expire, clock_us, interval_s=bounds.sweep_interval_s
             ),
@@ -422,6 +425,7 @@ def _run_beside(
         ("registry", parts.source.watch()),
         ("stats", parts.stats.run()),
         ("stickiness", parts.switch.run()),
+        ("audit sealer", parts.sealer.run()),
     ]
     if parts.settings.expiry_sweep:
         tasks.append(("expiry sweeper", parts.sweeper.run()))

@@ -36,8 +36,8 @@ OPERATOR_ACT: Final = "operator_act"
 SESSION_PURGED: Final = "session_purged"
 """The kind of the entry that a purge leaves."""
 
-NO_SESSION: Final = "*"
-"""The session of entries that belong to none: every entry has a name there."""
+NO_SESSION: Final = "\x1facts"
+"""The session of entries that belong to none: no session has such a name."""
 
 USER_TARGET: Final = "user "
 """How the target of an act begins that was about one user; the user's pseudonym follows."""

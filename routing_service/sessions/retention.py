@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,12 @@ from routing_service.sessions.audit_log import SESSION_PURGED, AuditLog, Operato
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
-from routing_service.storage.event_codec import BLANK_EVENTS, decode_events, decode_state
+from routing_service.storage.event_codec import (
+    BLANK_EVENTS,
+    decode_events,
+    decode_head,
+    decode_state,
+)
 from routing_service.storage.store import (
     CURSOR_START,
     PAGE_ROWS_MAX,
@@ -212,11 +218,16 @@ class Retention:
         return Purged(removed, more)
 
     async def _purge_one(self, key: SessionKey, revision: int, reason: str, by: Operator) -> bool:
-        if not await self._handler.delete(key, revision):
+        head = await self._store.load(key)
+        if head is None or not await self._handler.delete(key, revision):
             return False
+        said = {"reason": reason}
+        with suppress(StoreCorrupt, SchemaTooNew):
+            # The deletion held the revision: this is the session's last hash.
+            said["last_hash"] = decode_head(head.state)[1].hex()
         self._feed.end(key)
         _log.info("session_purged", tenant=key.tenant, session_id=key.session_id)
-        await self._audit.note(by, key, SESSION_PURGED, {"reason": reason}, at=revision)
+        await self._audit.note(by, key, SESSION_PURGED, said, at=revision)
         return True
 
     async def _may_go(self, key: SessionKey) -> bool:

@@ -109,6 +109,16 @@ async def test_every_act_of_an_operator_is_recorded_with_who_why_and_trace(servi
     assert await events(sam, owner="ben") == []
 
 
+async def test_no_session_s_name_reaches_the_records_of_acts(service, sam, ana):
+    """A session may be called "*"; what an erasure removes of it is not the operators' acts."""
+    await sam("ReloadAgents", pb.ReloadAgentsRequest(reason="new agents"))
+    await talked(service, ana, session_id="*")
+    await sam("EraseUser", pb.EraseUserRequest(user_id="ana", reason="request 17"))
+    acts = await events(sam, kinds=["operator_act"])
+    assert [each.event.operator_act.reason for each in acts] == ["new agents", "request 17"]
+    assert all(kind(each) != "operator_act" for each in await events(sam, session_id="*"))
+
+
 async def test_trials_are_no_acts(service, sam, ana):
     """A call that only says what it would do leaves no record."""
     await talked(service, ana)

@@ -47,12 +47,6 @@ from routing_service.rpc.request_checks import (
 )
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX, fill_page, read_position
-from routing_service.sessions.audit_archive import (
-    SESSION_ARCHIVED,
-    ArchiveOf,
-    archived_in,
-    read_archive,
-)
 from routing_service.sessions.audit_log import (
     NO_SESSION,
     is_about,
@@ -60,6 +54,12 @@ from routing_service.sessions.audit_log import (
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
+from routing_service.storage.audit_archive import (
+    SESSION_ARCHIVED,
+    ArchiveOf,
+    archived_in,
+    read_archive,
+)
 from routing_service.storage.event_codec import BLANK_EVENTS
 from routing_service.storage.store import (
     CURSOR_START,
@@ -200,7 +200,12 @@ class AuditCalls:
 
     async def _archived_records(self, entry: AuditEntry, cards: AgentCards) -> list[pb.AuditRecord]:
         """Return what an entry of the archive adds to the records of the sessions themselves."""
-        found = archived_in(entry)
+        try:
+            found = archived_in(entry)
+        except StoreCorrupt as error:
+            # One damaged row must not hide the others.
+            _log.error("audit_archive_unreadable", tenant=entry.tenant, error=str(error))
+            return []
         key = SessionKey(entry.tenant, found.session_id)
         row = await self._store.find_session(key)
         if row is None or row.create_us != found.create_us:

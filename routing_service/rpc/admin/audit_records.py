@@ -20,16 +20,16 @@ from routing_service.rpc.event_mapping import (
     refusal_out,
     switch_out,
 )
-from routing_service.sessions.audit_archive import (
-    Archived,
-    ArchiveOf,
-)
 from routing_service.sessions.audit_log import (
     OPERATOR_ACT,
     SESSION_PURGED,
 )
 from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.stickiness_switch import STICKINESS_SWITCHED
+from routing_service.storage.audit_archive import (
+    Archived,
+    ArchiveOf,
+)
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_change
 from routing_service.storage.row_content import decode_audit
 from routing_service.storage.store import (

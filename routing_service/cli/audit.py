@@ -1,0 +1,237 @@
+"""``agent-routing audit``: prove the audit of a store, and export it for a SIEM."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from agent_routing.v1.admin_service_pb2 import AuditRecord
+from routing_service.cli.admin_options import SinceOption, UntilOption, read_time
+from routing_service.cli.failure import EXIT_USAGE, CommandFailed
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    StoreOption,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+)
+from routing_service.cli.screen import json_line
+from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.store_call import run_on_store
+from routing_service.storage.open_store import open_store_to_read
+from routing_service.stored_data.audit_verification import TenantAudit, verify_audit
+
+PAGE_RECORDS: Final = 1_000
+"""The service's largest page."""
+
+OVERLAP_US: Final = 300 * 10**6
+"""How far before the last record an export that goes on begins: records come approximately in the
+order of their times. Those that it has written already are left out by their ids."""
+
+VERIFY_EPILOG: Final = """\b
+Every change of a session carries the hash of the one before, and every entry of
+a tenant's audit that of another one. About once a minute the server seals the
+last hashes. An erasure or a purge leaves both whole.
+
+\b
+Note the last seal's number and hash elsewhere: who can write to the store could
+replace all records and seals together.
+
+\b
+Exit codes: 0 no break; 1 a break, or the store cannot be read; 2 the URL is wrong.
+"""
+
+EXPORT_EPILOG: Final = """\b
+Examples:
+  agent-routing audit export --since 1d --output audit.jsonl
+  agent-routing audit export --state siem.json >> audit.jsonl
+With --state each run writes what is new since the last one.
+"""
+
+audit: Final = typer.Typer(
+    name="audit",
+    help="Prove the audit of a store, or export it for a SIEM.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@audit.command("verify", epilog=VERIFY_EPILOG)
+def verify(
+    *,
+    store: StoreOption,
+    tenant: Annotated[
+        str, typer.Option("--tenant", metavar="NAME", help="Only this tenant. Default: all.")
+    ] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON for each tenant.")
+    ] = False,
+) -> None:
+    """Prove that no record of a store's audit was changed, and print up to when it is sealed."""
+    broken = run_on_store(_verify(store, tenant, as_json=as_json))
+    if broken:
+        raise CommandFailed(f"the audit of {broken} tenants is broken")
+
+
+async def _verify(store: str, tenant: str, *, as_json: bool) -> int:
+    opened = await open_store_to_read(store)
+    broken = 0
+    try:
+        async for found in verify_audit(opened, tenant):
+            broken += bool(found.problems)
+            typer.echo(json.dumps(dataclasses.asdict(found)) if as_json else _as_text(found))
+    finally:
+        await opened.close()
+    return broken
+
+
+def _as_text(found: TenantAudit) -> str:
+    how = "BROKEN" if found.problems else "whole"
+    in_chains = f"{found.changes} changes and {found.entries} entries in chains"
+    lines = [f"tenant {found.tenant}: {how}, {found.sessions} sessions, {in_chains}"]
+    if found.unchained:
+        lines.append(f"  {found.unchained} changes of earlier releases, which have no chain")
+    if found.seals:
+        until = datetime.fromtimestamp(found.sealed_until_us / 1e6, UTC)
+        lines.append(
+            f"  sealed until {until:%Y-%m-%dT%H:%M:%SZ} by seal {found.last_seal}, hash "
+            f"{found.last_seal_hash}; {found.unsealed} sessions changed since"
+        )
+    else:
+        lines.append("  not sealed yet")
+    lines += [f"  broken: {problem}" for problem in found.problems]
+    if found.problems_left_out:
+        lines.append(f"  and {found.problems_left_out} more")
+    return "\n".join(lines)
+
+
+@audit.command("export", epilog=EXPORT_EPILOG)
+def export(
+    *,
+    since: SinceOption = "",
+    until: UntilOption = "",
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            metavar="FILE",
+            show_default=False,
+            help="Go on where the last run with this file ended, and note the end in it.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            show_default=False,
+            help="Append to this file. Default: to stdout.",
+        ),
+    ] = None,
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+) -> None:
+    """Write the audit of a tenant as JSON lines, a record a line, the oldest first."""
+    if state is not None and since:
+        raise CommandFailed("--state knows since when; leave --since out", exit_code=EXIT_USAGE)
+    place = _Place.read(state)
+    happened_from = place.start if state is not None else read_time("--since", since)
+    happened_before = read_time("--until", until)
+    written = 0
+    lines = sys.stdout if output is None else _private(output)
+    try:
+        options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=True)
+        with calling(options) as client:
+            token = ""
+            while True:
+                page = client.list_events_page(
+                    event_time_from=happened_from,
+                    event_time_before=happened_before,
+                    oldest_first=True,
+                    page_size=PAGE_RECORDS,
+                    page_token=token,
+                )
+                for record in page.records:
+                    if place.is_new(record):
+                        lines.write(f"{json_line(record)}\n")
+                        written += 1
+                token = page.next_page_token
+                if not token:
+                    break
+        lines.flush()
+        if output is not None:
+            os.fsync(lines.fileno())
+    finally:
+        if output is not None:
+            lines.close()
+    if state is not None:
+        # After the records are written: a run that fails is repeated, and nothing is lost.
+        place.write(state)
+    sys.stderr.write(f"{written} records\n")
+
+
+def _private(output: Path) -> Any:
+    """Open a file to append to; one that is made is readable by its owner alone."""
+    try:
+        opened = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise CommandFailed(f'cannot write "{output}": {error.strerror or error}') from error
+    return os.fdopen(opened, "a", encoding="utf-8")
+
+
+class _Place:
+    """Where an export goes on: the time of its latest record, and the ids near that time."""
+
+    def __init__(self, latest_us: int, seen: dict[str, int]) -> None:
+        self._latest_us = latest_us
+        self._seen = seen
+
+    @classmethod
+    def read(cls, state: Path | None) -> _Place:
+        """Read the place of the last run; the beginning if there was none."""
+        if state is None or not state.exists():
+            return cls(0, {})
+        try:
+            data = json.loads(state.read_text(encoding="utf-8"))
+            return cls(int(data["latest_us"]), {str(k): int(v) for k, v in data["seen"].items()})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CommandFailed(
+                f'"{state}" is not the state of an export; name another file', exit_code=EXIT_USAGE
+            ) from error
+
+    @property
+    def start(self) -> datetime | None:
+        """From when to ask; None = from the beginning."""
+        from_us = self._latest_us - OVERLAP_US
+        return datetime.fromtimestamp(from_us / 1e6, UTC) if from_us > 0 else None
+
+    def is_new(self, record: AuditRecord) -> bool:
+        """Say whether a record was not written yet, and note it."""
+        event = record.event
+        name = f"{event.session_id} {event.event_id}"
+        time_us = event.event_time.ToMicroseconds()
+        self._latest_us = max(self._latest_us, time_us)
+        if name in self._seen and self._seen[name] == time_us:
+            return False
+        self._seen[name] = time_us
+        return True
+
+    def write(self, state: Path) -> None:
+        """Store the place, in place of the one before."""
+        near = {k: v for k, v in self._seen.items() if v >= self._latest_us - OVERLAP_US}
+        new = state.with_name(f".{state.name}.{os.getpid()}")
+        new.write_text(json.dumps({"latest_us": self._latest_us, "seen": near}), encoding="utf-8")
+        new.replace(state)

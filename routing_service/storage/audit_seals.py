@@ -1,0 +1,85 @@
+"""Seals of the audit: what a tenant's chains were at a time, each seal chained to the one before.
+
+A seal lists the sessions that changed since the last one and the chains of entries that grew, with
+their last hashes, and has the root of a Merkle tree over them. What is sealed cannot be replaced
+without a break, unless all later seals are replaced too: note the last seal's hash elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from routing_service.storage.audit_chain import merkle_root
+from routing_service.storage.store import CURSOR_START, AuditEntry, Store, StoreCorrupt
+
+AUDIT_SEALED: Final = "audit_sealed"
+"""The kind of the entries that are seals."""
+
+SEALS: Final = "\x1fseals"
+"""The session under whose name seals are stored: no session has it."""
+
+READ_SEALS_MAX: Final = 50
+"""Seals read at once."""
+
+
+class SealedHead(msgspec.Struct, frozen=True, array_like=True):
+    """A session's last change: its revision and hash."""
+
+    session_id: str
+    revision: int
+    link: bytes
+
+
+class SealedChain(msgspec.Struct, frozen=True, array_like=True):
+    """The last entry of one chain of entries: its number and hash."""
+
+    w: str
+    n: int
+    link: bytes
+
+
+class Seal(msgspec.Struct, frozen=True):
+    """One seal. n: from 1. prev: the hash of the seal before, b"" for the first."""
+
+    n: int
+    time_us: int
+    prev: bytes
+    root: bytes
+    heads: tuple[SealedHead, ...] = ()
+    chains: tuple[SealedChain, ...] = ()
+
+    def link(self, tenant: str) -> bytes:
+        """Return the seal's hash, which the next one carries."""
+        place = (tenant, self.n, self.time_us, self.prev, self.root)
+        return hashlib.sha256(msgspec.json.encode(place)).digest()
+
+
+def root_of(heads: Sequence[SealedHead], chains: Sequence[SealedChain]) -> bytes:
+    """Return the root of the tree over a seal's content."""
+    return merkle_root([msgspec.json.encode(each) for each in (*heads, *chains)])
+
+
+def seal_entry(tenant: str, seal: Seal) -> AuditEntry:
+    """Return the entry that stores a seal."""
+    data = msgspec.json.encode(seal)
+    return AuditEntry(seal.time_us, tenant, SEALS, 0, AUDIT_SEALED, "", "", data)
+
+
+async def read_seals(store: Store, tenant: str) -> list[Seal]:
+    """Return a tenant's seals in the order in which they were stored. Raises StoreCorrupt."""
+    found: list[Seal] = []
+    cursor = CURSOR_START
+    while True:
+        page, cursor = await store.read_audit(tenant, SEALS, cursor, READ_SEALS_MAX)
+        for entry in page:
+            try:
+                found.append(msgspec.json.decode(entry.data, type=Seal))
+            except msgspec.DecodeError as error:
+                message = f"a seal of the audit of tenant {tenant} cannot be read"
+                raise StoreCorrupt(message) from error
+        if len(page) < READ_SEALS_MAX:
+            return found
