@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -62,5 +63,30 @@ func TestAnOpenCircuitLetsOneProbeThrough(t *testing.T) {
 	broken.succeeded()
 	if got := broken.report(); got != (Circuit{State: CircuitClosed, Opened: 1, Skipped: 2}) {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestAMarkerIsNeverShown(t *testing.T) {
+	written, err := os.ReadFile("../../tests/clients/vectors/text/markers.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors struct {
+		Cases []struct{ Text, Shown string }
+	}
+	if err := json.Unmarshal(written, &vectors); err != nil || len(vectors.Cases) < 200 {
+		t.Fatal("no vectors", err)
+	}
+	for _, each := range vectors.Cases {
+		for _, size := range []int{1, 2, 7, 10_000} {
+			var filter MarkerFilter
+			shown := ""
+			for token := range slices.Chunk([]rune(each.Text), size) {
+				shown += filter.Feed(string(token))
+			}
+			if shown += filter.End(); shown != each.Shown {
+				t.Errorf("%q in tokens of %d: %q, expected %q", each.Text, size, shown, each.Shown)
+			}
+		}
 	}
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agent_routing.client import Client
     from agent_routing.errors import RoutingError
     from agent_routing.fallback import Fallback
+    from agent_routing.marker_filter import MarkerFilter
     from agent_routing.retry import RetryPolicy
     from agent_routing.route_result import RouteResult
     from agent_routing.tokens import tls_credentials
@@ -32,6 +33,7 @@ __all__ = [
     "CallInfo",
     "Client",
     "Fallback",
+    "MarkerFilter",
     "RetryPolicy",
     "RouteResult",
     "RoutingError",
@@ -49,6 +51,7 @@ _MODULES: Final = {
     "CallInfo": "agent_routing.calls",
     "Client": "agent_routing.client",
     "Fallback": "agent_routing.fallback",
+    "MarkerFilter": "agent_routing.marker_filter",
     "RetryPolicy": "agent_routing.retry",
     "RouteResult": "agent_routing.route_result",
     "RoutingError": "agent_routing.errors",

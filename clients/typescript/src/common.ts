@@ -18,6 +18,7 @@ export type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
 export { OutcomeStatus } from "./gen/agent_routing/v1/turn_pb.js";
 export { newUuid7 } from "./ids.js";
 export type { Fallback, HomeCache } from "./knownAgents.js";
+export { MarkerFilter } from "./markerFilter.js";
 export type { Outcome } from "./outcomes.js";
 export * as outcomes from "./outcomes.js";
 export type { RetryPolicy } from "./retry.js";

@@ -17,6 +17,7 @@ import {
   HandoffRefused,
   homeFile,
   InvalidRequest,
+  MarkerFilter,
   newUuid7,
   Overloaded,
   outcomes,
@@ -80,6 +81,27 @@ async function thrown(promise: Promise<unknown>): Promise<unknown> {
   }
   return assert.fail("nothing was thrown");
 }
+
+describe("a marker", () => {
+  test("is never shown, however the text is cut into tokens", () => {
+    const file = new URL("../../../../tests/clients/vectors/text/markers.json", import.meta.url);
+    const { cases } = JSON.parse(readFileSync(file, "utf8")) as {
+      cases: { text: string; shown: string }[];
+    };
+    assert.ok(cases.length >= 200);
+    for (const { text, shown } of cases) {
+      for (const size of [1, 2, 7, 10_000]) {
+        const filter = new MarkerFilter();
+        const letters = [...text];
+        let made = "";
+        for (let at = 0; at < letters.length; at += size) {
+          made += filter.feed(letters.slice(at, at + size).join(""));
+        }
+        assert.equal(made + filter.end(), shown, text);
+      }
+    }
+  });
+});
 
 describe("an outage", () => {
   test("leaves commands readable as the service reads them", () => {

@@ -35,6 +35,27 @@ class TextVectorsTest {
   }
 
   @Test
+  void markersAreNeverShown() throws Exception {
+    var cases =
+        JsonParser.parseString(Files.readString(TEXTS.resolve("markers.json")))
+            .getAsJsonObject()
+            .getAsJsonArray("cases");
+    assertTrue(cases.size() >= 200);
+    for (JsonElement element : cases) {
+      String text = element.getAsJsonObject().get("text").getAsString();
+      String expected = element.getAsJsonObject().get("shown").getAsString();
+      for (int size : new int[] {1, 2, 7, 10_000}) {
+        MarkerFilter filter = new MarkerFilter();
+        StringBuilder shown = new StringBuilder();
+        for (int at = 0; at < text.length(); at += size) {
+          shown.append(filter.feed(text.substring(at, Math.min(text.length(), at + size))));
+        }
+        assertEquals(expected, shown.append(filter.end()).toString(), text);
+      }
+    }
+  }
+
+  @Test
   void theHomeAgentIsKeptInFile(@TempDir Path folder) throws Exception {
     Path file = folder.resolve("home");
     var request = agentrouting.v1.ListAgentsRequest.getDefaultInstance();
