@@ -37,6 +37,7 @@ from routing_service.core import events as ev
 from routing_service.storage.event_codec import decode_events, decode_state
 from routing_service.storage.store import (
     Change,
+    SchemaTooNew,
     SessionKey,
     Store,
     StoreCorrupt,
@@ -53,6 +54,9 @@ steps that are due; this bound keeps that work short if requests are rare."""
 
 RETRY_S: Final = 5.0
 """After a store that failed, or a change that only a newer release can read."""
+
+NEWER_RETRY_S: Final = 30.0
+"""After a change of a newer release. One of its processes takes the lease meanwhile."""
 
 COUNTED_AT_ONCE: Final = 25
 """Changes counted before other tasks of the process run: about a millisecond."""
@@ -125,6 +129,12 @@ class StatsKeeper:
             while True:
                 try:
                     there_is_more = await self._has_lease(LEASE_S) and await self.advance()
+                except SchemaTooNew as error:
+                    # A newer release's process counts on; the figures here stand still meanwhile.
+                    _log.warning("stats_step_failed", error=str(error))
+                    with suppress(StoreError):
+                        await self._has_lease(0)
+                    await asyncio.sleep(NEWER_RETRY_S)
                 except StoreError as error:
                     # A request gets the error; the background task only tries again.
                     _log.warning("stats_step_failed", error=str(error))
@@ -262,7 +272,7 @@ class StatsKeeper:
         head = await self._store.load(key)
         try:
             return decode_state(head.state).channel if head else ""
-        except StoreCorrupt:
+        except (StoreCorrupt, SchemaTooNew):
             return ""
 
     async def _walk_before(self, key: SessionKey, revision: int) -> SessionWalk:

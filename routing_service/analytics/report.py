@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import structlog
+
 from routing_service.analytics.counts import NEVER, Counts
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.analytics.session_walk import HOUR_US
@@ -23,7 +25,9 @@ from routing_service.analytics.stored_forms import (
     decode,
     hour_name,
 )
-from routing_service.storage.store import Store
+from routing_service.storage.store import SchemaTooNew, Store
+
+_log = structlog.get_logger(__name__)
 
 HOURLY_HOURS_MAX: Final = 7 * HOURS_PER_DAY
 """The longest span that is reported hour by hour."""
@@ -72,7 +76,12 @@ async def read_report(
 
     tenant: ALL_TENANTS = all together. start_us is rounded down to the hour, end_us up.
     """
-    caught_up_us = await keeper.catch_up(tenant)
+    try:
+        caught_up_us = await keeper.catch_up(tenant)
+    except SchemaTooNew as error:
+        # A change of a newer release stops the counting here: as_of_time says where.
+        _log.warning("stats_behind", error=str(error))
+        caught_up_us = None
     raw, head = await keeper.head()
     as_of_us = head.as_of_us if caught_up_us is None else caught_up_us
     reader = _Reader(store, tenant, channel)

@@ -83,6 +83,8 @@ def known_kinds() -> list[str]:
 
 def _record_line(record: AuditRecord, *, with_session: bool) -> Text:
     line = event_line(record.event, with_session=with_session)
+    if record.HasField("unreadable"):
+        line.append(f"  unreadable: {record.unreadable.reason}", style="bold red")
     if record.actor:
         line.append(f"  by {seen(record.actor)}", style="dim")
     return line

@@ -7,6 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
+from agent_routing.v1.admin_service_pb2 import WatchEventsResponse
+from agent_routing.v1.session_event_pb2 import Change
 from routing_service.cli.admin_answers import known_kinds, print_change
 from routing_service.cli.admin_options import KindOption
 from routing_service.cli.failure import EXIT_INTERRUPTED
@@ -98,7 +100,7 @@ def watch(
             messages = client.watch_events(
                 from_beginning=from_beginning, kinds=kinds, away_timeout=timeout
             )
-            wanted = ((message.tenant, message.change) for message in messages)
+            wanted = ((message.tenant, _change_of(message)) for message in messages)
         try:
             for whose, change in islice(wanted, most):
                 if as_json:
@@ -109,3 +111,15 @@ def watch(
         except KeyboardInterrupt:
             # The usual way to end it, not a failure.
             raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _change_of(message: WatchEventsResponse) -> Change:
+    """Return a message's change; of one that the server cannot read, its place and a warning."""
+    if not message.HasField("unreadable"):
+        return message.change
+    entry = message.unreadable
+    typer.echo(
+        f'session "{entry.session_id}" revision {entry.revision} is unreadable: {entry.reason}',
+        err=True,
+    )
+    return Change(session_id=entry.session_id, revision=entry.revision)

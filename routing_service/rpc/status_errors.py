@@ -75,7 +75,13 @@ def status_of(error: RoutingError) -> status_pb2.Status:
 
 
 def routing_error_of(error: StoreError, session_id: str) -> RoutingError:
-    """Return the error that a caller gets for a store's failure. The log has the details."""
+    """Return the error that a caller gets for a store's failure. The log has the details.
+
+    session_id: "" = the call is about no one session.
+    """
+    what = f'session "{session_id}"' if session_id else "what this call reads"
+    of = f'the stored data of session "{session_id}"' if session_id else "stored data of this call"
+    metadata = {"session_id": session_id} if session_id else {}
     match error:
         case StoreUnavailable() | StoreClosed():
             return RoutingError(
@@ -86,17 +92,17 @@ def routing_error_of(error: StoreError, session_id: str) -> RoutingError:
         case SchemaTooNew():
             return RoutingError(
                 Reason.SCHEMA_TOO_NEW,
-                f'session "{session_id}" was written by a newer release; upgrade this replica, '
+                f"{what} was written by a newer release; upgrade this replica, "
                 "or repeat: another replica may be newer",
-                metadata={"session_id": session_id},
+                metadata=metadata,
                 retry_after_s=RETRY_AFTER_S,
             )
         case StoreCorrupt():
             return RoutingError(
                 Reason.STATE_CORRUPT,
-                f'the stored data of session "{session_id}" cannot be read; restore it from a '
-                "backup, or start another session",
-                metadata={"session_id": session_id},
+                f"{of} cannot be read; restore it from a backup, "
+                f"or {'start another session' if session_id else 'run agent-routing verify'}",
+                metadata=metadata,
             )
         case CursorInvalid():
             return invalid_field(

@@ -260,7 +260,11 @@ async def test_damage_of_one_session_leaves_lists_and_streams_of_all_others(tmp_
                 assert session_id in refused.message
         admin = admin_service_pb2_grpc.AdminServiceStub(desk.channel)
         events = admin_service_pb2.ListEventsRequest(session_id="damaged-change")
-        refused = await refusal(admin.ListEvents(events))
+        (record,) = (await admin.ListEvents(events)).records
+        entry = record.unreadable
+        assert (entry.session_id, entry.revision) == ("damaged-change", 1)
+        assert entry.reason == "STATE_CORRUPT"
+        refused = await refusal(desk.chat("damaged-change").status())
         assert tuple(refused) == ("DATA_LOSS", "STATE_CORRUPT")
         assert "damaged-change" in refused.message
         listed = await admin.ListSessions(admin_service_pb2.ListSessionsRequest())
@@ -268,11 +272,14 @@ async def test_damage_of_one_session_leaves_lists_and_streams_of_all_others(tmp_
         assert [row.session_id for row in listed.sessions] == names
         assert {row.owner for row in listed.sessions} == {"ana"}
         watch = admin.WatchEvents(admin_service_pb2.WatchEventsRequest(from_beginning=True))
-        found = []
+        found, unreadable = [], []
         async with asyncio.timeout(10):
             while "z" not in found:
-                found.append((await watch.read()).change.session_id)
+                message = await watch.read()
+                found.append(message.change.session_id)
+                unreadable.append(message.unreadable.session_id)
         watch.cancel()
+        assert unreadable.count("damaged-change") == 1
         assert "damaged-change" not in found
         assert (await desk.chat("z").say("again")).revision == 2
         assert {type(failure) for failure in desk.observer.failures} == {StoreCorrupt}

@@ -5,7 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from agent_routing.v1 import routing_service_pb2
+from agent_routing.v1 import admin_service_pb2 as pb
+from agent_routing.v1 import admin_service_pb2_grpc, routing_service_pb2
 from routing_service.storage.store import StoreCorrupt
 from tests.rpc.live_service import fresh_id, hand_to, refusal, serving
 from tests.rpc.registries import DESK
@@ -29,8 +30,8 @@ async def talked(tmp_path):
             chat = service.chat(name)
             routed = await chat.say("hello", request_id=request_id, metadata={"k": "v"})
             await chat.answer(routed.dispatch, "over to sales", **hand_to("sales"))
-            refused = await refusal(chat.set_active("ghost"))
-            assert refused.code != "OK"
+            refused = await refusal(chat.set_active("disabled"))
+            assert refused.reason == "HANDOFF_REFUSED"
     return request_id
 
 
@@ -120,3 +121,117 @@ async def test_damaged_task_row_is_data_loss_for_its_session_alone(tmp_path, cha
 def tasks_of(chat):
     """Return the request for a session's tasks."""
     return routing_service_pb2.ListTasksRequest(session_id=chat.session_id, user_id=chat.user_id)
+
+
+async def listed(service):
+    """Return the sessions of a list by id, and whether each can be read."""
+    admin = admin_service_pb2_grpc.AdminServiceStub(service.channel)
+    page = await admin.ListSessions(pb.ListSessionsRequest())
+    return {each.session_id: each.unreadable.reason for each in page.sessions}
+
+
+async def audited(service, session_id=""):
+    """Return the unreadable entries of the audit, and how many records it has."""
+    admin = admin_service_pb2_grpc.AdminServiceStub(service.channel)
+    order = pb.EVENT_ORDER_OLDEST_FIRST
+    page = await admin.ListEvents(pb.ListEventsRequest(session_id=session_id, order=order))
+    return [each.unreadable for each in page.records if each.HasField("unreadable")], page.records
+
+
+async def watched(service):
+    """Watch all from the beginning; return the changes and the unreadable entries."""
+    admin = admin_service_pb2_grpc.AdminServiceStub(service.channel)
+    changes, entries = [], []
+    stream = admin.WatchEvents(pb.WatchEventsRequest(from_beginning=True))
+    async for message in stream:
+        if message.HasField("change"):
+            changes.append((message.change.session_id, message.change.revision))
+        if message.HasField("unreadable"):
+            entries.append(message.unreadable)
+        if len(changes) + len(entries) == 4:
+            break
+    stream.cancel()
+    return changes, entries
+
+
+async def exported(service):
+    """Export the user; return the kinds of parts by session, and the unreadable ones."""
+    admin = admin_service_pb2_grpc.AdminServiceStub(service.channel)
+    parts = [part async for part in admin.ExportUser(pb.ExportUserRequest(user_id="ana"))]
+    kinds = {part.session_id: set() for part in parts}
+    for part in parts:
+        kinds[part.session_id].add(part.WhichOneof("part"))
+    return kinds, [part.unreadable for part in parts if part.HasField("unreadable")]
+
+
+NEWER_STATE = (
+    "UPDATE sessions SET state = CAST(replace(state, '{\"v\":1', '{\"v\":2') AS BLOB) "
+    "WHERE session_id = 'hurt'"
+)
+NEWER_EVENT = (
+    'UPDATE changes SET events = CAST(replace(events, \'"kind":"message_routed"\', '
+    '\'"kind":"message_teleported"\') AS BLOB) WHERE revision = 1 AND session_no = ' + OF
+)
+BROKEN_STATE = "UPDATE sessions SET state = x'00' WHERE session_id = 'hurt'"
+BROKEN_EVENT = "UPDATE changes SET events = x'00' WHERE revision = 1 AND session_no = " + OF
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"), [(NEWER_STATE, "SCHEMA_TOO_NEW"), (BROKEN_STATE, "STATE_CORRUPT")]
+)
+async def test_unreadable_state_stands_in_lists_and_exports_and_stops_neither(
+    tmp_path, statement, reason
+):
+    """One session of a newer release made ListSessions fail for all, as during a roll-out."""
+    await talked(tmp_path)
+    assert edit(tmp_path, statement) == 1
+    async with serving(tmp_path, DESK) as service:
+        assert await listed(service) == {"hurt": reason, "whole": ""}
+        parts, unreadable = await exported(service)
+        assert {"session", "task", "turn", "record"} <= parts["whole"]
+        assert [(entry.session_id, entry.reason) for entry in unreadable] == [("hurt", reason)]
+        assert (await audited(service))[0] == []
+        service.observer.failures.clear()
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"), [(NEWER_EVENT, "SCHEMA_TOO_NEW"), (BROKEN_EVENT, "STATE_CORRUPT")]
+)
+async def test_unreadable_change_stands_in_the_audit_and_in_watches(tmp_path, statement, reason):
+    """A watcher was not told of the change that it missed; the statistics failed for all."""
+    await talked(tmp_path)
+    assert edit(tmp_path, statement) == 1
+    async with serving(tmp_path, DESK) as service:
+        changes, entries = await watched(service)
+        expected = [("default", "hurt", 1, reason)]
+        assert sorted(changes) == [("hurt", 2), ("whole", 1), ("whole", 2)]
+        for found in (entries, (await audited(service))[0], (await audited(service, "hurt"))[0]):
+            ids = [(e.tenant, e.session_id, e.revision, e.reason) for e in found]
+            assert ids == expected
+        parts, _ = await exported(service)
+        assert {"session", "task", "turn", "record"} <= parts["whole"]
+        assert {"session", "task", "record"} <= parts["hurt"]
+        admin = admin_service_pb2_grpc.AdminServiceStub(service.channel)
+        stats = await admin.GetRoutingStats(pb.GetRoutingStatsRequest())
+        assert stats.HasField("as_of_time")
+        service.observer.failures.clear()
+
+
+@pytest.mark.parametrize("change", ["data = x'ff'", "kind = 'other'", "user_id = 'eve'"])
+async def test_damaged_audit_entry_stands_in_the_audit_and_hides_no_other(tmp_path, change):
+    """One of them broke ListEvents for the whole tenant."""
+    await talked(tmp_path)
+    assert edit(tmp_path, f"UPDATE audit SET {change} WHERE session_id = 'hurt'") == 1
+    async with serving(tmp_path, DESK) as service:
+        unreadable, records = await audited(service)
+        ids = [(e.tenant, e.session_id, e.revision, e.reason) for e in unreadable]
+        assert ids == [("default", "hurt", 2, "STATE_CORRUPT")]
+        refused = [each.event for each in records if each.event.HasField("handoff_refused")]
+        assert [event.session_id for event in refused] == ["whole"]
+        assert len((await audited(service, "hurt"))[0]) == 1
+        parts, _ = await exported(service)
+        assert {"session", "task", "turn", "record"} <= parts["hurt"]
+        assert service.observer.failures == []
+    code, out = await verify(tmp_path)
+    assert code == 1
+    assert 'of session "hurt"' in out

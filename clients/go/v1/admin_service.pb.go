@@ -350,7 +350,10 @@ type SessionSummary struct {
 	// When it last changed.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	// The user's entitlements. Only in ExportUser.
-	Entitlements  []string `protobuf:"bytes,14,rep,name=entitlements,proto3" json:"entitlements,omitempty"`
+	Entitlements []string `protobuf:"bytes,14,rep,name=entitlements,proto3" json:"entitlements,omitempty"`
+	// Set: the session's state cannot be read. Then only tenant, session_id, owner, revision and times
+	// are given.
+	Unreadable    *Unreadable `protobuf:"bytes,15,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -483,6 +486,87 @@ func (x *SessionSummary) GetEntitlements() []string {
 	return nil
 }
 
+func (x *SessionSummary) GetUnreadable() *Unreadable {
+	if x != nil {
+		return x.Unreadable
+	}
+	return nil
+}
+
+// Stands in lists, streams and exports for what the server cannot read. The rest of them is whole.
+type Unreadable struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The session. Empty: the entry belongs to none.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The revision that cannot be read, or at which the entry was made. 0: none.
+	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Why, as a value of ErrorReason without its prefix: STATE_CORRUPT (damaged; see agent-routing
+	// verify) or SCHEMA_TOO_NEW (a newer release wrote it).
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unreadable) Reset() {
+	*x = Unreadable{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unreadable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unreadable) ProtoMessage() {}
+
+func (x *Unreadable) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unreadable.ProtoReflect.Descriptor instead.
+func (*Unreadable) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Unreadable) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Unreadable) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *Unreadable) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Unreadable) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Asks for the audit. All given filters must match.
 type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -523,7 +607,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[3]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -535,7 +619,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[3]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -548,7 +632,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{3}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListEventsRequest) GetTenant() string {
@@ -648,7 +732,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +744,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +757,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{4}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListEventsResponse) GetRecords() []*AuditRecord {
@@ -709,13 +793,15 @@ type AuditRecord struct {
 	// Whether the record is what an erasure or a purge left: without content. actor and acting_for are
 	// then empty where they were the session's user.
 	ContentRemoved bool `protobuf:"varint,7,opt,name=content_removed,json=contentRemoved,proto3" json:"content_removed,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Set: the record cannot be read. event then has its session, revision and time, and no kind.
+	Unreadable    *Unreadable `protobuf:"bytes,8,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +813,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +826,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{5}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AuditRecord) GetTenant() string {
@@ -792,6 +878,13 @@ func (x *AuditRecord) GetContentRemoved() bool {
 	return false
 }
 
+func (x *AuditRecord) GetUnreadable() *Unreadable {
+	if x != nil {
+		return x.Unreadable
+	}
+	return nil
+}
+
 // Asks for the changes of all sessions.
 type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -813,7 +906,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +918,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +931,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{6}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WatchEventsRequest) GetTenant() string {
@@ -889,6 +982,7 @@ type WatchEventsResponse struct {
 	//
 	//	*WatchEventsResponse_Change
 	//	*WatchEventsResponse_Heartbeat
+	//	*WatchEventsResponse_Unreadable
 	Kind          isWatchEventsResponse_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -896,7 +990,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1002,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1015,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{7}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WatchEventsResponse) GetCursor() string {
@@ -963,6 +1057,15 @@ func (x *WatchEventsResponse) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
+func (x *WatchEventsResponse) GetUnreadable() *Unreadable {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchEventsResponse_Unreadable); ok {
+			return x.Unreadable
+		}
+	}
+	return nil
+}
+
 type isWatchEventsResponse_Kind interface {
 	isWatchEventsResponse_Kind()
 }
@@ -977,9 +1080,16 @@ type WatchEventsResponse_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,4,opt,name=heartbeat,proto3,oneof"`
 }
 
+type WatchEventsResponse_Unreadable struct {
+	// A change that the server cannot read.
+	Unreadable *Unreadable `protobuf:"bytes,5,opt,name=unreadable,proto3,oneof"`
+}
+
 func (*WatchEventsResponse_Change) isWatchEventsResponse_Kind() {}
 
 func (*WatchEventsResponse_Heartbeat) isWatchEventsResponse_Kind() {}
+
+func (*WatchEventsResponse_Unreadable) isWatchEventsResponse_Kind() {}
 
 // Asks for statistics of routing.
 type GetRoutingStatsRequest struct {
@@ -999,7 +1109,7 @@ type GetRoutingStatsRequest struct {
 
 func (x *GetRoutingStatsRequest) Reset() {
 	*x = GetRoutingStatsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1121,7 @@ func (x *GetRoutingStatsRequest) String() string {
 func (*GetRoutingStatsRequest) ProtoMessage() {}
 
 func (x *GetRoutingStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1134,7 @@ func (x *GetRoutingStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutingStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetRoutingStatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{8}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetRoutingStatsRequest) GetTenant() string {
@@ -1115,7 +1225,7 @@ type GetRoutingStatsResponse struct {
 
 func (x *GetRoutingStatsResponse) Reset() {
 	*x = GetRoutingStatsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1237,7 @@ func (x *GetRoutingStatsResponse) String() string {
 func (*GetRoutingStatsResponse) ProtoMessage() {}
 
 func (x *GetRoutingStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1250,7 @@ func (x *GetRoutingStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutingStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetRoutingStatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{9}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetRoutingStatsResponse) GetAsOfTime() *timestamppb.Timestamp {
@@ -1311,7 +1421,7 @@ type SuggestionCount struct {
 
 func (x *SuggestionCount) Reset() {
 	*x = SuggestionCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1323,7 +1433,7 @@ func (x *SuggestionCount) String() string {
 func (*SuggestionCount) ProtoMessage() {}
 
 func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1336,7 +1446,7 @@ func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestionCount.ProtoReflect.Descriptor instead.
 func (*SuggestionCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{10}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SuggestionCount) GetFromAgentId() string {
@@ -1404,7 +1514,7 @@ type StatsPeriod struct {
 
 func (x *StatsPeriod) Reset() {
 	*x = StatsPeriod{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1526,7 @@ func (x *StatsPeriod) String() string {
 func (*StatsPeriod) ProtoMessage() {}
 
 func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1539,7 @@ func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsPeriod.ProtoReflect.Descriptor instead.
 func (*StatsPeriod) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StatsPeriod) GetStartTime() *timestamppb.Timestamp {
@@ -1494,7 +1604,7 @@ type RouteReasonCount struct {
 
 func (x *RouteReasonCount) Reset() {
 	*x = RouteReasonCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1616,7 @@ func (x *RouteReasonCount) String() string {
 func (*RouteReasonCount) ProtoMessage() {}
 
 func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1629,7 @@ func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteReasonCount.ProtoReflect.Descriptor instead.
 func (*RouteReasonCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RouteReasonCount) GetReason() RouteReason {
@@ -1561,7 +1671,7 @@ type HandoffCount struct {
 
 func (x *HandoffCount) Reset() {
 	*x = HandoffCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1683,7 @@ func (x *HandoffCount) String() string {
 func (*HandoffCount) ProtoMessage() {}
 
 func (x *HandoffCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1696,7 @@ func (x *HandoffCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffCount.ProtoReflect.Descriptor instead.
 func (*HandoffCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HandoffCount) GetFromAgentId() string {
@@ -1684,7 +1794,7 @@ type AgentStats struct {
 
 func (x *AgentStats) Reset() {
 	*x = AgentStats{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +1806,7 @@ func (x *AgentStats) String() string {
 func (*AgentStats) ProtoMessage() {}
 
 func (x *AgentStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +1819,7 @@ func (x *AgentStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStats.ProtoReflect.Descriptor instead.
 func (*AgentStats) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{14}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentStats) GetAgentId() string {
@@ -1823,7 +1933,7 @@ type TurnOutcomeCount struct {
 
 func (x *TurnOutcomeCount) Reset() {
 	*x = TurnOutcomeCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +1945,7 @@ func (x *TurnOutcomeCount) String() string {
 func (*TurnOutcomeCount) ProtoMessage() {}
 
 func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +1958,7 @@ func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnOutcomeCount.ProtoReflect.Descriptor instead.
 func (*TurnOutcomeCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{15}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TurnOutcomeCount) GetOutcome() TurnOutcome {
@@ -1882,7 +1992,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2004,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2017,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EraseUserRequest) GetTenant() string {
@@ -1955,7 +2065,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2077,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2090,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EraseUserResponse) GetSessionsErased() int64 {
@@ -2026,7 +2136,7 @@ type ExportUserRequest struct {
 
 func (x *ExportUserRequest) Reset() {
 	*x = ExportUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2148,7 @@ func (x *ExportUserRequest) String() string {
 func (*ExportUserRequest) ProtoMessage() {}
 
 func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2161,7 @@ func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserRequest.ProtoReflect.Descriptor instead.
 func (*ExportUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExportUserRequest) GetTenant() string {
@@ -2092,6 +2202,7 @@ type ExportUserResponse struct {
 	//	*ExportUserResponse_Record
 	//	*ExportUserResponse_Profile
 	//	*ExportUserResponse_Command
+	//	*ExportUserResponse_Unreadable
 	Part          isExportUserResponse_Part `protobuf_oneof:"part"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2099,7 +2210,7 @@ type ExportUserResponse struct {
 
 func (x *ExportUserResponse) Reset() {
 	*x = ExportUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2222,7 @@ func (x *ExportUserResponse) String() string {
 func (*ExportUserResponse) ProtoMessage() {}
 
 func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2235,7 @@ func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserResponse.ProtoReflect.Descriptor instead.
 func (*ExportUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExportUserResponse) GetSessionId() string {
@@ -2195,6 +2306,15 @@ func (x *ExportUserResponse) GetCommand() *TypedCommand {
 	return nil
 }
 
+func (x *ExportUserResponse) GetUnreadable() *Unreadable {
+	if x != nil {
+		if x, ok := x.Part.(*ExportUserResponse_Unreadable); ok {
+			return x.Unreadable
+		}
+	}
+	return nil
+}
+
 type isExportUserResponse_Part interface {
 	isExportUserResponse_Part()
 }
@@ -2229,6 +2349,11 @@ type ExportUserResponse_Command struct {
 	Command *TypedCommand `protobuf:"bytes,7,opt,name=command,proto3,oneof"`
 }
 
+type ExportUserResponse_Unreadable struct {
+	// A session, or a part of one, that the server cannot read.
+	Unreadable *Unreadable `protobuf:"bytes,8,opt,name=unreadable,proto3,oneof"`
+}
+
 func (*ExportUserResponse_Session) isExportUserResponse_Part() {}
 
 func (*ExportUserResponse_Task) isExportUserResponse_Part() {}
@@ -2240,6 +2365,8 @@ func (*ExportUserResponse_Record) isExportUserResponse_Part() {}
 func (*ExportUserResponse_Profile) isExportUserResponse_Part() {}
 
 func (*ExportUserResponse_Command) isExportUserResponse_Part() {}
+
+func (*ExportUserResponse_Unreadable) isExportUserResponse_Part() {}
 
 // What a message said of its user. An empty field: the message said nothing new of it.
 type UserProfile struct {
@@ -2262,7 +2389,7 @@ type UserProfile struct {
 
 func (x *UserProfile) Reset() {
 	*x = UserProfile{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2401,7 @@ func (x *UserProfile) String() string {
 func (*UserProfile) ProtoMessage() {}
 
 func (x *UserProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2414,7 @@ func (x *UserProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserProfile.ProtoReflect.Descriptor instead.
 func (*UserProfile) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UserProfile) GetRevision() int64 {
@@ -2347,7 +2474,7 @@ type TypedCommand struct {
 
 func (x *TypedCommand) Reset() {
 	*x = TypedCommand{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2486,7 @@ func (x *TypedCommand) String() string {
 func (*TypedCommand) ProtoMessage() {}
 
 func (x *TypedCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2499,7 @@ func (x *TypedCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypedCommand.ProtoReflect.Descriptor instead.
 func (*TypedCommand) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TypedCommand) GetRevision() int64 {
@@ -2409,7 +2536,7 @@ type ReloadAgentsRequest struct {
 
 func (x *ReloadAgentsRequest) Reset() {
 	*x = ReloadAgentsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2548,7 @@ func (x *ReloadAgentsRequest) String() string {
 func (*ReloadAgentsRequest) ProtoMessage() {}
 
 func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2561,7 @@ func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReloadAgentsRequest) GetValidateOnly() bool {
@@ -2471,7 +2598,7 @@ type ReloadAgentsResponse struct {
 
 func (x *ReloadAgentsResponse) Reset() {
 	*x = ReloadAgentsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +2610,7 @@ func (x *ReloadAgentsResponse) String() string {
 func (*ReloadAgentsResponse) ProtoMessage() {}
 
 func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +2623,7 @@ func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReloadAgentsResponse) GetRegistryVersion() string {
@@ -2560,7 +2687,7 @@ type SetStickinessRequest struct {
 
 func (x *SetStickinessRequest) Reset() {
 	*x = SetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2699,7 @@ func (x *SetStickinessRequest) String() string {
 func (*SetStickinessRequest) ProtoMessage() {}
 
 func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2712,7 @@ func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*SetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetStickinessRequest) GetTenant() string {
@@ -2641,7 +2768,7 @@ type GetStickinessRequest struct {
 
 func (x *GetStickinessRequest) Reset() {
 	*x = GetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2653,7 +2780,7 @@ func (x *GetStickinessRequest) String() string {
 func (*GetStickinessRequest) ProtoMessage() {}
 
 func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2666,7 +2793,7 @@ func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*GetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetStickinessRequest) GetTenant() string {
@@ -2701,7 +2828,7 @@ type GetStickinessResponse struct {
 
 func (x *GetStickinessResponse) Reset() {
 	*x = GetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2840,7 @@ func (x *GetStickinessResponse) String() string {
 func (*GetStickinessResponse) ProtoMessage() {}
 
 func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2853,7 @@ func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*GetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetStickinessResponse) GetEnabled() bool {
@@ -2800,7 +2927,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +2939,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2825,7 +2952,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -2870,7 +2997,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2882,7 +3009,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2895,7 +3022,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -2946,7 +3073,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3085,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3098,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -3010,7 +3137,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\a_locked\"|\n" +
 	"\x14ListSessionsResponse\x12<\n" +
 	"\bsessions\x18\x01 \x03(\v2 .agent_routing.v1.SessionSummaryR\bsessions\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x94\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd2\x04\n" +
 	"\x0eSessionSummary\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -3031,7 +3158,17 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"createTime\x12;\n" +
 	"\vupdate_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"updateTime\x12\"\n" +
-	"\fentitlements\x18\x0e \x03(\tR\fentitlements\"\xc2\x03\n" +
+	"\fentitlements\x18\x0e \x03(\tR\fentitlements\x12<\n" +
+	"\n" +
+	"unreadable\x18\x0f \x01(\v2\x1c.agent_routing.v1.UnreadableR\n" +
+	"unreadable\"w\n" +
+	"\n" +
+	"Unreadable\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xc2\x03\n" +
 	"\x11ListEventsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -3051,7 +3188,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x05order\x18\f \x01(\x0e2\x1c.agent_routing.v1.EventOrderR\x05order\"u\n" +
 	"\x12ListEventsResponse\x127\n" +
 	"\arecords\x18\x01 \x03(\v2\x1d.agent_routing.v1.AuditRecordR\arecords\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xec\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xaa\x02\n" +
 	"\vAuditRecord\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x124\n" +
 	"\x05event\x18\x02 \x01(\v2\x1e.agent_routing.v1.SessionEventR\x05event\x12\x14\n" +
@@ -3060,18 +3197,24 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"acting_for\x18\x04 \x01(\tR\tactingFor\x12\x16\n" +
 	"\x06method\x18\x05 \x01(\tR\x06method\x12\x19\n" +
 	"\btrace_id\x18\x06 \x01(\tR\atraceId\x12'\n" +
-	"\x0fcontent_removed\x18\a \x01(\bR\x0econtentRemoved\"\xcb\x01\n" +
+	"\x0fcontent_removed\x18\a \x01(\bR\x0econtentRemoved\x12<\n" +
+	"\n" +
+	"unreadable\x18\b \x01(\v2\x1c.agent_routing.v1.UnreadableR\n" +
+	"unreadable\"\xcb\x01\n" +
 	"\x12WatchEventsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12%\n" +
 	"\x0efrom_beginning\x18\x03 \x01(\bR\rfromBeginning\x12\x14\n" +
 	"\x05kinds\x18\x04 \x03(\tR\x05kinds\x12H\n" +
-	"\x12heartbeat_interval\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\"\xbe\x01\n" +
+	"\x12heartbeat_interval\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\"\xfe\x01\n" +
 	"\x13WatchEventsResponse\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x122\n" +
 	"\x06change\x18\x03 \x01(\v2\x18.agent_routing.v1.ChangeH\x00R\x06change\x12;\n" +
-	"\theartbeat\x18\x04 \x01(\v2\x1b.agent_routing.v1.HeartbeatH\x00R\theartbeatB\x06\n" +
+	"\theartbeat\x18\x04 \x01(\v2\x1b.agent_routing.v1.HeartbeatH\x00R\theartbeat\x12>\n" +
+	"\n" +
+	"unreadable\x18\x05 \x01(\v2\x1c.agent_routing.v1.UnreadableH\x00R\n" +
+	"unreadableB\x06\n" +
 	"\x04kind\"\xbc\x01\n" +
 	"\x16GetRoutingStatsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x129\n" +
@@ -3181,7 +3324,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x11ExportUserRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x85\x03\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xc5\x03\n" +
 	"\x12ExportUserResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12<\n" +
@@ -3190,7 +3333,10 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x04turn\x18\x04 \x01(\v2\x16.agent_routing.v1.TurnH\x00R\x04turn\x127\n" +
 	"\x06record\x18\x05 \x01(\v2\x1d.agent_routing.v1.AuditRecordH\x00R\x06record\x129\n" +
 	"\aprofile\x18\x06 \x01(\v2\x1d.agent_routing.v1.UserProfileH\x00R\aprofile\x12:\n" +
-	"\acommand\x18\a \x01(\v2\x1e.agent_routing.v1.TypedCommandH\x00R\acommandB\x06\n" +
+	"\acommand\x18\a \x01(\v2\x1e.agent_routing.v1.TypedCommandH\x00R\acommand\x12>\n" +
+	"\n" +
+	"unreadable\x18\b \x01(\v2\x1c.agent_routing.v1.UnreadableH\x00R\n" +
+	"unreadableB\x06\n" +
 	"\x04part\"\xd5\x01\n" +
 	"\vUserProfile\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12;\n" +
@@ -3288,134 +3434,139 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
 	(StickinessSource)(0),           // 1: agent_routing.v1.StickinessSource
 	(*ListSessionsRequest)(nil),     // 2: agent_routing.v1.ListSessionsRequest
 	(*ListSessionsResponse)(nil),    // 3: agent_routing.v1.ListSessionsResponse
 	(*SessionSummary)(nil),          // 4: agent_routing.v1.SessionSummary
-	(*ListEventsRequest)(nil),       // 5: agent_routing.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),      // 6: agent_routing.v1.ListEventsResponse
-	(*AuditRecord)(nil),             // 7: agent_routing.v1.AuditRecord
-	(*WatchEventsRequest)(nil),      // 8: agent_routing.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),     // 9: agent_routing.v1.WatchEventsResponse
-	(*GetRoutingStatsRequest)(nil),  // 10: agent_routing.v1.GetRoutingStatsRequest
-	(*GetRoutingStatsResponse)(nil), // 11: agent_routing.v1.GetRoutingStatsResponse
-	(*SuggestionCount)(nil),         // 12: agent_routing.v1.SuggestionCount
-	(*StatsPeriod)(nil),             // 13: agent_routing.v1.StatsPeriod
-	(*RouteReasonCount)(nil),        // 14: agent_routing.v1.RouteReasonCount
-	(*HandoffCount)(nil),            // 15: agent_routing.v1.HandoffCount
-	(*AgentStats)(nil),              // 16: agent_routing.v1.AgentStats
-	(*TurnOutcomeCount)(nil),        // 17: agent_routing.v1.TurnOutcomeCount
-	(*EraseUserRequest)(nil),        // 18: agent_routing.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 19: agent_routing.v1.EraseUserResponse
-	(*ExportUserRequest)(nil),       // 20: agent_routing.v1.ExportUserRequest
-	(*ExportUserResponse)(nil),      // 21: agent_routing.v1.ExportUserResponse
-	(*UserProfile)(nil),             // 22: agent_routing.v1.UserProfile
-	(*TypedCommand)(nil),            // 23: agent_routing.v1.TypedCommand
-	(*ReloadAgentsRequest)(nil),     // 24: agent_routing.v1.ReloadAgentsRequest
-	(*ReloadAgentsResponse)(nil),    // 25: agent_routing.v1.ReloadAgentsResponse
-	(*SetStickinessRequest)(nil),    // 26: agent_routing.v1.SetStickinessRequest
-	(*GetStickinessRequest)(nil),    // 27: agent_routing.v1.GetStickinessRequest
-	(*GetStickinessResponse)(nil),   // 28: agent_routing.v1.GetStickinessResponse
-	(*SetStickinessResponse)(nil),   // 29: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 30: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 31: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 32: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 33: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 34: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 35: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 36: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 37: agent_routing.v1.Agent
-	(*SessionEvent)(nil),            // 38: agent_routing.v1.SessionEvent
-	(*durationpb.Duration)(nil),     // 39: google.protobuf.Duration
-	(*Change)(nil),                  // 40: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 41: agent_routing.v1.Heartbeat
-	(RouteReason)(0),                // 42: agent_routing.v1.RouteReason
-	(Initiator)(0),                  // 43: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 44: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 45: agent_routing.v1.TurnOutcome
-	(*Task)(nil),                    // 46: agent_routing.v1.Task
-	(*Turn)(nil),                    // 47: agent_routing.v1.Turn
+	(*Unreadable)(nil),              // 5: agent_routing.v1.Unreadable
+	(*ListEventsRequest)(nil),       // 6: agent_routing.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),      // 7: agent_routing.v1.ListEventsResponse
+	(*AuditRecord)(nil),             // 8: agent_routing.v1.AuditRecord
+	(*WatchEventsRequest)(nil),      // 9: agent_routing.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 10: agent_routing.v1.WatchEventsResponse
+	(*GetRoutingStatsRequest)(nil),  // 11: agent_routing.v1.GetRoutingStatsRequest
+	(*GetRoutingStatsResponse)(nil), // 12: agent_routing.v1.GetRoutingStatsResponse
+	(*SuggestionCount)(nil),         // 13: agent_routing.v1.SuggestionCount
+	(*StatsPeriod)(nil),             // 14: agent_routing.v1.StatsPeriod
+	(*RouteReasonCount)(nil),        // 15: agent_routing.v1.RouteReasonCount
+	(*HandoffCount)(nil),            // 16: agent_routing.v1.HandoffCount
+	(*AgentStats)(nil),              // 17: agent_routing.v1.AgentStats
+	(*TurnOutcomeCount)(nil),        // 18: agent_routing.v1.TurnOutcomeCount
+	(*EraseUserRequest)(nil),        // 19: agent_routing.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 20: agent_routing.v1.EraseUserResponse
+	(*ExportUserRequest)(nil),       // 21: agent_routing.v1.ExportUserRequest
+	(*ExportUserResponse)(nil),      // 22: agent_routing.v1.ExportUserResponse
+	(*UserProfile)(nil),             // 23: agent_routing.v1.UserProfile
+	(*TypedCommand)(nil),            // 24: agent_routing.v1.TypedCommand
+	(*ReloadAgentsRequest)(nil),     // 25: agent_routing.v1.ReloadAgentsRequest
+	(*ReloadAgentsResponse)(nil),    // 26: agent_routing.v1.ReloadAgentsResponse
+	(*SetStickinessRequest)(nil),    // 27: agent_routing.v1.SetStickinessRequest
+	(*GetStickinessRequest)(nil),    // 28: agent_routing.v1.GetStickinessRequest
+	(*GetStickinessResponse)(nil),   // 29: agent_routing.v1.GetStickinessResponse
+	(*SetStickinessResponse)(nil),   // 30: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 31: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 32: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 33: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 34: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 35: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 36: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 37: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 38: agent_routing.v1.Agent
+	(*SessionEvent)(nil),            // 39: agent_routing.v1.SessionEvent
+	(*durationpb.Duration)(nil),     // 40: google.protobuf.Duration
+	(*Change)(nil),                  // 41: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 42: agent_routing.v1.Heartbeat
+	(RouteReason)(0),                // 43: agent_routing.v1.RouteReason
+	(Initiator)(0),                  // 44: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 45: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 46: agent_routing.v1.TurnOutcome
+	(*Task)(nil),                    // 47: agent_routing.v1.Task
+	(*Turn)(nil),                    // 48: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	35, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	36, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	36, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	36, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	37, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	37, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
 	4,  // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	37, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	35, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	36, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	36, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
-	36, // 8: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	36, // 9: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
-	0,  // 10: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
-	7,  // 11: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	38, // 12: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
-	39, // 13: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	40, // 14: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	41, // 15: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	36, // 16: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	36, // 17: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	36, // 18: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	36, // 19: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	36, // 20: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
-	14, // 21: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	32, // 22: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	15, // 23: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	33, // 24: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	16, // 25: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	34, // 26: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	13, // 27: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
-	12, // 28: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
-	36, // 29: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	39, // 30: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	42, // 31: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	43, // 32: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	44, // 33: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
-	17, // 34: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	39, // 35: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	39, // 36: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	45, // 37: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	36, // 38: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
-	4,  // 39: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	46, // 40: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	47, // 41: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
-	7,  // 42: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
-	22, // 43: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
-	23, // 44: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
-	36, // 45: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
-	36, // 46: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
-	1,  // 47: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
-	36, // 48: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
-	36, // 49: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	36, // 50: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	2,  // 51: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	5,  // 52: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	8,  // 53: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	10, // 54: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	18, // 55: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	20, // 56: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	24, // 57: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	26, // 58: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	27, // 59: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
-	30, // 60: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	3,  // 61: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	6,  // 62: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	9,  // 63: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	11, // 64: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	19, // 65: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	21, // 66: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	25, // 67: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	29, // 68: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	28, // 69: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
-	31, // 70: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	61, // [61:71] is the sub-list for method output_type
-	51, // [51:61] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	38, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	36, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	37, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	37, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	5,  // 8: agent_routing.v1.SessionSummary.unreadable:type_name -> agent_routing.v1.Unreadable
+	37, // 9: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	37, // 10: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	0,  // 11: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
+	8,  // 12: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
+	39, // 13: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	5,  // 14: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
+	40, // 15: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	41, // 16: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	42, // 17: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	5,  // 18: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	37, // 19: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	37, // 20: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	37, // 21: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	37, // 22: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	37, // 23: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	15, // 24: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
+	33, // 25: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	16, // 26: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
+	34, // 27: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	17, // 28: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
+	35, // 29: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	14, // 30: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
+	13, // 31: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
+	37, // 32: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	40, // 33: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	43, // 34: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	44, // 35: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	45, // 36: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	18, // 37: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
+	40, // 38: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	40, // 39: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	46, // 40: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	37, // 41: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	4,  // 42: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
+	47, // 43: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	48, // 44: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	8,  // 45: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
+	23, // 46: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
+	24, // 47: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
+	5,  // 48: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	37, // 49: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
+	37, // 50: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
+	1,  // 51: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	37, // 52: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	37, // 53: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	37, // 54: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	2,  // 55: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	6,  // 56: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	9,  // 57: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	11, // 58: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	19, // 59: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	21, // 60: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	25, // 61: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	27, // 62: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	28, // 63: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	31, // 64: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	3,  // 65: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	7,  // 66: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	10, // 67: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	12, // 68: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	20, // 69: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	22, // 70: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	26, // 71: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	30, // 72: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	29, // 73: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	32, // 74: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	65, // [65:75] is the sub-list for method output_type
+	55, // [55:65] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -3430,26 +3581,28 @@ func file_agent_routing_v1_admin_service_proto_init() {
 	file_agent_routing_v1_task_proto_init()
 	file_agent_routing_v1_turn_proto_init()
 	file_agent_routing_v1_admin_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_agent_routing_v1_admin_service_proto_msgTypes[7].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[8].OneofWrappers = []any{
 		(*WatchEventsResponse_Change)(nil),
 		(*WatchEventsResponse_Heartbeat)(nil),
+		(*WatchEventsResponse_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[19].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[20].OneofWrappers = []any{
 		(*ExportUserResponse_Session)(nil),
 		(*ExportUserResponse_Task)(nil),
 		(*ExportUserResponse_Turn)(nil),
 		(*ExportUserResponse_Record)(nil),
 		(*ExportUserResponse_Profile)(nil),
 		(*ExportUserResponse_Command)(nil),
+		(*ExportUserResponse_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[24].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -176,9 +176,9 @@ class LogWatch(Reconnecting):
         return self._request
 
     def received(self, message: WatchEventsResponse) -> bool:
-        """Record a message; tell whether it is a change for the caller."""
+        """Record a message; say if the caller gets it: a change, or what is unreadable."""
         self.alive()
         if message.cursor:
             self._request.cursor = message.cursor
             self._request.from_beginning = False
-        return message.HasField("change")
+        return message.HasField("change") or message.HasField("unreadable")

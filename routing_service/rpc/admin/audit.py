@@ -28,6 +28,7 @@ from routing_service.rpc.admin.request_fields import (
     tenant_of,
     time_bound_us,
 )
+from routing_service.rpc.admin.unreadable import unreadable
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.event_mapping import (
     change_out,
@@ -66,6 +67,7 @@ from routing_service.storage.store import (
     AuditEntry,
     Change,
     CursorInvalid,
+    SchemaTooNew,
     SessionKey,
     Store,
     StoreCorrupt,
@@ -403,18 +405,23 @@ class _EventFilter:
     def __call__(self, record: pb.AuditRecord) -> bool:
         """Say whether a record passes."""
         event = record.event
+        if record.HasField("unreadable"):
+            # What it was is unknown: it passes all filters but those of what is known of it.
+            return self._is_in_time(event) and self.request_id in ("", event.request_id)
         if self.kinds and event.WhichOneof("kind") not in self.kinds:
             return False
         if self.request_id and event.request_id != self.request_id:
             return False
         if self.actor and record.actor != self.actor:
             return False
-        time_us = pm.time_us(event.event_time)
-        if self.from_us is not None and time_us < self.from_us:
-            return False
-        if self.before_us is not None and time_us >= self.before_us:
+        if not self._is_in_time(event):
             return False
         return not self.agent_id or self.agent_id in _agents_in(event)
+
+    def _is_in_time(self, event: session_event_pb2.SessionEvent) -> bool:
+        time_us = pm.time_us(event.event_time)
+        is_late_enough = self.from_us is None or time_us >= self.from_us
+        return is_late_enough and (self.before_us is None or time_us < self.before_us)
 
 
 def _check_kinds(checks: FieldChecks, kinds: Iterable[str]) -> None:
@@ -455,21 +462,15 @@ def _heartbeat(cursor: bytes) -> bytes:
 def _watched_change(
     key: SessionKey, change: Change, tenant: str, kinds: frozenset[str], cards: AgentCards
 ) -> pb.WatchEventsResponse | None:
-    """Return a change for a watcher; None if it is not wanted, is empty or cannot be read."""
+    """Return a change for a watcher; None if it is not wanted or empty."""
     if tenant not in (ALL_TENANTS, key.tenant):
         return None
     try:
         made = change_out(key, change, cards)
-    except StoreCorrupt as error:
+    except (StoreCorrupt, SchemaTooNew) as error:
         # A watch of all sessions goes on; the watchers of this session get the error.
-        _log.error(
-            "change_unreadable",
-            tenant=key.tenant,
-            session_id=key.session_id,
-            revision=change.revision,
-            error=str(error),
-        )
-        return None
+        entry = unreadable(key, change.revision, error)
+        return pb.WatchEventsResponse(tenant=key.tenant, unreadable=entry)
     if kinds and all(event.WhichOneof("kind") not in kinds for event in made.events):
         return None
     if not made.events:

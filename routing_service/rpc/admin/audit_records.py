@@ -11,6 +11,7 @@ from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import session_event_pb2
 from routing_service.core import events as ev
 from routing_service.rpc import proto_mapping as pm
+from routing_service.rpc.admin.unreadable import UnreadableError, unreadable
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.event_mapping import (
     act_out,
@@ -34,8 +35,10 @@ from routing_service.storage.event_codec import BLANK_EVENTS, decode_change
 from routing_service.storage.row_content import decode_audit
 from routing_service.storage.store import (
     CURSOR_START,
+    DAMAGED,
     AuditEntry,
     Change,
+    SchemaTooNew,
     SessionKey,
     Store,
     StoreCorrupt,
@@ -101,9 +104,15 @@ def records_of(
 ) -> list[pb.AuditRecord]:
     """Return a change's events as audit records, then what was refused at its revision.
 
-    Raises SchemaTooNew, StoreCorrupt.
+    A change that cannot be read has one record, which says so.
     """
-    stored = decode_change(change.events)
+    refusals = [
+        refusal_record(key, entry, cards) for entry in refused if entry.revision == change.revision
+    ]
+    try:
+        stored = decode_change(change.events)
+    except (StoreCorrupt, SchemaTooNew) as error:
+        return [_unreadable_record(key, change, error), *refusals]
     method = method_path(change.method)
     records = []
     if not stored.events:
@@ -133,25 +142,32 @@ def records_of(
                 # Watchers do not get it.
                 made.event.session_erased.reason = said.reason
             records.append(made)
-    records += [
-        refusal_record(key, entry, cards) for entry in refused if entry.revision == change.revision
-    ]
-    return records
+    return [*records, *refusals]
+
+
+def _unreadable_record(
+    key: SessionKey, row: Change | AuditEntry, error: UnreadableError
+) -> pb.AuditRecord:
+    event = session_event_pb2.SessionEvent(
+        event_id=f"{row.revision}.u",
+        session_id=key.session_id,
+        revision=row.revision,
+        event_time=pm.timestamp(row.time_us),
+        request_id=row.request_id,
+    )
+    return pb.AuditRecord(
+        tenant=key.tenant, event=event, unreadable=unreadable(key, row.revision, error)
+    )
 
 
 def records_in(
     key: SessionKey, entry: Change | AuditEntry, cards: AgentCards, archive: ArchiveOf
 ) -> list[pb.AuditRecord]:
-    """Return the records of one change or audit entry; none if it cannot be read."""
+    """Return the records of one change or audit entry."""
     if isinstance(entry, AuditEntry):
         made = entry_record(key, entry, cards)
         return [] if made is None else [made]
-    try:
-        return shown_records(key, entry, [], cards, archive)
-    except StoreCorrupt as error:
-        # One damaged row must not hide the others.
-        _log.error("change_unreadable", revision=entry.revision, error=str(error))
-        return []
+    return shown_records(key, entry, [], cards, archive)
 
 
 _ENTRIES: Final[
@@ -170,10 +186,13 @@ def entry_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.Au
         return None
     if entry.kind == HANDOFF_REFUSED:
         return refusal_record(key, entry, cards)
-    if entry.kind not in _ENTRIES:
-        return None
-    event, method = _ENTRIES[entry.kind](entry)
-    data = decode_audit(entry)
+    try:
+        data = decode_audit(entry) if entry.kind in _ENTRIES or entry.data == DAMAGED else None
+        if data is None:
+            return None
+        event, method = _ENTRIES[entry.kind](entry)
+    except StoreCorrupt as error:
+        return _unreadable_record(key, entry, error)
     return pb.AuditRecord(
         tenant=key.tenant,
         event=event,
@@ -185,8 +204,11 @@ def entry_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.Au
 
 def refusal_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.AuditRecord:
     """Return the record of a refused handoff, with its caller as far as the caller was known."""
+    try:
+        data = decode_audit(entry)
+    except StoreCorrupt as error:
+        return _unreadable_record(key, entry, error)
     event, method = refusal_out(key, entry, cards)
-    data = decode_audit(entry)
     actor, user = data.get("actor", ""), data.get("user", "")
     return pb.AuditRecord(
         tenant=key.tenant,

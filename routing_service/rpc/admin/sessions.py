@@ -10,6 +10,7 @@ from routing_service.auth.caller import Caller
 from routing_service.core.session import SessionState
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.request_fields import check_one_tenant, check_times, tenant_of
+from routing_service.rpc.admin.unreadable import UnreadableError, unreadable
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.page_tokens import bad_token, cursor_in, token_of
 from routing_service.rpc.request_checks import PAGE_SIZE_MAX, FieldChecks, parse
@@ -17,6 +18,7 @@ from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.storage.event_codec import decode_state
 from routing_service.storage.store import (
     CursorInvalid,
+    SchemaTooNew,
     SessionKey,
     SessionRow,
     Store,
@@ -95,9 +97,9 @@ class SessionListCalls:
             return None
         try:
             state = decode_state(head.state)
-        except StoreCorrupt:
-            # One damaged session must not hide the others. It is listed with what its row has.
-            return None if _filters_by_state(request) else _row_summary(row)
+        except (StoreCorrupt, SchemaTooNew) as error:
+            # It must not hide the others. It is listed with what its row has.
+            return None if _filters_by_state(request) else row_summary(row, error)
         return summary(row.key, state, cards) if _passes(request, state) else None
 
 
@@ -123,7 +125,7 @@ def summary(key: SessionKey, state: SessionState, cards: AgentCards) -> pb.Sessi
     return made
 
 
-def _row_summary(row: SessionRow) -> pb.SessionSummary:
+def row_summary(row: SessionRow, error: UnreadableError) -> pb.SessionSummary:
     """Return what is known of a session whose state cannot be read."""
     return pb.SessionSummary(
         tenant=row.key.tenant,
@@ -132,6 +134,7 @@ def _row_summary(row: SessionRow) -> pb.SessionSummary:
         revision=row.revision,
         create_time=pm.timestamp(row.create_us),
         update_time=pm.timestamp(row.update_us),
+        unreadable=unreadable(row.key, row.revision, error),
     )
 
 

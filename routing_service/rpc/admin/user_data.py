@@ -6,6 +6,7 @@ Rule: each call is in the audit before it exports or removes anything.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from agent_routing.v1 import admin_service_pb2 as pb
@@ -13,11 +14,12 @@ from routing_service.auth.caller import Caller
 from routing_service.core import events as ev
 from routing_service.core.errors import invalid_field
 from routing_service.core.identifiers import REASON_BYTES_MAX
-from routing_service.core.session import Task
+from routing_service.core.session import SessionState, Task
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.audit_records import read_refusals, records_of, refusal_record
 from routing_service.rpc.admin.request_fields import check_user, operator_of, tenant_of
 from routing_service.rpc.admin.sessions import READ_MAX, summary
+from routing_service.rpc.admin.unreadable import unreadable
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
@@ -27,14 +29,18 @@ from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.storage.event_codec import decode_events, decode_state
-from routing_service.storage.row_content import task_status
+from routing_service.storage.row_content import decode_metadata, task_status
 from routing_service.storage.store import (
     CURSOR_START,
     PAGE_ROWS_MAX,
     TASKS_START,
     Change,
+    Head,
+    SchemaTooNew,
     SessionKey,
+    SessionRow,
     Store,
+    StoreCorrupt,
 )
 from routing_service.telemetry.call_record import CallRecord
 
@@ -98,7 +104,7 @@ class UserDataCalls:
             for row in rows:
                 if row.user_id == request.user_id:
                     record.session_id = row.key.session_id
-                    async for part in self._export(row.key):
+                    async for part in self._export(row):
                         part.session_id = row.key.session_id
                         yield part.SerializeToString(), {"session_id": row.key.session_id}
             if len(rows) < READ_MAX:
@@ -195,45 +201,78 @@ class UserDataCalls:
         response = pb.PurgeSessionsResponse(sessions_purged=purged.sessions, more=purged.more)
         return RpcAnswer(response.SerializeToString())
 
-    async def _export(self, key: SessionKey) -> AsyncGenerator[pb.ExportUserResponse]:
-        """Make the parts of one session: its summary, its tasks, turns and audit."""
+    async def _export(self, listed: SessionRow) -> AsyncGenerator[pb.ExportUserResponse]:
+        """Make the parts of one session: its summary, its tasks, turns and audit.
+
+        What cannot be read has a part that says so, and the rest follows.
+        """
+        key = listed.key
         head = await self._store.load(key)
         if head is None:
             return
         cards = self._cards()
-        state = decode_state(head.state)
+        try:
+            state = _state_of(listed, head)
+        except (StoreCorrupt, SchemaTooNew) as error:
+            entry = unreadable(key, head.revision, error)
+            yield pb.ExportUserResponse(unreadable=entry)
+            # Whose session it is cannot be read either: the rest may be another user's.
+            return
         shown = summary(key, state, cards)
         shown.entitlements.extend(state.entitlements)
         yield pb.ExportUserResponse(session=shown)
         after = TASKS_START
-        while tasks := await self._handler.reads.list_tasks(key, after, READ_MAX):
-            for row, metadata in tasks:
+        while tasks := await self._store.list_tasks(key, after=after, limit=READ_MAX):
+            for row in tasks:
                 after = row.cursor
+                try:
+                    metadata, status = decode_metadata(row), task_status(row)
+                except StoreCorrupt as error:
+                    yield pb.ExportUserResponse(unreadable=unreadable(key, 0, error))
+                    continue
                 task = Task(
                     row.task_id,
-                    task_status(row),
+                    status,
                     row.create_us,
                     row.update_us,
                     row.expire_us,
                 )
                 made = pm.task_out(task, metadata, key.session_id, row.user_id)
                 yield pb.ExportUserResponse(task=made)
-        position = (0, -1)
-        while turns := await self._handler.turns.oldest_first(
-            key, position, EXPORT_TURNS, lambda _: True
-        ):
-            for turn in turns:
-                position = turn.position
-                yield pb.ExportUserResponse(turn=pm.turn_out(turn))
+        async for part in self._turns(key):
+            yield part
         refused = await read_refusals(self._store, key)
         revision = 0
         while changes := await self._store.read_changes(key, after=revision, limit=READ_MAX):
             for change in changes:
                 revision = change.revision
-                for part in _said_in(change):
-                    yield part
+                with suppress(StoreCorrupt, SchemaTooNew):  # Its record says so.
+                    for part in _said_in(change):
+                        yield part
                 for made_record in records_of(key, change, refused, cards):
                     yield pb.ExportUserResponse(record=made_record)
+
+    async def _turns(self, key: SessionKey) -> AsyncGenerator[pb.ExportUserResponse]:
+        """Make the parts of a session's turns, up to the first that cannot be read."""
+        position = (0, -1)
+        try:
+            while turns := await self._handler.turns.oldest_first(
+                key, position, EXPORT_TURNS, lambda _: True
+            ):
+                for turn in turns:
+                    position = turn.position
+                    yield pb.ExportUserResponse(turn=pm.turn_out(turn))
+        except (StoreCorrupt, SchemaTooNew) as error:
+            yield pb.ExportUserResponse(unreadable=unreadable(key, 0, error))
+
+
+def _state_of(listed: SessionRow, head: Head) -> SessionState:
+    """Return the state of a user's session. Raises StoreCorrupt, SchemaTooNew."""
+    state = decode_state(head.state)
+    if state.owner != listed.user_id and not state.erased:
+        message = f'session "{listed.key}" is listed for a user who does not own it'
+        raise StoreCorrupt(message)
+    return state
 
 
 def _said_in(change: Change) -> Iterator[pb.ExportUserResponse]:

@@ -189,6 +189,7 @@ class SessionSummary(google.protobuf.message.Message):
     CREATE_TIME_FIELD_NUMBER: builtins.int
     UPDATE_TIME_FIELD_NUMBER: builtins.int
     ENTITLEMENTS_FIELD_NUMBER: builtins.int
+    UNREADABLE_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant."""
     session_id: builtins.str
@@ -225,6 +226,12 @@ class SessionSummary(google.protobuf.message.Message):
     def entitlements(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The user's entitlements. Only in ExportUser."""
 
+    @property
+    def unreadable(self) -> Global___Unreadable:
+        """Set: the session's state cannot be read. Then only tenant, session_id, owner, revision and times
+        are given.
+        """
+
     def __init__(
         self,
         *,
@@ -242,11 +249,44 @@ class SessionSummary(google.protobuf.message.Message):
         create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         entitlements: collections.abc.Iterable[builtins.str] | None = ...,
+        unreadable: Global___Unreadable | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "create_time", b"create_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "entitlements", b"entitlements", "locale", b"locale", "locked", b"locked", "open_turns", b"open_turns", "owner", b"owner", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id", "task_status", b"task_status", "tenant", b"tenant", "update_time", b"update_time"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "create_time", b"create_time", "unreadable", b"unreadable", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "entitlements", b"entitlements", "locale", b"locale", "locked", b"locked", "open_turns", b"open_turns", "owner", b"owner", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id", "task_status", b"task_status", "tenant", b"tenant", "unreadable", b"unreadable", "update_time", b"update_time"]) -> None: ...
 
 Global___SessionSummary: typing_extensions.TypeAlias = SessionSummary
+
+@typing.final
+class Unreadable(google.protobuf.message.Message):
+    """Stands in lists, streams and exports for what the server cannot read. The rest of them is whole."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    """The tenant."""
+    session_id: builtins.str
+    """The session. Empty: the entry belongs to none."""
+    revision: builtins.int
+    """The revision that cannot be read, or at which the entry was made. 0: none."""
+    reason: builtins.str
+    """Why, as a value of ErrorReason without its prefix: STATE_CORRUPT (damaged; see agent-routing
+    verify) or SCHEMA_TOO_NEW (a newer release wrote it).
+    """
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+        session_id: builtins.str = ...,
+        revision: builtins.int = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reason", b"reason", "revision", b"revision", "session_id", b"session_id", "tenant", b"tenant"]) -> None: ...
+
+Global___Unreadable: typing_extensions.TypeAlias = Unreadable
 
 @typing.final
 class ListEventsRequest(google.protobuf.message.Message):
@@ -367,6 +407,7 @@ class AuditRecord(google.protobuf.message.Message):
     METHOD_FIELD_NUMBER: builtins.int
     TRACE_ID_FIELD_NUMBER: builtins.int
     CONTENT_REMOVED_FIELD_NUMBER: builtins.int
+    UNREADABLE_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant."""
     actor: builtins.str
@@ -387,6 +428,10 @@ class AuditRecord(google.protobuf.message.Message):
     def event(self) -> agent_routing.v1.session_event_pb2.SessionEvent:
         """What happened."""
 
+    @property
+    def unreadable(self) -> Global___Unreadable:
+        """Set: the record cannot be read. event then has its session, revision and time, and no kind."""
+
     def __init__(
         self,
         *,
@@ -397,9 +442,10 @@ class AuditRecord(google.protobuf.message.Message):
         method: builtins.str = ...,
         trace_id: builtins.str = ...,
         content_removed: builtins.bool = ...,
+        unreadable: Global___Unreadable | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["event", b"event"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acting_for", b"acting_for", "actor", b"actor", "content_removed", b"content_removed", "event", b"event", "method", b"method", "tenant", b"tenant", "trace_id", b"trace_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["event", b"event", "unreadable", b"unreadable"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acting_for", b"acting_for", "actor", b"actor", "content_removed", b"content_removed", "event", b"event", "method", b"method", "tenant", b"tenant", "trace_id", b"trace_id", "unreadable", b"unreadable"]) -> None: ...
 
 Global___AuditRecord: typing_extensions.TypeAlias = AuditRecord
 
@@ -456,6 +502,7 @@ class WatchEventsResponse(google.protobuf.message.Message):
     TENANT_FIELD_NUMBER: builtins.int
     CHANGE_FIELD_NUMBER: builtins.int
     HEARTBEAT_FIELD_NUMBER: builtins.int
+    UNREADABLE_FIELD_NUMBER: builtins.int
     cursor: builtins.str
     """The position of the stream: send it as WatchEventsRequest.cursor to continue from here. Opaque."""
     tenant: builtins.str
@@ -468,6 +515,10 @@ class WatchEventsResponse(google.protobuf.message.Message):
     def heartbeat(self) -> agent_routing.v1.session_event_pb2.Heartbeat:
         """A heartbeat."""
 
+    @property
+    def unreadable(self) -> Global___Unreadable:
+        """A change that the server cannot read."""
+
     def __init__(
         self,
         *,
@@ -475,10 +526,11 @@ class WatchEventsResponse(google.protobuf.message.Message):
         tenant: builtins.str = ...,
         change: agent_routing.v1.session_event_pb2.Change | None = ...,
         heartbeat: agent_routing.v1.session_event_pb2.Heartbeat | None = ...,
+        unreadable: Global___Unreadable | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["change", b"change", "heartbeat", b"heartbeat", "kind", b"kind"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["change", b"change", "cursor", b"cursor", "heartbeat", b"heartbeat", "kind", b"kind", "tenant", b"tenant"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["change", "heartbeat"] | None: ...
+    def HasField(self, field_name: typing.Literal["change", b"change", "heartbeat", b"heartbeat", "kind", b"kind", "unreadable", b"unreadable"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["change", b"change", "cursor", b"cursor", "heartbeat", b"heartbeat", "kind", b"kind", "tenant", b"tenant", "unreadable", b"unreadable"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["change", "heartbeat", "unreadable"] | None: ...
 
 Global___WatchEventsResponse: typing_extensions.TypeAlias = WatchEventsResponse
 
@@ -1066,6 +1118,7 @@ class ExportUserResponse(google.protobuf.message.Message):
     RECORD_FIELD_NUMBER: builtins.int
     PROFILE_FIELD_NUMBER: builtins.int
     COMMAND_FIELD_NUMBER: builtins.int
+    UNREADABLE_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session to which the part belongs."""
     @property
@@ -1092,6 +1145,10 @@ class ExportUserResponse(google.protobuf.message.Message):
     def command(self) -> Global___TypedCommand:
         """A command of the user, as typed."""
 
+    @property
+    def unreadable(self) -> Global___Unreadable:
+        """A session, or a part of one, that the server cannot read."""
+
     def __init__(
         self,
         *,
@@ -1102,10 +1159,11 @@ class ExportUserResponse(google.protobuf.message.Message):
         record: Global___AuditRecord | None = ...,
         profile: Global___UserProfile | None = ...,
         command: Global___TypedCommand | None = ...,
+        unreadable: Global___Unreadable | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["command", b"command", "part", b"part", "profile", b"profile", "record", b"record", "session", b"session", "task", b"task", "turn", b"turn"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["command", b"command", "part", b"part", "profile", b"profile", "record", b"record", "session", b"session", "session_id", b"session_id", "task", b"task", "turn", b"turn"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["session", "task", "turn", "record", "profile", "command"] | None: ...
+    def HasField(self, field_name: typing.Literal["command", b"command", "part", b"part", "profile", b"profile", "record", b"record", "session", b"session", "task", b"task", "turn", b"turn", "unreadable", b"unreadable"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["command", b"command", "part", b"part", "profile", b"profile", "record", b"record", "session", b"session", "session_id", b"session_id", "task", b"task", "turn", b"turn", "unreadable", b"unreadable"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["session", "task", "turn", "record", "profile", "command", "unreadable"] | None: ...
 
 Global___ExportUserResponse: typing_extensions.TypeAlias = ExportUserResponse
 

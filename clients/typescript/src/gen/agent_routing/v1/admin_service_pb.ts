@@ -24,7 +24,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/admin_service.proto.
  */
 export const file_agent_routing_v1_admin_service: GenFile = /*@__PURE__*/
-  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL2FkbWluX3NlcnZpY2UucHJvdG8SEGFnZW50X3JvdXRpbmcudjEixgIKE0xpc3RTZXNzaW9uc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEg0KBW93bmVyGAIgASgJEhcKD2FjdGl2ZV9hZ2VudF9pZBgDIAEoCRIxCgt0YXNrX3N0YXR1cxgEIAEoDjIcLmFnZW50X3JvdXRpbmcudjEuVGFza1N0YXR1cxIPCgdjaGFubmVsGAUgASgJEhMKBmxvY2tlZBgGIAEoCEgAiAEBEjQKEHVwZGF0ZV90aW1lX2Zyb20YByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjYKEnVwZGF0ZV90aW1lX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJcGFnZV9zaXplGAkgASgFEhIKCnBhZ2VfdG9rZW4YCiABKAlCCQoHX2xvY2tlZCJjChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIyCghzZXNzaW9ucxgBIAMoCzIgLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvblN1bW1hcnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIoUDCg5TZXNzaW9uU3VtbWFyeRIOCgZ0ZW5hbnQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRINCgVvd25lchgDIAEoCRIQCghyZXZpc2lvbhgEIAEoAxItCgxhY3RpdmVfYWdlbnQYBSABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBmxvY2tlZBgGIAEoCBIPCgd0YXNrX2lkGAcgASgJEjEKC3Rhc2tfc3RhdHVzGAggASgOMhwuYWdlbnRfcm91dGluZy52MS5UYXNrU3RhdHVzEhIKCm9wZW5fdHVybnMYCSABKAUSDgoGbG9jYWxlGAogASgJEg8KB2NoYW5uZWwYCyABKAkSLwoLY3JlYXRlX3RpbWUYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxlbnRpdGxlbWVudHMYDiADKAkiygIKEUxpc3RFdmVudHNSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEg0KBW93bmVyGAMgASgJEg0KBWFjdG9yGAQgASgJEhIKCnJlcXVlc3RfaWQYBSABKAkSEAoIYWdlbnRfaWQYBiABKAkSDQoFa2luZHMYByADKAkSMwoPZXZlbnRfdGltZV9mcm9tGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI1ChFldmVudF90aW1lX2JlZm9yZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJcGFnZV9zaXplGAogASgFEhIKCnBhZ2VfdG9rZW4YCyABKAkSKwoFb3JkZXIYDCABKA4yHC5hZ2VudF9yb3V0aW5nLnYxLkV2ZW50T3JkZXIiXQoSTGlzdEV2ZW50c1Jlc3BvbnNlEi4KB3JlY29yZHMYASADKAsyHS5hZ2VudF9yb3V0aW5nLnYxLkF1ZGl0UmVjb3JkEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKqAQoLQXVkaXRSZWNvcmQSDgoGdGVuYW50GAEgASgJEi0KBWV2ZW50GAIgASgLMh4uYWdlbnRfcm91dGluZy52MS5TZXNzaW9uRXZlbnQSDQoFYWN0b3IYAyABKAkSEgoKYWN0aW5nX2ZvchgEIAEoCRIOCgZtZXRob2QYBSABKAkSEAoIdHJhY2VfaWQYBiABKAkSFwoPY29udGVudF9yZW1vdmVkGAcgASgIIpIBChJXYXRjaEV2ZW50c1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEg4KBmN1cnNvchgCIAEoCRIWCg5mcm9tX2JlZ2lubmluZxgDIAEoCBINCgVraW5kcxgEIAMoCRI1ChJoZWFydGJlYXRfaW50ZXJ2YWwYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24imwEKE1dhdGNoRXZlbnRzUmVzcG9uc2USDgoGY3Vyc29yGAEgASgJEg4KBnRlbmFudBgCIAEoCRIqCgZjaGFuZ2UYAyABKAsyGC5hZ2VudF9yb3V0aW5nLnYxLkNoYW5nZUgAEjAKCWhlYXJ0YmVhdBgEIAEoCzIbLmFnZW50X3JvdXRpbmcudjEuSGVhcnRiZWF0SABCBgoEa2luZCKXAQoWR2V0Um91dGluZ1N0YXRzUmVxdWVzdBIOCgZ0ZW5hbnQYASABKAkSLgoKc3RhcnRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB2NoYW5uZWwYBCABKAkivAgKF0dldFJvdXRpbmdTdGF0c1Jlc3BvbnNlEi4KCmFzX29mX3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnN0YXJ0X3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg11c2VyX21lc3NhZ2VzGAQgASgDEh4KFnN1cGVydmlzb3JfY2FsbHNfc2F2ZWQYBSABKAMSJAocc3VwZXJ2aXNvcl9jYWxsc19zYXZlZF9zaGFyZRgGIAEoARIzCgdyZWFzb25zGAcgAygLMiIuYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbkNvdW50EkkKCGNvbW1hbmRzGAggAygLMjcuYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXNwb25zZS5Db21tYW5kc0VudHJ5EjAKCGhhbmRvZmZzGAkgAygLMh4uYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmQ291bnQSVwoQcmVmdXNhbHNfYnlfcnVsZRgKIAMoCzI9LmFnZW50X3JvdXRpbmcudjEuR2V0Um91dGluZ1N0YXRzUmVzcG9uc2UuUmVmdXNhbHNCeVJ1bGVFbnRyeRIsCgZhZ2VudHMYCyADKAsyHC5hZ2VudF9yb3V0aW5nLnYxLkFnZW50U3RhdHMSEAoIc2Vzc2lvbnMYDCABKAMSDQoFc3R1Y2sYDSABKAMSEwoLc3R1Y2tfc2hhcmUYDiABKAESGgoSc3RpY2tpbmVzc19lbmFibGVkGA8gASgIEhIKCnBpbmdfcG9uZ3MYECABKAMSXQoTbWVzc2FnZXNfYnlfY2hhbm5lbBgRIAMoCzJALmFnZW50X3JvdXRpbmcudjEuR2V0Um91dGluZ1N0YXRzUmVzcG9uc2UuTWVzc2FnZXNCeUNoYW5uZWxFbnRyeRIuCgdwZXJpb2RzGBIgAygLMh0uYWdlbnRfcm91dGluZy52MS5TdGF0c1BlcmlvZBIWCg5oYW5kb2Zmc190b3RhbBgTIAEoAxIWCg5yZWZ1c2Fsc190b3RhbBgUIAEoAxI2CgtzdWdnZXN0aW9ucxgVIAMoCzIhLmFnZW50X3JvdXRpbmcudjEuU3VnZ2VzdGlvbkNvdW50Gi8KDUNvbW1hbmRzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARo1ChNSZWZ1c2Fsc0J5UnVsZUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaOAoWTWVzc2FnZXNCeUNoYW5uZWxFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBIoMBCg9TdWdnZXN0aW9uQ291bnQSFQoNZnJvbV9hZ2VudF9pZBgBIAEoCRITCgt0b19hZ2VudF9pZBgCIAEoCRIPCgdvZmZlcmVkGAMgASgDEhAKCGFjY2VwdGVkGAQgASgDEhAKCGRlY2xpbmVkGAUgASgDEg8KB2lnbm9yZWQYBiABKAMi0QEKC1N0YXRzUGVyaW9kEi4KCnN0YXJ0X3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBmxlbmd0aBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIVCg11c2VyX21lc3NhZ2VzGAMgASgDEh4KFnN1cGVydmlzb3JfY2FsbHNfc2F2ZWQYBCABKAMSEAoIaGFuZG9mZnMYBSABKAMSDwoHcmVmdXNlZBgGIAEoAxINCgVzdHVjaxgHIAEoAyJQChBSb3V0ZVJlYXNvbkNvdW50Ei0KBnJlYXNvbhgBIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24SDQoFY291bnQYAiABKAMi3QEKDEhhbmRvZmZDb3VudBIVCg1mcm9tX2FnZW50X2lkGAEgASgJEhMKC3RvX2FnZW50X2lkGAIgASgJEi4KCWluaXRpYXRvchgDIAEoDjIbLmFnZW50X3JvdXRpbmcudjEuSW5pdGlhdG9yEisKBG1vZGUYBCABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmZNb2RlEg0KBWNvdW50GAUgASgDEg8KB3JlZnVzZWQYBiABKAMSEAoIcmV0dXJuZWQYByABKAMSEgoKcGluZ19wb25ncxgIIAEoAyKIAwoKQWdlbnRTdGF0cxIQCghhZ2VudF9pZBgBIAEoCRINCgV0dXJucxgCIAEoAxI0CghvdXRjb21lcxgDIAMoCzIiLmFnZW50X3JvdXRpbmcudjEuVHVybk91dGNvbWVDb3VudBIRCglhYmFuZG9uZWQYBCABKAMSEwoLYWN0aXZhdGlvbnMYBSABKAMSDQoFc3R1Y2sYBiABKAMSOAoVcmVzcG9uc2VfZHVyYXRpb25fcDUwGAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjgKFXJlc3BvbnNlX2R1cmF0aW9uX3A5NRgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhITCgtzdG9yZWRfb25seRgJIAEoAxIQCghkZWdyYWRlZBgKIAEoAxINCgVzdGF5cxgLIAEoAxISCgpzdGF5X3R1cm5zGAwgASgDEhYKDnN0YXlfdHVybnNfcDUwGA0gASgDEhYKDnN0YXlfdHVybnNfcDk1GA4gASgDIlEKEFR1cm5PdXRjb21lQ291bnQSLgoHb3V0Y29tZRgBIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuVHVybk91dGNvbWUSDQoFY291bnQYAiABKAMiWgoQRXJhc2VVc2VyUmVxdWVzdBIOCgZ0ZW5hbnQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSFQoNdmFsaWRhdGVfb25seRgEIAEoCCKMAQoRRXJhc2VVc2VyUmVzcG9uc2USFwoPc2Vzc2lvbnNfZXJhc2VkGAEgASgDEhQKDHR1cm5zX2VyYXNlZBgCIAEoAxIYChByZWNvcmRzX3N0cmlwcGVkGAMgASgDEi4KCmVyYXNlX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIkQKEUV4cG9ydFVzZXJSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCSLLAgoSRXhwb3J0VXNlclJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSMwoHc2Vzc2lvbhgCIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvblN1bW1hcnlIABImCgR0YXNrGAMgASgLMhYuYWdlbnRfcm91dGluZy52MS5UYXNrSAASJgoEdHVybhgEIAEoCzIWLmFnZW50X3JvdXRpbmcudjEuVHVybkgAEi8KBnJlY29yZBgFIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuQXVkaXRSZWNvcmRIABIwCgdwcm9maWxlGAYgASgLMh0uYWdlbnRfcm91dGluZy52MS5Vc2VyUHJvZmlsZUgAEjEKB2NvbW1hbmQYByABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLlR5cGVkQ29tbWFuZEgAQgYKBHBhcnQimAEKC1VzZXJQcm9maWxlEhAKCHJldmlzaW9uGAEgASgDEi8KC2NyZWF0ZV90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd1c2VyX2lkGAMgASgJEg4KBmxvY2FsZRgEIAEoCRIPCgdjaGFubmVsGAUgASgJEhQKDGVudGl0bGVtZW50cxgGIAMoCSJfCgxUeXBlZENvbW1hbmQSEAoIcmV2aXNpb24YASABKAMSLwoLY3JlYXRlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHRleHQYAyABKAkiPAoTUmVsb2FkQWdlbnRzUmVxdWVzdBIVCg12YWxpZGF0ZV9vbmx5GAEgASgIEg4KBnJlYXNvbhgCIAEoCSKiAQoUUmVsb2FkQWdlbnRzUmVzcG9uc2USGAoQcmVnaXN0cnlfdmVyc2lvbhgBIAEoCRIhChlwcmV2aW91c19yZWdpc3RyeV92ZXJzaW9uGAIgASgJEhcKD2FkZGVkX2FnZW50X2lkcxgDIAMoCRIZChFyZW1vdmVkX2FnZW50X2lkcxgEIAMoCRIZChFjaGFuZ2VkX2FnZW50X2lkcxgFIAMoCSKRAQoUU2V0U3RpY2tpbmVzc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEhQKB2VuYWJsZWQYAiABKAhIAIgBARIOCgZyZWFzb24YAyABKAkSEQoJYWdlbnRfaWRzGAQgAygJEhUKDXVzZXJzX3BlcmNlbnQYBSABKAUSDQoFZnJlc2gYBiABKAhCCgoIX2VuYWJsZWQiJgoUR2V0U3RpY2tpbmVzc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJIu0BChVHZXRTdGlja2luZXNzUmVzcG9uc2USDwoHZW5hYmxlZBgBIAEoCBIRCglhZ2VudF9pZHMYAiADKAkSFQoNdXNlcnNfcGVyY2VudBgDIAEoBRIyCgZzb3VyY2UYBCABKA4yIi5hZ2VudF9yb3V0aW5nLnYxLlN0aWNraW5lc3NTb3VyY2USFQoNc3RhcnRfZW5hYmxlZBgFIAEoCBIvCgtzd2l0Y2hfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFYWN0b3IYByABKAkSDgoGcmVhc29uGAggASgJInUKFVNldFN0aWNraW5lc3NSZXNwb25zZRIPCgdlbmFibGVkGAEgASgIEhoKEnByZXZpb3VzbHlfZW5hYmxlZBgCIAEoCBIvCgt1cGRhdGVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAimwEKFFB1cmdlU2Vzc2lvbnNSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRI2ChJ1cGRhdGVfdGltZV9iZWZvcmUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHNlc3Npb25zX21heBgDIAEoBRIVCg12YWxpZGF0ZV9vbmx5GAQgASgIEg4KBnJlYXNvbhgFIAEoCSI+ChVQdXJnZVNlc3Npb25zUmVzcG9uc2USFwoPc2Vzc2lvbnNfcHVyZ2VkGAEgASgDEgwKBG1vcmUYAiABKAgqZQoKRXZlbnRPcmRlchIbChdFVkVOVF9PUkRFUl9VTlNQRUNJRklFRBAAEhwKGEVWRU5UX09SREVSX05FV0VTVF9GSVJTVBABEhwKGEVWRU5UX09SREVSX09MREVTVF9GSVJTVBACKrUBChBTdGlja2luZXNzU291cmNlEiEKHVNUSUNLSU5FU1NfU09VUkNFX1VOU1BFQ0lGSUVEEAASHgoaU1RJQ0tJTkVTU19TT1VSQ0VfUkVHSVNUUlkQARIdChlTVElDS0lORVNTX1NPVVJDRV9TRVRUSU5HEAISHAoYU1RJQ0tJTkVTU19TT1VSQ0VfVEVOQU5UEAMSIQodU1RJQ0tJTkVTU19TT1VSQ0VfQUxMX1RFTkFOVFMQBDLCBwoMQWRtaW5TZXJ2aWNlEl0KDExpc3RTZXNzaW9ucxIlLmFnZW50X3JvdXRpbmcudjEuTGlzdFNlc3Npb25zUmVxdWVzdBomLmFnZW50X3JvdXRpbmcudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USVwoKTGlzdEV2ZW50cxIjLmFnZW50X3JvdXRpbmcudjEuTGlzdEV2ZW50c1JlcXVlc3QaJC5hZ2VudF9yb3V0aW5nLnYxLkxpc3RFdmVudHNSZXNwb25zZRJcCgtXYXRjaEV2ZW50cxIkLmFnZW50X3JvdXRpbmcudjEuV2F0Y2hFdmVudHNSZXF1ZXN0GiUuYWdlbnRfcm91dGluZy52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlMAESZgoPR2V0Um91dGluZ1N0YXRzEiguYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXF1ZXN0GikuYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXNwb25zZRJUCglFcmFzZVVzZXISIi5hZ2VudF9yb3V0aW5nLnYxLkVyYXNlVXNlclJlcXVlc3QaIy5hZ2VudF9yb3V0aW5nLnYxLkVyYXNlVXNlclJlc3BvbnNlElkKCkV4cG9ydFVzZXISIy5hZ2VudF9yb3V0aW5nLnYxLkV4cG9ydFVzZXJSZXF1ZXN0GiQuYWdlbnRfcm91dGluZy52MS5FeHBvcnRVc2VyUmVzcG9uc2UwARJdCgxSZWxvYWRBZ2VudHMSJS5hZ2VudF9yb3V0aW5nLnYxLlJlbG9hZEFnZW50c1JlcXVlc3QaJi5hZ2VudF9yb3V0aW5nLnYxLlJlbG9hZEFnZW50c1Jlc3BvbnNlEmAKDVNldFN0aWNraW5lc3MSJi5hZ2VudF9yb3V0aW5nLnYxLlNldFN0aWNraW5lc3NSZXF1ZXN0GicuYWdlbnRfcm91dGluZy52MS5TZXRTdGlja2luZXNzUmVzcG9uc2USYAoNR2V0U3RpY2tpbmVzcxImLmFnZW50X3JvdXRpbmcudjEuR2V0U3RpY2tpbmVzc1JlcXVlc3QaJy5hZ2VudF9yb3V0aW5nLnYxLkdldFN0aWNraW5lc3NSZXNwb25zZRJgCg1QdXJnZVNlc3Npb25zEiYuYWdlbnRfcm91dGluZy52MS5QdXJnZVNlc3Npb25zUmVxdWVzdBonLmFnZW50X3JvdXRpbmcudjEuUHVyZ2VTZXNzaW9uc1Jlc3BvbnNlYgZwcm90bzM", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_session_event, file_agent_routing_v1_task, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL2FkbWluX3NlcnZpY2UucHJvdG8SEGFnZW50X3JvdXRpbmcudjEixgIKE0xpc3RTZXNzaW9uc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEg0KBW93bmVyGAIgASgJEhcKD2FjdGl2ZV9hZ2VudF9pZBgDIAEoCRIxCgt0YXNrX3N0YXR1cxgEIAEoDjIcLmFnZW50X3JvdXRpbmcudjEuVGFza1N0YXR1cxIPCgdjaGFubmVsGAUgASgJEhMKBmxvY2tlZBgGIAEoCEgAiAEBEjQKEHVwZGF0ZV90aW1lX2Zyb20YByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjYKEnVwZGF0ZV90aW1lX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJcGFnZV9zaXplGAkgASgFEhIKCnBhZ2VfdG9rZW4YCiABKAlCCQoHX2xvY2tlZCJjChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIyCghzZXNzaW9ucxgBIAMoCzIgLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvblN1bW1hcnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIrcDCg5TZXNzaW9uU3VtbWFyeRIOCgZ0ZW5hbnQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRINCgVvd25lchgDIAEoCRIQCghyZXZpc2lvbhgEIAEoAxItCgxhY3RpdmVfYWdlbnQYBSABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBmxvY2tlZBgGIAEoCBIPCgd0YXNrX2lkGAcgASgJEjEKC3Rhc2tfc3RhdHVzGAggASgOMhwuYWdlbnRfcm91dGluZy52MS5UYXNrU3RhdHVzEhIKCm9wZW5fdHVybnMYCSABKAUSDgoGbG9jYWxlGAogASgJEg8KB2NoYW5uZWwYCyABKAkSLwoLY3JlYXRlX3RpbWUYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxlbnRpdGxlbWVudHMYDiADKAkSMAoKdW5yZWFkYWJsZRgPIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVW5yZWFkYWJsZSJSCgpVbnJlYWRhYmxlEg4KBnRlbmFudBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEhAKCHJldmlzaW9uGAMgASgDEg4KBnJlYXNvbhgEIAEoCSLKAgoRTGlzdEV2ZW50c1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEhIKCnNlc3Npb25faWQYAiABKAkSDQoFb3duZXIYAyABKAkSDQoFYWN0b3IYBCABKAkSEgoKcmVxdWVzdF9pZBgFIAEoCRIQCghhZ2VudF9pZBgGIAEoCRINCgVraW5kcxgHIAMoCRIzCg9ldmVudF90aW1lX2Zyb20YCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKEWV2ZW50X3RpbWVfYmVmb3JlGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglwYWdlX3NpemUYCiABKAUSEgoKcGFnZV90b2tlbhgLIAEoCRIrCgVvcmRlchgMIAEoDjIcLmFnZW50X3JvdXRpbmcudjEuRXZlbnRPcmRlciJdChJMaXN0RXZlbnRzUmVzcG9uc2USLgoHcmVjb3JkcxgBIAMoCzIdLmFnZW50X3JvdXRpbmcudjEuQXVkaXRSZWNvcmQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJItwBCgtBdWRpdFJlY29yZBIOCgZ0ZW5hbnQYASABKAkSLQoFZXZlbnQYAiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLlNlc3Npb25FdmVudBINCgVhY3RvchgDIAEoCRISCgphY3RpbmdfZm9yGAQgASgJEg4KBm1ldGhvZBgFIAEoCRIQCgh0cmFjZV9pZBgGIAEoCRIXCg9jb250ZW50X3JlbW92ZWQYByABKAgSMAoKdW5yZWFkYWJsZRgIIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVW5yZWFkYWJsZSKSAQoSV2F0Y2hFdmVudHNSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRIOCgZjdXJzb3IYAiABKAkSFgoOZnJvbV9iZWdpbm5pbmcYAyABKAgSDQoFa2luZHMYBCADKAkSNQoSaGVhcnRiZWF0X2ludGVydmFsGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIs8BChNXYXRjaEV2ZW50c1Jlc3BvbnNlEg4KBmN1cnNvchgBIAEoCRIOCgZ0ZW5hbnQYAiABKAkSKgoGY2hhbmdlGAMgASgLMhguYWdlbnRfcm91dGluZy52MS5DaGFuZ2VIABIwCgloZWFydGJlYXQYBCABKAsyGy5hZ2VudF9yb3V0aW5nLnYxLkhlYXJ0YmVhdEgAEjIKCnVucmVhZGFibGUYBSABKAsyHC5hZ2VudF9yb3V0aW5nLnYxLlVucmVhZGFibGVIAEIGCgRraW5kIpcBChZHZXRSb3V0aW5nU3RhdHNSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRIuCgpzdGFydF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHY2hhbm5lbBgEIAEoCSK8CAoXR2V0Um91dGluZ1N0YXRzUmVzcG9uc2USLgoKYXNfb2ZfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RhcnRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXVzZXJfbWVzc2FnZXMYBCABKAMSHgoWc3VwZXJ2aXNvcl9jYWxsc19zYXZlZBgFIAEoAxIkChxzdXBlcnZpc29yX2NhbGxzX3NhdmVkX3NoYXJlGAYgASgBEjMKB3JlYXNvbnMYByADKAsyIi5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVhc29uQ291bnQSSQoIY29tbWFuZHMYCCADKAsyNy5hZ2VudF9yb3V0aW5nLnYxLkdldFJvdXRpbmdTdGF0c1Jlc3BvbnNlLkNvbW1hbmRzRW50cnkSMAoIaGFuZG9mZnMYCSADKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmZDb3VudBJXChByZWZ1c2Fsc19ieV9ydWxlGAogAygLMj0uYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXNwb25zZS5SZWZ1c2Fsc0J5UnVsZUVudHJ5EiwKBmFnZW50cxgLIAMoCzIcLmFnZW50X3JvdXRpbmcudjEuQWdlbnRTdGF0cxIQCghzZXNzaW9ucxgMIAEoAxINCgVzdHVjaxgNIAEoAxITCgtzdHVja19zaGFyZRgOIAEoARIaChJzdGlja2luZXNzX2VuYWJsZWQYDyABKAgSEgoKcGluZ19wb25ncxgQIAEoAxJdChNtZXNzYWdlc19ieV9jaGFubmVsGBEgAygLMkAuYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXNwb25zZS5NZXNzYWdlc0J5Q2hhbm5lbEVudHJ5Ei4KB3BlcmlvZHMYEiADKAsyHS5hZ2VudF9yb3V0aW5nLnYxLlN0YXRzUGVyaW9kEhYKDmhhbmRvZmZzX3RvdGFsGBMgASgDEhYKDnJlZnVzYWxzX3RvdGFsGBQgASgDEjYKC3N1Z2dlc3Rpb25zGBUgAygLMiEuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uQ291bnQaLwoNQ29tbWFuZHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGjUKE1JlZnVzYWxzQnlSdWxlRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARo4ChZNZXNzYWdlc0J5Q2hhbm5lbEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEigwEKD1N1Z2dlc3Rpb25Db3VudBIVCg1mcm9tX2FnZW50X2lkGAEgASgJEhMKC3RvX2FnZW50X2lkGAIgASgJEg8KB29mZmVyZWQYAyABKAMSEAoIYWNjZXB0ZWQYBCABKAMSEAoIZGVjbGluZWQYBSABKAMSDwoHaWdub3JlZBgGIAEoAyLRAQoLU3RhdHNQZXJpb2QSLgoKc3RhcnRfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKQoGbGVuZ3RoGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhUKDXVzZXJfbWVzc2FnZXMYAyABKAMSHgoWc3VwZXJ2aXNvcl9jYWxsc19zYXZlZBgEIAEoAxIQCghoYW5kb2ZmcxgFIAEoAxIPCgdyZWZ1c2VkGAYgASgDEg0KBXN0dWNrGAcgASgDIlAKEFJvdXRlUmVhc29uQ291bnQSLQoGcmVhc29uGAEgASgOMh0uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbhINCgVjb3VudBgCIAEoAyLdAQoMSGFuZG9mZkNvdW50EhUKDWZyb21fYWdlbnRfaWQYASABKAkSEwoLdG9fYWdlbnRfaWQYAiABKAkSLgoJaW5pdGlhdG9yGAMgASgOMhsuYWdlbnRfcm91dGluZy52MS5Jbml0aWF0b3ISKwoEbW9kZRgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZk1vZGUSDQoFY291bnQYBSABKAMSDwoHcmVmdXNlZBgGIAEoAxIQCghyZXR1cm5lZBgHIAEoAxISCgpwaW5nX3BvbmdzGAggASgDIogDCgpBZ2VudFN0YXRzEhAKCGFnZW50X2lkGAEgASgJEg0KBXR1cm5zGAIgASgDEjQKCG91dGNvbWVzGAMgAygLMiIuYWdlbnRfcm91dGluZy52MS5UdXJuT3V0Y29tZUNvdW50EhEKCWFiYW5kb25lZBgEIAEoAxITCgthY3RpdmF0aW9ucxgFIAEoAxINCgVzdHVjaxgGIAEoAxI4ChVyZXNwb25zZV9kdXJhdGlvbl9wNTAYByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SOAoVcmVzcG9uc2VfZHVyYXRpb25fcDk1GAggASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhMKC3N0b3JlZF9vbmx5GAkgASgDEhAKCGRlZ3JhZGVkGAogASgDEg0KBXN0YXlzGAsgASgDEhIKCnN0YXlfdHVybnMYDCABKAMSFgoOc3RheV90dXJuc19wNTAYDSABKAMSFgoOc3RheV90dXJuc19wOTUYDiABKAMiUQoQVHVybk91dGNvbWVDb3VudBIuCgdvdXRjb21lGAEgASgOMh0uYWdlbnRfcm91dGluZy52MS5UdXJuT3V0Y29tZRINCgVjb3VudBgCIAEoAyJaChBFcmFzZVVzZXJSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCRIVCg12YWxpZGF0ZV9vbmx5GAQgASgIIowBChFFcmFzZVVzZXJSZXNwb25zZRIXCg9zZXNzaW9uc19lcmFzZWQYASABKAMSFAoMdHVybnNfZXJhc2VkGAIgASgDEhgKEHJlY29yZHNfc3RyaXBwZWQYAyABKAMSLgoKZXJhc2VfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiRAoRRXhwb3J0VXNlclJlcXVlc3QSDgoGdGVuYW50GAEgASgJEg8KB3VzZXJfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJIv8CChJFeHBvcnRVc2VyUmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIzCgdzZXNzaW9uGAIgASgLMiAuYWdlbnRfcm91dGluZy52MS5TZXNzaW9uU3VtbWFyeUgAEiYKBHRhc2sYAyABKAsyFi5hZ2VudF9yb3V0aW5nLnYxLlRhc2tIABImCgR0dXJuGAQgASgLMhYuYWdlbnRfcm91dGluZy52MS5UdXJuSAASLwoGcmVjb3JkGAUgASgLMh0uYWdlbnRfcm91dGluZy52MS5BdWRpdFJlY29yZEgAEjAKB3Byb2ZpbGUYBiABKAsyHS5hZ2VudF9yb3V0aW5nLnYxLlVzZXJQcm9maWxlSAASMQoHY29tbWFuZBgHIAEoCzIeLmFnZW50X3JvdXRpbmcudjEuVHlwZWRDb21tYW5kSAASMgoKdW5yZWFkYWJsZRgIIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVW5yZWFkYWJsZUgAQgYKBHBhcnQimAEKC1VzZXJQcm9maWxlEhAKCHJldmlzaW9uGAEgASgDEi8KC2NyZWF0ZV90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd1c2VyX2lkGAMgASgJEg4KBmxvY2FsZRgEIAEoCRIPCgdjaGFubmVsGAUgASgJEhQKDGVudGl0bGVtZW50cxgGIAMoCSJfCgxUeXBlZENvbW1hbmQSEAoIcmV2aXNpb24YASABKAMSLwoLY3JlYXRlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHRleHQYAyABKAkiPAoTUmVsb2FkQWdlbnRzUmVxdWVzdBIVCg12YWxpZGF0ZV9vbmx5GAEgASgIEg4KBnJlYXNvbhgCIAEoCSKiAQoUUmVsb2FkQWdlbnRzUmVzcG9uc2USGAoQcmVnaXN0cnlfdmVyc2lvbhgBIAEoCRIhChlwcmV2aW91c19yZWdpc3RyeV92ZXJzaW9uGAIgASgJEhcKD2FkZGVkX2FnZW50X2lkcxgDIAMoCRIZChFyZW1vdmVkX2FnZW50X2lkcxgEIAMoCRIZChFjaGFuZ2VkX2FnZW50X2lkcxgFIAMoCSKRAQoUU2V0U3RpY2tpbmVzc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEhQKB2VuYWJsZWQYAiABKAhIAIgBARIOCgZyZWFzb24YAyABKAkSEQoJYWdlbnRfaWRzGAQgAygJEhUKDXVzZXJzX3BlcmNlbnQYBSABKAUSDQoFZnJlc2gYBiABKAhCCgoIX2VuYWJsZWQiJgoUR2V0U3RpY2tpbmVzc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJIu0BChVHZXRTdGlja2luZXNzUmVzcG9uc2USDwoHZW5hYmxlZBgBIAEoCBIRCglhZ2VudF9pZHMYAiADKAkSFQoNdXNlcnNfcGVyY2VudBgDIAEoBRIyCgZzb3VyY2UYBCABKA4yIi5hZ2VudF9yb3V0aW5nLnYxLlN0aWNraW5lc3NTb3VyY2USFQoNc3RhcnRfZW5hYmxlZBgFIAEoCBIvCgtzd2l0Y2hfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFYWN0b3IYByABKAkSDgoGcmVhc29uGAggASgJInUKFVNldFN0aWNraW5lc3NSZXNwb25zZRIPCgdlbmFibGVkGAEgASgIEhoKEnByZXZpb3VzbHlfZW5hYmxlZBgCIAEoCBIvCgt1cGRhdGVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAimwEKFFB1cmdlU2Vzc2lvbnNSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRI2ChJ1cGRhdGVfdGltZV9iZWZvcmUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHNlc3Npb25zX21heBgDIAEoBRIVCg12YWxpZGF0ZV9vbmx5GAQgASgIEg4KBnJlYXNvbhgFIAEoCSI+ChVQdXJnZVNlc3Npb25zUmVzcG9uc2USFwoPc2Vzc2lvbnNfcHVyZ2VkGAEgASgDEgwKBG1vcmUYAiABKAgqZQoKRXZlbnRPcmRlchIbChdFVkVOVF9PUkRFUl9VTlNQRUNJRklFRBAAEhwKGEVWRU5UX09SREVSX05FV0VTVF9GSVJTVBABEhwKGEVWRU5UX09SREVSX09MREVTVF9GSVJTVBACKrUBChBTdGlja2luZXNzU291cmNlEiEKHVNUSUNLSU5FU1NfU09VUkNFX1VOU1BFQ0lGSUVEEAASHgoaU1RJQ0tJTkVTU19TT1VSQ0VfUkVHSVNUUlkQARIdChlTVElDS0lORVNTX1NPVVJDRV9TRVRUSU5HEAISHAoYU1RJQ0tJTkVTU19TT1VSQ0VfVEVOQU5UEAMSIQodU1RJQ0tJTkVTU19TT1VSQ0VfQUxMX1RFTkFOVFMQBDLCBwoMQWRtaW5TZXJ2aWNlEl0KDExpc3RTZXNzaW9ucxIlLmFnZW50X3JvdXRpbmcudjEuTGlzdFNlc3Npb25zUmVxdWVzdBomLmFnZW50X3JvdXRpbmcudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USVwoKTGlzdEV2ZW50cxIjLmFnZW50X3JvdXRpbmcudjEuTGlzdEV2ZW50c1JlcXVlc3QaJC5hZ2VudF9yb3V0aW5nLnYxLkxpc3RFdmVudHNSZXNwb25zZRJcCgtXYXRjaEV2ZW50cxIkLmFnZW50X3JvdXRpbmcudjEuV2F0Y2hFdmVudHNSZXF1ZXN0GiUuYWdlbnRfcm91dGluZy52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlMAESZgoPR2V0Um91dGluZ1N0YXRzEiguYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXF1ZXN0GikuYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXNwb25zZRJUCglFcmFzZVVzZXISIi5hZ2VudF9yb3V0aW5nLnYxLkVyYXNlVXNlclJlcXVlc3QaIy5hZ2VudF9yb3V0aW5nLnYxLkVyYXNlVXNlclJlc3BvbnNlElkKCkV4cG9ydFVzZXISIy5hZ2VudF9yb3V0aW5nLnYxLkV4cG9ydFVzZXJSZXF1ZXN0GiQuYWdlbnRfcm91dGluZy52MS5FeHBvcnRVc2VyUmVzcG9uc2UwARJdCgxSZWxvYWRBZ2VudHMSJS5hZ2VudF9yb3V0aW5nLnYxLlJlbG9hZEFnZW50c1JlcXVlc3QaJi5hZ2VudF9yb3V0aW5nLnYxLlJlbG9hZEFnZW50c1Jlc3BvbnNlEmAKDVNldFN0aWNraW5lc3MSJi5hZ2VudF9yb3V0aW5nLnYxLlNldFN0aWNraW5lc3NSZXF1ZXN0GicuYWdlbnRfcm91dGluZy52MS5TZXRTdGlja2luZXNzUmVzcG9uc2USYAoNR2V0U3RpY2tpbmVzcxImLmFnZW50X3JvdXRpbmcudjEuR2V0U3RpY2tpbmVzc1JlcXVlc3QaJy5hZ2VudF9yb3V0aW5nLnYxLkdldFN0aWNraW5lc3NSZXNwb25zZRJgCg1QdXJnZVNlc3Npb25zEiYuYWdlbnRfcm91dGluZy52MS5QdXJnZVNlc3Npb25zUmVxdWVzdBonLmFnZW50X3JvdXRpbmcudjEuUHVyZ2VTZXNzaW9uc1Jlc3BvbnNlYgZwcm90bzM", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_session_event, file_agent_routing_v1_task, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Asks for sessions. All given filters must match.
@@ -242,6 +242,14 @@ export type SessionSummary = Message<"agent_routing.v1.SessionSummary"> & {
    * @generated from field: repeated string entitlements = 14;
    */
   entitlements: string[];
+
+  /**
+   * Set: the session's state cannot be read. Then only tenant, session_id, owner, revision and times
+   * are given.
+   *
+   * @generated from field: agent_routing.v1.Unreadable unreadable = 15;
+   */
+  unreadable?: Unreadable | undefined;
 };
 
 /**
@@ -250,6 +258,49 @@ export type SessionSummary = Message<"agent_routing.v1.SessionSummary"> & {
  */
 export const SessionSummarySchema: GenMessage<SessionSummary> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_admin_service, 2);
+
+/**
+ * Stands in lists, streams and exports for what the server cannot read. The rest of them is whole.
+ *
+ * @generated from message agent_routing.v1.Unreadable
+ */
+export type Unreadable = Message<"agent_routing.v1.Unreadable"> & {
+  /**
+   * The tenant.
+   *
+   * @generated from field: string tenant = 1;
+   */
+  tenant: string;
+
+  /**
+   * The session. Empty: the entry belongs to none.
+   *
+   * @generated from field: string session_id = 2;
+   */
+  sessionId: string;
+
+  /**
+   * The revision that cannot be read, or at which the entry was made. 0: none.
+   *
+   * @generated from field: int64 revision = 3;
+   */
+  revision: bigint;
+
+  /**
+   * Why, as a value of ErrorReason without its prefix: STATE_CORRUPT (damaged; see agent-routing
+   * verify) or SCHEMA_TOO_NEW (a newer release wrote it).
+   *
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message agent_routing.v1.Unreadable.
+ * Use `create(UnreadableSchema)` to create a new message.
+ */
+export const UnreadableSchema: GenMessage<Unreadable> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_admin_service, 3);
 
 /**
  * Asks for the audit. All given filters must match.
@@ -354,7 +405,7 @@ export type ListEventsRequest = Message<"agent_routing.v1.ListEventsRequest"> & 
  * Use `create(ListEventsRequestSchema)` to create a new message.
  */
 export const ListEventsRequestSchema: GenMessage<ListEventsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 3);
+  messageDesc(file_agent_routing_v1_admin_service, 4);
 
 /**
  * A page of the audit.
@@ -382,7 +433,7 @@ export type ListEventsResponse = Message<"agent_routing.v1.ListEventsResponse"> 
  * Use `create(ListEventsResponseSchema)` to create a new message.
  */
 export const ListEventsResponseSchema: GenMessage<ListEventsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 4);
+  messageDesc(file_agent_routing_v1_admin_service, 5);
 
 /**
  * An event and its caller.
@@ -440,6 +491,13 @@ export type AuditRecord = Message<"agent_routing.v1.AuditRecord"> & {
    * @generated from field: bool content_removed = 7;
    */
   contentRemoved: boolean;
+
+  /**
+   * Set: the record cannot be read. event then has its session, revision and time, and no kind.
+   *
+   * @generated from field: agent_routing.v1.Unreadable unreadable = 8;
+   */
+  unreadable?: Unreadable | undefined;
 };
 
 /**
@@ -447,7 +505,7 @@ export type AuditRecord = Message<"agent_routing.v1.AuditRecord"> & {
  * Use `create(AuditRecordSchema)` to create a new message.
  */
 export const AuditRecordSchema: GenMessage<AuditRecord> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 5);
+  messageDesc(file_agent_routing_v1_admin_service, 6);
 
 /**
  * Asks for the changes of all sessions.
@@ -498,7 +556,7 @@ export type WatchEventsRequest = Message<"agent_routing.v1.WatchEventsRequest"> 
  * Use `create(WatchEventsRequestSchema)` to create a new message.
  */
 export const WatchEventsRequestSchema: GenMessage<WatchEventsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 6);
+  messageDesc(file_agent_routing_v1_admin_service, 7);
 
 /**
  * A change of a session, or a heartbeat.
@@ -541,6 +599,14 @@ export type WatchEventsResponse = Message<"agent_routing.v1.WatchEventsResponse"
      */
     value: Heartbeat;
     case: "heartbeat";
+  } | {
+    /**
+     * A change that the server cannot read.
+     *
+     * @generated from field: agent_routing.v1.Unreadable unreadable = 5;
+     */
+    value: Unreadable;
+    case: "unreadable";
   } | { case: undefined; value?: undefined };
 };
 
@@ -549,7 +615,7 @@ export type WatchEventsResponse = Message<"agent_routing.v1.WatchEventsResponse"
  * Use `create(WatchEventsResponseSchema)` to create a new message.
  */
 export const WatchEventsResponseSchema: GenMessage<WatchEventsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 7);
+  messageDesc(file_agent_routing_v1_admin_service, 8);
 
 /**
  * Asks for statistics of routing.
@@ -592,7 +658,7 @@ export type GetRoutingStatsRequest = Message<"agent_routing.v1.GetRoutingStatsRe
  * Use `create(GetRoutingStatsRequestSchema)` to create a new message.
  */
 export const GetRoutingStatsRequestSchema: GenMessage<GetRoutingStatsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 8);
+  messageDesc(file_agent_routing_v1_admin_service, 9);
 
 /**
  * Statistics of routing. Counts are for the stated time span; shares are 0-1, and 0 if there is
@@ -762,7 +828,7 @@ export type GetRoutingStatsResponse = Message<"agent_routing.v1.GetRoutingStatsR
  * Use `create(GetRoutingStatsResponseSchema)` to create a new message.
  */
 export const GetRoutingStatsResponseSchema: GenMessage<GetRoutingStatsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 9);
+  messageDesc(file_agent_routing_v1_admin_service, 10);
 
 /**
  * How often users of one agent were offered another one.
@@ -818,7 +884,7 @@ export type SuggestionCount = Message<"agent_routing.v1.SuggestionCount"> & {
  * Use `create(SuggestionCountSchema)` to create a new message.
  */
 export const SuggestionCountSchema: GenMessage<SuggestionCount> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 10);
+  messageDesc(file_agent_routing_v1_admin_service, 11);
 
 /**
  * An hour or a day.
@@ -881,7 +947,7 @@ export type StatsPeriod = Message<"agent_routing.v1.StatsPeriod"> & {
  * Use `create(StatsPeriodSchema)` to create a new message.
  */
 export const StatsPeriodSchema: GenMessage<StatsPeriod> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 11);
+  messageDesc(file_agent_routing_v1_admin_service, 12);
 
 /**
  * How many dispatches had a reason.
@@ -909,7 +975,7 @@ export type RouteReasonCount = Message<"agent_routing.v1.RouteReasonCount"> & {
  * Use `create(RouteReasonCountSchema)` to create a new message.
  */
 export const RouteReasonCountSchema: GenMessage<RouteReasonCount> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 12);
+  messageDesc(file_agent_routing_v1_admin_service, 13);
 
 /**
  * How often one agent handed over to another.
@@ -979,7 +1045,7 @@ export type HandoffCount = Message<"agent_routing.v1.HandoffCount"> & {
  * Use `create(HandoffCountSchema)` to create a new message.
  */
 export const HandoffCountSchema: GenMessage<HandoffCount> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 13);
+  messageDesc(file_agent_routing_v1_admin_service, 14);
 
 /**
  * Statistics of one agent.
@@ -1093,7 +1159,7 @@ export type AgentStats = Message<"agent_routing.v1.AgentStats"> & {
  * Use `create(AgentStatsSchema)` to create a new message.
  */
 export const AgentStatsSchema: GenMessage<AgentStats> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 14);
+  messageDesc(file_agent_routing_v1_admin_service, 15);
 
 /**
  * How many answers had an outcome.
@@ -1121,7 +1187,7 @@ export type TurnOutcomeCount = Message<"agent_routing.v1.TurnOutcomeCount"> & {
  * Use `create(TurnOutcomeCountSchema)` to create a new message.
  */
 export const TurnOutcomeCountSchema: GenMessage<TurnOutcomeCount> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 15);
+  messageDesc(file_agent_routing_v1_admin_service, 16);
 
 /**
  * Asks to erase a user's data.
@@ -1163,7 +1229,7 @@ export type EraseUserRequest = Message<"agent_routing.v1.EraseUserRequest"> & {
  * Use `create(EraseUserRequestSchema)` to create a new message.
  */
 export const EraseUserRequestSchema: GenMessage<EraseUserRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 16);
+  messageDesc(file_agent_routing_v1_admin_service, 17);
 
 /**
  * What was erased, or with validate_only would be.
@@ -1205,7 +1271,7 @@ export type EraseUserResponse = Message<"agent_routing.v1.EraseUserResponse"> & 
  * Use `create(EraseUserResponseSchema)` to create a new message.
  */
 export const EraseUserResponseSchema: GenMessage<EraseUserResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 17);
+  messageDesc(file_agent_routing_v1_admin_service, 18);
 
 /**
  * Asks for a user's data.
@@ -1240,7 +1306,7 @@ export type ExportUserRequest = Message<"agent_routing.v1.ExportUserRequest"> & 
  * Use `create(ExportUserRequestSchema)` to create a new message.
  */
 export const ExportUserRequestSchema: GenMessage<ExportUserRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 18);
+  messageDesc(file_agent_routing_v1_admin_service, 19);
 
 /**
  * One part of a user's data. A session comes first, then its tasks, turns, profiles and audit
@@ -1310,6 +1376,14 @@ export type ExportUserResponse = Message<"agent_routing.v1.ExportUserResponse"> 
      */
     value: TypedCommand;
     case: "command";
+  } | {
+    /**
+     * A session, or a part of one, that the server cannot read.
+     *
+     * @generated from field: agent_routing.v1.Unreadable unreadable = 8;
+     */
+    value: Unreadable;
+    case: "unreadable";
   } | { case: undefined; value?: undefined };
 };
 
@@ -1318,7 +1392,7 @@ export type ExportUserResponse = Message<"agent_routing.v1.ExportUserResponse"> 
  * Use `create(ExportUserResponseSchema)` to create a new message.
  */
 export const ExportUserResponseSchema: GenMessage<ExportUserResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 19);
+  messageDesc(file_agent_routing_v1_admin_service, 20);
 
 /**
  * What a message said of its user. An empty field: the message said nothing new of it.
@@ -1374,7 +1448,7 @@ export type UserProfile = Message<"agent_routing.v1.UserProfile"> & {
  * Use `create(UserProfileSchema)` to create a new message.
  */
 export const UserProfileSchema: GenMessage<UserProfile> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 20);
+  messageDesc(file_agent_routing_v1_admin_service, 21);
 
 /**
  * A slash command, as the user typed it.
@@ -1409,7 +1483,7 @@ export type TypedCommand = Message<"agent_routing.v1.TypedCommand"> & {
  * Use `create(TypedCommandSchema)` to create a new message.
  */
 export const TypedCommandSchema: GenMessage<TypedCommand> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 21);
+  messageDesc(file_agent_routing_v1_admin_service, 22);
 
 /**
  * Asks to read the registry file again.
@@ -1437,7 +1511,7 @@ export type ReloadAgentsRequest = Message<"agent_routing.v1.ReloadAgentsRequest"
  * Use `create(ReloadAgentsRequestSchema)` to create a new message.
  */
 export const ReloadAgentsRequestSchema: GenMessage<ReloadAgentsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 22);
+  messageDesc(file_agent_routing_v1_admin_service, 23);
 
 /**
  * What the reload changed, or with validate_only would change.
@@ -1487,7 +1561,7 @@ export type ReloadAgentsResponse = Message<"agent_routing.v1.ReloadAgentsRespons
  * Use `create(ReloadAgentsResponseSchema)` to create a new message.
  */
 export const ReloadAgentsResponseSchema: GenMessage<ReloadAgentsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 23);
+  messageDesc(file_agent_routing_v1_admin_service, 24);
 
 /**
  * Asks to switch stickiness.
@@ -1548,7 +1622,7 @@ export type SetStickinessRequest = Message<"agent_routing.v1.SetStickinessReques
  * Use `create(SetStickinessRequestSchema)` to create a new message.
  */
 export const SetStickinessRequestSchema: GenMessage<SetStickinessRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 24);
+  messageDesc(file_agent_routing_v1_admin_service, 25);
 
 /**
  * Asks for the state of stickiness.
@@ -1569,7 +1643,7 @@ export type GetStickinessRequest = Message<"agent_routing.v1.GetStickinessReques
  * Use `create(GetStickinessRequestSchema)` to create a new message.
  */
 export const GetStickinessRequestSchema: GenMessage<GetStickinessRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 25);
+  messageDesc(file_agent_routing_v1_admin_service, 26);
 
 /**
  * The state of stickiness, and who switched it.
@@ -1639,7 +1713,7 @@ export type GetStickinessResponse = Message<"agent_routing.v1.GetStickinessRespo
  * Use `create(GetStickinessResponseSchema)` to create a new message.
  */
 export const GetStickinessResponseSchema: GenMessage<GetStickinessResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 26);
+  messageDesc(file_agent_routing_v1_admin_service, 27);
 
 /**
  * The state of stickiness.
@@ -1674,7 +1748,7 @@ export type SetStickinessResponse = Message<"agent_routing.v1.SetStickinessRespo
  * Use `create(SetStickinessResponseSchema)` to create a new message.
  */
 export const SetStickinessResponseSchema: GenMessage<SetStickinessResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 27);
+  messageDesc(file_agent_routing_v1_admin_service, 28);
 
 /**
  * Asks to remove old sessions.
@@ -1725,7 +1799,7 @@ export type PurgeSessionsRequest = Message<"agent_routing.v1.PurgeSessionsReques
  * Use `create(PurgeSessionsRequestSchema)` to create a new message.
  */
 export const PurgeSessionsRequestSchema: GenMessage<PurgeSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 28);
+  messageDesc(file_agent_routing_v1_admin_service, 29);
 
 /**
  * What was removed, or with validate_only would be.
@@ -1753,7 +1827,7 @@ export type PurgeSessionsResponse = Message<"agent_routing.v1.PurgeSessionsRespo
  * Use `create(PurgeSessionsResponseSchema)` to create a new message.
  */
 export const PurgeSessionsResponseSchema: GenMessage<PurgeSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 29);
+  messageDesc(file_agent_routing_v1_admin_service, 30);
 
 /**
  * The order of the audit.
