@@ -25,10 +25,10 @@ help: ## list these targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
 
 .PHONY: install
-install: $(INSTALLED) ## make .venv: both distributions, editable, and the tools
+install: $(INSTALLED) ## make .venv: all distributions, editable, and the tools
 
 # Repeated only when something it depends on has changed, so that a second `make run` starts at once.
-$(INSTALLED): pyproject.toml clients/python/pyproject.toml requirements/constraints.txt scripts/install.sh
+$(INSTALLED): pyproject.toml clients/python/pyproject.toml topics_embeddings/pyproject.toml requirements/constraints.txt scripts/install.sh
 	@scripts/install.sh "$(VENV)" "$(PYTHON)"
 	@touch $@
 
@@ -66,7 +66,7 @@ lint-style: $(INSTALLED)
 	$(BIN)/ruff format --check .
 
 lint-types: $(INSTALLED)
-	$(BIN)/mypy routing_service clients/python/agent_routing
+	$(BIN)/mypy routing_service clients/python/agent_routing topics_embeddings/agent_routing_embeddings
 
 lint-layers: $(INSTALLED)
 	$(BIN)/lint-imports --no-logo
@@ -126,11 +126,11 @@ bench: $(INSTALLED) ## measure, ten minutes (make bench QUICK=1: one); more: mak
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(args)
 
 .PHONY: dist
-dist: $(INSTALLED) ## build both distributions into dist/ and try them on oldest and newest versions
+dist: $(INSTALLED) ## build all distributions into dist/ and try them on oldest and newest versions
 	@$(BIN)/python scripts/dist.py
 
 .PHONY: topics
-topics: $(INSTALLED) ## train the topic model anew, from the corpora in ROUTING_DIALOGUES
+topics: $(INSTALLED) ## train the topic models from topics_training/field, and the corpora in ROUTING_DIALOGUES
 	@$(BIN)/python scripts/train_topics.py $(args)
 
 .PHONY: constraints

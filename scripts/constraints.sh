@@ -12,7 +12,7 @@ trap 'rm -rf "$scratch"' EXIT
 pip="$scratch/venv/bin/python -m pip --quiet --disable-pip-version-check"
 $pip install --upgrade pip
 # virtualenv stands in where Python has no venv module.
-$pip install --editable clients/python --editable . --group dev virtualenv
+$pip install --editable clients/python --editable topics_embeddings --editable ".[embeddings]" --group dev virtualenv
 
 {
     printf '# The exact versions that the tests ran with. Made by: make constraints\n'

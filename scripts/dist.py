@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Build both distributions into dist/, and test them away from the source tree.
+"""Build all distributions into dist/, and test them away from the source tree.
 
     scripts/dist.py            wheels and sdists, each tried in environments of its own
     scripts/dist.py --build    only build
@@ -35,6 +35,7 @@ from packaging.requirements import Requirement
 ROOT: Final = Path(__file__).parent.parent
 DIST: Final = ROOT / "dist"
 CLIENT: Final = ROOT / "clients" / "python"
+EMBEDDINGS: Final = ROOT / "topics_embeddings"
 CONSTRAINTS: Final = ROOT / "requirements" / "constraints.txt"
 HATCH: Final = (sys.executable, "-m", "hatchling", "build")
 RUN_S_MAX: Final = 900
@@ -105,10 +106,12 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class Built:
-    """The four files."""
+    """The files of the three distributions."""
 
     client_wheel: Path
     client_sdist: Path
+    embeddings_wheel: Path
+    embeddings_sdist: Path
     service_wheel: Path
     service_sdist: Path
 
@@ -116,7 +119,7 @@ class Built:
 def build() -> Built:
     """Build wheels and sdists; the wheel must be what its sdist builds, too."""
     shutil.rmtree(DIST, ignore_errors=True)
-    for project in (CLIENT, ROOT):
+    for project in (CLIENT, EMBEDDINGS, ROOT):
         run([*HATCH, "--directory", str(DIST)], cwd=project)
 
     def one(pattern: str) -> Path:
@@ -126,17 +129,21 @@ def build() -> Built:
     built = Built(
         one("agent_routing_client-*.whl"),
         one("agent_routing_client-*.tar.gz"),
+        one("agent_routing_embeddings-*.whl"),
+        one("agent_routing_embeddings-*.tar.gz"),
         one("agent_routing_service-*.whl"),
         one("agent_routing_service-*.tar.gz"),
     )
     for wheel, package in (
         (built.client_wheel, "agent_routing"),
+        (built.embeddings_wheel, "agent_routing_embeddings"),
         (built.service_wheel, "routing_service"),
     ):
         names = set(zipfile.ZipFile(wheel).namelist())
         assert f"{package}/py.typed" in names, f"{wheel.name} does not say that it is typed"
     for wheel, sdist in (
         (built.client_wheel, built.client_sdist),
+        (built.embeddings_wheel, built.embeddings_sdist),
         (built.service_wheel, built.service_sdist),
     ):
         with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +163,11 @@ def installations(built: Built) -> list[Installation]:
     """Return the environments, one with a server first: the clients speak to it."""
     extras = f"{built.service_wheel}[{','.join(extras_of(ROOT))}]"
     return [
-        Installation("service newest", (extras, str(built.client_wheel)), has_server=True),
+        Installation(
+            "service newest",
+            (extras, str(built.client_wheel), str(built.embeddings_wheel)),
+            has_server=True,
+        ),
         Installation("client oldest", (str(built.client_wheel),), lowest(CLIENT)),
         Installation("client newest", (str(built.client_wheel),)),
         Installation("client sdist", (str(built.client_sdist),), at_tested_versions=True),

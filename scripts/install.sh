@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the project's environment: a virtual environment with both distributions, editable, and
+# Makes the project's environment: a virtual environment with all distributions, editable, and
 # the development tools, at the exact versions of requirements/constraints.txt.
 #
 #   scripts/install.sh VENV [PYTHON]
@@ -78,5 +78,5 @@ pip="$venv/bin/python -m pip"
 $pip install --quiet --constraint "$constraints" pip
 # The client first: the service needs exactly this version of it, which no index may have yet.
 $pip install --quiet --constraint "$constraints" --build-constraint "$constraints" \
-    --editable clients/python --editable . --group dev
+    --editable clients/python --editable topics_embeddings --editable ".[embeddings]" --group dev
 say "installed into $venv: $("$venv/bin/python" -c 'import routing_service as s; print("agent-routing", s.__version__)')"

@@ -26,6 +26,8 @@ PLACES: Final[tuple[tuple[str, str], ...]] = (
     (SOURCE, r'^__version__ = "'),
     ("clients/python/agent_routing/_version.py", r'^__version__ = "'),
     ("pyproject.toml", r'"agent-routing-client=='),
+    ("pyproject.toml", r'"agent-routing-embeddings=='),
+    ("topics_embeddings/pyproject.toml", r'^version = "'),
     ("deploy/README.md", r"--tag agent-routing:"),
     ("deploy/kubernetes/migrate.yaml", r"image: agent-routing:"),
     ("deploy/kubernetes/deployment.yaml", r"image: agent-routing:"),

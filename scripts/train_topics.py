@@ -35,4 +35,6 @@ if __name__ == "__main__":
     interpreter = str(python())
     os.chdir(ROOT)
     command = [interpreter, "-m", "topics_training", *sys.argv[1:]]
-    os.execve(interpreter, command, os.environ | ONE_THREAD)  # noqa: S606 - no shell is wanted
+    # The sentence vectors are read from where they are made.
+    path = {"PYTHONPATH": str(ROOT / "topics_embeddings")}
+    os.execve(interpreter, command, os.environ | ONE_THREAD | path)  # noqa: S606 - no shell is wanted

@@ -30,6 +30,8 @@ FRAMEWORKS = {
     "langgraph": {"langgraph"},
 }
 CLIENT = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text("utf-8"))
+EMBEDDINGS = tomllib.loads((ROOT / "topics_embeddings/pyproject.toml").read_text("utf-8"))
+OUR_OWN = {"agent-routing-client", "agent-routing-embeddings"}
 
 
 def required_by(project):
@@ -39,17 +41,16 @@ def required_by(project):
 
 
 def direct_requirements():
-    """Each requirement that we state, but for our own other half."""
+    """Each requirement that we state, but for our own distributions."""
     stated = [
         *SERVICE["build-system"]["requires"],
         *required_by(SERVICE),
         *SERVICE["dependency-groups"]["dev"],
         *required_by(CLIENT),
+        *required_by(EMBEDDINGS),
     ]
     return [
-        requirement
-        for requirement in map(Requirement, stated)
-        if requirement.name != "agent-routing-client"
+        requirement for requirement in map(Requirement, stated) if requirement.name not in OUR_OWN
     ]
 
 
@@ -113,13 +114,19 @@ def distributions_of(module):
         return {"googleapis-common-protos" if module.startswith("google.rpc.") else "protobuf"}
     if module.startswith("agent_routing."):  # An editable installation does not say what it has.
         return {"agent-routing-client"}
+    if module.startswith("agent_routing_embeddings"):
+        return {"agent-routing-embeddings"}
     return {canonicalize_name(name) for name in OWNERS[module.split(".")[0]]}
 
 
 @pytest.mark.parametrize(
     ("project", "package"),
-    [(SERVICE, "routing_service"), (CLIENT, "clients/python/agent_routing")],
-    ids=["service", "client"],
+    [
+        (SERVICE, "routing_service"),
+        (CLIENT, "clients/python/agent_routing"),
+        (EMBEDDINGS, "topics_embeddings/agent_routing_embeddings"),
+    ],
+    ids=["service", "client", "embeddings"],
 )
 def test_what_a_package_imports_it_requires(project, package):
     """What another package happens to bring along may be gone with that package's next version."""
@@ -130,26 +137,39 @@ def test_what_a_package_imports_it_requires(project, package):
     assert not {module for module in imported if not distributions_of(module) & required}
 
 
-def test_both_distributions_carry_the_licence():
-    """A build includes only files next to it, so the client has a copy."""
+def test_all_distributions_carry_the_licence():
+    """A build includes only files next to it, so the others have copies."""
     licence = (ROOT / "LICENSE").read_bytes()
+    assert (ROOT / "topics_embeddings/LICENSE").read_bytes() == licence
     assert (ROOT / "clients/python/LICENSE").read_bytes() == licence
 
 
-def test_the_wheel_ships_every_file_of_the_package(tmp_path):
-    """Texts, example registries, the schema and migrations are data files: easily left behind."""
+@pytest.mark.parametrize(
+    ("folder", "package"),
+    [(".", "routing_service"), ("topics_embeddings", "agent_routing_embeddings")],
+    ids=["service", "embeddings"],
+)
+def test_the_wheel_ships_every_file_of_the_package(tmp_path, folder, package):
+    """Texts, example registries, the schema, weights are data files: easily left behind."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path],
-        cwd=ROOT,
+        cwd=ROOT / folder,
         check=True,
         capture_output=True,
     )
-    [wheel] = tmp_path.glob("agent_routing_service-*.whl")
-    package = ROOT / "routing_service"
+    [wheel] = tmp_path.glob("agent_routing_*.whl")
     there = {
-        path.relative_to(ROOT).as_posix()
-        for path in package.rglob("*")
+        path.relative_to(ROOT / folder).as_posix()
+        for path in (ROOT / folder / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     shipped = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert shipped == there
+
+
+def test_no_file_of_weights_is_too_large_to_be_checked_in():
+    """16 MB each, and 40 MB together."""
+    weights = ROOT / "topics_embeddings/agent_routing_embeddings/weights"
+    sizes = [path.stat().st_size for path in weights.iterdir()]
+    assert max(sizes) <= 16_000_000
+    assert sum(sizes) <= 40_000_000
