@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from routing_service.topics.meaning.meaning_parameters import MeaningParameters
 from routing_service.topics.model.parameters import (
     Parameters,
     parse_parameters,
     permissive_parameters,
 )
+from topics_training.choice_forest import Fitted, figures
 from topics_training.corpora import (
     DIALOGUES_VARIABLE,
     PERMISSIVE,
     SHARE_ALIKE,
+    Corpus,
     dialogues_folder,
     load,
 )
 from topics_training.cross_validation import tables
+from topics_training.field import load_field
+from topics_training.meanings import train_meaning
 from topics_training.train import train
 
 TOPICS = Path(__file__).parent.parent / "routing_service" / "topics" / "model"
@@ -31,7 +37,7 @@ SHIPPED = {
 """The files that ship, and the corpora that each is made of."""
 
 
-def written(parameters: Parameters) -> bytes:
+def written(parameters: Parameters | MeaningParameters) -> bytes:
     """Return parameters as a file: a line for each tree and word, so that changes can be read."""
     plain = msgspec.to_builtins(parameters)
     lines = ["{"]
@@ -47,7 +53,7 @@ def written(parameters: Parameters) -> bytes:
             lines.append(f'"groups":[\n{groups}\n],')
         elif isinstance(value, dict) and "trees" in value:
             trees = ",\n".join(_json(tree) for tree in value["trees"])
-            head = f'"features":{_json(value["features"])},\n"base":{_json(value["base"])}'
+            head = f'"features":{_json(value["features"])}'
             lines.append(f'"{key}":{{{head},\n"trees":[\n{trees}\n]}},')
         else:
             lines.append(f'"{key}":{_json(value)},')
@@ -81,26 +87,50 @@ def main() -> int:
     )
     options = parser.parse_args()
     folder = dialogues_folder()
-    if not (folder / "agents.json").is_file():
-        print(f"{folder} has no agents.json; set {DIALOGUES_VARIABLE} to the folder of dialogues")
-        return 2
+    has_corpora = (folder / "agents.json").is_file()
+    if not has_corpora:
+        print(
+            f"{folder} has no corpora ({DIALOGUES_VARIABLE}): words are as in the files that ship"
+        )
+        if options.cross_validate:
+            return 2
     wanted = [options.only] if options.only else list(SHIPPED)
     is_right = True
     for name in wanted:
         path, corpora = SHIPPED[name]
-        ours = [load(corpus) for corpus in corpora]
+        ours = [load(corpus) for corpus in corpora] if has_corpora else []
         if options.cross_validate:
             others = [load(corpus) for corpus in SHARE_ALIKE if corpus not in corpora]
             shipped = parse_parameters(permissive_parameters())
             for line in tables(ours, others, shipped, options.played_each):
                 print(line, flush=True)
-        elif options.check:
-            is_right &= _check(path, written(train(ours)))
-        else:
-            content = written(train(ours))
-            path.write_bytes(content)
-            print(f"{path.relative_to(TOPICS)}: {len(content)} bytes", flush=True)
+            continue
+        before = None if ours else parse_parameters(path.read_bytes())
+        for file, content in _trained(path, ours, before):
+            if options.check:
+                is_right &= _check(file, content)
+            else:
+                file.write_bytes(content)
+                print(f"{file.relative_to(TOPICS)}: {len(content)} bytes", flush=True)
     return 0 if is_right else 1
+
+
+def _trained(
+    path: Path, corpora: list[Corpus], before: Parameters | None
+) -> Iterator[tuple[Path, bytes]]:
+    """Yield each file that is trained, and print how it was judged by folds."""
+    trained = train(corpora, load_field(), before=before)
+    _print_figures("words", trained.fitted)
+    yield path, written(trained.parameters)
+    meaning = train_meaning(trained.asked, trained.basis, trained.worths)
+    _print_figures("meaning", meaning.fitted)
+    yield path.with_name("meaning.json"), written(meaning.parameters)
+
+
+def _print_figures(name: str, fitted: Fitted) -> None:
+    for kind in ("given", "rich"):
+        told = ", ".join(f"{key} {value:.3f}" for key, value in figures(fitted, kind).items())
+        print(f"{name}, field registries held out, {kind}: {told}", flush=True)
 
 
 def _check(path: Path, trained: bytes) -> bool:

@@ -16,6 +16,7 @@ from routing_service.topics.model.agent_index import AgentText
 from routing_service.topics.model.parameters import Parameters
 from routing_service.topics.model.trained_model import TrainedModel
 from topics_training.corpora import Corpus
+from topics_training.field import load_field
 from topics_training.train import train
 
 _AGENT_FOLDS: Final = 3
@@ -142,7 +143,7 @@ def tables(
     yield from _agents_held_out(ours, judges)
     for corpus in judges:
         rest = [other for other in ours if other.name != corpus.name]
-        model = TrainedModel(train(rest))
+        model = TrainedModel(train(rest, load_field(), judge=False).parameters)
         for name, agents in _registries(corpus):
             yield measure(Row(name, "corpus", "unseen"), model, corpus, agents).line()
 
@@ -155,7 +156,7 @@ def _registries(corpus: Corpus) -> Iterator[tuple[str, tuple[AgentText, ...]]]:
 def _dialogues_held_out(ours: Sequence[Corpus]) -> Iterator[str]:
     rest = [_part(corpus, lambda number: number % _DIALOGUES_EACH > 0) for corpus in ours]
     held = [_part(corpus, lambda number: number % _DIALOGUES_EACH == 0) for corpus in ours]
-    model = TrainedModel(train(rest))
+    model = TrainedModel(train(rest, load_field(), judge=False).parameters)
     for corpus in held:
         for name, agents in _registries(corpus):
             yield measure(Row(name, "dialogues", "seen"), model, corpus, agents).line()
@@ -181,7 +182,7 @@ def _agents_held_out(ours: Sequence[Corpus], judges: Sequence[Corpus]) -> Iterat
             for corpus in ours
             for agent in _shuffled(corpus.agents)[fold::_AGENT_FOLDS]
         }
-        model = TrainedModel(train(ours, held))
+        model = TrainedModel(train(ours, load_field(), held, judge=False).parameters)
         for corpus in judges:
             ids = {agent_id for name, agent_id in held if name == corpus.name}
             for name, agents in _registries(corpus):

@@ -28,12 +28,17 @@ _WORTH_MIN: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """A message's folded terms and the answer before it. dialogue: "" if it was made up."""
+    """A message's folded terms and the answer before it.
+
+    dialogue: "" if it was made up. teaches: phrases are learned from it; a message that is asked of
+    several registries teaches once.
+    """
 
     words: tuple[str, ...]
     answer: str
     dialogue: str
     stays: bool
+    teaches: bool = True
 
 
 def learn_manner(
@@ -64,8 +69,16 @@ def _learn(
     found = [phrases(one) for one in wordings]
     stays = np.array([one.stays for one in wordings])
     halves = [zlib.crc32(one.dialogue.encode()) % 2 if one.dialogue else -1 for one in wordings]
-    whole = _worths(found, stays, [half >= 0 for half in halves])
-    by_half = [_worths(found, stays, [half == other for half in halves]) for other in (1, 0)]
+    teach = [one.teaches for one in wordings]
+    whole = _worths(
+        found, stays, [half >= 0 and it for half, it in zip(halves, teach, strict=True)]
+    )
+    by_half = [
+        _worths(
+            found, stays, [half == other and it for half, it in zip(halves, teach, strict=True)]
+        )
+        for other in (1, 0)
+    ]
     each = [
         sum((whole if half < 0 else by_half[half]).get(phrase, 0.0) for phrase in held)
         for half, held in zip(halves, found, strict=True)

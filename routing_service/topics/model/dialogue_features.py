@@ -17,7 +17,8 @@ from routing_service.topics.model.agent_index import (
     places_of_best,
 )
 from routing_service.topics.model.cues import CUES, cues_of
-from routing_service.topics.model.words import split, stem
+from routing_service.topics.model.turn_reading import reading_of
+from routing_service.topics.model.words import stem
 from routing_service.topics.topic_detector import RecentTurn, TopicQuestion
 
 TARGET_FEATURES: Final = (
@@ -30,66 +31,18 @@ TARGET_FEATURES: Final = (
     "unanswered",  # what nobody has answered so far speaks of what this agent is for
 )
 
-_SHOWN_FITS: Final = ("examples", "nearest", "description", "concepts_described", "sense")
-_SHOWN_PLACES: Final = tuple(FIT_FEATURES.index(name) for name in _SHOWN_FITS)
-
-STAY_FEATURES: Final = (
-    "fit_gap",  # the present agent's fit against the best other's
-    "target_gap",  # the same with what the dialogue says of the other
-    "fit_present",
-    "fit_other",
-    "share_present",  # of the probability by fit alone
-    "share_other",
-    "lead",  # of the best other over the second
-    *(f"present_{name}" for name in _SHOWN_FITS),
-    *(f"other_{name}" for name in _SHOWN_FITS),
-    *(f"says_{cue}" for cue in CUES),
-    *(f"begins_{cue}" for cue in CUES),
-    "words",
-    "told",  # how much all words together tell
-    "numbers",
-    "asks",  # a question mark in the message
-    "is_short",
-    "was_asked",  # a question mark in the last answer
-    "was_offered_more",  # "anything else?"
-    "follow_up",
-    "complete",
-    "failure",
-    "is_silent",  # the present agent has not said anything
-    "is_locked",
-    "is_released",  # nobody is active: the present agent is the last that was
-    "turns_held",  # how long the present agent has had the conversation
-    "earlier_agents",
-    "other_was_last",
-    "other_was_earlier",
-    "other_announced",
-    "other_remembered",
-    "other_unanswered",
-    "present_announced",
-    "present_remembered",
-    "present_unanswered",
-    "repeats",  # words of the last answer in the message
-    "repeats_self",  # words of the user's last message in the message
-    "manner",  # how the message is worded: what speaks for staying
-    "manner_asked",  # the same of how the last answer ends
-)
-
-_STEMS_SAID: Final = "stems of both, 1"
-"""Names what is kept of a turn. Another number where it is made in another way."""
-
 _AFFIRMS: Final = CUES.index("affirms")
 _ANNOUNCED_KEPT: Final = 4
 """Agents that are compared because the last answer speaks of them, where not all are."""
 _SHORT_WORDS: Final = 4
-_BEGINNING_WORDS: Final = 6
-_CUE_MAX: Final = 2
+BEGINNING_WORDS: Final = 6
 
 # "Anything else?" and its like.
-_MORE: Final = frozenset(
+OFFERS_MORE: Final = frozenset(
     {"else", "further", "additional", "anything", "something", "assist"}
     | {"mas", "otra", "algo", "mais", "outra"}
 )
-_NUMBER_WORDS: Final = frozenset(
+NUMBER_WORDS: Final = frozenset(
     {"one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "am", "pm"}
     | {"uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez"}
 )
@@ -133,7 +86,7 @@ def read(
     """
     message = index.message(question.text)
     last = question.recent[-1] if question.recent else None
-    last_words = tuple(split(last.agent_text)) if last else ()
+    last_words = reading_of(last).agent if last else ()
     announced = index.mentions(last_words) if last_words else []
     place = index.place
     also: list[int] = []
@@ -220,7 +173,7 @@ def _unanswered(
     for turn in reversed(recent):
         if turn.is_answered:
             break
-        said = index.mentions(split(turn.user_text))
+        said = index.mentions(reading_of(turn).user)
         found = [max(known, said[place]) for known, place in zip(found, places, strict=True)]
     return found
 
@@ -234,7 +187,7 @@ def _remembered(
     for turn in recent:
         place = places.get(turn.agent_id)
         if place is not None:
-            said.setdefault(place, set()).update(asked.intersection(_stems_said(turn)))
+            said.setdefault(place, set()).update(asked.intersection(reading_of(turn).stems))
     scale = 1 / (message.length * message.length + 0.5)
     return {
         place: scale
@@ -247,81 +200,7 @@ def _remembered(
     }
 
 
-def _stems_said(turn: RecentTurn) -> tuple[str, ...]:
-    """Return the different stems of a turn, its user's and its agent's.
-
-    Kept with the turn: each message is compared with all recent turns, and reading them anew was
-    half of a verdict. They depend on no registry.
-    """
-    return turn.notes.kept(_STEMS_SAID, lambda: _read_stems(turn))
-
-
-def _read_stems(turn: RecentTurn) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(map(stem, (*split(turn.user_text), *split(turn.agent_text)))))
-
-
-def best_other(reading: Reading) -> int:
-    """Return the place of the agent that it is for if it is not for the present one; -1: nobody."""
-    if len(reading.target) == 1:
-        return -1
-    of_others = reading.target.copy()
-    of_others[reading.present] = -math.inf
-    return of_others.index(max(of_others))
-
-
-def stay_features(reading: Reading, other: int, manner: float, manner_asked: float) -> list[float]:
-    """Return STAY_FEATURES. other: the place of the best other agent. manner…: as named there."""
-    target_scores = reading.target
-    question, present = reading.question, reading.present
-    share_present, share_other = shares_of(reading.fit, (present, other))
-    second = best_but(target_scores, (present, other), target_scores[other] - 10.0)
-    words = reading.message.whole
-    last = question.recent[-1] if question.recent else None
-    last_text = last.agent_text if last else ""
-    outcome = last.outcome if last else ""
-    held = 0
-    for turn in reversed(question.recent):
-        if turn.agent_id != (question.active_agent_id or question.earlier_agent_ids[-1]):
-            break
-        held += 1
-    fits = reading.fits
-    return [
-        reading.fit[present] - reading.fit[other],
-        reading.fit[present] - target_scores[other],
-        reading.fit[present],
-        reading.fit[other],
-        share_present,
-        share_other,
-        target_scores[other] - second,
-        *(fits[place][present] for place in _SHOWN_PLACES),
-        *(fits[place][other] for place in _SHOWN_PLACES),
-        *(min(count, _CUE_MAX) for count in cues_of(words)),
-        *(min(count, 1) for count in cues_of(words[:_BEGINNING_WORDS])),
-        math.log1p(len(words)),
-        reading.message.length,
-        sum(word.isdigit() or word in _NUMBER_WORDS for word in words) / (1 + len(words)),
-        "?" in question.text,
-        len(words) <= _SHORT_WORDS,
-        "?" in last_text,
-        bool(_MORE.intersection(reading.last_words)) and "?" in last_text,
-        outcome == "follow_up",
-        outcome == "complete",
-        outcome == "failure",
-        not (question.is_turn_open or (last and last.is_answered)),
-        question.is_locked,
-        reading.is_released,
-        held,
-        len(set(question.earlier_agent_ids)),
-        *(reading.targets[i][other] for i in (0, 1, 2, 4, 5)),
-        *(reading.targets[i][present] for i in (2, 4, 5)),
-        _shared(reading.message, reading.last_words),
-        _shared(reading.message, tuple(split(last.user_text)) if last else ()),
-        manner,
-        manner_asked,
-    ]
-
-
-def _shared(message: Message, words: tuple[str, ...]) -> float:
+def shared(message: Message, words: tuple[str, ...]) -> float:
     """Return how much of what a message tells stands in other words, from 0 to 1."""
     held = set(map(stem, words))
     shared = sum(
@@ -349,25 +228,10 @@ def weighted(columns: Sequence[Sequence[float]], weights: Sequence[float]) -> li
     return scores
 
 
-def best_but(scores: Sequence[float], places: Sequence[int], default: float) -> float:
-    """Return the best of scores without those at some places; default where there is none."""
-    rest = list(scores)
-    for place in sorted(set(places), reverse=True):
-        del rest[place]
-    return max(rest, default=default)
-
-
 def powers_of(scores: Sequence[float]) -> list[float]:
     """Return scores as shares of a whole that is their sum."""
     exp, best = math.exp, max(scores)
     return [exp(score - best) for score in scores]
-
-
-def shares_of(scores: Sequence[float], places: Sequence[int]) -> list[float]:
-    """Return the probabilities of some places alone."""
-    powers = powers_of(scores)
-    whole = sum(powers)
-    return [powers[place] / whole for place in places]
 
 
 def softmax(scores: Sequence[float]) -> list[float]:

@@ -13,14 +13,11 @@ from typing import Final
 import msgspec
 
 from routing_service.topics.model.agent_index import FIT_WEIGHTS
-from routing_service.topics.model.dialogue_features import (
-    STAY_FEATURES,
-    TARGET_FEATURES,
-)
-from routing_service.topics.model.opening_features import OPENING_FEATURES
+from routing_service.topics.model.choice_features import CHOICE_FEATURES
+from routing_service.topics.model.dialogue_features import TARGET_FEATURES
 from routing_service.topics.model.word_knowledge import SenseGroup
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 TREE_DEPTH_MAX: Final = 32
 """Levels of a tree, its leaves among them: those that are learned have eight. Python compiles no
 expression of more than some two hundred."""
@@ -47,11 +44,27 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 class Forest(msgspec.Struct, frozen=True):
-    """Trees whose leaves, with the base, add up to the log odds. features: named, in order."""
+    """Trees whose leaves add up to an option's score. features: named, in order."""
 
     features: tuple[str, ...]
-    base: float
     trees: tuple[Tree, ...]
+
+
+class Temperatures(msgspec.Struct, frozen=True):
+    """What scores are divided by, so that the probabilities mean what they say.
+
+    Of openings and of later messages; each where agents have few examples in the mean, some, and
+    many. bounds: the means from which on there are some, and many.
+    """
+
+    bounds: tuple[float, float]
+    opening: tuple[float, float, float]
+    later: tuple[float, float, float]
+
+    def of(self, examples_mean: float, *, is_opening: bool) -> float:
+        """Return the temperature of a message. examples_mean: of the options' agents."""
+        place = sum(examples_mean >= bound for bound in self.bounds)
+        return (self.opening if is_opening else self.later)[place]
 
 
 class Parameters(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,8 +80,8 @@ class Parameters(msgspec.Struct, frozen=True, omit_defaults=True):
     trained_on: tuple[str, ...]
     fit: dict[str, float]
     target: dict[str, float]
-    stay: Forest
-    opening: Forest
+    choice: Forest
+    temperatures: Temperatures
     manner: dict[str, float]
     manner_asked: dict[str, float]
     words: dict[str, float]
@@ -104,20 +117,25 @@ def parse_parameters(content: bytes) -> Parameters:
     for name, there, wanted in (
         ("fit", tuple(parameters.fit), FIT_WEIGHTS),
         ("target", tuple(parameters.target), TARGET_FEATURES),
-        ("stay", parameters.stay.features, STAY_FEATURES),
-        ("opening", parameters.opening.features, OPENING_FEATURES),
+        ("choice", parameters.choice.features, CHOICE_FEATURES),
     ):
         if there != wanted:
             raise ParametersInvalid(
                 f"topic parameters whose {name} features are not this release's; "
                 "make topics trains them anew"
             )
-    for forest in (parameters.stay, parameters.opening):
-        for tree in forest.trees:
-            _check_tree(tree, len(forest.features))
+    check_choice(parameters.choice, parameters.temperatures)
     for group in parameters.groups:
         _check_group(group)
     return parameters
+
+
+def check_choice(forest: Forest, temperatures: Temperatures) -> None:
+    """Refuse trees that lead nowhere, and temperatures that are not above 0."""
+    for tree in forest.trees:
+        _check_tree(tree, len(forest.features))
+    if min(*temperatures.opening, *temperatures.later) <= 0:
+        raise ParametersInvalid("topic parameters: a temperature that is not above 0")
 
 
 def _check_tree(tree: Tree, features: int) -> None:

@@ -1,11 +1,10 @@
-"""The model that ships: word statistics, a few weights and two small forests.
+"""The model that ships: word statistics, a few weights and a small forest.
 
 Rule: a verdict does not depend on agents' ids, on the order of agents, on time or on chance.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -17,19 +16,15 @@ from routing_service.topics.model.agent_index import (
     go_on,
     places_of_best,
 )
-from routing_service.topics.model.compiled_forest import Probability, compiled
+from routing_service.topics.model.choice_features import CHOICE_FEATURES, Options
+from routing_service.topics.model.closeness import ClosenessIndex
+from routing_service.topics.model.compiled_forest import Score, compiled
 from routing_service.topics.model.concepts import load_concepts
-from routing_service.topics.model.dialogue_features import (
-    Reading,
-    best_other,
-    powers_of,
-    read,
-    softmax,
-    stay_features,
-)
+from routing_service.topics.model.dialogue_features import Reading, softmax
 from routing_service.topics.model.manner import Manner
-from routing_service.topics.model.opening_features import opening_features
-from routing_service.topics.model.parameters import Parameters
+from routing_service.topics.model.parameters import Parameters, Temperatures
+from routing_service.topics.model.reader import AGENTS_COMPARED, Reader
+from routing_service.topics.model.verbatim import Verbatim
 from routing_service.topics.model.word_knowledge import WordKnowledge
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 
@@ -39,11 +34,27 @@ if TYPE_CHECKING:
 RANKED_MAX: Final = 5
 """Agents in a verdict: more are hardly ever above a hundredth."""
 
-AGENTS_COMPARED: Final = 32
-"""Agents that a message is compared with in full: those that share most with it, and those that
-the dialogue speaks for. The others get no share of the probability."""
+PROBABILITY_DIGITS: Final = 6
 
-_PROBABILITY_DIGITS: Final = 6
+VERBATIM_SHARE: Final = 0.99
+"""The probability of the agent whose example a message is, word for word."""
+
+EXAMPLES_AT: Final = CHOICE_FEATURES.index("examples")
+OPENING_AT: Final = CHOICE_FEATURES.index("is_opening")
+
+
+def agent_texts(registry: Registry) -> list[AgentText]:
+    """Return what the agents say of themselves that a conversation may be with."""
+    return [
+        AgentText(
+            agent_id=agent.agent_id,
+            names=tuple(dict.fromkeys(agent.name.values())),
+            descriptions=tuple(dict.fromkeys(agent.description.values())),
+            examples=agent.examples,
+        )
+        for agent in registry.agents.values()
+        if agent.kind is AgentKind.SPECIALIST
+    ]
 
 
 class TrainedModel:
@@ -66,7 +77,7 @@ class TrainedModel:
         self._agents_compared = agents_compared
         self.version = parameters.version
         self._parameters = parameters
-        self._forests = compiled(parameters.stay), compiled(parameters.opening)
+        self._score = compiled(parameters.choice)
         self._knowledge = WordKnowledge(
             weights=parameters.words,
             groups=parameters.groups,
@@ -82,106 +93,88 @@ class TrainedModel:
 
     def for_registry(self, registry: Registry) -> TopicDetector:
         """Make the detector of a registry: of those agents that a conversation may be with."""
-        return self.for_agents(
-            [
-                AgentText(
-                    agent_id=agent.agent_id,
-                    names=tuple(dict.fromkeys(agent.name.values())),
-                    descriptions=tuple(dict.fromkeys(agent.description.values())),
-                    examples=agent.examples,
-                )
-                for agent in registry.agents.values()
-                if agent.kind is AgentKind.SPECIALIST
-            ]
-        )
+        return self.for_agents(agent_texts(registry))
 
-    def for_agents(self, agents: Sequence[AgentText]) -> TopicDetector:
+    def for_agents(self, agents: Sequence[AgentText]) -> TrainedDetector:
         """Make the detector of agents, whose order does not matter."""
         in_order = sorted(agents, key=lambda agent: agent.agent_id)
         return TrainedDetector(
             self._parameters,
-            self._forests,
-            self._manner,
-            AgentIndex(in_order, self._knowledge, self._give_way),
-            self._agents_compared,
+            self._score,
+            Reader(
+                AgentIndex(in_order, self._knowledge, self._give_way),
+                ClosenessIndex(in_order, self._knowledge, self._give_way),
+                Verbatim(in_order),
+                self._manner,
+                tuple(self._parameters.fit.values()),
+                tuple(self._parameters.target.values()),
+                self._agents_compared,
+            ),
         )
 
 
 class TrainedDetector:
     """The model for one registry."""
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        forests: tuple[Probability, Probability],
-        manner: Manner,
-        index: AgentIndex,
-        agents_compared: int,
-    ) -> None:
-        """Take over what was computed of a registry. forests: of staying, and of openings."""
-        self._index = index
-        self._agents_compared = agents_compared
-        self._fit_weights = tuple(parameters.fit.values())
-        self._target_weights = tuple(parameters.target.values())
-        self._stay, self._opening = forests
-        self._manner = manner
+    def __init__(self, parameters: Parameters, score: Score, reader: Reader) -> None:
+        """Take over what was computed of a registry. score: of an option's row."""
+        self.reader = reader
+        self._score = score
+        self._temperatures = parameters.temperatures
 
     def judge(self, question: TopicQuestion) -> TopicVerdict:
         """Say for whom a message is."""
-        index = self._index
-        if not index.agent_ids:
-            return TopicVerdict(stay=1.0 if question.active_agent_id else 0.0)
-        reading = read(
-            question, index, self._fit_weights, self._target_weights, self._agents_compared
-        )
-        shares = self._opening_shares(reading) if reading.present < 0 else self._shares(reading)
-        active = question.active_agent_id
-        candidates, ids = question.candidate_ids, reading.agent_ids
-        places = [
-            place
-            for place, agent_id in enumerate(ids)
-            if agent_id in candidates and agent_id != active
-        ]
-        # A tie goes to the first of its ids: agents are in their order, and so are places.
-        best = [
-            places[at] for at in places_of_best([shares[place] for place in places], RANKED_MAX)
-        ]
-        stay = 0.0
-        if active:
-            # An agent that the registry says nothing of keeps what nobody else is likely to get.
-            stay = shares[reading.present] if reading.present >= 0 else 1.0 - sum(shares)
-        return TopicVerdict(
-            ranked=tuple((ids[place], round(shares[place], _PROBABILITY_DIGITS)) for place in best),
-            stay=round(max(0.0, stay), _PROBABILITY_DIGITS),
-        )
+        if not self.reader.index.agent_ids:
+            return TopicVerdict(stay=1.0 if question.active_agent_id else 0.0, sureness=1.0)
+        owner = self.reader.verbatim.owner_of(question)
+        if owner:
+            return said_word_for_word(question, owner)
+        return self.verdict(self.reader.read(question))
 
-    def _shares(self, reading: Reading) -> list[float]:
-        """Return each agent's probability where somebody has, or last had, the conversation."""
-        present, other = reading.present, best_other(reading)
-        if other < 0:
-            return [1.0]
-        recent = reading.question.recent
-        manner = self._manner.of(reading.message.whole, recent[-1].agent_text if recent else "")
-        stay = self._stay(stay_features(reading, other, *manner))
-        of_others = reading.target.copy()
-        of_others[present] = -math.inf
-        powers = powers_of(of_others)
-        leaves = (1 - stay) / sum(powers)
-        shares = [leaves * power for power in powers]
-        shares[present] = stay
-        return shares
+    def verdict(self, reading: Reading) -> TopicVerdict:
+        """Say for whom a message is that was read."""
+        options = self.reader.options(reading)
+        return verdict_of(reading, options, self._score, self._temperatures)
 
-    def _opening_shares(self, reading: Reading) -> list[float]:
-        """Return each agent's probability at the beginning of a conversation."""
-        places = range(len(reading.fit))
-        best = max(places, key=reading.fit.__getitem__)
-        right = self._opening(opening_features(reading, best))
-        by_fit = softmax(reading.fit)
-        rest = 1 - by_fit[best]
-        # The others share what the best leaves, but for what is nobody's: out of scope is likelier
-        # where the best is unlikely.
-        left = (1 - right) * right
-        return [
-            right if place == best else left * by_fit[place] / rest if rest > 0 else 0.0
-            for place in places
-        ]
+
+def said_word_for_word(question: TopicQuestion, owner: str) -> TopicVerdict:
+    """Return the verdict on an example of one agent alone, said word for word."""
+    rest = round(1 - VERBATIM_SHARE, PROBABILITY_DIGITS)
+    if owner == question.active_agent_id:
+        return TopicVerdict(stay=VERBATIM_SHARE, sureness=1.0)
+    stay = rest if question.active_agent_id else 0.0
+    return TopicVerdict(((owner, VERBATIM_SHARE),), stay, sureness=1.0)
+
+
+def shares_of(options: Options, score: Score, temperatures: Temperatures) -> list[float]:
+    """Return the probability of each option."""
+    names = EXAMPLES_AT
+    rows = options.rows
+    agents = rows[: len(options.places)]
+    mean = sum(row[names] for row in agents) / len(agents)
+    scale = 1 / temperatures.of(mean, is_opening=bool(rows[0][OPENING_AT]))
+    return softmax([scale * score(row) for row in rows])
+
+
+def verdict_of(
+    reading: Reading, options: Options, score: Score, temperatures: Temperatures
+) -> TopicVerdict:
+    """Return what a model says of a question. Its sureness: the lead of the likeliest option."""
+    question = reading.question
+    shares = shares_of(options, score, temperatures)
+    leads = sorted(shares, reverse=True)
+    sureness = leads[0] - leads[1] if len(leads) > 1 else 1.0
+    active, candidates = question.active_agent_id, question.candidate_ids
+    ids = [reading.agent_ids[place] for place in options.places]
+    places = [at for at, name in enumerate(ids) if name in candidates and name != active]
+    # A tie goes to the first of its ids: agents are in their order, and so are places.
+    best = [places[at] for at in places_of_best([shares[place] for place in places], RANKED_MAX)]
+    stay = 0.0
+    if active:
+        # An agent that the registry says nothing of keeps what no other agent is likely to get.
+        stay = shares[ids.index(active)] if active in ids else shares[-1]
+    return TopicVerdict(
+        ranked=tuple((ids[place], round(shares[place], PROBABILITY_DIGITS)) for place in best),
+        stay=round(max(0.0, stay), PROBABILITY_DIGITS),
+        sureness=round(sureness, PROBABILITY_DIGITS),
+    )

@@ -9,7 +9,7 @@ from routing_service.core.history import HistoryFold
 from routing_service.core.registry import Agent, AgentKind, Registry
 from routing_service.core.vocabulary import OutcomeKind, OutcomeStatus, RouteReason
 from routing_service.topics.detection import recent_turns
-from routing_service.topics.model import dialogue_features, load_topic_model
+from routing_service.topics.model import load_topic_model, turn_reading
 from routing_service.topics.topic_detector import RecentTurn, TopicQuestion, TurnNotes
 
 AGENTS = {
@@ -58,13 +58,13 @@ def fold() -> HistoryFold:
 def readings(monkeypatch) -> list[RecentTurn]:
     """The turns whose text was read, in order."""
     found: list[RecentTurn] = []
-    read = dialogue_features._read_stems
+    read = turn_reading.TurnReading
 
-    def counted(turn: RecentTurn) -> tuple[str, ...]:
+    def counted(turn: RecentTurn) -> turn_reading.TurnReading:
         found.append(turn)
         return read(turn)
 
-    monkeypatch.setattr(dialogue_features, "_read_stems", counted)
+    monkeypatch.setattr(turn_reading, "TurnReading", counted)
     return found
 
 

@@ -367,7 +367,7 @@ def asked_of_many(registry: Registry, detector: TopicDetector) -> list[TopicVerd
     found = []
     for agent, other in zip(agents[::40], agents[5::40], strict=True):
         turn = RecentTurn(other.agent_id, "hello", agents[7].description["en"] + "?", "proceed")
-        for text in (agent.examples[1], "yes please", other.examples[2]):
+        for text in (f"{agent.examples[1]} now", "yes please", f"{other.examples[2]} now"):
             found.append(detector.judge(TopicQuestion(text=text, candidate_ids=ids)))
             question = TopicQuestion(
                 text=text,
@@ -406,7 +406,7 @@ def test_agents_of_the_dialogue_are_compared_whatever_the_message_says(monkeypat
         earlier_agent_ids=(agents[1].agent_id,),
     )
     detector = MODEL.for_registry(registry)
-    index = detector._index
+    index = detector.reader.index
     weights = [tuple(MODEL._parameters.fit.values()), tuple(MODEL._parameters.target.values())]
     reading = read(question, index, *weights, most=3)
     named = {agents[place].agent_id for place in (0, 1, 2, 20)}

@@ -1,0 +1,51 @@
+"""Chooses the model that ships: by words and meaning where the extra embeddings is installed.
+
+Rule: whatever is wrong with the extra is logged, and the word model judges alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+
+from routing_service.topics.model import load_word_model
+from routing_service.topics.model.agent_index import GiveWay, go_on
+from routing_service.topics.model.parameters import ParametersInvalid
+from routing_service.topics.topic_detector import TopicModel
+
+_log = structlog.get_logger(__name__)
+
+
+def load_default_model(
+    give_way: GiveWay = go_on, vectors_path: str = "", *, waits: bool = False
+) -> TopicModel:
+    """Return the model that ships. Reads its files: once in a process is enough.
+
+    give_way: called again and again while a registry is taken in. vectors_path: the file in which
+    vectors of examples are kept; "" = in memory alone. waits: detectors are made once their
+    vectors are there.
+    """
+    words = load_word_model(give_way)
+    try:
+        import agent_routing_embeddings as embeddings  # noqa: PLC0415 - an extra
+        from routing_service.topics.meaning.meaning_model import MeaningModel  # noqa: PLC0415
+        from routing_service.topics.meaning.meaning_parameters import (  # noqa: PLC0415
+            shipped_meaning,
+        )
+    except ModuleNotFoundError as error:
+        _log.debug("topic_vectors_not_installed", missing=error.name)
+        return words
+    try:
+        parameters = shipped_meaning()
+        if parameters is None:
+            return words
+        if parameters.encoder != embeddings.model_sha256():
+            _log.error("topic_vectors_of_another_release", wanted=parameters.encoder[:12])
+            return words
+        encoder = embeddings.load_encoder()
+    except (embeddings.WeightsDamaged, OSError, ParametersInvalid) as error:
+        _log.error("topic_vectors_unusable", exc_info=error)
+        return words
+    path = Path(vectors_path) if vectors_path else None
+    return MeaningModel(words, parameters, encoder.encode, path, waits=waits)
