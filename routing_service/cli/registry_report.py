@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from routing_service.cli.screen import console
+from routing_service.cli.topic_weak_spots import lines_of, weak_spots_of
 from routing_service.core.registry import Agent, AgentKind, OnComplete, Registry, Topics
 from routing_service.registry.file import (
     CheckedRegistry,
@@ -73,11 +74,17 @@ def print_reports_as_json(reports: Sequence[FileReport]) -> None:
             "problems": [asdict(problem) for problem in report.problems],
             "warnings": [asdict(warning) for warning in report.warnings],
             "registry": _summary(report.registry) if report.registry else None,
+            "topics": _weak_spots(report.registry) if report.registry else None,
         }
         for report in reports
     ]
     answer = {"ok": all(report.registry for report in reports), "files": files}
     typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+
+
+def _weak_spots(registry: Registry) -> dict[str, object] | None:
+    spots = weak_spots_of(registry)
+    return asdict(spots) if spots else None
 
 
 def _summary(registry: Registry) -> dict[str, object]:
@@ -137,6 +144,9 @@ def _print_registry(file: str, registry: Registry) -> None:
     for agent in registry.agents.values():
         table.add_row(*(Text(cell) for cell in _cells(agent, registry)))
     out.print(table)
+    spots = weak_spots_of(registry)
+    for line in lines_of(spots) if spots else ():
+        out.print(Text(line), soft_wrap=True)
 
 
 def _cells(agent: Agent, registry: Registry) -> tuple[str, ...]:

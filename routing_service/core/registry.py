@@ -289,6 +289,10 @@ class Topics:
     keeps_open_turns: bool = False
     # 0-1: the share of judged messages that the bound leaves unsure.
     ask_share: float = ASK_SHARE_DEFAULT
+    # What the logarithms of a verdict's probabilities are divided by, and what is added to that of
+    # staying: learned from the registry's own conversations.
+    temperature: float = 1.0
+    stay_offset: float = 0.0
 
     @property
     def asks_when_unsure(self) -> bool:
@@ -336,6 +340,8 @@ class Registry:
     # How replies look on each channel, and how they are worded.
     channels: ChannelProfiles = field(default_factory=ChannelProfiles)
     replies: ReplyStyle = field(default_factory=ReplyStyle)
+    # The names of files next to the registry's that belong to it: see examples_file, learned_file.
+    further_files: tuple[str, ...] = ()
     # Folded id or alias -> id; derived, so it takes no part in comparisons.
     _ids_by_name: Mapping[str, str] = field(init=False, repr=False, compare=False)
     # Whether any agent is idle after some time; derived as well.

@@ -48,6 +48,7 @@ from routing_service.registry.checks import (
     check_shape,
     duration_us,
 )
+from routing_service.registry.examples_file import with_further_files
 from routing_service.registry.warnings import check_sense
 from routing_service.registry.yaml_document import (
     TEXT_BYTES_MAX,
@@ -101,11 +102,14 @@ def parse_registry(text: str, source: str) -> Registry:
 
 def check_registry_file(path: str | Path) -> CheckedRegistry:
     """Read a registry file, with the warnings. Raises RegistryFileError."""
-    return check_registry(_read_text(Path(path)), str(path))
+    return check_registry(_read_text(Path(path)), str(path), Path(path).parent)
 
 
-def check_registry(text: str, source: str) -> CheckedRegistry:
-    """Read a registry from text, with the warnings. Raises RegistryFileError."""
+def check_registry(text: str, source: str, folder: Path | None = None) -> CheckedRegistry:
+    """Read a registry from text, with the warnings. Raises RegistryFileError.
+
+    folder: where the file of examples is that it may name; None: it may name none.
+    """
     document = read_document(text)
     if not _is_readable(document):
         raise RegistryFileError(source, _in_order(document.problems))
@@ -120,7 +124,10 @@ def check_registry(text: str, source: str) -> CheckedRegistry:
     if problems:
         raise RegistryFileError(source, _in_order(problems))
     registry = _build_registry(document)
-    return CheckedRegistry(registry, _in_order(check_sense(document, registry)))
+    registry, problems, warnings = with_further_files(document, registry, folder)
+    if problems:
+        raise RegistryFileError(source, _in_order(problems))
+    return CheckedRegistry(registry, _in_order([*warnings, *check_sense(document, registry)]))
 
 
 def registry_schema() -> dict[str, Any]:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -41,7 +42,7 @@ class Reloaded:
 
 
 class RegistrySource:
-    """Holds the registry in force."""
+    """Holds the registry in force. The files that it names are watched as well."""
 
     def __init__(
         self,
@@ -60,9 +61,10 @@ class RegistrySource:
         self._path = path
         self._poll_s = poll_s
         self._load = load
-        self._seen = self._stamp()
+        self._seen = _stamp(path)
         self._tell_in_force = in_force
         self._registry = load()
+        self._further_seen = self._stamp_further()
         self._tell_in_force(self._registry)
         self._reloading = asyncio.Lock()
         # Since the start: files put in force, and files that could not be.
@@ -81,7 +83,9 @@ class RegistrySource:
         operators.
         """
         async with self._reloading:
-            self._seen = self._stamp()
+            self._seen = _stamp(self._path)
+            # Taken before the files are read: a change meanwhile is seen afterwards.
+            self._further_seen = self._stamp_further()
             try:
                 registry = await asyncio.to_thread(self._load)
             except RegistryFileError as error:
@@ -95,6 +99,7 @@ class RegistrySource:
                     )
                 raise
             made = _compare(self._registry, registry)
+            names_another = registry.further_files != self._registry.further_files
             if not validate_only and made.is_new:
                 # One assignment: a decision uses the old or the new registry, never a mixture.
                 self._registry = registry
@@ -108,6 +113,8 @@ class RegistrySource:
                     removed=made.removed,
                     changed=made.changed,
                 )
+            if names_another and self._registry is registry:
+                self._further_seen = self._stamp_further()
             self._tell_in_force(self._registry)
             return made
 
@@ -120,18 +127,26 @@ class RegistrySource:
         """Read the file again whenever it changes, until cancelled."""
         while True:
             await asyncio.sleep(self._poll_s)
-            stamp = self._stamp()
+            stamp, further = _stamp(self._path), self._stamp_further()
             # A missing file is being replaced: there is nothing to read yet.
-            if stamp is not None and stamp != self._seen:
+            if (stamp is not None and stamp != self._seen) or (
+                None not in further and further != self._further_seen
+            ):
                 await self.reload_or_keep()
 
-    def _stamp(self) -> tuple[int, int, int] | None:
-        """Return the file's time and size; None while it is missing."""
-        try:
-            found = os.stat(self._path)  # noqa: PTH116 - one system call, no path object
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+    def _stamp_further(self) -> list[tuple[int, int, int] | None]:
+        """Return the same of the files that the registry in force names."""
+        names = self._registry.further_files
+        return [_stamp(str(Path(self._path).parent / name)) for name in names]
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    """Return a file's time, size and number; None while it is missing."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - one system call, no path object
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _compare(previous: Registry, registry: Registry) -> Reloaded:
