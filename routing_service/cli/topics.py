@@ -12,7 +12,14 @@ from routing_service.cli.options import (
     PlainJsonOption,
     StoreOption,
 )
-from routing_service.cli.topics_run import EvaluateOptions, run_calibrate, run_evaluate
+from routing_service.cli.topic_examples import run_examples
+from routing_service.cli.topics_learn import LearnOptions, days_ago_us, run_learn
+from routing_service.cli.topics_run import (
+    EvaluateOptions,
+    model_of,
+    run_calibrate,
+    run_evaluate,
+)
 
 EVALUATE_EPILOG: Final = """\b
 Plays dialogues against the bundled model, without a server; for their form see
@@ -49,6 +56,25 @@ Examples:
   agent-routing topics calibrate --store postgres://db/chat --agents new.yaml --days 30
 """
 
+LEARN_EPILOG: Final = """\b
+Reads a service's stored conversations, as topics calibrate does, which only
+looks. A message belongs to the agent that the user accepted or stayed with
+after a suggestion, that the supervisor or an agent handed it to, that the user
+went to by a command right after the answer, or else that answered it. Messages
+answered by an agent that handed over within two turns are left out.
+
+\b
+First it prints what to expect, measured on sessions that were not learned from.
+Then it writes NAME.learned.yml next to the registry: a calibration, and with
+--examples messages of users as examples. Nothing is in force until the key
+learned_file of the registry names that file.
+
+\b
+Examples:
+  agent-routing topics learn --store sqlite:///var/routing.db --agents agents.yaml
+  agent-routing topics learn --store postgres://db/chat --agents agents.yaml --examples
+"""
+
 EPILOG: Final = """\b
 Examples:
   agent-routing topics evaluate mine.jsonl --agents agents.yaml
@@ -68,6 +94,23 @@ _AgentsOption = Annotated[
     str, typer.Option("--agents", metavar="FILE", show_default=False, help="A registry file.")
 ]
 _DAYS_MAX: Final = 36_500
+_TenantOption = Annotated[
+    str,
+    typer.Option(
+        "--tenant", metavar="ID", show_default=False, help="Only this tenant. Default: all."
+    ),
+]
+_DaysOption = Annotated[
+    int | None,
+    typer.Option(
+        "--days",
+        metavar="N",
+        min=1,
+        max=_DAYS_MAX,
+        show_default=False,
+        help="Only messages of the last N days.",
+    ),
+]
 
 
 @topics.command("evaluate", epilog=EVALUATE_EPILOG)
@@ -140,30 +183,75 @@ def evaluate(
     )
 
 
+EXAMPLES_EPILOG: Final = """\b
+Prints a prompt for any model: without --command and --answer, that is all. The
+answer is checked: doubles, messages in a language that the registry does not
+have, and those that sound like another agent's are left out. The rest is
+written next to the registry, as NAME.examples.yml; the key examples_file of
+the registry names it.
+
+\b
+Examples:
+  agent-routing topics examples --agents agents.yaml > prompt.txt
+  agent-routing topics examples --agents agents.yaml --answer answer.yaml
+  agent-routing topics examples --agents agents.yaml --command "my-model --json"
+"""
+
+
+@topics.command("examples", epilog=EXAMPLES_EPILOG)
+def examples(
+    *,
+    agents: _AgentsOption = "",
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", min=1, max=100, help="Examples an agent.")
+    ] = 25,
+    command: Annotated[
+        str,
+        typer.Option(
+            "--command",
+            metavar="COMMAND",
+            show_default=False,
+            help="A command that reads the prompt and prints the answer.",
+        ),
+    ] = "",
+    answer: Annotated[
+        str,
+        typer.Option(
+            "--answer", metavar="FILE", show_default=False, help="A model's answer; - reads a pipe."
+        ),
+    ] = "",
+) -> None:
+    """Get examples for each agent from a model, and check them."""
+    run_examples(agents, count=count, command=command, answer=answer)
+
+
 @topics.command("calibrate", epilog=CALIBRATE_EPILOG)
 def calibrate(
     *,
     store: StoreOption,
     agents: _AgentsOption = "",
     detector: DetectorOption = "",
-    tenant: Annotated[
-        str,
-        typer.Option(
-            "--tenant", metavar="ID", show_default=False, help="Only this tenant. Default: all."
-        ),
-    ] = "",
-    days: Annotated[
-        int | None,
-        typer.Option(
-            "--days",
-            metavar="N",
-            min=1,
-            max=_DAYS_MAX,
-            show_default=False,
-            help="Only messages of the last N days.",
-        ),
-    ] = None,
+    tenant: _TenantOption = "",
+    days: _DaysOption = None,
     as_json: PlainJsonOption = False,
 ) -> None:
     """Show what other thresholds would have done with stored conversations."""
     run_calibrate(store, agents, detector, tenant, days, as_json=as_json)
+
+
+@topics.command("learn", epilog=LEARN_EPILOG)
+def learn(
+    *,
+    store: StoreOption,
+    agents: _AgentsOption = "",
+    detector: DetectorOption = "",
+    tenant: _TenantOption = "",
+    days: _DaysOption = None,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="Propose messages of users as examples.")
+    ] = False,
+    as_json: PlainJsonOption = False,
+) -> None:
+    """Learn from stored conversations, into a file that you read and load."""
+    asked = LearnOptions(store, agents, tenant, days_ago_us(days), examples)
+    run_learn(asked, model_of(detector), as_json=as_json)

@@ -47,12 +47,14 @@ from routing_service.topics.backtest import (
     labelled_messages,
     outlook,
 )
+from routing_service.topics.default_model import load_default_model
 from routing_service.topics.detection import TopicJudge
 from routing_service.topics.detector_plugin import DetectorUnavailable
 from routing_service.topics.evaluation import Judged, Mends, Policy, play
-from routing_service.topics.model import load_topic_model
+from routing_service.topics.model import load_word_model
 from routing_service.topics.topic_detector import TopicDetector, TopicModel
 
+WORDS: Final = "words"
 AGENTS_FILE: Final = "agents.json"
 THRESHOLDS: Final = tuple(percent / 100 for percent in range(30, 100, 5))
 COMPLAINTS_MAX: Final = 20
@@ -85,7 +87,7 @@ def run_evaluate(asked: EvaluateOptions, *, as_json: bool) -> None:
     try:
         registries = list(_registries_of(asked))
         check_files(asked.files)
-        model = _model(asked.detector)
+        model = model_of(asked.detector)
         played = _Played(model, asked)
         for files, corpus, registry in registries:
             detector = model.for_registry(registry)
@@ -104,10 +106,15 @@ def run_evaluate(asked: EvaluateOptions, *, as_json: bool) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _model(name: str) -> TopicModel:
-    """Return the model of a name, "" = the bundled one. Raises CommandFailed."""
+def model_of(name: str) -> TopicModel:
+    """Return the model of a name, "" = the bundled one, WORDS = its words alone.
+
+    Raises CommandFailed.
+    """
     try:
-        return load_detector(name) if name else load_topic_model()
+        if name == WORDS:
+            return load_word_model()
+        return load_detector(name) if name else load_default_model(waits=True)
     except DetectorUnavailable as error:
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
 
@@ -360,7 +367,7 @@ def run_calibrate(
     except RegistryFileError as error:
         raise CommandFailed(str(error)) from error
     since_us = 0 if days is None else time.time_ns() // 1000 - days * 86_400_000_000
-    model = _model(detector)
+    model = model_of(detector)
     judge = TopicJudge(lambda: model)
     messages = run_on_store(_labelled(store, always_asked(registry), judge, tenant, since_us))
     if not messages:

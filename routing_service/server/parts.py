@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import grpc
 import structlog
@@ -40,21 +40,25 @@ from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import Metrics
 from routing_service.telemetry.page_listener import Page, PageListener
 from routing_service.telemetry.prometheus_text import CONTENT_TYPE, ServerFigures, metrics_page
+from routing_service.topics.default_model import load_default_model
 from routing_service.topics.detection import TopicJudge
 from routing_service.topics.detector_plugin import DetectorUnavailable
-from routing_service.topics.model import load_topic_model
 from routing_service.topics.topic_detector import TopicModel
 from routing_service.web.wait_limits import WaitLimits
 
 if TYPE_CHECKING:
     from routing_service.web.web_listener import WebListener
 
+TOPIC_VECTORS_PATH: Final = "var/topic-vectors.npz"
+"""Where vectors of examples are kept, from the folder that the server was started in. Where it
+cannot be written, they are computed again at each start."""
+
 _log = structlog.get_logger(__name__)
 
 
 def shipped_model() -> TopicModel:
     """Load the topic model that ships. It yields to the event loop while it prepares a registry."""
-    return load_topic_model(give_way=partial(time.sleep, 0))
+    return load_default_model(partial(time.sleep, 0), TOPIC_VECTORS_PATH)
 
 
 def make_topic_judge(

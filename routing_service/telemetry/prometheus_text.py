@@ -45,6 +45,11 @@ class TopicFigures(Protocol):
         """Messages without a verdict, by cause."""
         ...
 
+    @property
+    def is_ready(self) -> bool | None:
+        """Whether messages are judged by all that the model can do; None: topics are off."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFigures:
@@ -182,6 +187,12 @@ def _of_topics(topics: TopicFigures | None) -> Iterator[str]:
         "Messages for which the topic detector gave no verdict, by cause; a fallback may have.",
         [({"cause": cause}, count) for cause, count in topics.failures.items()],
     )
+    if topics.is_ready is not None:
+        yield _gauge(
+            "topics_ready",
+            "1 if messages are judged by all that the topic model can do; 0: not yet.",
+            int(topics.is_ready),
+        )
     if topics.bound is None or topics.ask_share is None:
         return
     yield _gauge(

@@ -3,13 +3,13 @@
 It finds the messages of a log whose owner is known, and what a threshold would have done with each.
 The owner of a message is the agent that it was handed to, or else the agent that answered it. An
 agent that answers a message of another agent counts as its owner, so the labels favour staying more
-than users do. If a user answered a suggestion, that is the label. Nothing is written, and no text
-leaves this module.
+than users do. If a user answered a suggestion, that is the label. Nothing is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+import enum
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -37,12 +37,37 @@ RECENT_BYTES: Final = 64 * 1024
 _NOT_BY_TOPIC: Final = frozenset({HandoffMode.CONSULT, HandoffMode.ANSWER})
 
 
+class ShownBy(enum.StrEnum):
+    """What shows whose a message was."""
+
+    ANSWER = "answered"
+    """The agent that it was sent to answered it."""
+    HANDOFF = "handed off"
+    """The agent that it was sent to, or the supervisor, handed it to its owner."""
+    ASKED = "asked"
+    """It was unsure and went to the supervisor, which chose."""
+    OFFER = "offer"
+    """The user accepted or declined a suggestion."""
+    COMMAND = "command"
+    """After the answer, the user's next act was a command to another agent, the owner."""
+    DOUBTFUL = "doubtful"
+    """The agent that answered it handed the next message but one on, or the one before that."""
+
+
+LATER: Final = frozenset({ShownBy.COMMAND, ShownBy.DOUBTFUL})
+"""What is learned of a message whose owner was shown before, in another way."""
+
+TURNS_DOUBTED: Final = 2
+"""Messages before a handoff that are doubtful, if the agent that hands over answered them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Labelled:
     """A message with a verdict and its owner.
 
     active: "" where nobody was active. target, confidence: of the likeliest agent, "" where none is
-    named. supervised: the supervisor was dispatched for it.
+    named. supervised: the supervisor was dispatched for it. ranked: the verdict's agents. shown_by:
+    what shows the owner. message: names the message; session_id: its session.
     """
 
     active: str
@@ -52,6 +77,11 @@ class Labelled:
     stay: float
     owner: str
     supervised: bool
+    ranked: tuple[tuple[str, float], ...] = field(default=(), compare=False)
+    shown_by: ShownBy = field(default=ShownBy.ANSWER, compare=False)
+    message: str = field(default="", compare=False)
+    session_id: str = field(default="", compare=False)
+    text: str = field(default="", repr=False, compare=False)
 
     @property
     def place(self) -> str:
@@ -142,11 +172,13 @@ async def labelled_messages(
     *,
     tenant: str = "",
     since_us: int = 0,
+    with_later: bool = False,
 ) -> AsyncIterator[Labelled]:
     """Judge the messages of a store's sessions whose owner is known.
 
     registry: as always_asked() returns one. tenant: "" = all. since_us: only messages from then on.
-    Raises StoreError.
+    with_later: yield a message a second time, with something of LATER, if that is shown. Raises
+    StoreError.
     """
     tenants = [tenant] if tenant else [name async for name in tenants_of(store)]
     for name in tenants:
@@ -160,7 +192,8 @@ async def labelled_messages(
                 async for page in pages_of_changes(store, row.key, after=0, upto=row.revision):
                     for change in page:
                         for message in review.take(change):
-                            yield message
+                            if with_later or message.shown_by not in LATER:
+                                yield message
             if len(rows) < SESSIONS_PER_READ:
                 break
 
@@ -187,6 +220,8 @@ class _SessionReview:
     )
     waiting: dict[str, _Waiting] = field(default_factory=dict)
     offers: dict[str, str] = field(default_factory=dict)
+    # The latest messages that were answered, the last one last.
+    answered: list[Labelled] = field(default_factory=list)
     is_erased: bool = False
 
     def take(self, change: Change) -> list[Labelled]:
@@ -198,6 +233,9 @@ class _SessionReview:
         if change.time_us >= self.since_us:
             self._judge(change, stored)
         found = [labelled for event in stored.events if (labelled := self._label(event))]
+        found += self._doubted(stored)
+        self.answered = [*self.answered, *(m for m in found if m.shown_by not in LATER)]
+        self.answered = self.answered[-TURNS_DOUBTED:]
         self.state = apply_change(
             self.state,
             stored.events,
@@ -247,8 +285,33 @@ class _SessionReview:
                 stay=opinion.stay,
                 owner="",
                 supervised=event.agent_id == self.registry.home_agent_id,
+                ranked=tuple(opinion.ranked),
+                shown_by=(
+                    ShownBy.ASKED
+                    if event.shown_reason is RouteReason.TOPIC_UNSURE
+                    else ShownBy.ANSWER
+                ),
+                message=event.request_id,
+                session_id=session_id,
+                text=event.text,
             )
             self.waiting[event.request_id] = _Waiting(made, event.agent_id)
+
+    def _doubted(self, stored: StoredEvents) -> Iterator[Labelled]:
+        """Yield earlier messages of which a change shows something else than was known."""
+        for event in stored.events:
+            if not isinstance(event, ev.AgentHandedOff) or event.mode in _NOT_BY_TOPIC:
+                continue
+            if event.initiator is Initiator.USER:
+                # A suggestion that was accepted is of its own message, which is labelled by it.
+                is_offer = any(isinstance(other, ev.SwitchAnswered) for other in stored.events)
+                last = self.answered[-1:]
+                if not is_offer and last and last[0].owner == event.from_agent:
+                    yield replace(last[0], owner=event.to_agent, shown_by=ShownBy.COMMAND)
+            elif event.initiator in (Initiator.AGENT, Initiator.SUPERVISOR) and event.dispatches:
+                for message in self.answered:
+                    if message.owner == event.from_agent != self.registry.home_agent_id:
+                        yield replace(message, shown_by=ShownBy.DOUBTFUL)
 
     def _label(self, event: ev.Event) -> Labelled | None:
         """Return the message whose owner an event shows."""
@@ -262,7 +325,10 @@ class _SessionReview:
                 if waiting is not None:
                     waiting.holder = event.to_agent
                     supervised = waiting.made.supervised or event.to_agent == home
-                    waiting.made = replace(waiting.made, supervised=supervised)
+                    shown_by = waiting.made.shown_by
+                    if shown_by is ShownBy.ANSWER:
+                        shown_by = ShownBy.HANDOFF
+                    waiting.made = replace(waiting.made, supervised=supervised, shown_by=shown_by)
             case ev.TurnCompleted() if event.closes and not event.is_consult:
                 if event.root_request_id in self.offers.values():
                     return None  # The user may yet say whose it was.
@@ -278,11 +344,15 @@ class _SessionReview:
             case ev.SwitchAnswered():
                 request_id = self.offers.pop(event.suggestion_id, "")
                 owner = event.agent_id if event.accepted else event.from_agent
-                return self._settled(request_id, owner)
+                return self._settled(request_id, owner, ShownBy.OFFER)
             case _:
                 pass
         return None
 
-    def _settled(self, request_id: str, owner: str) -> Labelled | None:
+    def _settled(
+        self, request_id: str, owner: str, shown_by: ShownBy | None = None
+    ) -> Labelled | None:
         waiting = self.waiting.pop(request_id, None)
-        return None if waiting is None else replace(waiting.made, owner=owner)
+        if waiting is None:
+            return None
+        return replace(waiting.made, owner=owner, shown_by=shown_by or waiting.made.shown_by)

@@ -5,7 +5,9 @@ Rule: whatever is wrong with the extra is logged, and the word model judges alon
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -13,6 +15,10 @@ from routing_service.topics.model import load_word_model
 from routing_service.topics.model.agent_index import GiveWay, go_on
 from routing_service.topics.model.parameters import ParametersInvalid
 from routing_service.topics.topic_detector import TopicModel
+
+BLAS_THREADS: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""For NumPy, unless the operator has set them: a verdict's products are small, and further threads
+only take the cores of other calls."""
 
 _log = structlog.get_logger(__name__)
 
@@ -27,6 +33,8 @@ def load_default_model(
     vectors are there.
     """
     words = load_word_model(give_way)
+    for name, threads in BLAS_THREADS.items():
+        os.environ.setdefault(name, threads)
     try:
         import agent_routing_embeddings as embeddings  # noqa: PLC0415 - an extra
         from routing_service.topics.meaning.meaning_model import MeaningModel  # noqa: PLC0415

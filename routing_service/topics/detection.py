@@ -28,6 +28,7 @@ from routing_service.core.topic_switch import TopicInquiry, topic_targets
 from routing_service.core.vocabulary import RouteReason
 from routing_service.ids import new_uuid7
 from routing_service.topics.ask_bound import AskBound
+from routing_service.topics.calibration import Calibration
 from routing_service.topics.detector_pool import (
     THREADS_MAX,
     WAITING_MAX,
@@ -78,11 +79,14 @@ class TopicFigures:
 
     bound: below this sureness a message is unsure now; ask_share: the share that is wanted; both
     None where no message was judged for a registry that asks. failures: by cause, since the start.
+    is_ready: whether the registry in force is judged by all that the model can do; None: topics are
+    off.
     """
 
     bound: float | None
     ask_share: float | None
     failures: Mapping[str, int]
+    is_ready: bool | None = None
 
 
 class VerdictUnsound(Exception):
@@ -143,6 +147,7 @@ class TopicJudge:
             bound=None if bound is None else bound[1].value,
             ask_share=None if bound is None else bound[0].topics.ask_share,
             failures=dict(self._failures),
+            is_ready=self._is_ready(),
         )
 
     def prepare(self, registry: Registry) -> None:
@@ -160,6 +165,16 @@ class TopicJudge:
             raise
         except BaseException as error:  # noqa: BLE001 - as in judge()
             self._note_unmade(registry, as_exception(error))
+
+    def _is_ready(self) -> bool | None:
+        """Tell whether the registry in force has its detector, with all its vectors.
+
+        A detector with vectors judges by words until they are computed. None: topics are off.
+        """
+        if not self._in_force or not self._in_force[0].topics.is_on:
+            return None
+        detector = self._known(self._in_force[0])
+        return detector is not None and getattr(detector, "is_ready", True) is True
 
     def in_force(self, registry: Registry) -> None:
         """Forget what was made of other registries, such as one that was only tried out.
@@ -206,14 +221,15 @@ class TopicJudge:
             return self._missing("not_made", self._unmade_by(registry))
         remote = detector if isinstance(detector, RemoteTopicDetector) else None
         try:
+            # A bundled model that would hold the loop for too long names its own limit.
+            limit_s = self._limit_s or getattr(self._model, "limit_s", None)
+            judge = judge_requests if self._limit_s is None else _sound_verdict
             if remote is not None:
                 verdict = _sound(await remote.judge_remotely(question), question)
-            elif self._limit_s is None:
+            elif limit_s is None:
                 verdict = judge_requests(detector, question)
             else:
-                verdict = await self._threads.call(
-                    partial(_sound_verdict, detector, question), self._limit_s
-                )
+                verdict = await self._threads.call(partial(judge, detector, question), limit_s)
         except TooLate:
             failed = self._missing("late")
         except ThreadsBusy:
@@ -266,6 +282,8 @@ class TopicJudge:
     def _opinion(
         self, registry: Registry, verdict: TopicVerdict, *, is_fallback: bool = False
     ) -> TopicOpinion:
+        topics = registry.topics
+        verdict = Calibration(topics.temperature, topics.stay_offset).applied(verdict)
         sureness, bound = verdict.how_sure(), 0.0
         if registry.topics.asks_when_unsure:
             # Of the messages before this one: a message does not move its own bound.

@@ -57,7 +57,7 @@ def page():
         stuck=0,
         log_lines_lost=0,
         writes=WriteFigures(),
-        topics=TopicFigures(bound=0.1, ask_share=0.2, failures={"late": 1}),
+        topics=TopicFigures(bound=0.1, ask_share=0.2, failures={"late": 1}, is_ready=True),
         sign_in_keys_age_s=12.5,
     )
     return metrics_page(metrics.snapshot(), figures, "1.2.3")

@@ -219,8 +219,8 @@ def test_evaluate_may_leave_the_examples_out(run, folder):
         json.dumps({"dialogue_id": "o", "corpus": "made", "turns": [turn]}) + "\n", "utf-8"
     )
     given = ("evaluate", folder / "odd.jsonl", "--corpus", "made", "--json")
-    whole = json.loads(run(*given, "--threshold", "0.3")[1])
-    alone = json.loads(run(*given, "--threshold", "0.3", "--descriptions-only")[1])
+    whole = json.loads(run(*given, "--threshold", "0.9")[1])
+    alone = json.loads(run(*given, "--threshold", "0.9", "--descriptions-only")[1])
     assert (whole["descriptions_only"], alone["descriptions_only"]) == (False, True)
     assert (whole["corpora"]["made"]["right"], alone["corpora"]["made"]["right"]) == (1.0, 0.0)
 
