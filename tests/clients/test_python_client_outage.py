@@ -5,6 +5,8 @@ import pytest
 from agent_routing import AsyncClient, Fallback
 from agent_routing.circuit import FAILURES_MAX, OPEN_S_FIRST, OPEN_S_MAX, PROBE_S, Circuit
 from agent_routing.fallback import KnownAgents
+from agent_routing.integrations.local_memory import LocalMemory
+from agent_routing.v1.dispatch_pb2 import Dispatch
 from agent_routing.v1.routing_service_pb2 import ListAgentsResponse
 from tests.clients import vector_runner
 
@@ -102,3 +104,14 @@ async def test_a_process_that_starts_in_an_outage_knows_the_home_agent(tmp_path)
             assert (report.agent_id, report.agent_text) == ("coordinator", "Hi!")
             assert not report.HasField("base_revision")
             await server.obey("back")
+
+
+def test_messages_without_a_session_share_no_memory():
+    """Two users' messages in an outage name no session; neither may find the other's text."""
+    memory = LocalMemory()
+    memory.remember("", Dispatch(request_id="r", text="my salary"), "tutor", "is secret")
+    memory.moved_away("", "billing")
+    assert memory.turns("", "tutor", "tutor") == []
+    assert memory.fill("", Dispatch(), "tutor").agent.agent_id == ""
+    memory.remember("chat-1", Dispatch(request_id="r", text="kept"), "tutor", "yes")
+    assert [turn.user_text for turn in memory.turns("chat-1", "tutor", "tutor")] == ["kept"]

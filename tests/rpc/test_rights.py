@@ -97,6 +97,9 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
             request_id=paused_request,
             decision=dispatch_pb2.DECISION_APPROVE,
         ),
+        "ReportDegraded": pb.ReportDegradedRequest(
+            turns=[pb.DegradedTurn(**whose, request_id=fresh_id(), agent_id="sales", text="hello")]
+        ),
         "Status": pb.StatusRequest(**whose),
         "ListTasks": pb.ListTasksRequest(**whose),
         "ListTurns": pb.ListTurnsRequest(**whose),

@@ -116,7 +116,8 @@ class RoutedRunner(RoutedRuns):
         metadata = {**(self._run_config.custom_metadata or {}), REQUEST_KEY: turn.key}
         return {
             "user_id": _user_of(turn),
-            "session_id": turn.run.session_id,
+            # Without a session, as in an outage, a message is a conversation of its own.
+            "session_id": turn.run.session_id or turn.dispatch.request_id,
             "new_message": _content("user", turn.user_text),
             "run_config": self._run_config.model_copy(update={"custom_metadata": metadata}),
         }
@@ -133,7 +134,7 @@ class RoutedRunner(RoutedRuns):
         place = {
             "app_name": self._runner.app_name,
             "user_id": _user_of(segment.turn),
-            "session_id": segment.turn.run.session_id,
+            "session_id": segment.turn.run.session_id or segment.turn.dispatch.request_id,
         }
         session = await service.get_session(**place) or await service.create_session(**place)
         await service.append_event(

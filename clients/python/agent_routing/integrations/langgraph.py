@@ -135,7 +135,8 @@ class RoutedGraph(RoutedRuns):
         """Return the graph's input and configuration for a run."""
         turn = segment.turn
         configurable = {
-            "thread_id": turn.run.session_id,
+            # Without a session, as in an outage, a message is a thread of its own.
+            "thread_id": turn.run.session_id or turn.dispatch.request_id,
             **self._config.get("configurable", {}),
             _TURN: _Running(self._client, turn),
         }

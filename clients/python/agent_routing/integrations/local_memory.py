@@ -97,7 +97,13 @@ class LocalMemory:
             }
 
     def _session(self, session_id: str) -> _Session:
-        """Return the entry of a session. The caller holds the lock."""
+        """Return the entry of a session. The caller holds the lock.
+
+        A message that was decided without the service and named no session has none: what belongs
+        to it is not kept, so that no other user's message finds it.
+        """
+        if not session_id:
+            return _Session()
         session = self._sessions.setdefault(session_id, _Session())
         self._sessions.move_to_end(session_id)
         if len(self._sessions) > SESSIONS_MAX:
