@@ -1,4 +1,4 @@
-"""What a framework's adapter tells a model of a message that may be for another agent."""
+"""Hints that a framework's adapter gives a model about a message that may be for another agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMES = {"payroll": "Payroll", "vat": "VAT"}
 
 
 async def test_adapters_tell_the_model_whom_an_unsure_message_may_be_for(tmp_path):
-    """Supervisor and agent alike; a sure message has no such note."""
+    """This holds for the supervisor and for agents; a sure message has no such note."""
     async with serving(tmp_path, registry(), model=ScriptedModel()) as running:
         chat = await running.chat().with_agent("vat")
         asked = await chat.say(UNSURE)

@@ -85,7 +85,7 @@ async def test_consulted_agent_may_get_the_message_afterwards(service):
 
 
 async def test_same_agent_is_asked_twice_within_a_message(service):
-    """Also after handoffs back and forth; the limit of hops still ends a loop of questions."""
+    """This also holds after handoffs in both directions; the hop limit ends a loop of questions."""
     chat, _, question = await asked(service)
     for _ in range(3):
         back = (await chat.answer(question, "Yes.")).next

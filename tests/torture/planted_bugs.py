@@ -87,7 +87,7 @@ def plant(name: str) -> None:
 
 
 def put(owner: Any, name: str, made: Callable[[Any], Any]) -> None:
-    """Replace an attribute by made(attribute). Raises AttributeError if there is none."""
+    """Replace an attribute by made(attribute). Raises AttributeError if it does not exist."""
     setattr(owner, name, made(getattr(owner, name)))
 
 
@@ -376,7 +376,7 @@ def lock_lost_on_restart() -> None:
 
 @bug("tests/rpc/test_histories.py::test_as_many_turns_go_along_as_are_asked_for")
 def history_off_by_one() -> None:
-    """A message has one past turn less than asked for."""
+    """A message has one past turn fewer than requested."""
     put(
         dispatch_history,
         "history_count",

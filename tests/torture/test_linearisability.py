@@ -151,7 +151,7 @@ BROKEN_BESIDE_LOG = {
 
 @pytest.mark.parametrize("name", SOUND)
 def test_history_that_one_session_explains_is_accepted(name):
-    """Without the log, and with it."""
+    """The checker accepts it with and without the log."""
     history, log = SOUND[name]
     if name != "change of the service's own":  # Without the log it looks like a phantom.
         assert check(history) == []
@@ -160,7 +160,7 @@ def test_history_that_one_session_explains_is_accepted(name):
 
 @pytest.mark.parametrize("kind", BROKEN)
 def test_planted_violation_is_found_from_outside(kind):
-    """By its own name, in an otherwise correct history."""
+    """The report names it, in an otherwise correct history."""
     assert kinds(BROKEN[kind]) == [kind]
 
 
@@ -229,7 +229,7 @@ class OneAtATime:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_overlapping_clients_of_a_sound_session_are_accepted(seed):
-    """There is no false alarm, for any overlap."""
+    """No overlap causes a false alarm."""
     history, log = OneAtATime(seed).play(300)
     assert check(history) == []
     assert check(history, log) == []

@@ -139,7 +139,7 @@ def test_default_agent_of_a_swarm_may_be_interrupted():
 
 @pytest.mark.parametrize("agent", ["buddy", "other", "stays"])
 def test_every_completion_with_frames_returns(agent):
-    """Stay and release too; the task goes on, since it is not the interlude's to close."""
+    """This includes stay and release; the task stays open, because an interlude cannot close it."""
     chat = interlude_with(agent)
     decision = chat.answers(Complete())
     assert decision.status is OutcomeStatus.APPLIED

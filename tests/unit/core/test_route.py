@@ -595,7 +595,7 @@ def test_task_time_in_the_past_is_refused():
 
 
 def test_refused_message_changes_nothing():
-    """Not even what would have timed out before it."""
+    """Even a timeout that was due before it has no effect."""
     limits = Limits(idle_timeout_us=60 * SECOND_US)
     chat = talk(limits=limits).with_agent("math")
     before = chat.state

@@ -309,7 +309,7 @@ def test_selection_moves_the_session_while_stickiness_is_off():
 
 @pytest.mark.parametrize("text", ["/agents", "/status", "/help", "/HELP me", "/agents all"])
 def test_other_commands_change_nothing_and_call_nobody(text):
-    """Not even where text is left over."""
+    """This also holds for a command with further text."""
     chat = locked(talk())
     chat.says()
     before = ownership(chat)

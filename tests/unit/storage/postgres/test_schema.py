@@ -224,7 +224,7 @@ async def test_user_without_the_right_to_change_tables_can_serve(
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Return what runs a command line: (exit code, stdout, stderr)."""
+    """Return a function that runs a command line and returns (exit code, stdout, stderr)."""
 
     def run_it(*argv):
         monkeypatch.setattr(sys, "argv", ["agent-routing", *argv])
@@ -251,7 +251,7 @@ def test_command_migrates_and_says_from_where_to_where(run, url, schema):
 
 
 def test_command_grants(run, url, role):
-    """The user of the example in its help."""
+    """It grants to the user of the example in its help."""
     code, _, _ = run("migrate", "--store", url, "--grant-to", role.partition(":")[0])
     assert code == 0
 

@@ -66,7 +66,7 @@ def test_options_of_the_store_are_taken_from_the_query():
 
 
 def test_options_given_beside_the_url_come_first():
-    """Like flags, which override a file."""
+    """They override the URL, as flags override a file."""
     assert parse_url("postgres://db/x?read_connections=2", {"read_connections": 7}).options == (
         PostgresOptions(read_connections=7)
     )
@@ -108,7 +108,7 @@ def test_options_given_beside_the_url_come_first():
     ],
 )
 async def test_url_that_is_wrong_says_what_to_write(url, words):
-    """Before any connection, and without the password."""
+    """The message comes before any connection, and leaves out the password."""
     with pytest.raises(StoreUrlInvalid) as raised:
         await open_store(url)
     assert words in str(raised.value)

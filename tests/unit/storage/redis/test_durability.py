@@ -116,7 +116,7 @@ async def test_replicas_that_are_missing_are_waited_for_in_vain(server):
 
 
 async def test_replica_that_is_there_has_what_is_acknowledged(server):
-    """On its disk at the moment of the answer."""
+    """The write is on the replica's disk at the moment of the answer."""
     try:
         replica = start_server({"masterauth": server.password})
     except CannotStart as error:

@@ -135,7 +135,7 @@ async def test_server_that_is_away_is_unavailable_at_once(open_here, own_redis):
 
 
 async def test_hung_server_is_given_up_in_time_and_found_again(open_here, own_redis):
-    """Writes and reads alike; waiting calls do not add up their timeouts."""
+    """This holds for writes and reads; the timeouts of waiting calls do not add up."""
     patient, store = await open_here(), await open_here(HASTY)
     await patient.append(append())
     await works_again(store)
@@ -325,7 +325,7 @@ async def test_value_that_is_cut_short_is_corrupt_for_that_session_alone(
 
 
 async def test_changes_that_do_not_fit_the_head_are_corrupt(open_here, own_redis):
-    """As after a half restored backup: the next change would be in the wrong place."""
+    """After a half restored backup the next change would be in the wrong place."""
     store = await open_here()
     for base in range(2):
         await store.append(append(0, base))

@@ -13,7 +13,7 @@ from tests.engines.appends import append, audit, key, outcomes, task
 
 @pytest.fixture
 async def open_here(own_redis):
-    """What opens a store on the module's server, which is empty then."""
+    """Return a function that opens a store on the module's empty server."""
     with own_redis.client() as client:
         client.flushall()
     opened = []
@@ -43,7 +43,7 @@ async def waits(own_redis, work):
 
 
 async def test_writes_that_wait_together_wait_once_for_the_disk(open_here, own_redis):
-    """For writes of all kinds."""
+    """This holds for writes of all kinds."""
     store = await open_here()
     await store.append(append())
     await store.append_audit(audit())
@@ -63,7 +63,7 @@ async def test_group_of_one_does_not_wait_for_company(open_here, own_redis):
 
 
 async def test_groups_are_bounded_by_count(open_here, own_redis):
-    """As set in the URL."""
+    """The URL sets the limit."""
     store = await open_here("group_writes_max=10")
     await store.append(append())
     work = outcomes(*(store.append(append(n)) for n in range(1, 36)))

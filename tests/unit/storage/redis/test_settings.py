@@ -163,7 +163,7 @@ async def test_server_that_hides_its_settings_is_taken(server):
 
 
 async def test_empty_place_is_marked_once(server):
-    """By the first server or the migrate command."""
+    """The first server or the migrate command writes the mark."""
     first = await migrate_store(server.url())
     again = await migrate_store(server.url())
     assert (first.before, first.after, again.before, again.after) == (0, 1, 1, 1)
@@ -200,7 +200,7 @@ async def test_mark_that_is_no_mark_is_refused(server, spoilt):
 
 
 async def test_prefixes_and_databases_are_stores_of_their_own(server):
-    """On one server, with the same session ids."""
+    """Two stores on one server may have the same session ids."""
     stores = [
         await open_store(url)
         for url in (server.url(), server.url("prefix=b"), server.url(database=1))

@@ -59,7 +59,7 @@ async def serves(url):
 
 
 async def test_server_whose_certificate_is_trusted_is_used(place, certificate):
-    """By the file that the URL names."""
+    """The URL names the file with the authority."""
     assert await serves(place("localhost", f"ssl_ca_certs={certificate[0]}"))
 
 
@@ -77,6 +77,6 @@ async def test_server_that_is_not_who_it_should_be_is_refused(
 
 
 async def test_name_of_the_certificate_may_be_left_unchecked(place, certificate):
-    """For an address that is in no certificate."""
+    """An operator may need it for an address that no certificate has."""
     query = f"ssl_ca_certs={certificate[0]}&ssl_check_hostname=off"
     assert await serves(place("127.0.0.1", query))

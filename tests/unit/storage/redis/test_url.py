@@ -12,7 +12,7 @@ def _no_password_from_outside(monkeypatch):
 
 
 def test_all_parts_are_read():
-    """With escapes in user and password undone."""
+    """Escapes in user and password are decoded."""
     place = parse_url("redis://ro%40uter:s%2Fe%3Acret@cache:6380/3?prefix=chat&read_connections=4")
     assert (place.host, place.port, place.database) == ("cache", 6380, 3)
     assert (place.user, place.password, place.tls) == ("ro@uter", "s/e:cret", False)
@@ -39,7 +39,7 @@ def test_forms_of_the_place(url, place):
 
 
 def test_tls_is_the_scheme_s():
-    """With files for it, or the system's."""
+    """The scheme rediss is TLS, with the files that the URL names or the system's."""
     place = parse_url("rediss://cache/0?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=off")
     assert place.tls
     assert place.options.ssl_ca_certs == "/etc/ca.pem"
@@ -47,7 +47,7 @@ def test_tls_is_the_scheme_s():
 
 
 def test_password_may_come_from_the_environment(monkeypatch):
-    """So that it is in no command line; one in the URL comes first."""
+    """The command line then does not show it; one in the URL wins."""
     monkeypatch.setenv(PASSWORD_VARIABLE, "from outside")
     assert parse_url("redis://cache").password == "from outside"
     assert parse_url("redis://:mine@cache").password == "mine"
@@ -93,7 +93,7 @@ def test_password_is_shown_nowhere():
     ],
 )
 async def test_what_is_wrong_is_said_with_what_to_write(url, words):
-    """And without what is behind the colon of a user."""
+    """The message leaves out the password after the user's colon."""
     with pytest.raises(StoreUrlInvalid) as raised:
         await open_store(url)
     assert words in str(raised.value)
@@ -109,7 +109,7 @@ async def test_what_is_wrong_is_said_with_what_to_write(url, words):
     ],
 )
 async def test_options_beside_the_url_are_checked_too(options, words):
-    """A misspelt one must not be without effect in silence."""
+    """A misspelt option must not be ignored silently."""
     with pytest.raises(StoreUrlInvalid, match=words):
         await open_store("redis://cache", **options)
 
