@@ -239,6 +239,9 @@ class _Stride:
 
     def _handoff(self, event: ev.AgentHandedOff) -> None:
         pair = Pair(event.from_agent, event.to_agent, event.initiator.value, event.mode.value).name
+        if event.settles:
+            self._move(event, pair)  # It was counted when it was made.
+            return
         if event.mode in (*_COUNTED_MODES, HandoffMode.CONSULT):
             counts = self.here
             counts.carried_out += 1

@@ -19,6 +19,7 @@ from routing_service.core.commands import (
 )
 from routing_service.core.draft import Draft
 from routing_service.core.errors import session_erased, unknown_session
+from routing_service.core.kept_moves import settle_session
 from routing_service.core.registry import Registry
 from routing_service.core.route_lines import Arrival, RouteLine, choose_line
 from routing_service.core.session import OpenTurn, SessionState
@@ -87,6 +88,8 @@ def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
     ownership.expire_turns(draft)
     if command.is_stale and draft.state.active is not None and draft.state.paused is None:
         ownership.clear(draft, "timeout", "stale: stickiness was off meanwhile")
+    if draft.state.meanwhile is not None and command.stickiness_enabled:
+        settle_session(draft)
     mid_task = is_mid_task(draft.state)
     if command.quick_reply_id:
         ownership.expire_ownership(draft)

@@ -32,14 +32,15 @@ from routing_service.core.commands import (
 )
 from routing_service.core.draft import Draft
 from routing_service.core.errors import unknown_agent
-from routing_service.core.facts import ConsultQuestion, Facts, PastTurn, RefusedHandoffs
+from routing_service.core.facts import ConsultQuestion, Facts, RefusedHandoffs
 from routing_service.core.handoff_rules import Attempt, judge, judge_step
+from routing_service.core.kept_moves import holds_meanwhile, settle
 from routing_service.core.markers import cut_markers
 from routing_service.core.prose_questions import asks_user, last_text
 from routing_service.core.refusals import refuse_handoff
-from routing_service.core.registry import Agent, AgentKind, OnComplete, Registry, Sticks
+from routing_service.core.registry import Agent, OnComplete, Registry, Sticks
 from routing_service.core.session import OpenTurn
-from routing_service.core.stored_only import store_only
+from routing_service.core.stored_only import store_only, was_asked_before
 from routing_service.core.turn_ids import child_request_id
 from routing_service.core.vocabulary import (
     HandoffMode,
@@ -86,7 +87,7 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
     agent_id = registry.resolve(command.agent_id) or command.agent_id
     agent = registry.agent(agent_id)
     if agent is None:
-        if not _was_asked(draft, command, facts, agent_id):
+        if not was_asked_before(draft, command, facts, agent_id):
             raise unknown_agent(command.agent_id, tuple(registry.agents))
         agent = draft.agent(agent_id)
     text, marker = command.text, ""
@@ -95,6 +96,8 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
         text = command.text
     if turn is None or turn.holder != agent_id or not draft.state.is_live(turn):
         return store_only(draft, command, facts, agent_id, turn, text=text)
+    if draft.state.meanwhile is not None and command.stickiness_enabled:
+        turn = settle(draft, turn)
     active = draft.state.active
     is_active = active is not None and active.agent_id == agent_id
     answer = _Answer(
@@ -138,18 +141,6 @@ def _without_markers(command: CompleteTurn, registry: Registry) -> tuple[Complet
             item = replace(item, text=left)  # noqa: PLW2901 - the item without it.
         items.append(item)
     return replace(command, text=text, items=tuple(items)), marker
-
-
-def _was_asked(draft: Draft, command: CompleteTurn, facts: Facts, agent_id: str) -> bool:
-    """Say whether a turn was this agent's: a reload that drops the agent must not lose its answer.
-
-    The turn may just have been closed, by its time-out.
-    """
-    turn = draft.before.find_turn(command.request_id)
-    if turn is not None:
-        return agent_id in turn.path
-    known = facts.of(PastTurn)
-    return known is not None and agent_id == known.holder
 
 
 def _apply(answer: _Answer) -> Decision:
@@ -246,6 +237,7 @@ def _record(
     *,
     closes: bool,
     is_consult: bool = False,
+    kept: bool = False,
 ) -> None:
     """Add the answer itself; the events after it say what it moves."""
     command, turn = answer.command, answer.turn
@@ -270,8 +262,14 @@ def _record(
             detail=command.outcome.detail,
             is_consult=is_consult,
             message=command.outcome.said,
+            kept=kept,
         )
     )
+
+
+def _is_kept(answer: _Answer) -> bool:
+    """Say whether what the agent does now counts once stickiness is on again."""
+    return not answer.moves and holds_meanwhile(answer.draft.state, answer.turn.holder)
 
 
 def _done(
@@ -299,7 +297,7 @@ def _proceed(answer: _Answer, outcome: Outcome) -> Decision:
     kind, agent = outcome.kind, answer.agent
     if agent.asks_in_prose and kind is OutcomeKind.PROCEED and not answer.stands_in:
         asked = asks_user(answer.text or last_text(answer.command.items))
-        if asked and answer.moves and not _never_locks(agent):
+        if asked and answer.moves and not agent.never_locks:
             return _lock(answer, kind, ev.LockEngaged(agent.agent_id, soft=True))
     if not (answer.moves and answer.is_active):
         _record(answer, kind, OutcomeStatus.APPLIED, closes=True)
@@ -321,13 +319,9 @@ def _is_spent(answer: _Answer) -> bool:
     return bool(turns_max) and active is not None and active.turns_taken + 1 >= turns_max
 
 
-def _never_locks(agent: Agent) -> bool:
-    return agent.kind is AgentKind.SUPERVISOR or agent.sticks is Sticks.NEVER
-
-
 def _follow_up(answer: _Answer, outcome: FollowUp) -> Decision:
     """Lock the agent: it asked something and gets the next message."""
-    if _never_locks(answer.agent) or not answer.moves:
+    if answer.agent.never_locks or not answer.moves:
         return _proceed(answer, outcome)
     timeout_us = outcome.timeout_us
     expire_us = None if timeout_us is None else answer.draft.now_us + timeout_us
@@ -381,6 +375,7 @@ def _complete(answer: _Answer, outcome: Complete) -> Decision:
         child_request_id=answer.child_id,
         dispatches=True,
         moves=answer.moves,
+        kept=_is_kept(answer),
     )
     return _go_on(answer, move, verdicts)
 
@@ -393,7 +388,9 @@ def _finish(
     holds = answer.moves and answer.is_active
     if holds and draft.state.stack:
         return _give_back(answer, OutcomeKind.COMPLETE, status, verdicts, outcome.message)
-    _record(answer, OutcomeKind.COMPLETE, status, closes=True)
+    stays = answer.agent.on_complete is OnComplete.STAY and not draft.state.stack
+    kept = not stays and _is_kept(answer)
+    _record(answer, OutcomeKind.COMPLETE, status, closes=True, kept=kept)
     task = draft.state.open_task
     if task is not None and task.task_id == answer.turn.task_id and not draft.state.stack:
         draft.add(
@@ -532,6 +529,7 @@ def _go_on_by_handoff(
         child_request_id=answer.child_id,
         dispatches=True,
         moves=moves,
+        kept=not (is_consult or is_back) and _is_kept(answer),
     )
     decision = _go_on(answer, move, verdicts)
     if is_back and decision.dispatch is not None:

@@ -240,6 +240,7 @@ class TurnCompleted(
     follows in its chain. counts: a turn of the active agent. own_entry: history shows the answer
     by itself, because the agent did not hold the request. is_consult: the answer is for the agent
     that asked, not for the user. message: the agent's text for the user about what follows.
+    kept: the agent leaves by it once stickiness is on again, see SessionState.meanwhile.
     user_text, user_items, decided_us: of a turn that a client decided alone while the service was
     away: no message of its own is stored for it. decided_us: 0 = unknown.
     """
@@ -263,6 +264,7 @@ class TurnCompleted(
     user_text: str = ""
     user_items: tuple[Item, ...] = ()
     decided_us: int = 0
+    kept: bool = False
 
 
 class AgentHandedOff(
@@ -278,6 +280,7 @@ class AgentHandedOff(
     requested for the home agent, so its topic does not count. is_aside: a consult's question or its
     answer, which is no step of a ping-pong (in changes stored before this field it is one).
     resumes: to_agent was interrupted, further down the stack; it goes on from its frame.
+    kept: see SessionState.meanwhile; settles: what was kept takes effect by this event.
     """
 
     from_agent: str
@@ -301,6 +304,8 @@ class AgentHandedOff(
     sends_home: bool = False
     is_aside: bool = False
     resumes: bool = False
+    kept: bool = False
+    settles: bool = False
 
     @property
     def hands_back(self) -> bool:
@@ -314,13 +319,15 @@ class AgentCleared(
 ):
     """The next message goes to the home agent.
 
-    cause: command | reset | clear | proceed | complete | timeout. sends_home: as of a handoff.
+    cause: command | reset | clear | proceed | complete | timeout. sends_home, settles: as of a
+    handoff.
     """
 
     agent_id: str
     cause: str
     reason: str = ""
     sends_home: bool = False
+    settles: bool = False
 
 
 class LockEngaged(

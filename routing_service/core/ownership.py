@@ -60,6 +60,7 @@ class Move(msgspec.Struct, frozen=True):
     child_request_id: str = ""
     dispatches: bool = False
     moves: bool = True
+    kept: bool = False
 
 
 def effective_mode(
@@ -139,6 +140,7 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
             activates=not is_home_supervisor,
             locked=_finds_lock(draft, move),
             resumes=_resumed_frame(draft, move) is not None,
+            kept=move.kept,
             drops_approval=drops_approval,
             sends_home=is_home and move.moves and not move.dispatches and _topics_count(draft),
             is_aside=move.route_reason is RouteReason.CONSULTED,

@@ -226,6 +226,11 @@ class Agent:
             return True
         return self.folds_channels and fold_channel(channel) in self.channels
 
+    @property
+    def never_locks(self) -> bool:
+        """Whether the answer to its question may go to another agent."""
+        return self.kind is AgentKind.SUPERVISOR or self.sticks is Sticks.NEVER
+
     def display_name(self, locale: str, default_locale: str) -> str:
         """Return this agent's name for users of a locale; its id if it has no name."""
         return localised(self.name, locale, default_locale) or self.agent_id

@@ -13,7 +13,17 @@ import msgspec
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
+from routing_service.core.session_parts import OpenSuggestion, OpenTurn, Rest, Task, Tenure
 from routing_service.core.vocabulary import HandoffMode, RouteReason, TaskStatus
+
+__all__ = [
+    "OpenSuggestion",
+    "OpenTurn",
+    "Rest",
+    "SessionState",
+    "Task",
+    "Tenure",
+]
 
 # turns_by_agent is a bounded summary: agents beyond this many, or beyond ids of this length in all,
 # share one row. 25 agents have rows of their own with ids of 20 characters, 4 with the longest.
@@ -30,93 +40,6 @@ SUGGESTION_REST_MESSAGES = 5
 PATH_MAX = 4
 
 
-class Tenure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One agent's hold on the conversation, current or interrupted.
-
-    entered_turn: root request id of the turn in which it became active; "" outside a turn.
-    turns_taken: turns that it ended by proceed or follow_up since then.
-    lock_expire_us: None if the lock has no timeout. soft: the question was found in the agent's
-    text; a message for another agent may still be taken there by its topic.
-    """
-
-    agent_id: str
-    locked: bool = False
-    lock_expire_us: int | None = None
-    entered_turn: str = ""
-    turns_taken: int = 0
-    soft: bool = False
-
-
-class OpenTurn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A user message that waits for its holder's answer.
-
-    request_id: the open request of the chain; root_request_id: the Route that opened it.
-    message_revision: the change that holds the user's text and items.
-    epoch: the ownership epoch it was dispatched in, or took with it by a handoff of its own.
-    path: the latest holders, the present one last; hops = handoffs and completion steps so far.
-    request_since: where in path the holders of request_id begin (a handoff may keep the request).
-    mid_task: a task was open before this message. asker: the agent that asks the holder one
-    question and gets the answer; "" = no consult.
-    path_of_handoffs: path without consults; () while it is the same.
-    """
-
-    request_id: str
-    root_request_id: str
-    message_revision: int
-    task_id: str
-    holder: str
-    epoch: int
-    path: tuple[str, ...]
-    reason: RouteReason
-    dispatched_us: int
-    dispatch_revision: int
-    hops: int = 0
-    request_since: int = 0
-    mid_task: bool = False
-    asker: str = ""
-    path_of_handoffs: tuple[str, ...] = ()
-
-    @property
-    def handed_along(self) -> tuple[str, ...]:
-        """The latest agents that the message was handed to; who was only consulted is left out."""
-        return self.path_of_handoffs or self.path
-
-    def was_held_by(self, agent_id: str) -> bool:
-        """Say whether the open request was ever this agent's."""
-        return agent_id in self.path[self.request_since :]
-
-
-class Task(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The session's latest task. Its metadata is kept with the task's own row."""
-
-    task_id: str
-    status: TaskStatus
-    create_us: int
-    update_us: int
-    expire_us: int | None = None
-
-
-class OpenSuggestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An agent that the user was offered and has neither accepted nor declined.
-
-    message_revision: the change that holds the message which is for that agent; request_id: the
-    root request that it opened.
-    """
-
-    suggestion_id: str
-    agent_id: str
-    message_revision: int
-    request_id: str
-    confidence: float
-
-
-class Rest(msgspec.Struct, frozen=True):
-    """An agent that the user declined, and the messages for which it is not offered again."""
-
-    agent_id: str
-    messages_left: int
-
-
 class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that routing needs to know of one session.
 
@@ -131,6 +54,8 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     sent_home: a caller asked for the home agent since its last message. suggestion: removed by any
     change of ownership. rests: at most SUGGESTION_REST_MESSAGES, since a message declines one.
     listed: the numbered list of agents that the user was shown last, "" for none.
+    meanwhile: who has the conversation once stickiness is on, the stack first, by what agents did
+    while it was off; () = the home agent, None = they did nothing.
     next_task_id: the id of the first task, named in a command's answer before there was a task.
     """
 
@@ -162,6 +87,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     listed: str = ""
     owner_hash: str = ""
     next_task_id: str = ""
+    meanwhile: tuple[Tenure, ...] | None = None
 
     @property
     def last_used_us(self) -> int:
@@ -255,7 +181,7 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
         case ev.AgentHandedOff():
             return _hand_off(state, event)
         case ev.AgentCleared():
-            return _cleared(state, sent_home=event.sends_home)
+            return _leave(state, event)
         case ev.StickinessExpired():
             return _cleared(state, sent_home=False)
         case ev.LockEngaged():
@@ -442,7 +368,14 @@ def _complete(state: SessionState, event: ev.TurnCompleted) -> SessionState:
     counts = dict(state.turns_by_agent)
     row = event.agent_id if _has_row(counts, event.agent_id) else OTHER_AGENTS
     counts[row] = counts.get(row, 0) + 1
-    return replace(state, open_turns=open_turns, active=active, turns_by_agent=counts)
+    meanwhile = held_meanwhile(state)[:-1] if event.kept else state.meanwhile
+    return replace(
+        state,
+        open_turns=open_turns,
+        active=active,
+        turns_by_agent=counts,
+        meanwhile=meanwhile,
+    )
 
 
 def _has_row(counts: Mapping[str, int], agent_id: str) -> bool:
@@ -456,8 +389,12 @@ def _has_row(counts: Mapping[str, int], agent_id: str) -> bool:
 def _hand_off(state: SessionState, event: ev.AgentHandedOff) -> SessionState:
     if event.drops_approval:
         state = _without_approval(state)
+    if event.settles:
+        return _settled(state)
     if event.moves:
         state = _with_new_owner(state, event)
+    elif event.kept:
+        state = replace(state, meanwhile=_handed_meanwhile(held_meanwhile(state), event))
     if not event.turn_request_id:
         return state
     turn = state.find_turn(event.turn_request_id)
@@ -523,10 +460,51 @@ def _with_new_owner(state: SessionState, event: ev.AgentHandedOff) -> SessionSta
         stack=stack,
         returned=returned,
         epoch=state.epoch + 1,
+        meanwhile=None,
         expired=False,
         sent_home=event.sends_home,
         suggestion=None,
     )
+
+
+def held_meanwhile(state: SessionState) -> tuple[Tenure, ...]:
+    """Return who would have the conversation if stickiness were on, the return stack first."""
+    if state.meanwhile is not None:
+        return state.meanwhile
+    return (*state.stack, state.active) if state.active else ()
+
+
+def _handed_meanwhile(held: tuple[Tenure, ...], event: ev.AgentHandedOff) -> tuple[Tenure, ...]:
+    entered = (Tenure(event.to_agent, entered_turn=event.root_request_id),)
+    if event.mode is HandoffMode.RETURN:
+        return held[:-1]
+    if not event.activates:
+        return ()
+    if event.mode is HandoffMode.INTERLUDE:
+        return (*held, *entered)
+    return (*held[:-1], *entered) if event.mode is HandoffMode.HOP else entered
+
+
+def _settled(state: SessionState) -> SessionState:
+    """Give the conversation to who has it by what was kept. The live turn goes along."""
+    held, live = held_meanwhile(state), state.live_turn
+    epoch = state.epoch + 1
+    return replace(
+        state,
+        active=held[-1] if held else None,
+        stack=held[:-1],
+        returned=False,
+        meanwhile=None,
+        epoch=epoch,
+        suggestion=None,
+        open_turns=tuple(
+            replace(turn, epoch=epoch) if turn is live else turn for turn in state.open_turns
+        ),
+    )
+
+
+def _leave(state: SessionState, event: ev.AgentCleared) -> SessionState:
+    return _settled(state) if event.settles else _cleared(state, sent_home=event.sends_home)
 
 
 def _cleared(state: SessionState, *, sent_home: bool) -> SessionState:
@@ -537,6 +515,7 @@ def _cleared(state: SessionState, *, sent_home: bool) -> SessionState:
         stack=(),
         returned=False,
         epoch=state.epoch + 1,
+        meanwhile=None,
         expired=False,
         sent_home=sent_home,
         suggestion=None,
@@ -582,6 +561,7 @@ def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:
         stack=(),
         returned=False,
         epoch=state.epoch + 1,
+        meanwhile=None,
         expired=False,
         sent_home=False,
         suggestion=None,

@@ -15,6 +15,7 @@ from routing_service.core.draft import Draft
 from routing_service.core.errors import invalid_field, unknown_agent, unknown_request
 from routing_service.core.facts import Facts, PastTurn, RefusedHandoffs
 from routing_service.core.handoff_rules import Attempt, judge
+from routing_service.core.kept_moves import holds_meanwhile, settle_session
 from routing_service.core.refusals import refuse_handoff
 from routing_service.core.route_message import accept_suggestion
 from routing_service.core.session import OpenSuggestion, OpenTurn
@@ -37,6 +38,8 @@ def decide_set_active(
     target = draft.agent(target_id)
     ownership.meet_user(draft, command.profile, is_new=is_new)
     ownership.expire_turns(draft)
+    if command.stickiness_enabled:
+        settle_session(draft)
     turn = _find_turn(draft, command, facts)
     if not command.turn_request_id:
         # Inside a turn the agent was answered in time, even if its time-out has passed since.
@@ -78,6 +81,7 @@ def decide_set_active(
             turn=turn,
             dispatches=turn is not None,
             moves=moves,
+            kept=not (moves or is_back) and holds_meanwhile(draft.state, attempt.source),
         ),
     )
     task = draft.state.task

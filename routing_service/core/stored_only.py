@@ -80,3 +80,15 @@ def _why_stored(agent_id: str, turn: OpenTurn | None) -> tuple[Verdict, ...]:
         return (Verdict("from_agent", allowed=False, detail=detail),)
     detail = "a newer message or a change of the active agent has overtaken the turn"
     return (Verdict("live_turn", allowed=False, detail=detail),)
+
+
+def was_asked_before(draft: Draft, command: CompleteTurn, facts: Facts, agent_id: str) -> bool:
+    """Say whether a turn was this agent's: a reload that drops the agent must not lose its answer.
+
+    The turn may just have been closed, by its time-out.
+    """
+    turn = draft.before.find_turn(command.request_id)
+    if turn is not None:
+        return agent_id in turn.path
+    known = facts.of(PastTurn)
+    return known is not None and agent_id == known.holder

@@ -31,9 +31,10 @@ from routing_service.core.errors import RoutingError, session_erased, unknown_se
 from routing_service.core.expiry import next_due_us
 from routing_service.core.facts import NO_FACTS, facts_needed
 from routing_service.core.history import TurnRecord
+from routing_service.core.kept_moves import settled
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
-from routing_service.core.session import SessionState
+from routing_service.core.session import SessionState, held_meanwhile
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.sessions.audit_archive import archive
 from routing_service.sessions.audit_log import AuditLog, Operator
@@ -160,7 +161,9 @@ class CommandHandler:
         stickiness = await self._stickiness(tenant)
         if stickiness.is_stale(state.last_used_us):
             return False
-        return stickiness.sticks(state.owner or state.session_id, (state.active_id,))
+        held = held_meanwhile(state)
+        agent_id = held[-1].agent_id if held else ""
+        return stickiness.sticks(state.owner or state.session_id, (agent_id,))
 
     async def handle(self, call: Call, command: Command, make_answer: MakeAnswer) -> Handled:
         """Decide a call and commit it, or give a repeat its first answer.
@@ -206,7 +209,10 @@ class CommandHandler:
                 raise refused_erased(access, state)
             if stranger := refused(access, state, self.registry.home_agent_id):
                 raise stranger
-            return SessionView(state, view(state, self.registry, self._clock_us()))
+            after = state
+            if state.meanwhile is not None and await self.sticks(key.tenant, state):
+                after = settled(state)
+            return SessionView(state, view(after, self.registry, self._clock_us()))
 
     async def expire(self, key: SessionKey) -> Expiry:
         """Apply the time-outs of a session that have passed. Raises StoreError."""
@@ -548,7 +554,7 @@ def _sticks(
 ) -> bool:
     """Say whether agents stick for one call."""
     user_id = (state.owner if state else "") or call.access.user_id or call.key.session_id
-    agent_ids = [state.active_id] if state else []
+    agent_ids = [held.agent_id for held in held_meanwhile(state)[-1:]] if state else []
     if isinstance(command, CompleteTurn):
         agent_ids.append(command.agent_id)
     return stickiness.sticks(user_id, agent_ids)

@@ -7,6 +7,8 @@ accepted.
 
 from __future__ import annotations
 
+import msgspec
+
 from routing_service.core import events as ev
 from routing_service.core.commands import (
     AskApproval,
@@ -71,9 +73,11 @@ def check_change(
     _check_topics(before, command, facts.of(TopicVerdict), decided, registry)
     match command:
         case CompleteTurn():
-            _check_answer(before, command, decided)
+            is_stored = decided.decision.status is OutcomeStatus.STORED_ONLY
+            found = before if is_stored else _in_force(before, command)
+            _check_answer(found, command, decided)
         case RouteMessage():
-            _check_message(before, command, decided)
+            _check_message(_in_force(before, command), command, decided)
         case SetActiveAgent():
             assert not _of(events, ev.CommandHandled, ev.TurnCompleted)
             takes_offer = bool(command.suggestion_id) and not command.turn_request_id
@@ -92,6 +96,26 @@ def check_change(
                 assert state.open_task is None
         case ResumeTask():
             _check_resumed(before, command, decided)
+
+
+def _in_force(before: SessionState | None, command: Command) -> SessionState | None:
+    """Return the session as a call finds it: what was kept while stickiness was off comes first."""
+    if before is None or before.meanwhile is None or before.paused is not None:
+        return before
+    if not isinstance(command, CompleteTurn | RouteMessage) or not command.stickiness_enabled:
+        return before
+    held, live, epoch = before.meanwhile, before.live_turn, before.epoch + 1
+    return msgspec.structs.replace(
+        before,
+        active=held[-1] if held else None,
+        stack=held[:-1],
+        epoch=epoch,
+        returned=False,
+        open_turns=tuple(
+            msgspec.structs.replace(turn, epoch=epoch) if turn is live else turn
+            for turn in before.open_turns
+        ),
+    )
 
 
 def check_state(state: SessionState) -> None:

@@ -50,6 +50,13 @@ class Reference:
     def expects(self, *, stickiness: bool) -> Expected:
         """Apply the rules in order; the first matching line decides."""
         home = self.registry.home_agent_id
+        if stickiness and self.state.meanwhile is not None and self.state.paused is None:
+            # What agents did while it was off takes effect first.
+            self.held = [
+                Held(tenure.agent_id, tenure.locked, tenure.lock_expire_us)
+                for tenure in self.state.meanwhile
+            ]
+            self.returned = False
         if not stickiness:
             # Timers run; rule 3 comes before them, so an unavailable agent is not changed.
             if self.held and not self.is_away() and not self.is_paused():

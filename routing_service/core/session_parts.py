@@ -1,0 +1,94 @@
+"""What a session's state consists of: agents' holds, open turns, the task, offers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing_service.core.vocabulary import RouteReason, TaskStatus
+
+
+class Tenure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One agent's hold on the conversation, current or interrupted.
+
+    entered_turn: root request id of the turn in which it became active; "" outside a turn.
+    turns_taken: turns that it ended by proceed or follow_up since then.
+    lock_expire_us: None if the lock has no timeout. soft: the question was found in the agent's
+    text; a message for another agent may still be taken there by its topic.
+    """
+
+    agent_id: str
+    locked: bool = False
+    lock_expire_us: int | None = None
+    entered_turn: str = ""
+    turns_taken: int = 0
+    soft: bool = False
+
+
+class OpenTurn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A user message that waits for its holder's answer.
+
+    request_id: the open request of the chain; root_request_id: the Route that opened it.
+    message_revision: the change that holds the user's text and items.
+    epoch: the ownership epoch it was dispatched in, or took with it by a handoff of its own.
+    path: the latest holders, the present one last; hops = handoffs and completion steps so far.
+    request_since: where in path the holders of request_id begin (a handoff may keep the request).
+    mid_task: a task was open before this message. asker: the agent that asks the holder one
+    question and gets the answer; "" = no consult.
+    path_of_handoffs: path without consults; () while it is the same.
+    """
+
+    request_id: str
+    root_request_id: str
+    message_revision: int
+    task_id: str
+    holder: str
+    epoch: int
+    path: tuple[str, ...]
+    reason: RouteReason
+    dispatched_us: int
+    dispatch_revision: int
+    hops: int = 0
+    request_since: int = 0
+    mid_task: bool = False
+    asker: str = ""
+    path_of_handoffs: tuple[str, ...] = ()
+
+    @property
+    def handed_along(self) -> tuple[str, ...]:
+        """The latest agents that the message was handed to; who was only consulted is left out."""
+        return self.path_of_handoffs or self.path
+
+    def was_held_by(self, agent_id: str) -> bool:
+        """Say whether the open request was ever this agent's."""
+        return agent_id in self.path[self.request_since :]
+
+
+class Task(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The session's latest task. Its metadata is kept with the task's own row."""
+
+    task_id: str
+    status: TaskStatus
+    create_us: int
+    update_us: int
+    expire_us: int | None = None
+
+
+class OpenSuggestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An agent that the user was offered and has neither accepted nor declined.
+
+    message_revision: the change that holds the message which is for that agent; request_id: the
+    root request that it opened.
+    """
+
+    suggestion_id: str
+    agent_id: str
+    message_revision: int
+    request_id: str
+    confidence: float
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """An agent that the user declined, and the messages for which it is not offered again."""
+
+    agent_id: str
+    messages_left: int
