@@ -531,6 +531,7 @@ def _append(
         before.owner if state.erased and before else state.owner,
         tasks,
         next_due_us(state, made.registry),
+        before.create_us if before else None,
     )
     return append, chain
 

@@ -126,7 +126,8 @@ class MemoryEngine:
         if seen:
             raise RequestSeen(append.key, seen)
         revision = len(session.changes) if session else 0
-        if revision != append.base_revision:
+        is_other = bool(session and append.begun_us not in (None, session.changes[0].time_us))
+        if revision != append.base_revision or is_other:
             raise RevisionConflict(append.key, append.base_revision, revision)
         for task in append.tasks:
             stored = tenant.tasks.get(task.task_id)

@@ -157,6 +157,9 @@ class Append(msgspec.Struct, frozen=True):
     due_us: int | None = None
     """When something of this session falls due without a call; None = nothing does. Stored
     with the session, over what the append before had there."""
+    begun_us: int | None = None
+    """When the session began that was decided on (its first change), which is its identity: another
+    one may have been begun under its name, and be at the same revision. None = not compared."""
 
     def __post_init__(self) -> None:
         """Assert what only a bug of this service can break."""
@@ -344,7 +347,7 @@ class Store(Protocol):
         them is its own affair. The appends of one session are tried in the order of the calls.
         Where several of these apply the first is raised, and nothing of the append is written:
         RequestSeen: (session, method, request_id, actor) is stored already.
-        RevisionConflict: the session is not at base_revision.
+        RevisionConflict: the session is not at base_revision, or did not begin at begun_us.
         TaskTaken: one of the tasks belongs to another session of the tenant.
         TooLarge, AppendRefused: no engine could store it; raised before anything else.
         """

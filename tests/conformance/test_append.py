@@ -1,5 +1,7 @@
 """One append: stored completely, or refused without a trace."""
 
+import asyncio
+
 import pytest
 from msgspec import structs
 
@@ -363,3 +365,34 @@ async def test_tenants_do_not_see_each_other(store, make):
     task = await store.find_task("acme", "task-1")
     assert task is not None
     assert task.data == b"theirs"
+
+
+async def test_append_that_was_decided_on_a_purged_session_is_a_conflict(store, make):
+    """Another session was begun under its name, and is at the same revision by now."""
+    await store.append(make.append())
+    first = (await store.find_session(make.key())).create_us
+    await store.delete_session(make.key(), 1)
+    begun = make.append()
+    begun = structs.replace(begun, change=structs.replace(begun.change, time_us=first + 7))
+    await store.append(begun)
+    late = make.append(base=1)
+    for outdated in (first, first + 6):
+        with pytest.raises(RevisionConflict) as conflict:
+            await store.append(structs.replace(late, begun_us=outdated))
+        assert conflict.value.actual_revision == 1
+    assert await store.head_revision(make.key()) == 1
+    await store.append(structs.replace(late, begun_us=first + 7))
+    # Of a session that is gone there is none to write on; a group finds the same as one alone.
+    await store.delete_session(make.key(), 2)
+    with pytest.raises(RevisionConflict):
+        await store.append(structs.replace(late, begun_us=first))
+    other = [make.append(make.key(f"g{n}")) for n in range(9)]
+    await asyncio.gather(*(store.append(each) for each in other))
+    at_us = other[0].change.time_us
+    again = [
+        structs.replace(make.append(each.key, 1), begun_us=at_us + (n == 4))
+        for n, each in enumerate(other)
+    ]
+    outcomes = await asyncio.gather(*map(store.append, again), return_exceptions=True)
+    assert [type(each).__name__ for each in outcomes if each] == ["RevisionConflict"]
+    assert isinstance(outcomes[4], RevisionConflict)

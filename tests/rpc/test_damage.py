@@ -7,10 +7,11 @@ import pytest
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc, routing_service_pb2
-from routing_service.storage.store import StoreCorrupt
+from routing_service.storage.store import SessionKey, StoreCorrupt
 from tests.rpc.live_service import fresh_id, hand_to, refusal, serving
 from tests.rpc.registries import DESK
 from tests.stored_data.command_line import command
+from tests.stored_data.conftest import place_on  # noqa: F401 - a fixture
 
 OF = "(SELECT session_no FROM sessions WHERE session_id = 'hurt')"
 CORRUPT = ("DATA_LOSS", "STATE_CORRUPT")
@@ -235,3 +236,23 @@ async def test_damaged_audit_entry_stands_in_the_audit_and_hides_no_other(tmp_pa
     code, out = await verify(tmp_path)
     assert code == 1
     assert 'of session "hurt"' in out
+
+
+async def test_state_of_a_purged_session_is_not_written_over_the_next_one(tmp_path, place_on):  # noqa: F811
+    """Two replicas: one has the session in memory, the other purges it and begins it again."""
+    url = place_on("postgres")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with (
+        serving(tmp_path / "a", DESK, store=url) as one,
+        serving(tmp_path / "b", DESK, store=url) as two,
+    ):
+        old = await one.chat("again").say("old")
+        two.clock.advance(60)
+        key = SessionKey("default", "again")
+        await two.store.delete_session(key, 1)
+        new = await two.chat("again", user_id="bo").say("new")
+        assert (old.revision, new.revision) == (1, 1)
+        refused = await refusal(one.chat("again").say("mine still?"))
+        assert tuple(refused) == ("PERMISSION_DENIED", "OWNER_MISMATCH")
+        assert (await two.chat("again", user_id="bo").say("on")).revision == 2

@@ -32,6 +32,7 @@ from routing_service.storage.dynamodb.items import (
     key,
     text,
     to_change,
+    to_integer,
     to_revision,
     to_session_id,
     to_write_id,
@@ -190,7 +191,7 @@ class Writer:
         session, change = append.key, append.change
         pk = keys.session_pk(session)
         wanted = [
-            (key(pk, keys.HEAD), "pk, sk, revision, gone"),
+            (key(pk, keys.HEAD), "pk, sk, revision, create_us, gone"),
             (key(pk, keys.change_sk(change.revision)), "pk, sk, write_id"),
             (
                 key(pk, keys.request_sk(change.method, change.request_id, change.actor)),
@@ -210,7 +211,11 @@ class Writer:
         if request is not None and change.request_id:
             raise await self._seen(session, request)
         actual = 0 if head is None else to_revision(head)
-        if actual != append.base_revision:
+        is_other = head is not None and append.begun_us not in (
+            None,
+            to_integer(head, "create_us"),
+        )
+        if actual != append.base_revision or is_other:
             raise RevisionConflict(session, append.base_revision, actual)
         if stored is not None:
             raise StoreCorrupt(
@@ -252,7 +257,11 @@ def _head_action(append: Append) -> dict[str, Any]:
         attributes["due_shard"] = text(keys.due_shard(append.key))
     if append.base_revision == 0:
         return {"Put": _new({**pk, **attributes, "create_us": integer(change.time_us)})}
-    update = _update(pk, attributes, "revision = :base", {":base": integer(append.base_revision)})
+    condition, values = "revision = :base", {":base": integer(append.base_revision)}
+    if append.begun_us is not None:
+        condition += " AND create_us = :begun"
+        values[":begun"] = integer(append.begun_us)
+    update = _update(pk, attributes, condition, values)
     if append.due_us is None:
         update["UpdateExpression"] += " REMOVE due_us, due_shard"
     return {"Update": update}

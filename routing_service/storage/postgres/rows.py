@@ -44,6 +44,7 @@ _APPEND_ARRAYS: Final = (
     *("bytea", "bytea", "bytea"),
     *("bigint", "text", "text", "text", "text", "text", "bigint", "bigint", "bigint", "bytea"),
     "bigint",
+    "bigint",
 )
 _AUDIT_ARRAYS: Final = ("text", "text", "bigint", "bigint", "text", "text", "text", "bytea")
 
@@ -202,6 +203,7 @@ class Rows:
             optional_int_array([task.expire_us for *_, task in tasks]),
             bytes_array([task.data for *_, task in tasks]),
             optional_int_array([append.due_us for append in appends]),
+            optional_int_array([append.begun_us for append in appends]),
         )
         return _refusals(appends, rows)
 

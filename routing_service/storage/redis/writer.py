@@ -237,6 +237,7 @@ def _append_command(
         from_change(change),
         text_bytes(append.key.session_id),
         keys.member,
+        b"" if append.begun_us is None else number(append.begun_us),
     ]
     if append.tasks:
         used += [keys.tasks, keys.task_order, keys.fences]

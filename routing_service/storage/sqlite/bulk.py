@@ -44,8 +44,9 @@ def write_together(connection: sqlite3.Connection, appends: Sequence[Append]) ->
     written: list[bool] = []
     chosen: list[tuple[int, Append]] = []
     for place, append in enumerate(appends):
-        session_no, revision = heads.get(place, (session_no_next, 0))
-        sure = alone[place] and revision == append.base_revision and owners[place] <= {session_no}
+        session_no, revision, create_us = heads.get(place, (session_no_next, 0, 0))
+        is_base = revision == append.base_revision and append.begun_us in (None, create_us)
+        sure = alone[place] and is_base and owners[place] <= {session_no}
         written.append(sure)
         if sure:
             chosen.append((session_no, append))
@@ -71,13 +72,11 @@ def _task_names(append: Append) -> set[tuple[str, str]]:
 
 def _read_heads(
     connection: sqlite3.Connection, appends: Sequence[Append]
-) -> dict[int, tuple[int, int]]:
-    """Read (session_no, revision) by the append's place in the group."""
+) -> dict[int, tuple[int, int, int]]:
+    """Read (session_no, revision, create_us) by the append's place in the group."""
     wanted = [(place, *append.key) for place, append in enumerate(appends)]
-    return {
-        place: (session_no, revision)
-        for place, session_no, revision in _execute_look(connection, _SELECT_HEADS, wanted)
-    }
+    found = _execute_look(connection, _SELECT_HEADS, wanted)
+    return {place: (number, revision, begun_us) for place, number, revision, begun_us in found}
 
 
 def _read_task_owners(
@@ -159,7 +158,8 @@ def _write(connection: sqlite3.Connection, chosen: Sequence[tuple[int, Append]])
 _LAST_SESSION_NO: Final = "SELECT ifnull(max(session_no), 0) FROM sessions"
 # group_concat returns one row, and so takes one step, for any number of matches.
 _SELECT_HEADS: Final = (
-    "SELECT group_concat(wanted.column1 || ' ' || session_no || ' ' || revision) "
+    "SELECT group_concat(wanted.column1 || ' ' || session_no || ' ' || revision "
+    "|| ' ' || create_us) "
     "FROM ({rows}) AS wanted CROSS JOIN sessions "
     "ON tenant = wanted.column2 AND session_id = wanted.column3"
 )

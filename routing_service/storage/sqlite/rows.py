@@ -28,6 +28,9 @@ from routing_service.storage.store import (
 
 SELECT_HEAD: Final = "SELECT session_no, revision FROM sessions WHERE tenant = ? AND session_id = ?"
 SELECT_STATE: Final = "SELECT revision, state FROM sessions WHERE tenant = ? AND session_id = ?"
+SELECT_BASE: Final = (
+    "SELECT session_no, revision, create_us FROM sessions WHERE tenant = ? AND session_id = ?"
+)
 INSERT_SESSION: Final = (
     "INSERT INTO sessions (tenant, session_id, user_id, revision, create_us, update_us, state, "
     "due_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -133,9 +136,9 @@ UPDATE_PROBE: Final = "UPDATE store SET write_probes = write_probes + 1"
 def write_append(connection: sqlite3.Connection, append: Append) -> None:
     """Write one append. Raises RequestSeen, RevisionConflict, TaskTaken."""
     key, change = append.key, append.change
-    head = connection.execute(SELECT_HEAD, key).fetchone()
-    session_no, revision = head if head is not None else (None, 0)
-    if revision != append.base_revision:
+    head = connection.execute(SELECT_BASE, key).fetchone()
+    session_no, revision, create_us = head if head is not None else (None, 0, append.begun_us)
+    if revision != append.base_revision or append.begun_us not in (None, create_us):
         _refuse_if_seen(connection, key, change)
         raise RevisionConflict(key, append.base_revision, revision)
     for task in append.tasks:

@@ -6,11 +6,11 @@
 -- KEYS  head, changes, requests, counter, log, sessions, due, tenants
 --       [, tasks, task order, fences]
 -- ARGV  base revision, revision, time, rest of the head, due, request field, change, session id,
---       session member; then for each task: id, token, owner that has it, place, row
+--       session member, when the session began or '' = any; then for each task: id, token, owner that has it, place, row
 -- Gives {"stored"}, {"seen", change}, {"conflict", revision}, {"taken", task id, owner},
 --       {"unclaimed", task ids…}, {"fenced", task ids…}, {"corrupt", what}
 local call = redis.call
-local FIRST_TASK, TASK_ARGS = 10, 5
+local FIRST_TASK, TASK_ARGS = 11, 5
 
 local head = call('GETRANGE', KEYS[1], 0, 34)
 local revision = string.rep('\0', 8)
@@ -28,7 +28,8 @@ if seen and field ~= '' then
   if not change then return {'corrupt', 'requests'} end
   return {'seen', change}
 end
-if revision ~= ARGV[1] then return {'conflict', revision} end
+local is_other = ARGV[10] ~= '' and string.sub(head, 9, 16) ~= ARGV[10]
+if revision ~= ARGV[1] or is_other then return {'conflict', revision} end
 
 local unclaimed, fenced = {'unclaimed'}, {'fenced'}
 for at = FIRST_TASK, #ARGV, TASK_ARGS do
