@@ -121,7 +121,7 @@ class SessionCounter:
                 self.since += 1
                 fact("message", event.agent_id != self.home)
                 self._dispatch(event.agent_id, event.reason, fact)
-            case ev.AgentHandedOff():
+            case ev.AgentHandedOff() if not event.settles:
                 if event.mode in (*GOES_ON, HandoffMode.CONSULT):
                     fact("handoff", _pair(event))
                 if event.mode in GOES_ON:
