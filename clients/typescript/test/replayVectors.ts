@@ -364,9 +364,9 @@ class Scenario {
     }
     const begunMs = performance.now();
     const answer = await this.#send(rpc ?? "", given, options);
-    const tookS = (performance.now() - begunMs) / 1000;
-    if (tookS > (step.within_s ?? Number.POSITIVE_INFINITY)) {
-      throw new Mismatch(`took ${tookS} s, expected at most ${step.within_s} s`);
+    const seconds = (performance.now() - begunMs) / 1000;
+    if (seconds > (step.within_s ?? Number.POSITIVE_INFINITY)) {
+      throw new Mismatch(`took ${seconds} s, expected at most ${step.within_s} s`);
     }
     const isDegraded = answer instanceof RouteResult && answer.degraded;
     const replayed = step.replayed ?? false;
