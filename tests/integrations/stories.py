@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -115,10 +116,12 @@ RULES: dict[str, Rule] = {
 
 
 def _when_back(say: Callable[[], Any]) -> Any:
-    """Send a message until the service gets it: reconnecting takes a while."""
-    for _ in range(30):
+    """Send a message until the service gets it: an open circuit waits between its probes."""
+    ends_s = time.monotonic() + 30
+    while time.monotonic() < ends_s:
         if not (run := say()).degraded:
             return run
+        time.sleep(0.05)
     raise AssertionError("the service did not come back")
 
 
