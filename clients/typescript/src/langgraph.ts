@@ -200,7 +200,11 @@ export class RoutedGraph {
       { messages: [...past, ...hint(dispatch), message], activeAgent: await this.#nodeOf(turn) },
       {
         ...config,
-        configurable: { thread_id: turn.sessionId || turn.requestId, ...config.configurable, [TURN]: turn },
+        configurable: {
+          thread_id: turn.sessionId || turn.requestId,
+          ...config.configurable,
+          [TURN]: turn,
+        },
       },
     );
     if (turn.ended !== undefined) return turn.ended.text;
