@@ -81,11 +81,20 @@ _EMOJI = {
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyOption:
+    """A button's label, and the message that it stands for."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class RenderedReply:
-    """A reply's text, and its language."""
+    """A reply's text, its language, and what to choose where the channel has buttons."""
 
     text: str
     locale: str
+    options: tuple[ReplyOption, ...] = ()
 
 
 def render_reply(
@@ -108,6 +117,7 @@ def render_reply(
     writer = _Writer(texts, registry, locale or registry.default_locale, profile)
     text = ""
     for writer.description_characters in _DESCRIPTION_CHARACTERS:
+        writer.options.clear()
         text = "\n".join(line for line in _lines(writer, reply, turns) if line)
         if registry.replies.emoji:
             text = f"{_EMOJI[reply.command]} {text}"
@@ -115,7 +125,7 @@ def render_reply(
             text = without_emoji(text)
         if len(text) <= characters_max:
             break
-    return RenderedReply(_cut(text, characters_max), writer.text_locale)
+    return RenderedReply(_cut(text, characters_max), writer.text_locale, tuple(writer.options))
 
 
 def _cut(text: str, characters_max: int) -> str:
@@ -156,6 +166,7 @@ class _Writer:
             f"{name}_command": self.typed(name) for name in COMMON_COMMANDS
         }
         self.common |= self.home.variables("home")
+        self.options: list[ReplyOption] = []
 
     @property
     def is_spoken(self) -> bool:
@@ -209,6 +220,8 @@ class _Writer:
             agent = self.registry.agent(agent_id)
             label = self.name(agent_id).bare
             if self.is_selectable(agent_id) and self.profile.choices is Choices.BUTTONS:
+                if kind == "list-number" and agent_id != active_id:
+                    self.offer(agent_id)
                 label += f" [{agent_id}]"
             description = (
                 agent.display_description(self.locale, self.registry.default_locale)
@@ -227,6 +240,17 @@ class _Writer:
         rest = len(agent_ids) - start - len(shown)
         if rest > 0:
             yield self.say("list-more", count=rest)
+
+    def offer(self, agent_id: str) -> None:
+        """Add a button that selects an agent."""
+        agent = self.registry.agent(agent_id)
+        assert agent is not None
+        name = agent.display_name(self.locale, self.registry.default_locale)
+        self.add_option(name, f"{self.typed('agent')} {agent_id}")
+
+    def add_option(self, label: str, text: str) -> None:
+        """Add a button. text: the message that it sends."""
+        self.options.append(ReplyOption(clipped(label, self.profile.button_characters), text))
 
     def disabled(self, reply: ReplySpec) -> Iterable[str]:
         yield self.say("command-disabled", typed=self.typed(reply.command))
@@ -269,6 +293,9 @@ def _agents(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
     yield from writer.list(others, "list-number", active_id=reply.agent_id, start=start)
     if page < pages and writer.shows_commands:
         yield writer.say("agents-next-page", agents_command=writer.typed("agents"), page=page + 1)
+        if writer.profile.choices is Choices.BUTTONS:
+            more = f"{writer.typed('agents')} {page + 1}"
+            writer.add_option(more, more)
     others = others[start : start + writer.listed_max]
     selectable = [agent_id for agent_id in others if writer.is_selectable(agent_id)]
     if not selectable or not writer.shows_commands:

@@ -49,6 +49,44 @@ async def said(chat, text):
     return (await chat.say(text)).reply.text
 
 
+async def test_lists_have_buttons_where_the_channel_shows_them(tmp_path):
+    """A press sends the option's text, which picks the agent; other channels choose by number."""
+    style = "channels: {web: {button_characters: 9}, whatsapp: {choices: numbers}}"
+    async with serving(tmp_path, office(style), model=ScriptedModel()) as service:
+        chat = as_user(service)
+        reply = (await chat.say("/agentes")).reply
+        assert [(each.label, each.text) for each in reply.options] == [
+            ("Especial…", "/agente vat"),
+            ("Facturac…", "/agente bills"),
+        ]
+        picked = await chat.say(reply.options[1].text)
+        assert picked.reply.text == "Ahora hablas con Facturación."
+        left = (await chat.say("/agentes")).reply
+        assert [each.text for each in left.options] == ["/agente vat"]
+        unknown = (await chat.say("/agente nadie")).reply
+        assert [each.text for each in unknown.options] == ["/agente vat", "/agente bills"]
+        by_number = as_user(service, channel="whatsapp")
+        assert not (await by_number.say("/agentes")).reply.options
+        assert not (await chat.say("/estado")).reply.options
+
+
+async def test_more_agents_than_a_page_have_a_button_for_the_next(tmp_path):
+    """The last option of a page shows the next page."""
+    many = "".join(
+        f"  - {{id: a{number}, name: Agent {number}, user_selectable: true}}\n"
+        for number in range(30)
+    )
+    async with serving(tmp_path, office() + many, model=ScriptedModel()) as service:
+        chat = as_user(service, "en")
+        seen = []
+        text = "/agents"
+        while text.startswith("/agents"):
+            options = (await chat.say(text)).reply.options
+            seen += [each.text for each in options if not each.text.startswith("/agents")]
+            text = options[-1].text
+        assert len(seen) == len(set(seen)) == 32
+
+
 async def test_spanish_and_portuguese_names_have_their_article(tmp_path):
     """The user leaves the VAT specialist for the main assistant, and reads a whole sentence."""
     async with serving(tmp_path, office(), model=ScriptedModel()) as service:

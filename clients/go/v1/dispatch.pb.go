@@ -383,7 +383,11 @@ type Reply struct {
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// Locale of the text, BCP 47, such as "es". It differs from the session's if the service has no
 	// texts in that language.
-	Locale        string `protobuf:"bytes,3,opt,name=locale,proto3" json:"locale,omitempty"`
+	Locale string `protobuf:"bytes,3,opt,name=locale,proto3" json:"locale,omitempty"`
+	// What the user may choose in this reply, for frontends that show buttons: the agents that a list
+	// offers, and its next page. Pressing one sends its text as the user's next message. Empty where
+	// the channel's profile has no buttons; the text says then how to choose.
+	Options       []*ReplyOption `protobuf:"bytes,4,rep,name=options,proto3" json:"options,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -439,6 +443,68 @@ func (x *Reply) GetLocale() string {
 	return ""
 }
 
+func (x *Reply) GetOptions() []*ReplyOption {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+// A choice in a reply.
+type ReplyOption struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What stands on the button, in the reply's language: at most as long as the channel takes.
+	Label string `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
+	// The message to send if it is pressed, such as "/agent billing".
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplyOption) Reset() {
+	*x = ReplyOption{}
+	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplyOption) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplyOption) ProtoMessage() {}
+
+func (x *ReplyOption) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplyOption.ProtoReflect.Descriptor instead.
+func (*ReplyOption) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_dispatch_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ReplyOption) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *ReplyOption) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // An offer to the user to switch to another agent, made together with an ordinary dispatch.
 //
 // Accept it with RouteRequest.quick_reply_id or SetActiveAgentRequest.suggestion_id: the message
@@ -465,7 +531,7 @@ type Suggestion struct {
 
 func (x *Suggestion) Reset() {
 	*x = Suggestion{}
-	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[4]
+	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -477,7 +543,7 @@ func (x *Suggestion) String() string {
 func (*Suggestion) ProtoMessage() {}
 
 func (x *Suggestion) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[4]
+	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -490,7 +556,7 @@ func (x *Suggestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suggestion.ProtoReflect.Descriptor instead.
 func (*Suggestion) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_dispatch_proto_rawDescGZIP(), []int{4}
+	return file_agent_routing_v1_dispatch_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Suggestion) GetSuggestionId() string {
@@ -541,7 +607,7 @@ type SuggestionOption struct {
 
 func (x *SuggestionOption) Reset() {
 	*x = SuggestionOption{}
-	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[5]
+	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +619,7 @@ func (x *SuggestionOption) String() string {
 func (*SuggestionOption) ProtoMessage() {}
 
 func (x *SuggestionOption) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[5]
+	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +632,7 @@ func (x *SuggestionOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestionOption.ProtoReflect.Descriptor instead.
 func (*SuggestionOption) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_dispatch_proto_rawDescGZIP(), []int{5}
+	return file_agent_routing_v1_dispatch_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SuggestionOption) GetId() string {
@@ -596,7 +662,7 @@ type Dispatch_TopicCandidate struct {
 
 func (x *Dispatch_TopicCandidate) Reset() {
 	*x = Dispatch_TopicCandidate{}
-	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +674,7 @@ func (x *Dispatch_TopicCandidate) String() string {
 func (*Dispatch_TopicCandidate) ProtoMessage() {}
 
 func (x *Dispatch_TopicCandidate) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_dispatch_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,11 +739,15 @@ const file_agent_routing_v1_dispatch_proto_rawDesc = "" +
 	"\x05asker\x18\x01 \x01(\v2\x17.agent_routing.v1.AgentR\x05asker\x12\x1a\n" +
 	"\bquestion\x18\x02 \x01(\tR\bquestion\x12\x1b\n" +
 	"\x06answer\x18\x03 \x01(\tH\x00R\x06answer\x88\x01\x01B\t\n" +
-	"\a_answer\"M\n" +
+	"\a_answer\"\x86\x01\n" +
 	"\x05Reply\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
-	"\x06locale\x18\x03 \x01(\tR\x06locale\"\xd2\x01\n" +
+	"\x06locale\x18\x03 \x01(\tR\x06locale\x127\n" +
+	"\aoptions\x18\x04 \x03(\v2\x1d.agent_routing.v1.ReplyOptionR\aoptions\"7\n" +
+	"\vReplyOption\x12\x14\n" +
+	"\x05label\x18\x01 \x01(\tR\x05label\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"\xd2\x01\n" +
 	"\n" +
 	"Suggestion\x12#\n" +
 	"\rsuggestion_id\x18\x01 \x01(\tR\fsuggestionId\x12-\n" +
@@ -709,40 +779,42 @@ func file_agent_routing_v1_dispatch_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_dispatch_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_routing_v1_dispatch_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_agent_routing_v1_dispatch_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_agent_routing_v1_dispatch_proto_goTypes = []any{
 	(Decision)(0),                   // 0: agent_routing.v1.Decision
 	(*Dispatch)(nil),                // 1: agent_routing.v1.Dispatch
 	(*Resume)(nil),                  // 2: agent_routing.v1.Resume
 	(*Consult)(nil),                 // 3: agent_routing.v1.Consult
 	(*Reply)(nil),                   // 4: agent_routing.v1.Reply
-	(*Suggestion)(nil),              // 5: agent_routing.v1.Suggestion
-	(*SuggestionOption)(nil),        // 6: agent_routing.v1.SuggestionOption
-	(*Dispatch_TopicCandidate)(nil), // 7: agent_routing.v1.Dispatch.TopicCandidate
-	(*Agent)(nil),                   // 8: agent_routing.v1.Agent
-	(RouteReason)(0),                // 9: agent_routing.v1.RouteReason
-	(*Item)(nil),                    // 10: agent_routing.v1.Item
-	(*Handoff)(nil),                 // 11: agent_routing.v1.Handoff
-	(*Turn)(nil),                    // 12: agent_routing.v1.Turn
+	(*ReplyOption)(nil),             // 5: agent_routing.v1.ReplyOption
+	(*Suggestion)(nil),              // 6: agent_routing.v1.Suggestion
+	(*SuggestionOption)(nil),        // 7: agent_routing.v1.SuggestionOption
+	(*Dispatch_TopicCandidate)(nil), // 8: agent_routing.v1.Dispatch.TopicCandidate
+	(*Agent)(nil),                   // 9: agent_routing.v1.Agent
+	(RouteReason)(0),                // 10: agent_routing.v1.RouteReason
+	(*Item)(nil),                    // 11: agent_routing.v1.Item
+	(*Handoff)(nil),                 // 12: agent_routing.v1.Handoff
+	(*Turn)(nil),                    // 13: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_dispatch_proto_depIdxs = []int32{
-	8,  // 0: agent_routing.v1.Dispatch.agent:type_name -> agent_routing.v1.Agent
-	9,  // 1: agent_routing.v1.Dispatch.reason:type_name -> agent_routing.v1.RouteReason
-	10, // 2: agent_routing.v1.Dispatch.items:type_name -> agent_routing.v1.Item
-	11, // 3: agent_routing.v1.Dispatch.handoff:type_name -> agent_routing.v1.Handoff
-	12, // 4: agent_routing.v1.Dispatch.history:type_name -> agent_routing.v1.Turn
+	9,  // 0: agent_routing.v1.Dispatch.agent:type_name -> agent_routing.v1.Agent
+	10, // 1: agent_routing.v1.Dispatch.reason:type_name -> agent_routing.v1.RouteReason
+	11, // 2: agent_routing.v1.Dispatch.items:type_name -> agent_routing.v1.Item
+	12, // 3: agent_routing.v1.Dispatch.handoff:type_name -> agent_routing.v1.Handoff
+	13, // 4: agent_routing.v1.Dispatch.history:type_name -> agent_routing.v1.Turn
 	2,  // 5: agent_routing.v1.Dispatch.resume:type_name -> agent_routing.v1.Resume
 	3,  // 6: agent_routing.v1.Dispatch.consult:type_name -> agent_routing.v1.Consult
-	7,  // 7: agent_routing.v1.Dispatch.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	8,  // 7: agent_routing.v1.Dispatch.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
 	0,  // 8: agent_routing.v1.Resume.decision:type_name -> agent_routing.v1.Decision
-	8,  // 9: agent_routing.v1.Consult.asker:type_name -> agent_routing.v1.Agent
-	8,  // 10: agent_routing.v1.Suggestion.agent:type_name -> agent_routing.v1.Agent
-	6,  // 11: agent_routing.v1.Suggestion.options:type_name -> agent_routing.v1.SuggestionOption
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	9,  // 9: agent_routing.v1.Consult.asker:type_name -> agent_routing.v1.Agent
+	5,  // 10: agent_routing.v1.Reply.options:type_name -> agent_routing.v1.ReplyOption
+	9,  // 11: agent_routing.v1.Suggestion.agent:type_name -> agent_routing.v1.Agent
+	7,  // 12: agent_routing.v1.Suggestion.options:type_name -> agent_routing.v1.SuggestionOption
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_dispatch_proto_init() }
@@ -762,7 +834,7 @@ func file_agent_routing_v1_dispatch_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_dispatch_proto_rawDesc), len(file_agent_routing_v1_dispatch_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -6,7 +6,7 @@ export * from "./errors.js";
 export type { Agent } from "./gen/agent_routing/v1/agent_pb.js";
 export { AgentKind } from "./gen/agent_routing/v1/agent_pb.js";
 export { ClearScope } from "./gen/agent_routing/v1/clear_scope_pb.js";
-export type { Dispatch, Suggestion } from "./gen/agent_routing/v1/dispatch_pb.js";
+export type { Dispatch, ReplyOption, Suggestion } from "./gen/agent_routing/v1/dispatch_pb.js";
 export { Decision } from "./gen/agent_routing/v1/dispatch_pb.js";
 export type { Handoff, Verdict } from "./gen/agent_routing/v1/handoff_pb.js";
 export { HandoffMode, Initiator } from "./gen/agent_routing/v1/handoff_pb.js";

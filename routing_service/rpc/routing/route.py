@@ -178,6 +178,8 @@ class RouteCalls:
             # A reply to a message that is not a command has no command name.
             response.reply.command = f"/{decision.reply.command}" if decision.reply.command else ""
             response.reply.text = rendered.text
+            for option in rendered.options:
+                response.reply.options.add(label=option.label, text=option.text)
             response.reply.locale = rendered.locale
         if decision.suggestion is not None:
             present = plan.agent_id if plan else ""

@@ -231,6 +231,7 @@ class Reply(google.protobuf.message.Message):
     COMMAND_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
     LOCALE_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
     command: builtins.str
     """The command, with its slash and in lower case: "/supervisor", "/reset", "/agents", "/agent",
     "/status", "/history" or "/help". Clients must cope with others. Empty for the answer to a
@@ -242,16 +243,46 @@ class Reply(google.protobuf.message.Message):
     """Locale of the text, BCP 47, such as "es". It differs from the session's if the service has no
     texts in that language.
     """
+    @property
+    def options(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReplyOption]:
+        """What the user may choose in this reply, for frontends that show buttons: the agents that a list
+        offers, and its next page. Pressing one sends its text as the user's next message. Empty where
+        the channel's profile has no buttons; the text says then how to choose.
+        """
+
     def __init__(
         self,
         *,
         command: builtins.str = ...,
         text: builtins.str = ...,
         locale: builtins.str = ...,
+        options: collections.abc.Iterable[Global___ReplyOption] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["command", b"command", "locale", b"locale", "text", b"text"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command", b"command", "locale", b"locale", "options", b"options", "text", b"text"]) -> None: ...
 
 Global___Reply: typing_extensions.TypeAlias = Reply
+
+@typing.final
+class ReplyOption(google.protobuf.message.Message):
+    """A choice in a reply."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    label: builtins.str
+    """What stands on the button, in the reply's language: at most as long as the channel takes."""
+    text: builtins.str
+    """The message to send if it is pressed, such as "/agent billing"."""
+    def __init__(
+        self,
+        *,
+        label: builtins.str = ...,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["label", b"label", "text", b"text"]) -> None: ...
+
+Global___ReplyOption: typing_extensions.TypeAlias = ReplyOption
 
 @typing.final
 class Suggestion(google.protobuf.message.Message):

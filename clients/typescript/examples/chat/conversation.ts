@@ -6,6 +6,7 @@
 import type {
   Agent,
   Dispatch,
+  ReplyOption,
   RouteResult,
   RoutingClient,
   Suggestion,
@@ -15,7 +16,7 @@ import { type Answer, afterRefusal, answerOf } from "./agents.js";
 
 /** What to show, in order. */
 export type Shown =
-  | { kind: "reply"; text: string }
+  | { kind: "reply"; text: string; options: readonly ReplyOption[] }
   | { kind: "handoff"; from: string; to: Agent; words: string }
   | { kind: "agent"; agent: Agent; text: string; reason: string; asks: boolean; degraded: boolean }
   | { kind: "suggestion"; suggestion: Suggestion };
@@ -47,7 +48,9 @@ export class Conversation {
     const { sessionId, userId, locale, channel } = this;
     const fields = { sessionId, userId, locale, channel, text, quickReplyId };
     const turn = await this.client.route(fields);
-    if (turn.replyText !== undefined) yield { kind: "reply", text: turn.replyText };
+    if (turn.replyText !== undefined) {
+      yield { kind: "reply", text: turn.replyText, options: turn.response.reply?.options ?? [] };
+    }
     if (turn.dispatch !== undefined) yield* this.#agents(turn.dispatch, turn);
     if (turn.suggestion !== undefined) yield { kind: "suggestion", suggestion: turn.suggestion };
   }

@@ -5,6 +5,7 @@
 import {
   type Agent,
   newUuid7,
+  type ReplyOption,
   RoutingError,
   type Suggestion,
   WebClient,
@@ -55,7 +56,7 @@ function use(protocol: Protocol): void {
 }
 
 async function say(text: string, quickReplyId = ""): Promise<void> {
-  for (const offer of messages.querySelectorAll(".offer button")) {
+  for (const offer of messages.querySelectorAll(".options button")) {
     (offer as HTMLButtonElement).disabled = true;
   }
   append(bubble("user", text));
@@ -74,7 +75,7 @@ async function say(text: string, quickReplyId = ""): Promise<void> {
 function show(shown: Shown): void {
   switch (shown.kind) {
     case "reply":
-      append(bubble("reply", shown.text));
+      append(replyWith(shown.text, shown.options));
       break;
     case "handoff": {
       const line = item("handoff");
@@ -137,18 +138,32 @@ function inWords(name: string): string {
   return name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
 }
 
-function offer({ text, options, agent }: Suggestion): HTMLLIElement {
-  const line = item("offer");
-  const buttons = document.createElement("div");
-  buttons.className = "options";
-  for (const option of options) {
+/** Returns a command's reply, with buttons for what may be chosen in it. */
+function replyWith(text: string, options: readonly ReplyOption[]): HTMLLIElement {
+  const line = bubble("reply", text);
+  if (options.length > 0) {
+    line.append(buttons(options.map((each) => [each.label, () => void say(each.text)])));
+  }
+  return line;
+}
+
+function buttons(choices: readonly [label: string, press: () => void][]): HTMLElement {
+  const made = document.createElement("div");
+  made.className = "options";
+  for (const [label, press] of choices) {
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = option.label;
-    button.addEventListener("click", () => void say(option.label, option.id));
-    buttons.append(button);
+    button.textContent = label;
+    button.addEventListener("click", press);
+    made.append(button);
   }
-  line.append(words(text), buttons);
+  return made;
+}
+
+function offer({ text, options, agent }: Suggestion): HTMLLIElement {
+  const line = item("offer");
+  const choices = buttons(options.map((each) => [each.label, () => void say(each.label, each.id)]));
+  line.append(words(text), choices);
   if (agent !== undefined) line.style.setProperty("--agent", agent.color);
   return line;
 }

@@ -122,5 +122,13 @@ if (results.offer.offers.length > 0) {
 }
 results.offer.mistakes = offered.seen.mistakes;
 
+const chosen = await open(url, "browser-choose", "connect");
+await say(chosen.page, "/agents");
+results.choose = { options: await texts(chosen.page, ".reply .options button") };
+await chosen.page.screenshot({ path: join(folder, "choose.png") });
+await chosen.page.click(".reply .options button:first-child");
+await chosen.page.waitForFunction(() => document.body.dataset.busy === undefined);
+results.choose.after = await texts(chosen.page, "#messages > li:last-child");
+
 await browser.close();
 console.log(JSON.stringify(results));

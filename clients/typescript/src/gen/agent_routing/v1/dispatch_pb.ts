@@ -20,7 +20,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/dispatch.proto.
  */
 export const file_agent_routing_v1_dispatch: GenFile = /*@__PURE__*/
-  fileDesc("Ch9hZ2VudF9yb3V0aW5nL3YxL2Rpc3BhdGNoLnByb3RvEhBhZ2VudF9yb3V0aW5nLnYxIrUECghEaXNwYXRjaBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei0KBnJlYXNvbhgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24SDAoEdGV4dBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIOCgZsb2NrZWQYByABKAgSGQoRcHJldmlvdXNfYWdlbnRfaWQYCCABKAkSKgoHaGFuZG9mZhgJIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhInCgdoaXN0b3J5GAogAygLMhYuYWdlbnRfcm91dGluZy52MS5UdXJuEhUKDXJlYXNvbl9kZXRhaWwYCyABKAkSKAoGcmVzdW1lGAwgASgLMhguYWdlbnRfcm91dGluZy52MS5SZXN1bWUSKgoHY29uc3VsdBgNIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuQ29uc3VsdBITCgt0cmFjZXBhcmVudBgOIAEoCRI9CgpjYW5kaWRhdGVzGA8gAygLMikuYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaC5Ub3BpY0NhbmRpZGF0ZRo3Cg5Ub3BpY0NhbmRpZGF0ZRIQCghhZ2VudF9pZBgBIAEoCRITCgtwcm9iYWJpbGl0eRgCIAEoASJHCgZSZXN1bWUSLAoIZGVjaXNpb24YASABKA4yGi5hZ2VudF9yb3V0aW5nLnYxLkRlY2lzaW9uEg8KB2NvbW1lbnQYAiABKAkiYwoHQ29uc3VsdBImCgVhc2tlchgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSEAoIcXVlc3Rpb24YAiABKAkSEwoGYW5zd2VyGAMgASgJSACIAQFCCQoHX2Fuc3dlciI2CgVSZXBseRIPCgdjb21tYW5kGAEgASgJEgwKBHRleHQYAiABKAkSDgoGbG9jYWxlGAMgASgJIqIBCgpTdWdnZXN0aW9uEhUKDXN1Z2dlc3Rpb25faWQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EhIKCmNvbmZpZGVuY2UYAyABKAESDAoEdGV4dBgEIAEoCRIzCgdvcHRpb25zGAUgAygLMiIuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uT3B0aW9uIi0KEFN1Z2dlc3Rpb25PcHRpb24SCgoCaWQYASABKAkSDQoFbGFiZWwYAiABKAkqTwoIRGVjaXNpb24SGAoUREVDSVNJT05fVU5TUEVDSUZJRUQQABIUChBERUNJU0lPTl9BUFBST1ZFEAESEwoPREVDSVNJT05fUkVKRUNUEAJiBnByb3RvMw", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_item, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn]);
+  fileDesc("Ch9hZ2VudF9yb3V0aW5nL3YxL2Rpc3BhdGNoLnByb3RvEhBhZ2VudF9yb3V0aW5nLnYxIrUECghEaXNwYXRjaBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei0KBnJlYXNvbhgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24SDAoEdGV4dBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIOCgZsb2NrZWQYByABKAgSGQoRcHJldmlvdXNfYWdlbnRfaWQYCCABKAkSKgoHaGFuZG9mZhgJIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhInCgdoaXN0b3J5GAogAygLMhYuYWdlbnRfcm91dGluZy52MS5UdXJuEhUKDXJlYXNvbl9kZXRhaWwYCyABKAkSKAoGcmVzdW1lGAwgASgLMhguYWdlbnRfcm91dGluZy52MS5SZXN1bWUSKgoHY29uc3VsdBgNIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuQ29uc3VsdBITCgt0cmFjZXBhcmVudBgOIAEoCRI9CgpjYW5kaWRhdGVzGA8gAygLMikuYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaC5Ub3BpY0NhbmRpZGF0ZRo3Cg5Ub3BpY0NhbmRpZGF0ZRIQCghhZ2VudF9pZBgBIAEoCRITCgtwcm9iYWJpbGl0eRgCIAEoASJHCgZSZXN1bWUSLAoIZGVjaXNpb24YASABKA4yGi5hZ2VudF9yb3V0aW5nLnYxLkRlY2lzaW9uEg8KB2NvbW1lbnQYAiABKAkiYwoHQ29uc3VsdBImCgVhc2tlchgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSEAoIcXVlc3Rpb24YAiABKAkSEwoGYW5zd2VyGAMgASgJSACIAQFCCQoHX2Fuc3dlciJmCgVSZXBseRIPCgdjb21tYW5kGAEgASgJEgwKBHRleHQYAiABKAkSDgoGbG9jYWxlGAMgASgJEi4KB29wdGlvbnMYBCADKAsyHS5hZ2VudF9yb3V0aW5nLnYxLlJlcGx5T3B0aW9uIioKC1JlcGx5T3B0aW9uEg0KBWxhYmVsGAEgASgJEgwKBHRleHQYAiABKAkiogEKClN1Z2dlc3Rpb24SFQoNc3VnZ2VzdGlvbl9pZBgBIAEoCRImCgVhZ2VudBgCIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSEgoKY29uZmlkZW5jZRgDIAEoARIMCgR0ZXh0GAQgASgJEjMKB29wdGlvbnMYBSADKAsyIi5hZ2VudF9yb3V0aW5nLnYxLlN1Z2dlc3Rpb25PcHRpb24iLQoQU3VnZ2VzdGlvbk9wdGlvbhIKCgJpZBgBIAEoCRINCgVsYWJlbBgCIAEoCSpPCghEZWNpc2lvbhIYChRERUNJU0lPTl9VTlNQRUNJRklFRBAAEhQKEERFQ0lTSU9OX0FQUFJPVkUQARITCg9ERUNJU0lPTl9SRUpFQ1QQAmIGcHJvdG8z", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_item, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn]);
 
 /**
  * An agent must act: send it this message, then report its answer with CompleteTurn.
@@ -268,6 +268,15 @@ export type Reply = Message<"agent_routing.v1.Reply"> & {
    * @generated from field: string locale = 3;
    */
   locale: string;
+
+  /**
+   * What the user may choose in this reply, for frontends that show buttons: the agents that a list
+   * offers, and its next page. Pressing one sends its text as the user's next message. Empty where
+   * the channel's profile has no buttons; the text says then how to choose.
+   *
+   * @generated from field: repeated agent_routing.v1.ReplyOption options = 4;
+   */
+  options: ReplyOption[];
 };
 
 /**
@@ -276,6 +285,34 @@ export type Reply = Message<"agent_routing.v1.Reply"> & {
  */
 export const ReplySchema: GenMessage<Reply> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_dispatch, 3);
+
+/**
+ * A choice in a reply.
+ *
+ * @generated from message agent_routing.v1.ReplyOption
+ */
+export type ReplyOption = Message<"agent_routing.v1.ReplyOption"> & {
+  /**
+   * What stands on the button, in the reply's language: at most as long as the channel takes.
+   *
+   * @generated from field: string label = 1;
+   */
+  label: string;
+
+  /**
+   * The message to send if it is pressed, such as "/agent billing".
+   *
+   * @generated from field: string text = 2;
+   */
+  text: string;
+};
+
+/**
+ * Describes the message agent_routing.v1.ReplyOption.
+ * Use `create(ReplyOptionSchema)` to create a new message.
+ */
+export const ReplyOptionSchema: GenMessage<ReplyOption> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_dispatch, 4);
 
 /**
  * An offer to the user to switch to another agent, made together with an ordinary dispatch.
@@ -331,7 +368,7 @@ export type Suggestion = Message<"agent_routing.v1.Suggestion"> & {
  * Use `create(SuggestionSchema)` to create a new message.
  */
 export const SuggestionSchema: GenMessage<Suggestion> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_dispatch, 4);
+  messageDesc(file_agent_routing_v1_dispatch, 5);
 
 /**
  * One of the answers to a suggestion.
@@ -359,7 +396,7 @@ export type SuggestionOption = Message<"agent_routing.v1.SuggestionOption"> & {
  * Use `create(SuggestionOptionSchema)` to create a new message.
  */
 export const SuggestionOptionSchema: GenMessage<SuggestionOption> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_dispatch, 5);
+  messageDesc(file_agent_routing_v1_dispatch, 6);
 
 /**
  * The decision about a paused task.
