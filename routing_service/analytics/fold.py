@@ -76,6 +76,7 @@ class Step:
         self.walks: dict[SessionKey, SessionWalk] = {}
         self.known: dict[str, Directory] = {}
         self.stuck = 0
+        self.counted_us = head.as_of_us
         self._head = head
         self._home_agent_id = home_agent_id
         self._added: dict[str, Added] = {}

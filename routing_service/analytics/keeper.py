@@ -18,6 +18,8 @@ from typing import Final
 import structlog
 
 from routing_service.analytics.fold import REFUSED_KIND, Refusal, Step, Walked
+from routing_service.analytics.log_place import audit_place, log_place
+from routing_service.analytics.recount import SEQ_GAP, StoredStats, clear_figures, stored_stats
 from routing_service.analytics.session_walk import Added, SessionWalk, step
 from routing_service.analytics.stored_forms import (
     ALL_TENANTS,
@@ -29,6 +31,7 @@ from routing_service.analytics.stored_forms import (
     DirectoryDelta,
     Figures,
     Head,
+    StatsDamaged,
     decode,
     encode,
     encode_figures,
@@ -37,6 +40,7 @@ from routing_service.core import events as ev
 from routing_service.storage.event_codec import decode_events, decode_state
 from routing_service.storage.store import (
     Change,
+    CursorInvalid,
     SchemaTooNew,
     SessionKey,
     Store,
@@ -116,7 +120,9 @@ class StatsKeeper:
         self._holder = holder
         self._walks: OrderedDict[SessionKey, SessionWalk] = OrderedDict()
         self._lock = asyncio.Lock()
+        self._applied: bytes | None = None
         self._applied_seq = 0
+        self._damaged: set[tuple[str, str]] = set()
         self._audit_after = ""
         self._counting_s = 0.0
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
@@ -135,6 +141,9 @@ class StatsKeeper:
                     with suppress(StoreError):
                         await self._has_lease(0)
                     await asyncio.sleep(NEWER_RETRY_S)
+                except StatsDamaged as error:
+                    self._report(ALL_TENANTS, error.where, error)
+                    await asyncio.sleep(RETRY_S)
                 except StoreError as error:
                     # A request gets the error; the background task only tries again.
                     _log.warning("stats_step_failed", error=str(error))
@@ -184,8 +193,7 @@ class StatsKeeper:
         Raises StoreError; the step is then taken whole, or not at all.
         """
         async with self._lock:
-            raw, head = await self.head()
-            await self._add(head)
+            raw, head = await self._begin_step()
             limit = PAGE_CHANGES_MAX
             while True:
                 made, after, is_full = await self._make_step(head, limit, tenants)
@@ -199,14 +207,44 @@ class StatsKeeper:
                 return True  # Another process took a step; more may follow.
             self.stuck += made.stuck
             self._keep(made)
-            await self._add(after)
+            await self._add(after, data)
             return is_full
 
     async def finish_step(self) -> None:
         """Add the last step to every setting, whichever process took it. Raises StoreError."""
         async with self._lock:
-            _, head = await self.head()
-            await self._add(head)
+            await self._begin_step()
+
+    async def begin_recount(self) -> StoredStats:
+        """Make the next step, of any process, count from the beginning; return what was stored.
+
+        Damage is no obstacle. Raises StoreError; nothing is changed then.
+        """
+        async with self._lock:
+            for _ in range(SWAP_ATTEMPTS_MAX):
+                raw = await self._store.get_setting(ALL_TENANTS, HEAD)
+                with suppress(StatsDamaged):
+                    # A process that is still adding this step then finds it added.
+                    await self._add(decode(Head, raw, HEAD), raw)
+                found = await stored_stats(self._store)
+                asked = encode(Head(seq=found.seq + SEQ_GAP, recount=True))
+                if await self._store.swap_setting(ALL_TENANTS, HEAD, raw, asked):
+                    return found
+        raise _contended(HEAD)
+
+    async def _begin_step(self) -> tuple[bytes | None, Head]:
+        """Return the head after adding its step, and after the recount that it asks for."""
+        raw, head = await self.head()
+        await self._add(head, raw)
+        while head.recount:
+            _log.warning("stats_recount", step=head.seq)
+            await clear_figures(self._store, head.seq)
+            await self._store.swap_setting(ALL_TENANTS, HEAD, raw, encode(Head(seq=head.seq)))
+            self._damaged.clear()
+            self._walks.clear()
+            raw, head = await self.head()
+            await self._add(head, raw)
+        return raw, head
 
     async def _has_lease(self, seconds: float) -> bool:
         """Take the lease for this long; 0 gives it up."""
@@ -218,13 +256,23 @@ class StatsKeeper:
         self, head: Head, limit: int, tenants: Iterable[str]
     ) -> tuple[Step | None, Head, bool]:
         """Count the next changes; None without any. The last value: whether more may follow."""
-        page, cursor = await self._store.read_log(head.cursor, limit)
+        is_moved = False
+        try:
+            page, cursor = await self._store.read_log(head.cursor, limit)
+        except CursorInvalid:
+            is_moved = True
+            begin = await log_place(self._store, head.as_of_us)
+            _log.warning("stats_cursor_moved", list="log", counted_us=head.as_of_us)
+            page, cursor = await self._store.read_log(begin, limit)
         made = Step(head, self._home_agent_id())
         with_news = dict.fromkeys((*tenants, *(key.tenant for key, _ in page)))
         audited = dict.fromkeys((*with_news, *await self._in_turn()))
         for tenant in (*audited, ALL_TENANTS):
             raw = await self._store.get_setting(tenant, DIRECTORY)
-            made.known[tenant] = decode(Directory, raw, DIRECTORY)
+            try:
+                made.known[tenant] = decode(Directory, raw, DIRECTORY)
+            except StatsDamaged as error:
+                self._report(tenant, DIRECTORY, error)
         self._counting_s = 0.0
         begun_s = time.perf_counter()
         for place, (key, change) in enumerate(page, start=1):
@@ -242,11 +290,11 @@ class StatsKeeper:
         is_full = len(page) == limit
         found = len(page)
         for tenant in audited:
-            if tenant != ALL_TENANTS:
+            if tenant != ALL_TENANTS and tenant in made.known:
                 count = await self._count_audit(made, tenant, limit)
                 is_full = is_full or count == limit
                 found += count
-        if not found:
+        if not found and not is_moved:
             return None, head, False
         return made, made.end(cursor), is_full
 
@@ -258,14 +306,21 @@ class StatsKeeper:
 
     async def _count_audit(self, made: Step, tenant: str, limit: int) -> int:
         place = made.known[tenant].audit
-        entries, cursor = await self._store.read_audit(tenant, None, place, limit)
+        is_moved = False
+        try:
+            entries, cursor = await self._store.read_audit(tenant, None, place, limit)
+        except CursorInvalid:
+            is_moved = True
+            place = await audit_place(self._store, tenant, made.counted_us)
+            _log.warning("stats_cursor_moved", list="audit", tenant=tenant)
+            entries, cursor = await self._store.read_audit(tenant, None, place, limit)
         for entry in entries:
             if entry.kind == REFUSED_KIND and entry.data:
                 channel = await self._channel(SessionKey(tenant, entry.session_id))
                 made.count_refusal(Refusal(tenant, entry.time_us, channel, entry.data))
-        if entries:
+        if entries or is_moved:
             made.end_audit(tenant, cursor)
-        return len(entries)
+        return max(len(entries), is_moved)
 
     async def _channel(self, key: SessionKey) -> str:
         """Return a session's channel as it is now; "" if it is not known."""
@@ -306,22 +361,32 @@ class StatsKeeper:
         while len(self._walks) > WALKS_KEPT_MAX:
             self._walks.popitem(last=False)
 
-    async def _add(self, head: Head) -> None:
-        """Add the head's step to the settings that do not have it."""
-        if head.seq == self._applied_seq:
+    async def _add(self, head: Head, raw: bytes | None) -> None:
+        """Add the head's step to the settings that do not have it. raw: the head as stored.
+
+        A damaged setting is left as it is and reported: the others are counted.
+        """
+        if raw == self._applied:
             return
+        if head.seq < self._applied_seq:
+            # The store failed over to a copy that lacks steps: their changes may be others now.
+            self._walks.clear()
         adding: list[Awaitable[None]] = [
             *(self._add_figures(head.seq, delta) for delta in head.deltas),
             *(self._add_directory(head.seq, delta) for delta in head.directories),
         ]
         await asyncio.gather(*adding)
-        self._applied_seq = head.seq
+        self._applied, self._applied_seq = raw, head.seq
 
     async def _add_figures(self, seq: int, delta: Delta) -> None:
         async with self._writes:
             for _ in range(SWAP_ATTEMPTS_MAX):
                 raw = await self._store.get_setting(delta.tenant, delta.name)
-                figures = decode(Figures, raw, delta.name)
+                try:
+                    figures = decode(Figures, raw, delta.name)
+                except StatsDamaged as error:
+                    self._report(delta.tenant, delta.name, error)
+                    return
                 if figures.seq >= seq:
                     return
                 figures.seq = seq
@@ -336,7 +401,11 @@ class StatsKeeper:
         async with self._writes:
             for _ in range(SWAP_ATTEMPTS_MAX):
                 raw = await self._store.get_setting(delta.tenant, DIRECTORY)
-                directory = decode(Directory, raw, DIRECTORY)
+                try:
+                    directory = decode(Directory, raw, DIRECTORY)
+                except StatsDamaged as error:
+                    self._report(delta.tenant, DIRECTORY, error)
+                    return
                 if directory.seq >= seq:
                     return
                 directory.seq = seq
@@ -344,6 +413,12 @@ class StatsKeeper:
                 if await self._store.swap_setting(delta.tenant, DIRECTORY, raw, encode(directory)):
                     return
         raise _contended(DIRECTORY)
+
+    def _report(self, tenant: str, name: str, error: StatsDamaged) -> None:
+        """Log damage, once for each setting."""
+        if (tenant, name) not in self._damaged:
+            self._damaged.add((tenant, name))
+            _log.error("stats_damaged", tenant=tenant, error=str(error))
 
 
 def _events(key: SessionKey, change: Change) -> Sequence[ev.Event]:

@@ -29,6 +29,12 @@ HOURS_PER_DAY: Final = 24
 
 VERSION: Final = 1
 
+RECOUNT_VERSION: Final = 2
+"""Of a head that asks for a recount. Servers of the release before wait until a newer one has done
+it: SchemaTooNew."""
+
+RECOUNT_COMMAND: Final = "agent-routing stats --recount --store URL"
+
 VALUE_BYTES_MAX: Final = 60 * 1024
 """The largest value: the limit of every store for a setting, less some room."""
 
@@ -38,7 +44,19 @@ is counted once. Stores repeat recent changes: a page, or the seconds before a c
 
 _LEVEL: Final = 1
 _COMPRESSED: Final = b"z"
-_PLAIN: Final = b"p"
+"""The first byte; earlier releases wrote what did not get smaller with another one, plain."""
+
+
+class StatsDamaged(StoreCorrupt):
+    """Stored statistics cannot be read. Routing goes on; RECOUNT_COMMAND counts them again."""
+
+    def __init__(self, where: str) -> None:
+        """Name the setting."""
+        super().__init__(
+            f'the stored statistics are damaged (setting "{where}"); '
+            f"count them again: {RECOUNT_COMMAND}"
+        )
+        self.where = where
 
 
 class Delta(msgspec.Struct, omit_defaults=True):
@@ -65,7 +83,8 @@ class Head(msgspec.Struct, omit_defaults=True):
     seq: of the last step. cursor: the place in the log after it. as_of_us: the time of the last
     change it took. recent: for a session's hash the revision and time of its last counted change,
     the latest last. deltas, directories: the step's additions; a setting that contains them has the
-    step's seq, so that adding them again changes nothing.
+    step's seq, so that adding them again changes nothing. recount: all figures with a lower seq are
+    to be cleared before the next step.
     """
 
     seq: int = 0
@@ -74,6 +93,7 @@ class Head(msgspec.Struct, omit_defaults=True):
     recent: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
     deltas: list[Delta] = msgspec.field(default_factory=list)
     directories: list[DirectoryDelta] = msgspec.field(default_factory=list)
+    recount: bool = False
 
 
 class Figures(msgspec.Struct, omit_defaults=True):
@@ -107,6 +127,9 @@ class Directory(msgspec.Struct, omit_defaults=True):
 
 Stored = TypeVar("Stored", Head, Figures, Directory)
 
+_NEWEST: Final[dict[type, int]] = {Head: RECOUNT_VERSION}
+"""The newest version that this release reads, where it is not VERSION."""
+
 
 def hour_name(hour: int, channel: str) -> str:
     """Return the name of an hour's figures. channel: "" = all."""
@@ -120,9 +143,9 @@ def day_name(day: int, channel: str) -> str:
 
 def encode(value: Head | Directory) -> bytes:
     """Return the stored form. It may be too large for a store: see VALUE_BYTES_MAX."""
-    data = msgspec.msgpack.encode((VERSION, value))
-    packed = zlib.compress(data, _LEVEL)
-    return _COMPRESSED + packed if len(packed) < len(data) else _PLAIN + data
+    is_recount = isinstance(value, Head) and value.recount
+    version = RECOUNT_VERSION if is_recount else VERSION
+    return _COMPRESSED + zlib.compress(msgspec.msgpack.encode((version, value)), _LEVEL)
 
 
 def encode_figures(figures: Figures) -> bytes:
@@ -138,16 +161,16 @@ def encode_figures(figures: Figures) -> bytes:
 def decode(kind: type[Stored], data: bytes | None, where: str) -> Stored:
     """Return the stored value, or an empty one if none is stored.
 
-    Raises SchemaTooNew, StoreCorrupt.
+    Raises SchemaTooNew, StatsDamaged.
     """
     if data is None:
         return kind()
     try:
         plain = zlib.decompress(data[1:]) if data[:1] == _COMPRESSED else data[1:]
         version, value = msgspec.msgpack.decode(plain, type=tuple[int, msgspec.Raw])
-        if version > VERSION:
-            raise SchemaTooNew(where, version, VERSION)
+        supported = _NEWEST.get(kind, VERSION)
+        if version > supported:
+            raise SchemaTooNew(where, version, supported)
         return msgspec.msgpack.decode(value, type=kind)
     except (msgspec.DecodeError, zlib.error) as error:
-        message = f'the setting "{where}" cannot be read; restore it from a backup'
-        raise StoreCorrupt(message) from error
+        raise StatsDamaged(where) from error

@@ -1,12 +1,16 @@
-"""``agent-routing stats``: routing figures as tables and bars, or as a drawing."""
+"""``agent-routing stats``: routing figures as tables, bars or a drawing, and their recount."""
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from routing_service.analytics.keeper import StatsKeeper
+from routing_service.analytics.recount import StoredStats, stored_stats
 from routing_service.cli.admin_options import (
     OnlyChannelOption,
     SinceOption,
@@ -25,6 +29,8 @@ from routing_service.cli.options import (
 from routing_service.cli.screen import print_json
 from routing_service.cli.server_call import CallOptions, calling
 from routing_service.cli.stats_report import print_stats
+from routing_service.cli.store_call import run_on_store
+from routing_service.storage.open_store import open_store, open_store_to_read
 
 STATS_S_DEFAULT: Final = 30.0
 """Longer than for other calls: a year is read day by day, and new events are counted first."""
@@ -34,6 +40,12 @@ Examples:
   agent-routing stats --since 7d
   agent-routing stats --channel web --json | jq .supervisor_calls_saved_share
   agent-routing stats --svg handoffs.svg
+
+\b
+If the stored statistics are damaged (STATE_CORRUPT, stats_damaged in the log),
+count them again from the stored changes. The first run only reports:
+  agent-routing stats --recount --store sqlite:///var/routing.db
+  agent-routing stats --recount --store sqlite:///var/routing.db --yes
 """
 
 
@@ -51,6 +63,24 @@ def stats(
             help="Draw the handoffs between agents as an SVG file instead.",
         ),
     ] = None,
+    recount: Annotated[
+        bool,
+        typer.Option(
+            "--recount",
+            help="Report damaged statistics of --store; with --yes count all of them again.",
+        ),
+    ] = False,
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            envvar="AGENT_ROUTING_STORE",
+            show_default=False,
+            help="For --recount: the store's URL, as for agent-routing serve.",
+        ),
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Carry the recount out.")] = False,
     tenant: TenantOption = "",
     all_tenants: Annotated[
         bool, typer.Option("--all-tenants", help="All tenants together.")
@@ -64,6 +94,13 @@ def stats(
     Also the supervisor calls saved and each agent's figures. Times are rounded to whole
     hours. docs/analytics.md says what each figure counts.
     """
+    if recount:
+        if not store:
+            raise typer.BadParameter("--recount needs --store URL: the statistics are in the store")
+        _recount(store, carried_out=yes, as_json=as_json)
+        return
+    if yes:
+        raise typer.BadParameter("--yes is only for --recount")
     if all_tenants and tenant:
         raise typer.BadParameter("--tenant and --all-tenants exclude each other; use one")
     if svg is not None and as_json:
@@ -88,3 +125,46 @@ def stats(
         print_json(answer)
     else:
         print_stats(answer)
+
+
+def _recount(store: str, *, carried_out: bool, as_json: bool) -> None:
+    """Report what statistics are stored and which are damaged; make the servers count again."""
+    found = run_on_store(_begin_recount(store) if carried_out else _stored(store))
+    damaged = [{"tenant": tenant, "setting": name} for tenant, name in found.damaged]
+    if as_json:
+        answer = {"settings": found.settings, "damaged": damaged, "recount": carried_out}
+        typer.echo(json.dumps(answer, ensure_ascii=False))
+        return
+    for row in damaged:
+        typer.echo(f'damaged: tenant {row["tenant"]}, setting "{row["setting"]}"')
+    typer.echo(f"{found.settings} settings of statistics, {len(damaged)} damaged")
+    if carried_out:
+        typer.echo(
+            "the recount has begun: servers clear these settings and count all stored changes, "
+            "now or when they start; as_of_time says how far they are"
+        )
+    else:
+        typer.echo(
+            "nothing was changed; --yes counts all again, without what was erased or purged "
+            "(stop the server of a SQLite store first)"
+        )
+
+
+async def _stored(url: str) -> StoredStats:
+    opened = await open_store_to_read(url)
+    try:
+        return await stored_stats(opened)
+    finally:
+        await opened.close()
+
+
+async def _begin_recount(url: str) -> StoredStats:
+    # Reading first: a store that is missing is not created.
+    await (await open_store_to_read(url)).close()
+    opened = await open_store(url)
+    try:
+        # The servers count: they know the registry's home agent.
+        keeper = StatsKeeper(opened, lambda: "", lambda: time.time_ns() // 1_000, holder="recount")
+        return await keeper.begin_recount()
+    finally:
+        await opened.close()

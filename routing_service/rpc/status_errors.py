@@ -14,6 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from agent_routing.v1.error_reason_options_pb2 import error_reason
 from agent_routing.v1.error_reason_pb2 import ErrorReason
+from routing_service.analytics.stored_forms import StatsDamaged
 from routing_service.core.errors import Reason, RoutingError, Violation, invalid_field
 from routing_service.storage.store import (
     CursorInvalid,
@@ -97,6 +98,8 @@ def routing_error_of(error: StoreError, session_id: str) -> RoutingError:
                 metadata=metadata,
                 retry_after_s=RETRY_AFTER_S,
             )
+        case StatsDamaged():
+            return RoutingError(Reason.STATE_CORRUPT, str(error), metadata=metadata)
         case StoreCorrupt():
             return RoutingError(
                 Reason.STATE_CORRUPT,

@@ -22,6 +22,7 @@ from routing_service.storage.checksums import (
 )
 from routing_service.storage.engine import Engine, Span
 from routing_service.storage.store import (
+    DAMAGED,
     INT_MAX,
     TASKS_START,
     Append,
@@ -226,6 +227,11 @@ class CheckedStore:
         self._check_open()
         check_setting(tenant, name, value)
         sealed = seal_setting(tenant, name, value)
+        if before == DAMAGED:
+            stored = await self._engine.get_setting(tenant, name)
+            if stored is None or open_setting(tenant, name, stored) != DAMAGED:
+                return False
+            return await self._engine.swap_setting(tenant, name, stored, sealed)
         expected = None if before is None else seal_setting(tenant, name, before)
         if await self._engine.swap_setting(tenant, name, expected, sealed):
             return True

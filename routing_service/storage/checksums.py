@@ -113,16 +113,12 @@ def open_audit(entry: AuditEntry) -> AuditEntry:
 
 
 def seal_setting(tenant: str, name: str, value: bytes) -> bytes:
-    """Return a setting with its checksum. Only JSON has one: the others are compressed."""
-    if not value.startswith(_OBJECT):
-        return value
+    """Return a setting with its checksum; one that is neither JSON nor compressed as it is."""
     return _with_field(value, _crc_of_setting(tenant, name, value))
 
 
 def open_setting(tenant: str, name: str, value: bytes) -> bytes:
     """Return a stored setting without its checksum; DAMAGED if it does not fit."""
-    if not value.startswith(_OBJECT):
-        return value
     plain, crc = _without_field(value)
     return plain if crc is None or crc == _crc_of_setting(tenant, name, plain) else DAMAGED
 

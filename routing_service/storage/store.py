@@ -469,8 +469,9 @@ class Store(Protocol):
     ) -> bool:
         """Store a setting if its value is still ``before``; return whether it was.
 
-        before: None = there was no such setting. Atomic across processes; durable when it returns.
-        After StoreUnavailable the swap may have happened: read the setting again.
+        before: None = there was no such setting, DAMAGED = its checksum does not fit. Atomic across
+        processes; durable when it returns. After StoreUnavailable the swap may have happened: read
+        the setting again.
         """
         ...
 

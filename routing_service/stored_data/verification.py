@@ -51,6 +51,10 @@ UNREADABLE: Final = "unreadable"
 """Shown instead of a hash if the data could not be read completely."""
 
 
+STATS_PREFIX: Final = f"{OWN_SETTING_PREFIX}analytics/"
+STATS_REMEDY: Final = "; agent-routing stats --recount counts the statistics again"
+
+
 @dataclass(frozen=True, slots=True)
 class SessionReport:
     """The findings about one session."""
@@ -214,8 +218,9 @@ async def _verify_tenant(store: Store, tenant: str) -> TenantReport:
             if not name.startswith(OWN_SETTING_PREFIX):
                 settings += 1
                 hashed.setting(tenant, name, value)
-                if value == DAMAGED:
-                    problems += (f'setting "{name}" does not fit its checksum',)
+            if value == DAMAGED:
+                remedy = STATS_REMEDY if name.startswith(STATS_PREFIX) else ""
+                problems += (f'setting "{name}" does not fit its checksum{remedy}',)
         cursor = CURSOR_START
         while True:
             page, cursor = await store.read_audit(tenant, None, cursor, AUDIT_PER_READ)

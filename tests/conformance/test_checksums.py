@@ -1,5 +1,7 @@
 """The checksum of every stored value, on every engine: what it finds, and that callers see none."""
 
+import zlib
+
 import pytest
 from msgspec.structs import replace
 
@@ -153,3 +155,29 @@ async def test_blanked_rows_have_no_checksum_left_to_fit(store):
     assert (first.events, last) == (b'{"v":1,"events":[]}', second)
     assert (await store.find_task("default", "t1")).data == b""
     assert (await store.read_audit("default", None, CURSOR_START, 5))[0][0].data == b""
+
+
+async def test_compressed_setting_has_a_checksum_that_older_releases_pass_over(store):
+    """Decompressing stops at the end of the compressed value."""
+    value = b"z" + zlib.compress(b"figures")
+    await store.put_setting("default", "s", value)
+    assert await store.get_setting("default", "s") == value
+    stored = await store._engine.get_setting("default", "s")
+    assert len(stored) == len(value) + FIELD_BYTES
+    assert zlib.decompress(stored[1:]) == b"figures"
+    await store._engine.put_setting("default", "s", stored.replace(b"z", b"zz", 1))
+    assert await store.get_setting("default", "s") == DAMAGED
+    await store._engine.put_setting("default", "s", value)
+    assert await store.get_setting("default", "s") == value
+
+
+async def test_damaged_setting_is_replaced_by_a_swap_that_expects_damage(store):
+    """Only one of two that saw it; the other finds the new value."""
+    sealed = seal_setting("default", "s", b'{"on":true}')
+    await store._engine.put_setting("default", "s", sealed.replace(b"true", b"false"))
+    assert not await store.swap_setting("default", "s", b'{"on":true}', b'{"on":1}')
+    assert await store.swap_setting("default", "s", DAMAGED, b'{"on":2}')
+    assert not await store.swap_setting("default", "s", DAMAGED, b'{"on":3}')
+    assert not await store.swap_setting("default", "none", DAMAGED, b'{"on":3}')
+    assert await store.get_setting("default", "s") == b'{"on":2}'
+    assert await store.get_setting("default", "none") is None

@@ -2,11 +2,15 @@
 
 import asyncio
 
+import pytest
+
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.analytics.report import read_report
+from routing_service.analytics.stored_forms import HEAD
 from routing_service.core.events import AgentHandedOff, MessageRouted, Profile, SessionStarted
 from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason
 from routing_service.storage.event_codec import encode_events
+from routing_service.storage.store import StoreUnavailable
 
 SESSIONS = 6
 MESSAGES = 5
@@ -64,3 +68,39 @@ async def test_two_readers_at_once_count_every_change_once(store, make):
         assert counts.agents["sales"].turns == SESSIONS * MESSAGES
         assert counts.agents["sales"].activations == SESSIONS
         assert counts.carried_out == SESSIONS
+
+
+class NoFigures:
+    """A store whose process ends after a step's head is written, before its figures are."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def swap_setting(self, tenant, name, before, value):
+        if name != HEAD:
+            raise StoreUnavailable("the process ended here")
+        return await self._store.swap_setting(tenant, name, before, value)
+
+
+async def test_step_of_the_same_number_after_a_failover_is_added(store, make):
+    """A reader that had added the lost step took the other one of its number for added."""
+    one = StatsKeeper(store, lambda: "front", lambda: 0, holder="one")
+    other = StatsKeeper(NoFigures(store), lambda: "front", lambda: 0, holder="other")
+    await store.append(make.append(make.key("first"), 0, events=spoken(0)))
+    await one.advance()
+    tenants = (make.key().tenant, "*")
+    kept = {tenant: await store.list_settings(tenant, "", 100) for tenant in tenants}
+    await store.append(make.append(make.key("second"), 0, events=spoken(0)))
+    await one.advance()
+    for tenant, settings in kept.items():
+        for name, value in settings:
+            await store.put_setting(tenant, name, value)
+    await store.append(make.append(make.key("third"), 0, events=spoken(0)))
+    with pytest.raises(StoreUnavailable):
+        await other.advance()
+    for tenant in tenants:
+        found = await read_report(store, one, tenant=tenant, start_us=None, end_us=None, channel="")
+        assert (found.counts.messages, found.sessions) == (3, 3)
