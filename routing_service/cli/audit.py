@@ -56,9 +56,16 @@ Examples:
 With --state each run writes what is new since the last one.
 """
 
+EPILOG: Final = """\b
+Examples:
+  agent-routing audit verify --store sqlite:///var/routing.db
+  agent-routing audit export --state siem.json >> audit.jsonl
+"""
+
 audit: Final = typer.Typer(
     name="audit",
     help="Prove the audit of a store, or export it for a SIEM.",
+    epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
