@@ -29,9 +29,13 @@ def judge_requests(detector: TopicDetector, question: TopicQuestion) -> TopicVer
     parts = _parts(question.text)
     if parts is None or whole.second_request:
         return whole
-    earlier, newer = (detector.judge(replace(question, text=part)) for part in parts)
-    first, last = _request(question, earlier), _request(question, newer)
-    if not first or not last or first == last:
+    # The newer part first: where it is no request, the earlier one need not be judged.
+    newer = detector.judge(replace(question, text=parts[1]))
+    last = _request(question, newer)
+    if not last:
+        return whole
+    first = _request(question, detector.judge(replace(question, text=parts[0])))
+    if not first or first == last:
         return whole
     return replace(newer, second_request=first)
 
