@@ -25,6 +25,7 @@ from routing_service.analytics.stored_forms import (
     day_name,
     hour_name,
 )
+from routing_service.analytics.stuck_windows import WindowDelta, user_bit
 from routing_service.core import events as ev
 from routing_service.storage.store import SessionKey
 
@@ -69,8 +70,8 @@ class Refusal:
 class Step:
     """A step of the fold under construction: figures by setting, and directories by tenant."""
 
-    def __init__(self, head: Head, home_agent_id: str) -> None:
-        """Begin after a head, which is not changed."""
+    def __init__(self, head: Head, home_agent_id: str, part_us: int = 0) -> None:
+        """Begin after a head, which is not changed. part_us: of the tenants' windows; 0 = none."""
         self.figures: dict[tuple[str, str], Counts] = {}
         self.directories: dict[str, DirectoryDelta] = {}
         self.walks: dict[SessionKey, SessionWalk] = {}
@@ -79,6 +80,7 @@ class Step:
         self.counted_us = head.as_of_us
         self._head = head
         self._home_agent_id = home_agent_id
+        self._part_us = part_us
         self._added: dict[str, Added] = {}
         self._recent = dict(head.recent)
         self._as_of_us = head.as_of_us
@@ -99,7 +101,8 @@ class Step:
             time_us=change.time_us,
             events=change.events,
             home_agent_id=self._home_agent_id,
-            added=self._added.setdefault(change.key.tenant, Added()),
+            added=self._added.setdefault(change.key.tenant, Added(part_us=self._part_us)),
+            session_bit=user_bit(change.key.session_id) if self._part_us else 0,
         )
         self._remember(change.key, change.revision, change.time_us)
         self.walks[change.key] = walk
@@ -120,7 +123,8 @@ class Step:
         for rule in rules:
             add_word(counts.refusals, rule)
         place = HourChannel(refusal.time_us // HOUR_US, refusal.channel)
-        self._added.setdefault(refusal.tenant, Added()).at(place).add(counts)
+        added = self._added.setdefault(refusal.tenant, Added(part_us=self._part_us))
+        added.at(place).add(counts)
 
     def end_audit(self, tenant: str, cursor: bytes) -> None:
         """Record how far a tenant's audit is counted."""
@@ -130,6 +134,11 @@ class Step:
         """Return the head after the step, which ends with it."""
         for tenant, added in self._added.items():
             self._add(tenant, added)
+        windows = [
+            WindowDelta(tenant, added.part_us, added.windows)
+            for tenant, added in self._added.items()
+            if added.windows
+        ]
         self._added.clear()
         return Head(
             seq=self._head.seq + 1,
@@ -138,6 +147,7 @@ class Step:
             recent=dict(list(self._recent.items())[-RECENT_SESSIONS_MAX:]),
             deltas=[Delta(tenant, name, counts) for (tenant, name), counts in self.figures.items()],
             directories=list(self.directories.values()),
+            windows=windows,
         )
 
     def _remember(self, key: SessionKey, revision: int, time_us: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -25,6 +25,7 @@ from routing_service.analytics.stored_forms import (
     ALL_TENANTS,
     DIRECTORY,
     HEAD,
+    STUCK_WINDOW,
     VALUE_BYTES_MAX,
     Delta,
     Directory,
@@ -36,6 +37,7 @@ from routing_service.analytics.stored_forms import (
     encode,
     encode_figures,
 )
+from routing_service.analytics.stuck_windows import StuckWindow, WindowDelta
 from routing_service.core import events as ev
 from routing_service.storage.event_codec import decode_events, decode_state
 from routing_service.storage.store import (
@@ -96,6 +98,9 @@ WRITES_AT_ONCE: Final = 16
 LEASE: Final = "analytics"
 LEASE_S: Final = 15.0
 
+Watch = Callable[[Collection[str]], Awaitable[None]]
+"""Is given tenants whose windows of stuck users have changed."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -109,15 +114,22 @@ class StatsKeeper:
         clock_us: Callable[[], int],
         *,
         holder: str,
+        window_part_us: Callable[[], int] = lambda: 0,
+        watch: Watch | None = None,
     ) -> None:
         """Take no step yet. clock_us: microseconds since 1970. holder: this process, for the lease.
 
         home_agent_id: the agent whose calls stickiness saves, from the registry in force.
+        window_part_us: of the windows of stuck users; 0 = none are kept. watch: called under the
+        lease, while windows are kept, with the tenants whose windows have changed.
         """
         self._store = store
         self._home_agent_id = home_agent_id
         self._clock_us = clock_us
         self._holder = holder
+        self._window_part_us = window_part_us
+        self._watch = watch
+        self._watched: set[str] = set()
         self._walks: OrderedDict[SessionKey, SessionWalk] = OrderedDict()
         self._lock = asyncio.Lock()
         self._applied: bytes | None = None
@@ -134,7 +146,7 @@ class StatsKeeper:
         try:
             while True:
                 try:
-                    there_is_more = await self._has_lease(LEASE_S) and await self.advance()
+                    there_is_more = await self._has_lease(LEASE_S) and await self._round()
                 except SchemaTooNew as error:
                     # A newer release's process counts on; the figures here stand still meanwhile.
                     _log.warning("stats_step_failed", error=str(error))
@@ -156,6 +168,14 @@ class StatsKeeper:
         finally:
             with suppress(StoreError):
                 await self._has_lease(0)
+
+    async def _round(self) -> bool:
+        """Take one step, and show the windows; return whether more may follow."""
+        there_is_more = await self.advance()
+        if self._watch is not None and self._window_part_us():
+            watched, self._watched = self._watched, set()
+            await self._watch(watched)
+        return there_is_more
 
     def _rest_s(self) -> float:
         """Return how long to pause after a step."""
@@ -208,6 +228,7 @@ class StatsKeeper:
             self.stuck += made.stuck
             self._keep(made)
             await self._add(after, data)
+            self._watched.update(delta.tenant for delta in after.windows)
             return is_full
 
     async def finish_step(self) -> None:
@@ -264,7 +285,7 @@ class StatsKeeper:
             begin = await log_place(self._store, head.as_of_us)
             _log.warning("stats_cursor_moved", list="log", counted_us=head.as_of_us)
             page, cursor = await self._store.read_log(begin, limit)
-        made = Step(head, self._home_agent_id())
+        made = Step(head, self._home_agent_id(), self._window_part_us())
         with_news = dict.fromkeys((*tenants, *(key.tenant for key, _ in page)))
         audited = dict.fromkeys((*with_news, *await self._in_turn()))
         for tenant in (*audited, ALL_TENANTS):
@@ -374,6 +395,7 @@ class StatsKeeper:
         adding: list[Awaitable[None]] = [
             *(self._add_figures(head.seq, delta) for delta in head.deltas),
             *(self._add_directory(head.seq, delta) for delta in head.directories),
+            *(self._add_window(head.seq, delta) for delta in head.windows),
         ]
         await asyncio.gather(*adding)
         self._applied, self._applied_seq = raw, head.seq
@@ -413,6 +435,23 @@ class StatsKeeper:
                 if await self._store.swap_setting(delta.tenant, DIRECTORY, raw, encode(directory)):
                     return
         raise _contended(DIRECTORY)
+
+    async def _add_window(self, seq: int, delta: WindowDelta) -> None:
+        async with self._writes:
+            for _ in range(SWAP_ATTEMPTS_MAX):
+                raw = await self._store.get_setting(delta.tenant, STUCK_WINDOW)
+                try:
+                    window = decode(StuckWindow, raw, STUCK_WINDOW)
+                except StatsDamaged as error:
+                    self._report(delta.tenant, STUCK_WINDOW, error)
+                    return
+                if window.seq >= seq:
+                    return
+                window.seq = seq
+                window.add(delta, self._clock_us())
+                if await self._store.swap_setting(delta.tenant, STUCK_WINDOW, raw, encode(window)):
+                    return
+        raise _contended(STUCK_WINDOW)
 
     def _report(self, tenant: str, name: str, error: StatsDamaged) -> None:
         """Log damage, once for each setting."""

@@ -16,6 +16,7 @@ from routing_service.analytics.stored_forms import (
     DIRECTORY,
     HEAD,
     PREFIX,
+    STUCK_WINDOW,
     Directory,
     Figures,
     Head,
@@ -24,6 +25,7 @@ from routing_service.analytics.stored_forms import (
     encode,
     encode_figures,
 )
+from routing_service.analytics.stuck_windows import StuckWindow
 from routing_service.storage.store import Store, StoreUnavailable
 
 SETTINGS_PER_READ: Final = 100
@@ -67,7 +69,11 @@ async def clear_figures(store: Store, seq: int) -> None:
 
 async def _clear(store: Store, place: tuple[str, str], value: bytes | None, seq: int) -> None:
     tenant, name = place
-    empty = encode(Directory(seq=seq)) if name == DIRECTORY else encode_figures(Figures(seq=seq))
+    empty = encode_figures(Figures(seq=seq))
+    if name == DIRECTORY:
+        empty = encode(Directory(seq=seq))
+    elif name == STUCK_WINDOW:
+        empty = encode(StuckWindow(seq=seq))
     for _ in range(SWAP_ATTEMPTS_MAX):
         try:
             if _seq(name, value) >= seq:
@@ -86,6 +92,8 @@ def _seq(name: str, value: bytes | None) -> int:
         return decode(Head, value, name).seq
     if name == DIRECTORY:
         return decode(Directory, value, name).seq
+    if name == STUCK_WINDOW:
+        return decode(StuckWindow, value, name).seq
     return decode(Figures, value, name).seq
 
 

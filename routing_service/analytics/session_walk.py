@@ -22,6 +22,7 @@ from routing_service.analytics.counts import (
     add_word,
 )
 from routing_service.analytics.histogram import bucket_of
+from routing_service.analytics.stuck_windows import AgentWindow, AgentWindows, user_bit
 from routing_service.core import events as ev
 from routing_service.core.vocabulary import (
     HandoffMode,
@@ -68,6 +69,7 @@ class SessionWalk(msgspec.Struct, frozen=True, omit_defaults=True):
     revision: of the last change. turns: dispatched to the active agent since it became active.
     handed_from, handed_to: the last handoff that was carried out, messages_since: messages since.
     last_hour: in which the session had its last message. last_hours: the same by channel.
+    user_bit: the user's in the sketches of a window; -1 = no user was named.
     """
 
     revision: int = 0
@@ -80,6 +82,7 @@ class SessionWalk(msgspec.Struct, frozen=True, omit_defaults=True):
     messages_since: int = 0
     last_hour: int = NEVER
     last_hours: tuple[tuple[str, int], ...] = ()
+    user_bit: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +97,25 @@ class HourChannel:
 class Added:
     """The figures that changes add, by place; firsts are those of all channels together.
 
-    channel_firsts: counts with nothing but the firsts within one channel.
+    channel_firsts: counts with nothing but the firsts within one channel. part_us: the length of a
+    part of the tenant's window; 0 = none is kept. windows: its parts by number.
     """
 
     counts: dict[HourChannel, Counts] = field(default_factory=dict)
     channel_firsts: dict[HourChannel, Counts] = field(default_factory=dict)
+    part_us: int = 0
+    windows: dict[int, AgentWindows] = field(default_factory=dict)
 
     def at(self, place: HourChannel) -> Counts:
         """Return the counts of a place, to be added to."""
         return self.counts.setdefault(place, Counts())
+
+    def window(self, agent_id: str, time_us: int) -> AgentWindow | None:
+        """Return an agent's part of the window, to be added to; None if none is kept."""
+        if not self.part_us:
+            return None
+        agents = self.windows.setdefault(time_us // self.part_us, {})
+        return agents.setdefault(agent_id, AgentWindow())
 
 
 def step(
@@ -113,13 +126,15 @@ def step(
     events: Sequence[ev.Event],
     home_agent_id: str,
     added: Added,
+    session_bit: int = 0,
 ) -> SessionWalk:
     """Walk over one change, and return the state after it.
 
     time_us: the change's. home_agent_id: the agent whose calls stickiness saves. added: receives
-    the change's figures.
+    the change's figures. session_bit: stands for the user of a session that names none.
     """
     stride = _Stride(walk, time_us, home_agent_id, added)
+    stride.session_bit = session_bit
     stride.by_command = any(isinstance(event, ev.CommandHandled) for event in events)
     for event in events:
         stride.take(event)
@@ -134,6 +149,8 @@ class _Stride:
         self.time_us = time_us
         self.home_agent_id = home_agent_id
         self.by_command = False
+        self.session_bit = 0
+        self.user_bit = walk.user_bit
         self.added = added
         self.channel = walk.channel
         self.active = walk.active
@@ -157,7 +174,13 @@ class _Stride:
             messages_since=self.messages_since,
             last_hour=self.last_hour,
             last_hours=tuple(self.last_hours.items())[-SESSION_CHANNELS_MAX:],
+            user_bit=self.user_bit,
         )
+
+    @property
+    def _who(self) -> int:
+        """The bit that stands for the user."""
+        return self.session_bit if self.user_bit < 0 else self.user_bit
 
     @property
     def here(self) -> Counts:
@@ -169,6 +192,8 @@ class _Stride:
         match event:
             case ev.SessionStarted(profile=profile) | ev.ProfileUpdated(profile=profile):
                 self.channel = profile.channel or self.channel
+                if profile.user_id:
+                    self.user_bit = user_bit(profile.user_id)
             case ev.MessageRouted():
                 self._message(event)
             case ev.AgentHandedOff():
@@ -223,6 +248,8 @@ class _Stride:
         counts = self.here
         add_word(counts.reasons, reason.value)
         counts.agent(agent_id).turns += 1
+        if (window := self.added.window(agent_id, self.time_us)) is not None:
+            window.turns += 1
         if agent_id == self.active:
             self.turns += 1
 
@@ -297,11 +324,15 @@ class _Stride:
             counts = self.here
             counts.stuck += 1
             counts.agent(self.active).stuck += 1
+            if (window := self.added.window(self.active, self.time_us)) is not None:
+                window.leave_stuck(self._who)
 
     def _activate(self, agent_id: str) -> None:
         self.active, self.turns = agent_id, 0
         if agent_id:
             self.here.agent(agent_id).activations += 1
+            if (window := self.added.window(agent_id, self.time_us)) is not None:
+                window.activate(self._who)
 
     def _end_all(self) -> None:
         """End the stay of the active agent and of all that it interrupted."""

@@ -6,6 +6,7 @@ All of them refer to places in one store's log, and are folded again if the data
 store. For each tenant, and for ALL_TENANTS with all tenants together, after the prefix:
 fold               of ALL_TENANTS alone: the Head
 tenant             of each tenant: its Directory
+stuck              of each tenant: its StuckWindow, if the registry asks for one
 h/HOUR             figures of an hour, all channels; HOUR counts from 1970
 h/HOUR/CHANNEL     figures of an hour and a channel
 d/DAY[/CHANNEL]    the same of a day, so that a year is 365 reads
@@ -19,12 +20,14 @@ from typing import Final, TypeVar
 import msgspec
 
 from routing_service.analytics.counts import CHANNELS_MAX, NEVER, Counts
+from routing_service.analytics.stuck_windows import StuckWindow, WindowDelta
 from routing_service.storage.store import OWN_SETTING_PREFIX, SchemaTooNew, StoreCorrupt
 
 ALL_TENANTS: Final = "*"
 PREFIX: Final = f"{OWN_SETTING_PREFIX}analytics/"
 HEAD: Final = f"{PREFIX}fold"
 DIRECTORY: Final = f"{PREFIX}tenant"
+STUCK_WINDOW: Final = f"{PREFIX}stuck"
 HOURS_PER_DAY: Final = 24
 
 VERSION: Final = 1
@@ -82,9 +85,9 @@ class Head(msgspec.Struct, omit_defaults=True):
 
     seq: of the last step. cursor: the place in the log after it. as_of_us: the time of the last
     change it took. recent: for a session's hash the revision and time of its last counted change,
-    the latest last. deltas, directories: the step's additions; a setting that contains them has the
-    step's seq, so that adding them again changes nothing. recount: all figures with a lower seq are
-    to be cleared before the next step.
+    the latest last. deltas, directories, windows: the step's additions; a setting that contains
+    them has the step's seq, so that adding them again changes nothing. recount: all figures with a
+    lower seq are to be cleared before the next step.
     """
 
     seq: int = 0
@@ -94,6 +97,7 @@ class Head(msgspec.Struct, omit_defaults=True):
     deltas: list[Delta] = msgspec.field(default_factory=list)
     directories: list[DirectoryDelta] = msgspec.field(default_factory=list)
     recount: bool = False
+    windows: list[WindowDelta] = msgspec.field(default_factory=list)
 
 
 class Figures(msgspec.Struct, omit_defaults=True):
@@ -125,7 +129,7 @@ class Directory(msgspec.Struct, omit_defaults=True):
             self.audit = delta.audit
 
 
-Stored = TypeVar("Stored", Head, Figures, Directory)
+Stored = TypeVar("Stored", Head, Figures, Directory, StuckWindow)
 
 _NEWEST: Final[dict[type, int]] = {Head: RECOUNT_VERSION}
 """The newest version that this release reads, where it is not VERSION."""
@@ -141,7 +145,7 @@ def day_name(day: int, channel: str) -> str:
     return f"{PREFIX}d/{day}/{channel}" if channel else f"{PREFIX}d/{day}"
 
 
-def encode(value: Head | Directory) -> bytes:
+def encode(value: Head | Directory | StuckWindow) -> bytes:
     """Return the stored form. It may be too large for a store: see VALUE_BYTES_MAX."""
     is_recount = isinstance(value, Head) and value.recount
     version = RECOUNT_VERSION if is_recount else VERSION

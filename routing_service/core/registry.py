@@ -49,6 +49,13 @@ TURN_TIMEOUT_MIN_US = SECOND_US
 TURN_TIMEOUT_MAX_US = DAY_US
 TURN_TIMEOUT_DEFAULT_US = 15 * MINUTE_US
 
+# The automatic off: long enough for a deployment to show, short enough to help.
+AUTO_OFF_WINDOW_MIN_US = MINUTE_US
+AUTO_OFF_WINDOW_MAX_US = DAY_US
+AUTO_OFF_WINDOW_DEFAULT_US = 15 * MINUTE_US
+AUTO_OFF_TURNS_DEFAULT = 50
+AUTO_OFF_USERS_DEFAULT = 10
+
 # The share of messages that the supervisor is asked about: four calls in five are saved.
 ASK_SHARE_DEFAULT = 0.2
 
@@ -276,6 +283,20 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class AutoOff:
+    """When stickiness is switched off for an agent that users leave again at once.
+
+    stuck_share: of the times that it became active. turns_min, users_min: fewer in the window say
+    nothing.
+    """
+
+    stuck_share: float
+    window_us: int = AUTO_OFF_WINDOW_DEFAULT_US
+    turns_min: int = AUTO_OFF_TURNS_DEFAULT
+    users_min: int = AUTO_OFF_USERS_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
 class Topics:
     """Whether and how surely a message must be for another agent before anything is done."""
 
@@ -333,6 +354,8 @@ class Registry:
     is_swarm: bool = False
     # Only the start value: the run-time switch lives in the store.
     stickiness_enabled: bool = True
+    # None = only operators switch it off.
+    auto_off: AutoOff | None = None
     default_locale: str = "en"
     limits: Limits = field(default_factory=Limits)
     # A second message while a turn is open is refused.

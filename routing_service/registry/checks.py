@@ -17,6 +17,8 @@ import jsonschema
 from jsonschema.validators import extend
 
 from routing_service.core.registry import (
+    AUTO_OFF_WINDOW_MAX_US,
+    AUTO_OFF_WINDOW_MIN_US,
     DAY_US,
     HOUR_US,
     IDLE_TIMEOUT_MAX_US,
@@ -199,6 +201,12 @@ def check_references(document: Document) -> list[FileProblem]:
         turn_range = (TURN_TIMEOUT_MIN_US, TURN_TIMEOUT_MAX_US, "1s to 1d")
         problems += _check_duration(("limits", "turn_timeout"), limits, turn_range, document)
         problems += _check_duration(("limits", "idle_timeout"), limits, _IDLE_RANGE, document)
+    stickiness = data.get("stickiness")
+    auto_off = stickiness.get("auto_off") if isinstance(stickiness, dict) else None
+    if isinstance(auto_off, dict):
+        window_range = (AUTO_OFF_WINDOW_MIN_US, AUTO_OFF_WINDOW_MAX_US, "1m to 1d")
+        place = ("stickiness", "auto_off", "window")
+        problems += _check_duration(place, auto_off, window_range, document)
     problems += _check_when_unsure(data, document)
     problems += _check_command_words(data, document)
     problems += check_replies(data, document)

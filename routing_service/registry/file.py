@@ -26,6 +26,9 @@ from routing_service.core.channel_profiles import (
 )
 from routing_service.core.registry import (
     ASK_SHARE_DEFAULT,
+    AUTO_OFF_TURNS_DEFAULT,
+    AUTO_OFF_USERS_DEFAULT,
+    AUTO_OFF_WINDOW_DEFAULT_US,
     HOPS_PER_MESSAGE_DEFAULT,
     OPEN_TURNS_DEFAULT,
     RETURN_DEPTH_DEFAULT,
@@ -33,6 +36,7 @@ from routing_service.core.registry import (
     Agent,
     AgentKind,
     AgentTopics,
+    AutoOff,
     Limits,
     OnComplete,
     Registry,
@@ -193,6 +197,11 @@ def _build_registry(document: Document) -> Registry:
     data = cast("dict[str, Any]", document.data)
     default_locale = str(data.get("default_locale", "en"))
     home = str(data.get("supervisor") or data["default_agent"])
+    stickiness: dict[str, Any] = (
+        {"start": data["stickiness"]}
+        if isinstance(data.get("stickiness"), str)
+        else data.get("stickiness", {})
+    )
     agents = [_build_agent(agent, home, data, default_locale) for agent in data["agents"]]
     profiles = _build_profiles(data)
     if profiles.by_channel:
@@ -203,7 +212,8 @@ def _build_registry(document: Document) -> Registry:
         home_agent_id=home,
         agents={agent.agent_id: agent for agent in agents},
         is_swarm="default_agent" in data,
-        stickiness_enabled=data.get("stickiness", "enabled") == "enabled",
+        stickiness_enabled=stickiness.get("start", "enabled") == "enabled",
+        auto_off=_build_auto_off(stickiness.get("auto_off")),
         default_locale=default_locale,
         limits=_build_limits(data.get("limits", {})),
         double_text_rejects=data.get("double_text", "allow") == "reject",
@@ -216,6 +226,17 @@ def _build_registry(document: Document) -> Registry:
         topics=_build_topics(data),
         channels=profiles,
         replies=_build_replies(data.get("replies", {})),
+    )
+
+
+def _build_auto_off(auto_off: dict[str, Any] | None) -> AutoOff | None:
+    if auto_off is None:
+        return None
+    return AutoOff(
+        stuck_share=float(auto_off["stuck_share"]),
+        window_us=_optional_duration_us(auto_off, "window") or AUTO_OFF_WINDOW_DEFAULT_US,
+        turns_min=int(auto_off.get("turns_min", AUTO_OFF_TURNS_DEFAULT)),
+        users_min=int(auto_off.get("users_min", AUTO_OFF_USERS_DEFAULT)),
     )
 
 

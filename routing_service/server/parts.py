@@ -26,6 +26,7 @@ from routing_service.server.bounds import Bounds
 from routing_service.server.channel_options import RECEIVE_BYTES_MAX
 from routing_service.server.listeners import Listeners
 from routing_service.server.tls_files import TlsFiles, TlsFilesInvalid
+from routing_service.sessions.auto_off import AutoOffWatch
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
 from routing_service.sessions.stickiness_switch import StickinessSwitch
@@ -122,6 +123,7 @@ def figures_page(
     source: RegistrySource,
     sweeper: ExpirySweeper,
     stats: StatsKeeper,
+    auto_off: AutoOffWatch,
     switch: StickinessSwitch,
     store: Store,
     topics: TopicJudge,
@@ -142,6 +144,7 @@ def figures_page(
             sessions_expired=sweeper.sessions_swept,
             expiry_failures=sweeper.failures,
             stuck=stats.stuck,
+            agents_switched_off=auto_off.agents_switched_off,
             log_lines_lost=counts.lines_lost(),
             writes=store.write_figures,
             topics=topics.figures,

@@ -48,6 +48,7 @@ from routing_service.server.parts import (
 from routing_service.server.sign_in import MadeSignIn, make_sign_in
 from routing_service.server.tls_files import TlsFiles
 from routing_service.sessions.audit_sealer import AuditSealer
+from routing_service.sessions.auto_off import AutoOffWatch
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
@@ -93,6 +94,7 @@ class _Parts:
     store: Store
     feed: EventFeed
     stats: StatsKeeper
+    auto_off: AutoOffWatch
     handler: CommandHandler
     switch: StickinessSwitch
     sweeper: ExpirySweeper
@@ -134,6 +136,7 @@ class _Parts:
             doubt=feed.doubt,
             topics=topics,
         )
+        auto_off = AutoOffWatch(store, switch, lambda: source.registry, clock_us)
         return cls(
             settings=settings,
             bounds=bounds,
@@ -143,8 +146,14 @@ class _Parts:
             store=store,
             feed=feed,
             stats=StatsKeeper(
-                store, lambda: source.registry.home_agent_id, clock_us, holder=new_uuid7()
+                store,
+                lambda: source.registry.home_agent_id,
+                clock_us,
+                holder=new_uuid7(),
+                window_part_us=auto_off.part_us,
+                watch=auto_off.look,
             ),
+            auto_off=auto_off,
             handler=handler,
             switch=switch,
             sealer=AuditSealer(store, clock_us, holder=new_uuid7(), interval_s=bounds.audit_seal_s),
@@ -371,6 +380,7 @@ async def _listen(
         source=parts.source,
         sweeper=parts.sweeper,
         stats=parts.stats,
+        auto_off=parts.auto_off,
         switch=parts.switch,
         store=parts.store,
         topics=parts.topics,

@@ -38,6 +38,9 @@ TENANTS_KEPT_MAX: Final = 10_000
 STICKINESS_SWITCHED: Final = "stickiness_switched"
 """The kind of the audit entries of switches."""
 
+AGENTS_OFF_MAX: Final = 64
+"""Agents in one switch: each message compares its own with them."""
+
 GAUGE_S: Final = 5.0
 """How often a process that serves nobody looks at the switch, for its figures."""
 
@@ -229,14 +232,23 @@ class StickinessSwitch:
             raise StoreCorrupt(message) from error
 
     async def switch(
-        self, tenant: str, new: Switched, *, fresh: bool = False
+        self,
+        tenant: str,
+        new: Switched,
+        *,
+        fresh: bool = False,
+        only_after: Switched | None = None,
     ) -> tuple[Stickiness, Switched | None]:
         """Switch a tenant, or ALL_TENANTS; return what counted before, and what was stored.
 
         A switch to what an operator has switched already is not stored. fresh: sessions used since
-        it was switched off are stale.
+        it was switched off are stale. only_after: what counts now; if that has changed, nothing is
+        stored. None = that does not matter.
         """
+        raw = await self._store.get_setting(tenant, SETTING)
         before = await self.read(tenant)
+        if only_after is not None and before.switched != only_after:
+            return before, None
         found = [await self.setting(tenant), await self.setting(ALL_TENANTS)]
         # If nothing was set yet, another replica's registry may have another start value (a
         # roll-out changes them one by one): then the value is stored, so that all agree.
@@ -247,7 +259,11 @@ class StickinessSwitch:
         latest_us = max((each.time_us for each in found if each), default=0)
         off_since_us = 0 if before.enabled or not fresh else max(1, before.switched.time_us)
         new = replace(new, time_us=max(new.time_us, latest_us + 1), stale_from_us=off_since_us)
-        await self._store.put_setting(tenant, SETTING, msgspec.json.encode(new))
+        data = msgspec.json.encode(new)
+        if only_after is None:
+            await self._store.put_setting(tenant, SETTING, data)
+        elif not await self._store.swap_setting(tenant, SETTING, raw, data):
+            return before, None
         self._believed = {}
         self._asking = {}
         return before, new

@@ -56,8 +56,8 @@ class ServerFigures:
     """The figures that Metrics does not count. Counts are those of this process.
 
     writes: None if the engine keeps no count. stuck: users who left an agent by a command soon
-    after they got it. sign_in_keys_age_s: seconds since an identity provider's keys were fetched;
-    inf: never; None without a provider.
+    after they got it. agents_switched_off: by the automatic off. sign_in_keys_age_s: seconds since
+    an identity provider's keys were fetched; inf: never; None without a provider.
     """
 
     is_ready: bool
@@ -71,6 +71,7 @@ class ServerFigures:
     sessions_expired: int
     expiry_failures: int
     stuck: int
+    agents_switched_off: int
     log_lines_lost: int
     writes: WriteFigures | None
     topics: TopicFigures | None = None
@@ -151,6 +152,12 @@ def _of_server(server: ServerFigures, version: str) -> Iterator[str]:
         "stickiness_tenants_off",
         "Tenants known to this process for which stickiness is off, in whole or in part.",
         server.stickiness_tenants_off,
+    )
+    yield _family(
+        "stickiness_auto_off_total",
+        "counter",
+        "Times that this process switched stickiness off for an agent whose stuck share jumped.",
+        [({}, server.agents_switched_off)],
     )
     if server.sign_in_keys_age_s is not None:
         yield _gauge(

@@ -52,6 +52,7 @@ def page():
         registry_reload_failures=0,
         stickiness_enabled=True,
         stickiness_tenants_off=0,
+        agents_switched_off=0,
         sessions_expired=0,
         expiry_failures=0,
         stuck=0,

@@ -25,6 +25,7 @@ from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.stats_mapping import stats_out
 from routing_service.sessions.audit_log import AuditLog
 from routing_service.sessions.stickiness_switch import (
+    AGENTS_OFF_MAX,
     Source,
     StickinessSwitch,
     Switched,
@@ -36,9 +37,6 @@ from routing_service.telemetry.call_record import CallRecord
 
 USERS_PERCENT_MAX: Final = 99
 """All users are what a switch without a percentage is for."""
-
-AGENTS_OFF_MAX: Final = 64
-"""Agents in one switch: each message compares its own with them."""
 
 _SOURCES: Final = {
     Source.REGISTRY: pb.STICKINESS_SOURCE_REGISTRY,
