@@ -176,3 +176,21 @@ def test_parameters_that_are_none_are_refused(content):
     """With the word model alone to go on with."""
     with pytest.raises(ParametersInvalid):
         parse_meaning(content)
+
+
+def test_message_and_new_turn_are_encoded_in_one_batch_and_once():
+    """A message is known when it is the last turn of the next question."""
+    batches = []
+    letters = Letters()
+
+    def encode(texts):
+        batches.append(list(texts))
+        return letters.encode(texts)
+
+    model = MeaningModel(WORDS, parameters(), encode, waits=True)
+    detector = model.for_agents(AGENTS)
+    batches.clear()
+    detector.judge(opening("zebra"))
+    turn = RecentTurn("pay", "zebra", "which zebra?", "complete")
+    detector.judge(TopicQuestion(text="giraffe", recent=(turn,), candidate_ids=IDS))
+    assert batches == [["zebra"], ["giraffe", "which zebra?"]]
