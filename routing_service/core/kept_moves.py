@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
+from routing_service.core import ownership
 from routing_service.core.draft import Draft
 from routing_service.core.session import OpenTurn, SessionState, held_meanwhile
 from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason
@@ -32,6 +33,8 @@ def settle_session(draft: Draft) -> None:
     if held is None or draft.state.paused is not None:
         return
     left = draft.state.active_id
+    if not any(frame.agent_id == left and frame.locked for frame in held):
+        ownership.unlock(draft, "answered" if not held else "handoff")
     if not held:
         draft.add(ev.AgentCleared(left, "complete", "while stickiness was off", settles=True))
         return

@@ -306,7 +306,7 @@ class _Tenant:
         """Follow the changes of one session, the oldest first."""
         found = self._found
         found.sessions += 1
-        last = _Row(0, b"", b"")
+        last, is_purged = _Row(0, b"", b""), False
         sealed = self._sealed.get(name, {})
         newest_sealed = max(sealed, default=0)
         for row in rows:
@@ -328,10 +328,13 @@ class _Tenant:
                 if not sealed[row.revision]:
                     del sealed[row.revision]
             last = row
-            self._purges.discard((name, row.revision, row.link))
+            purge = (name, row.revision, row.link)
+            is_purged = purge in self._purges
+            self._purges.discard(purge)
         if name in self._sealed and not sealed:
             del self._sealed[name]
-        if rows and rows[-1].revision > newest_sealed:
+        # What is purged before it is sealed is proved by the purge, an entry in a chain.
+        if rows and rows[-1].revision > newest_sealed and not is_purged:
             found.unsealed += 1
 
 

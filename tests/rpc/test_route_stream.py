@@ -66,7 +66,7 @@ async def test_bad_message_gets_its_own_error_and_the_stream_goes_on(service):
     """With the same status and details as from Route."""
     requests = [
         message("stream-bad"),
-        message("stream bad"),
+        message("stream\tbad"),
         message("stream-bad", request_id=""),
         message("stream-bad", user_id="ben"),
         message("stream-bad", text="and on"),
