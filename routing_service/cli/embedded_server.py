@@ -20,6 +20,8 @@ from typing import Any, Final, TypeVar
 from routing_service.server.server import RoutingServer
 from routing_service.settings.settings import Settings
 from routing_service.telemetry.call_log import configure_logging
+from routing_service.topics.default_model import load_default_model
+from routing_service.topics.topic_detector import TopicModel
 
 T = TypeVar("T")
 
@@ -65,7 +67,12 @@ async def interruptible(work: Coroutine[Any, Any, T]) -> T:
 
 
 DETECTOR_LIMIT_S: Final = 10.0
-"""Time limit of another detector: no user waits, and a late verdict would spoil the figures."""
+"""Time limit of a verdict: no user waits, and a late one would spoil the figures."""
+
+
+def _patient_model() -> TopicModel:
+    """Load the model that ships. All messages are judged alike, from the first one on."""
+    return load_default_model(waits=True, limit_s=DETECTOR_LIMIT_S)
 
 
 @asynccontextmanager
@@ -89,7 +96,7 @@ async def embedded_server(
             topic_detector_limit_s=DETECTOR_LIMIT_S if detector else 0.05,
             topic_detector_fallback="none",
         )
-        server = await RoutingServer.start(settings)
+        server = await RoutingServer.start(settings, load_model=_patient_model)
         try:
             yield server.address
         finally:

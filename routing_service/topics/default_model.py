@@ -24,20 +24,27 @@ _log = structlog.get_logger(__name__)
 
 
 def load_default_model(
-    give_way: GiveWay = go_on, vectors_path: str = "", *, waits: bool = False
+    give_way: GiveWay = go_on,
+    vectors_path: str = "",
+    *,
+    waits: bool = False,
+    limit_s: float | None = None,
 ) -> TopicModel:
     """Return the model that ships. Reads its files: once in a process is enough.
 
     give_way: called again and again while a registry is taken in. vectors_path: the file in which
     vectors of examples are kept; "" = in memory alone. waits: detectors are made once their
-    vectors are there.
+    vectors are there. limit_s: how long a verdict with vectors may take; None = as in a server.
     """
     words = load_word_model(give_way)
     for name, threads in BLAS_THREADS.items():
         os.environ.setdefault(name, threads)
     try:
         import agent_routing_embeddings as embeddings  # noqa: PLC0415 - an extra
-        from routing_service.topics.meaning.meaning_model import MeaningModel  # noqa: PLC0415
+        from routing_service.topics.meaning.meaning_model import (  # noqa: PLC0415
+            LIMIT_S,
+            MeaningModel,
+        )
         from routing_service.topics.meaning.meaning_parameters import (  # noqa: PLC0415
             shipped_meaning,
         )
@@ -56,4 +63,11 @@ def load_default_model(
         _log.error("topic_vectors_unusable", exc_info=error)
         return words
     path = Path(vectors_path) if vectors_path else None
-    return MeaningModel(words, parameters, encoder.encode, path, waits=waits)
+    return MeaningModel(
+        words,
+        parameters,
+        encoder.encode,
+        path,
+        waits=waits,
+        limit_s=LIMIT_S if limit_s is None else limit_s,
+    )

@@ -45,8 +45,6 @@ class MeaningModel:
     limit_s: how long a verdict may take, off the event loop.
     """
 
-    limit_s = LIMIT_S
-
     def __init__(
         self,
         words: TrainedModel,
@@ -55,11 +53,13 @@ class MeaningModel:
         vectors_path: Path | None = None,
         *,
         waits: bool = False,
+        limit_s: float = LIMIT_S,
     ) -> None:
         """Take over what has been checked. vectors_path: the file of kept vectors, if any.
 
         waits: a detector is made only once its vectors are there, rather than computed in a thread.
         """
+        self.limit_s = limit_s
         self._waits = waits
         self.version = f"{words.version}-{parameters.version}"
         self._words = words
