@@ -38,8 +38,14 @@ run: $(INSTALLED) ## serve the tax example on 127.0.0.1:50051, sessions in var/r
 	@exec $(BIN)/agent-routing serve --listen $(LISTEN) --store $(STORE) --agents $(AGENTS)
 
 .PHONY: test
-test: $(INSTALLED) ## run the tests on all cores; more options: make test args="-k sticky"
-	@$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(args)
+test: $(INSTALLED) ## run the tests on all cores; some, also long ones: make test args="-k sticky"
+	@$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(or $(args),$(NOT_LONG))
+
+NOT_LONG := -m "not long and not torture and not clients"
+
+.PHONY: test-long
+test-long: $(INSTALLED) ## run what takes seconds a test: kills, failing engines, every page of the docs
+	@$(BIN)/python -m pytest -m "long and not torture and not clients" --numprocesses auto --dist worksteal $(args)
 
 # What `make test` leaves out of the clients in Go and TypeScript. A toolchain that is missing is a
 # skip by name; where CI is set, a failure.

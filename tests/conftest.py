@@ -47,8 +47,24 @@ LONG_FIRST = (
 workers but one. Builds share locks, so they lie beside each other, with one worker."""
 
 
+LONG = (
+    "tests/dialogues/",
+    "tests/docs/test_pages.py",
+    "tests/replicas/",
+    "tests/simulation/test_exhaustive.py",
+    "tests/torture/",
+    "tests/unit/test_touched_files.py",
+)
+"""What `make test` leaves to `make test-long`: processes that are killed, engines that fail, pages
+and changes that are tried out, public conversations, every short history."""
+
+
+@pytest.hookimpl(tryfirst=True)  # Before tests are chosen by their marks.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long; the rest keeps its order."""
+    """Mark what takes long and begin with it; the rest keeps its order."""
+    for item in items:
+        if item.nodeid.startswith(LONG):
+            item.add_marker("long")
 
     def place(item: pytest.Item) -> int:
         long = (at for at, path in enumerate(LONG_FIRST) if item.nodeid.startswith(path))
