@@ -8,6 +8,7 @@ import grpc
 import pytest
 from google.protobuf import timestamp_pb2
 
+from agent_routing.status_details import BROKEN_OFF
 from agent_routing.v1 import admin_service_pb2 as admin
 from agent_routing.v1 import dispatch_pb2, handoff_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
@@ -211,6 +212,9 @@ class Desk:
         try:
             answers = [answer async for answer in stream]
         except grpc.aio.AioRpcError as error:
+            if BROKEN_OFF in (error.details() or ""):
+                # The stream was refused before grpc.aio had sent the message.
+                return await self._call(rpc, request, who)
             return read_refusal(error)
         return read_status(answers[0].error) if answers[0].HasField("error") else None
 
