@@ -48,11 +48,15 @@ workers but one. Builds share locks, so they lie beside each other, with one wor
 
 
 LONG = (
+    "tests/clients/test_frontends_together.py",
     "tests/dialogues/",
     "tests/docs/test_pages.py",
     "tests/replicas/",
     "tests/simulation/test_exhaustive.py",
+    "tests/stored_data/test_moving.py",
+    "tests/stored_data/test_private_files.py",
     "tests/torture/",
+    "tests/unit/cli/test_topics.py",
     "tests/unit/test_touched_files.py",
 )
 """What `make test` leaves to `make test-long`: processes that are killed, engines that fail, pages
