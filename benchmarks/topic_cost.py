@@ -29,7 +29,7 @@ from benchmarks import service, talk, wire
 from benchmarks.figure import FULL, QUICK, Figure, Scale, percentile, ratio
 from routing_service.core.registry import Agent, AgentKind, Registry
 from routing_service.server.process import GC_THRESHOLDS
-from routing_service.topics.model import load_topic_model
+from routing_service.topics.model import load_word_model
 from routing_service.topics.topic_detector import RecentTurn, TopicDetector, TopicQuestion
 
 P99_MS_MOST: Final = {20: 1.0, 200: 3.0}
@@ -108,7 +108,7 @@ def _verdicts(scale: Scale, agents: int, questions_quick: int = QUESTIONS_QUICK)
     registry = _registry(chance, agents)
     ids = [agent.agent_id for agent in registry.specialists]
     begun_s = time.thread_time()
-    model = load_topic_model()
+    model = load_word_model()
     load_ms = 1e3 * (time.thread_time() - begun_s)
     begun_s = time.thread_time()
     detector = model.for_registry(registry)

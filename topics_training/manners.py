@@ -56,13 +56,6 @@ def learn_manner(
     return manner, list(zip(said_each, asked_each, strict=True))
 
 
-def nothing_learned(
-    wordings: Sequence[Wording], knowledge: WordKnowledge
-) -> tuple[Manner, list[tuple[float, float]]]:
-    """Return the same with phrases ignored."""
-    return Manner({}, {}, knowledge), [(0.0, 0.0)] * len(wordings)
-
-
 def _learn(
     wordings: Sequence[Wording], phrases: Callable[[Wording], Sequence[str]]
 ) -> tuple[dict[str, float], list[float]]:

@@ -7,7 +7,6 @@ for the content of a file.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +33,7 @@ from routing_service.core.registry import (
 from routing_service.core.slash_commands import COMMANDS_BY_NAME
 from routing_service.core.typed_text import fold_word
 from routing_service.registry.reply_checks import check_replies
+from routing_service.registry.similar_names import did_you_mean, languages_twice
 from routing_service.registry.yaml_document import Document, FileProblem, Path
 
 # The formats that this release reads, oldest first.
@@ -122,7 +122,7 @@ def _unknown_keys(
     for key in cast("dict[str, object]", error.instance):
         if key in known:
             continue
-        remedy = f"{_did_you_mean(key, known) or 'remove it; '}keys here: {', '.join(known)}"
+        remedy = f"{did_you_mean(key, known) or 'remove it; '}keys here: {', '.join(known)}"
         if (*path, key) in document.bare_keys:
             remedy = (
                 "put the value before it in quotes if this is the rest of it: between { and } a "
@@ -359,12 +359,8 @@ def _check_locales(
 ) -> Iterator[FileProblem]:
     if not isinstance(texts, dict) or not texts:
         return
-    tags: dict[str, str] = {}
-    for tag in texts:
-        first = tags.setdefault(fold_locale(tag), tag)
-        if first != tag:
-            message = f'"{tag}" is the same language as "{first}"'
-            yield document.problem((*path, tag), message, "keep one of them", on_key=True)
+    yield from languages_twice(path, texts, document)
+    tags = {fold_locale(tag) for tag in texts}
     if isinstance(default_locale, str) and fold_locale(default_locale) not in tags:
         message = f'{_last_key(path)} has no text in the default_locale "{default_locale}"'
         yield document.problem(path, message, f"add {default_locale}: to it")
@@ -382,7 +378,7 @@ def _unknown_agent(path: Path, name: str, known: list[str], document: Document) 
         ),
         None,
     )
-    meant = f'did you mean "{by_alias}"? ' if by_alias else _did_you_mean(name, known)
+    meant = f'did you mean "{by_alias}"? ' if by_alias else did_you_mean(name, known)
     message = f"{_last_key(path)} names {_shown(name)}, which is not registered"
     return document.problem(path, message, f"{meant}use one of {_listed(known)}")
 
@@ -426,8 +422,3 @@ def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:_LISTED_MAX])
     more = len(names) - _LISTED_MAX
     return f"{shown} and {more} more" if more > 0 else shown or "none"
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f'did you mean "{close[0]}"? ' if close else ""

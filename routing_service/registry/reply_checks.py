@@ -6,12 +6,12 @@ sentence says is a warning.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from routing_service.core.channel_profiles import fold_channel
-from routing_service.core.registry import fold_locale, locale_chain
+from routing_service.core.registry import locale_chain
+from routing_service.registry.similar_names import did_you_mean, languages_twice
 from routing_service.registry.yaml_document import Document, FileProblem, Path
 from routing_service.texts import own_texts
 from routing_service.texts.catalogue import FALLBACK_LOCALE, formal_sources, shipped_texts
@@ -20,13 +20,13 @@ from routing_service.texts.catalogue import FALLBACK_LOCALE, formal_sources, shi
 def check_replies(data: Mapping[str, Any], document: Document) -> Iterator[FileProblem]:
     """Find texts that do not exist, placeholders that they do not get, and channels named twice."""
     yield from _check_channels(data.get("channels"), document)
-    yield from _twice(("replies", "texts"), _languages(data, "texts"), document)
-    yield from _twice(("replies", "tone"), _languages(data, "tone"), document)
+    yield from languages_twice(("replies", "texts"), _languages(data, "texts"), document)
+    yield from languages_twice(("replies", "tone"), _languages(data, "tone"), document)
     known = shipped_texts().message_ids(FALLBACK_LOCALE)
     for path, message_id, text in _own_texts(data):
         if message_id not in known:
             message = f'there is no text "{message_id}"'
-            remedy = f"{_did_you_mean(message_id, known)}agent-routing texts lists them"
+            remedy = f"{did_you_mean(message_id, known)}agent-routing texts lists them"
             yield document.problem(path, message, remedy, on_key=True)
             continue
         for problem in own_texts.problems_of(message_id, text):
@@ -61,15 +61,6 @@ def _check_channels(channels: object, document: Document) -> Iterator[FileProble
             yield document.problem(("channels", name), message, "keep one of them", on_key=True)
 
 
-def _twice(path: Path, texts: Mapping[str, Any], document: Document) -> Iterator[FileProblem]:
-    tags: dict[str, str] = {}
-    for tag in texts:
-        first = tags.setdefault(fold_locale(tag), tag)
-        if first != tag:
-            message = f'"{tag}" is the same language as "{first}"'
-            yield document.problem((*path, tag), message, "keep one of them", on_key=True)
-
-
 def _languages(data: Mapping[str, Any], key: str) -> dict[str, Any]:
     replies = data.get("replies")
     by_language = replies.get(key) if isinstance(replies, dict) else None
@@ -84,8 +75,3 @@ def _own_texts(data: Mapping[str, Any]) -> Iterator[tuple[Path, str, str]]:
         for name, text in texts.items() if isinstance(texts, dict) else ():
             if isinstance(name, str) and isinstance(text, str):
                 yield ("replies", "texts", tag, name), name, text
-
-
-def _did_you_mean(name: str, known: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f'did you mean "{close[0]}"? ' if close else ""

@@ -100,18 +100,25 @@ def change_out(key: SessionKey, change: Change, cards: AgentCards) -> session_ev
     return made
 
 
+def bare_event(
+    key: SessionKey, row: Change | AuditEntry, place: str
+) -> session_event_pb2.SessionEvent:
+    """Return an event without its kind. place: among those of its revision."""
+    return session_event_pb2.SessionEvent(
+        event_id=f"{row.revision}.{place}",
+        session_id=key.session_id,
+        revision=row.revision,
+        event_time=pm.timestamp(row.time_us),
+        request_id=row.request_id,
+    )
+
+
 def event_out(
     key: SessionKey, change: Change, stored: StoredEvents, place: int, cards: AgentCards
 ) -> session_event_pb2.SessionEvent | None:
     """Return one event of a change; None for an internal event."""
-    made = session_event_pb2.SessionEvent(
-        event_id=f"{change.revision}.{place}",
-        session_id=key.session_id,
-        revision=change.revision,
-        event_time=pm.timestamp(change.time_us),
-        request_id=change.request_id,
-        registry_version=stored.registry_version,
-    )
+    made = bare_event(key, change, str(place))
+    made.registry_version = stored.registry_version
     active = stored.active[place] if place < len(stored.active) else ""
     if active:
         made.active_agent.CopyFrom(cards.card(active, ""))

@@ -28,8 +28,8 @@ from routing_service.storage.audit_chain import (
     entry_digest,
     entry_free,
 )
+from routing_service.storage.audit_pages import audit_of
 from routing_service.storage.store import (
-    CURSOR_START,
     AuditEntry,
     SessionKey,
     Store,
@@ -71,16 +71,12 @@ async def archive(
 
 async def _entries_of(store: Store, key: SessionKey) -> Sequence[ArchivedEntry]:
     found: list[ArchivedEntry] = []
-    cursor = CURSOR_START
-    while True:
-        page, cursor = await store.read_audit(*key, cursor, READ_ENTRIES_MAX)
-        for entry in page:
-            # A damaged one has no content that could be kept.
-            with suppress(msgspec.DecodeError):
-                if entry.data:
-                    found.append(_archived_entry(entry))
-        if len(page) < READ_ENTRIES_MAX:
-            return found
+    async for entry in audit_of(store, *key, per_read=READ_ENTRIES_MAX):
+        # A damaged one has no content that could be kept.
+        with suppress(msgspec.DecodeError):
+            if entry.data:
+                found.append(_archived_entry(entry))
+    return found
 
 
 def _archived_entry(entry: AuditEntry) -> ArchivedEntry:

@@ -137,8 +137,8 @@ class AutoOffWatch:
         now_us = self._clock_us()
         found = await self._switch.read(tenant)
         switched = found.switched
-        if not (switched.enabled or switched.agent_ids or switched.users_percent):
-            return  # It is off for all.
+        if switched.is_off_for_all:
+            return
         alarmed = {*stored.alarmed, *switched.agent_ids}
         for agent_id, window in stored.since(switched.time_us, now_us).items():
             if not _is_enough(window, rule) or agent_id in switched.agent_ids:
@@ -179,8 +179,7 @@ class AutoOffWatch:
         """Switch off for the agent as well; False if it is, or the switch has changed meanwhile."""
         seen = await self._switch.read(tenant)
         switched = seen.switched
-        is_off_for_all = not (switched.enabled or switched.agent_ids or switched.users_percent)
-        if is_off_for_all or jump.agent_id in switched.agent_ids:
+        if switched.is_off_for_all or jump.agent_id in switched.agent_ids:
             return False
         if len(switched.agent_ids) >= AGENTS_OFF_MAX:
             _log.warning("stickiness_auto_off_full", tenant=tenant, agent_id=jump.agent_id)

@@ -20,6 +20,7 @@ from routing_service.sessions.audit_log import SESSION_PURGED, AuditLog, Operato
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
+from routing_service.storage.audit_pages import audit_of
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     decode_events,
@@ -136,14 +137,10 @@ class Retention:
     async def _erase_refusals(self, tenant: str, user_id: str, *, validate_only: bool) -> Erased:
         """Erase the user's refusals in sessions that are not stored, which no list shows."""
         found: dict[SessionKey, int] = {}
-        cursor = CURSOR_START
-        page = None
-        while page is None or len(page) == PAGE_ROWS_MAX:
-            page, cursor = await self._store.read_audit(tenant, None, cursor, PAGE_ROWS_MAX)
-            for entry in page:
-                if entry.user_id == user_id:
-                    key = SessionKey(tenant, entry.session_id)
-                    found[key] = found.get(key, 0) + 1
+        async for entry in audit_of(self._store, tenant, None, per_read=PAGE_ROWS_MAX):
+            if entry.user_id == user_id:
+                key = SessionKey(tenant, entry.session_id)
+                found[key] = found.get(key, 0) + 1
         records = 0
         for key, count in found.items():
             if await self._store.find_session(key) is None:
@@ -167,14 +164,9 @@ class Retention:
                 events = [event for event in found if not isinstance(event, _KEPT)]
                 records += len(events)
                 turns += sum(isinstance(event, ev.MessageRouted) for event in events)
-        cursor = CURSOR_START
-        while True:
-            page, cursor = await self._store.read_audit(
-                key.tenant, key.session_id, cursor, PAGE_ROWS_MAX
-            )
-            records += sum(bool(entry.user_id or entry.data) for entry in page)
-            if len(page) < PAGE_ROWS_MAX:
-                return Erased(1, turns, records)
+        async for entry in audit_of(self._store, *key, per_read=PAGE_ROWS_MAX):
+            records += bool(entry.user_id or entry.data)
+        return Erased(1, turns, records)
 
     async def purge(
         self,

@@ -72,6 +72,11 @@ class Switched(msgspec.Struct, frozen=True, omit_defaults=True):
     users_percent: int = 0
     stale_from_us: int = 0
 
+    @property
+    def is_off_for_all(self) -> bool:
+        """Whether it is off for all agents and users."""
+        return not (self.enabled or self.agent_ids or self.users_percent)
+
 
 @dataclass(frozen=True, slots=True)
 class Stickiness:
@@ -109,7 +114,7 @@ class Stickiness:
         switched = self.switched
         if switched.enabled:
             return True
-        if not (switched.agent_ids or switched.users_percent):
+        if switched.is_off_for_all:
             return False
         if any(agent_id in switched.agent_ids for agent_id in agent_ids):
             return False

@@ -18,6 +18,7 @@ from routing_service.storage.audit_chain import (
     content_digest,
     content_free,
 )
+from routing_service.storage.audit_pages import audit_of
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     StoredEvents,
@@ -26,7 +27,6 @@ from routing_service.storage.event_codec import (
     plain_events,
 )
 from routing_service.storage.store import (
-    CURSOR_START,
     AuditEntry,
     Change,
     SchemaTooNew,
@@ -144,20 +144,15 @@ class ArchiveOf:
 async def read_archive(store: Store, key: SessionKey) -> list[Archived]:
     """Return a session's archived records, also of earlier sessions of its name."""
     found: list[Archived] = []
-    place = archive_key(key)
-    cursor = CURSOR_START
-    while True:
-        page, cursor = await store.read_audit(*place, cursor, READ_ENTRIES_MAX)
-        for entry in page:
-            if entry.kind != SESSION_ARCHIVED:
-                continue
-            try:
-                found.append(archived_in(entry))
-            except StoreCorrupt as error:
-                # Damage ends at its own row; audit verify names it.
-                _log.error("audit_archive_unreadable", tenant=key.tenant, error=str(error))
-        if len(page) < READ_ENTRIES_MAX:
-            return [each for each in found if each.session_id == key.session_id]
+    async for entry in audit_of(store, *archive_key(key), per_read=READ_ENTRIES_MAX):
+        if entry.kind != SESSION_ARCHIVED:
+            continue
+        try:
+            found.append(archived_in(entry))
+        except StoreCorrupt as error:
+            # Damage ends at its own row; audit verify names it.
+            _log.error("audit_archive_unreadable", tenant=key.tenant, error=str(error))
+    return [each for each in found if each.session_id == key.session_id]
 
 
 def archived_change(change: Change) -> ArchivedChange | None:

@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 
 from routing_service.storage.audit_chain import merkle_root
-from routing_service.storage.store import CURSOR_START, AuditEntry, Store, StoreCorrupt
+from routing_service.storage.audit_pages import audit_of
+from routing_service.storage.store import AuditEntry, Store, StoreCorrupt
 
 AUDIT_SEALED: Final = "audit_sealed"
 """The kind of the entries that are seals."""
@@ -72,14 +73,10 @@ def seal_entry(tenant: str, seal: Seal) -> AuditEntry:
 async def read_seals(store: Store, tenant: str) -> list[Seal]:
     """Return a tenant's seals in the order in which they were stored. Raises StoreCorrupt."""
     found: list[Seal] = []
-    cursor = CURSOR_START
-    while True:
-        page, cursor = await store.read_audit(tenant, SEALS, cursor, READ_SEALS_MAX)
-        for entry in page:
-            try:
-                found.append(msgspec.json.decode(entry.data, type=Seal))
-            except msgspec.DecodeError as error:
-                message = f"a seal of the audit of tenant {tenant} cannot be read"
-                raise StoreCorrupt(message) from error
-        if len(page) < READ_SEALS_MAX:
-            return found
+    async for entry in audit_of(store, tenant, SEALS, per_read=READ_SEALS_MAX):
+        try:
+            found.append(msgspec.json.decode(entry.data, type=Seal))
+        except msgspec.DecodeError as error:
+            message = f"a seal of the audit of tenant {tenant} cannot be read"
+            raise StoreCorrupt(message) from error
+    return found

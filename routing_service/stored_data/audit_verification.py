@@ -30,6 +30,7 @@ from routing_service.storage.audit_chain import (
     free_of,
     place_of,
 )
+from routing_service.storage.audit_pages import audit_of
 from routing_service.storage.audit_seals import AUDIT_SEALED, Seal, read_seals, root_of
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_head, plain_events
 from routing_service.storage.store import (
@@ -158,16 +159,9 @@ class _Tenant:
             found.last_seal_hash = last.link(found.tenant).hex()
 
     async def _read_entries(self) -> None:
-        cursor = CURSOR_START
-        while True:
-            try:
-                page, cursor = await self._store.read_audit(
-                    self._found.tenant, None, cursor, AUDIT_PER_READ
-                )
-            except StoreCorrupt as error:
-                self._found.problem(f"audit entries cannot be read: {error}")
-                return
-            for entry in page:
+        tenant = self._found.tenant
+        try:
+            async for entry in audit_of(self._store, tenant, None, per_read=AUDIT_PER_READ):
                 try:
                     self._note_entry(entry)
                 except (msgspec.DecodeError, StoreCorrupt):
@@ -175,8 +169,8 @@ class _Tenant:
                         f"an entry of the kind {entry.kind} of session {entry.session_id!r} cannot "
                         "be read"
                     )
-            if len(page) < AUDIT_PER_READ:
-                return
+        except StoreCorrupt as error:
+            self._found.problem(f"audit entries cannot be read: {error}")
 
     def _note_entry(self, entry: AuditEntry) -> None:
         if entry.kind == AUDIT_SEALED or not entry.data:

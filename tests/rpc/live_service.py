@@ -41,7 +41,7 @@ from routing_service.storage.open_store import open_store
 from routing_service.storage.store import PAGE_ROWS_MAX, AuditEntry, Change, SessionKey, Store
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.tracing import Tracing
-from routing_service.topics.model import load_topic_model
+from routing_service.topics.model import load_word_model
 from routing_service.topics.topic_detector import TopicModel
 
 DETAILS_KEY = "grpc-status-details-bin"
@@ -477,7 +477,7 @@ async def serving(
         tracing=tracing,
         clock_us=clock,
         store_opener=opener,
-        load_model=(lambda: model) if model else load_topic_model,
+        load_model=(lambda: model) if model else load_word_model,
         bounds=bounds,
     )
     try:

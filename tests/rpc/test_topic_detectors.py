@@ -22,7 +22,7 @@ from routing_service.server.parts import Counts
 from routing_service.settings.rules import SettingsInvalid
 from routing_service.topics.detection import FAILURE_LOG_S, TopicJudge, _sound_verdict
 from routing_service.topics.detector_pool import DetectorThreads
-from routing_service.topics.model import load_topic_model
+from routing_service.topics.model import load_word_model
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 from tests.rpc.live_service import serving, went
 from tests.rpc.test_topics import desk
@@ -460,7 +460,7 @@ async def test_registry_that_a_detector_exits_on_does_not_end_the_server(
 def test_verdicts_of_the_model_that_ships_are_sound():
     """The figures are rounded one by one, so their sum may slightly exceed 1."""
     registry = load_registry(EXAMPLES["erp_topics"].registry_path)
-    detector = load_topic_model().for_registry(registry)
+    detector = load_word_model().for_registry(registry)
     for active_id in registry.agents:
         others = frozenset(registry.agents) - {active_id, registry.home_agent_id}
         for text in ("hi", "I want my invoice and stock", *registry.agents["finance"].examples):

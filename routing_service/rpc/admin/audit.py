@@ -69,6 +69,7 @@ from routing_service.storage.store import (
     CursorInvalid,
     SchemaTooNew,
     SessionKey,
+    SessionRow,
     Store,
     StoreCorrupt,
 )
@@ -161,7 +162,8 @@ class AuditCalls:
         ) -> Iterable[pb.AuditRecord]:
             if isinstance(entry, Change):
                 if entry.events == BLANK_EVENTS and key not in archives:
-                    archives[key] = await self._archive_of(key)
+                    row = await self._store.find_session(key)
+                    archives[key] = await self._archive_of(key, row)
                 made = records_in(key, entry, cards, archives.get(key, NO_ARCHIVE))
             elif entry.kind == SESSION_ARCHIVED:
                 made = await self._archived_records(entry, cards)
@@ -196,8 +198,7 @@ class AuditCalls:
         response.next_page_token = token_of(position)
         return RpcAnswer(response.SerializeToString())
 
-    async def _archive_of(self, key: SessionKey) -> ArchiveOf:
-        row = await self._store.find_session(key)
+    async def _archive_of(self, key: SessionKey, row: SessionRow | None) -> ArchiveOf:
         return ArchiveOf(await read_archive(self._store, key), row.create_us if row else None)
 
     async def _archived_records(self, entry: AuditEntry, cards: AgentCards) -> list[pb.AuditRecord]:
@@ -224,7 +225,7 @@ class AuditCalls:
         if request.owner and (row is None or row.user_id != request.owner):
             return RpcAnswer(response.SerializeToString())
         cards = self._cards()
-        archive = ArchiveOf(await read_archive(self._store, key), row.create_us if row else None)
+        archive = await self._archive_of(key, row)
         refused = [entry.shown(key) for entry in archive.entries if entry.kind == HANDOFF_REFUSED]
         left = [made for each in archive.former for made in archived_records(key, each, cards)]
         archived = {(entry.time_us, entry.revision) for entry in archive.entries}

@@ -10,11 +10,11 @@ import structlog
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import session_event_pb2
 from routing_service.core import events as ev
-from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.unreadable import UnreadableError, unreadable
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.event_mapping import (
     act_out,
+    bare_event,
     event_out,
     method_path,
     purge_out,
@@ -31,10 +31,10 @@ from routing_service.storage.audit_archive import (
     Archived,
     ArchiveOf,
 )
+from routing_service.storage.audit_pages import audit_of
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_change
 from routing_service.storage.row_content import decode_audit
 from routing_service.storage.store import (
-    CURSOR_START,
     DAMAGED,
     AuditEntry,
     Change,
@@ -58,13 +58,7 @@ async def read_refusals(store: Store, key: SessionKey) -> list[AuditEntry]:
 
 async def read_entries(store: Store, key: SessionKey) -> list[AuditEntry]:
     """Return all audit entries of a session."""
-    entries: list[AuditEntry] = []
-    cursor = CURSOR_START
-    while True:
-        page, cursor = await store.read_audit(key.tenant, key.session_id, cursor, READ_REFUSALS_MAX)
-        entries += page
-        if len(page) < READ_REFUSALS_MAX:
-            return entries
+    return [entry async for entry in audit_of(store, *key, per_read=READ_REFUSALS_MAX)]
 
 
 def shown_records(
@@ -117,13 +111,7 @@ def records_of(
     records = []
     if not stored.events:
         # Erased: what remains is that there was a change, when, and by which call.
-        left = session_event_pb2.SessionEvent(
-            event_id=f"{change.revision}.0",
-            session_id=key.session_id,
-            revision=change.revision,
-            event_time=pm.timestamp(change.time_us),
-            request_id=change.request_id,
-        )
+        left = bare_event(key, change, "0")
         records.append(pb.AuditRecord(tenant=key.tenant, event=left, method=method))
     for index in range(len(stored.events)):
         event = event_out(key, change, stored, index, cards)
@@ -148,13 +136,7 @@ def records_of(
 def _unreadable_record(
     key: SessionKey, row: Change | AuditEntry, error: UnreadableError
 ) -> pb.AuditRecord:
-    event = session_event_pb2.SessionEvent(
-        event_id=f"{row.revision}.u",
-        session_id=key.session_id,
-        revision=row.revision,
-        event_time=pm.timestamp(row.time_us),
-        request_id=row.request_id,
-    )
+    event = bare_event(key, row, "u")
     return pb.AuditRecord(
         tenant=key.tenant, event=event, unreadable=unreadable(key, row.revision, error)
     )

@@ -28,6 +28,7 @@ from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
+from routing_service.storage.audit_pages import audit_of
 from routing_service.storage.event_codec import decode_events, decode_state
 from routing_service.storage.row_content import decode_metadata, task_status
 from routing_service.storage.store import (
@@ -116,18 +117,14 @@ class UserDataCalls:
         self, tenant: str, user_id: str
     ) -> AsyncGenerator[pb.ExportUserResponse]:
         """Make the records of the user's refusals that the user's sessions do not show."""
-        cursor = CURSOR_START
-        page = None
-        while page is None or len(page) == PAGE_ROWS_MAX:
-            page, cursor = await self._store.read_audit(tenant, None, cursor, PAGE_ROWS_MAX)
-            for entry in page:
-                key = SessionKey(tenant, entry.session_id)
-                if entry.user_id != user_id or entry.kind != HANDOFF_REFUSED:
-                    continue
-                row = await self._store.find_session(key)
-                if row is None or row.user_id != user_id or not entry.revision:
-                    made = refusal_record(key, entry, self._cards())
-                    yield pb.ExportUserResponse(session_id=entry.session_id, record=made)
+        async for entry in audit_of(self._store, tenant, None, per_read=PAGE_ROWS_MAX):
+            key = SessionKey(tenant, entry.session_id)
+            if entry.user_id != user_id or entry.kind != HANDOFF_REFUSED:
+                continue
+            row = await self._store.find_session(key)
+            if row is None or row.user_id != user_id or not entry.revision:
+                made = refusal_record(key, entry, self._cards())
+                yield pb.ExportUserResponse(session_id=entry.session_id, record=made)
 
     async def erase_user(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         """Erase the content of all sessions of a user."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from routing_service.topics.model.agent_index import GiveWay, go_on
 from routing_service.topics.model.parameters import parse_parameters, shipped_parameters
 from routing_service.topics.model.trained_model import TrainedModel
-from routing_service.topics.topic_detector import TopicModel
 
 
 def load_word_model(give_way: GiveWay = go_on) -> TrainedModel:
@@ -14,8 +13,3 @@ def load_word_model(give_way: GiveWay = go_on) -> TrainedModel:
     give_way: called again and again while a registry is taken in.
     """
     return TrainedModel(parse_parameters(shipped_parameters()), give_way=give_way)
-
-
-def load_topic_model(give_way: GiveWay = go_on) -> TopicModel:
-    """Return the same as any topic model."""
-    return load_word_model(give_way)

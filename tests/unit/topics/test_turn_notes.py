@@ -9,7 +9,7 @@ from routing_service.core.history import HistoryFold
 from routing_service.core.registry import Agent, AgentKind, Registry
 from routing_service.core.vocabulary import OutcomeKind, OutcomeStatus, RouteReason
 from routing_service.topics.detection import recent_turns
-from routing_service.topics.model import load_topic_model, turn_reading
+from routing_service.topics.model import load_word_model, turn_reading
 from routing_service.topics.topic_detector import RecentTurn, TopicQuestion, TurnNotes
 
 AGENTS = {
@@ -80,7 +80,7 @@ def question(fold: HistoryFold) -> TopicQuestion:
 
 def test_turn_is_read_once_however_many_messages_follow(fold, readings):
     """Reading recent turns again took half of a verdict's time."""
-    detector = load_topic_model().for_registry(REGISTRY)
+    detector = load_word_model().for_registry(REGISTRY)
     first = detector.judge(question(fold))
     assert len(readings) == 2
     assert detector.judge(question(fold)) == first
@@ -92,7 +92,7 @@ def test_turn_is_read_once_however_many_messages_follow(fold, readings):
 
 def test_verdict_does_not_depend_on_what_is_kept(fold):
     """It is the same after a restart, on another replica and with another registry."""
-    model = load_topic_model()
+    model = load_word_model()
     one, other = model.for_registry(REGISTRY), model.for_registry(REGISTRY)
     fresh = list(recent_turns(fold.records))
     before = one.judge(question(fold))

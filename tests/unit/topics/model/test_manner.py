@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from routing_service.topics.model import load_topic_model
+from routing_service.topics.model import load_word_model
 from routing_service.topics.model.manner import WORDS_MAX, Manner, last_sentence, phrases_of
 from routing_service.topics.model.word_knowledge import WordKnowledge
 
@@ -62,7 +62,7 @@ def test_phrases_add_up():
 
 def test_change_of_subject_is_worded_unlike_an_answer():
     """For the built-in parameters, any request and any question."""
-    model = load_topic_model()
+    model = load_word_model()
     if "sgd" not in model.version:
         pytest.skip("routing_service/topics/model/sgd was taken away, as it may be")
     manner = model._manner

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from routing_service.topics.model import load_topic_model
+from routing_service.topics.model import load_word_model
 from routing_service.topics.model.compiled_forest import compiled
 from routing_service.topics.model.parameters import (
     FORMAT,
@@ -92,11 +92,11 @@ def test_service_does_without_the_share_alike_folder(tmp_path):
         ignore=lambda folder, _: {"sgd"} if Path(folder).name == "model" else set(),
     )
     asked = """
-from routing_service.topics.model import load_topic_model
+from routing_service.topics.model import load_word_model
 from routing_service.topics.model.agent_index import AgentText
 from routing_service.topics.topic_detector import TopicQuestion
 
-model = load_topic_model()
+model = load_word_model()
 described = {"hotels": "Finds hotel rooms", "banks": "Account balance and transfers"}
 agents = [AgentText(name, (name,), (said,)) for name, said in described.items()]
 question = TopicQuestion("what is my account balance", candidate_ids=tuple(described))
@@ -128,7 +128,7 @@ def test_version_names_the_content(parameters, before):
     unnamed = msgspec.json.encode(msgspec.structs.replace(parameters, version=""))
     digest = hashlib.sha256(unnamed).hexdigest()[:10]
     assert parameters.version == f"{FORMAT}{before}-{digest}"
-    assert load_topic_model().version == SHIPPED.version
+    assert load_word_model().version == SHIPPED.version
 
 
 @pytest.mark.parametrize("content", [shipped_parameters(), permissive_parameters()])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing_service.core.registry import Agent, AgentKind, Registry
-from routing_service.topics.model import load_topic_model
+from routing_service.topics.model import load_word_model
 from routing_service.topics.model.dialogue_features import read
 from routing_service.topics.model.parameters import parse_parameters, shipped_parameters
 from routing_service.topics.model.trained_model import TrainedModel
@@ -22,7 +22,7 @@ from routing_service.topics.topic_detector import (
     TopicVerdict,
 )
 
-MODEL = load_topic_model()
+MODEL = load_word_model()
 
 HOTELS = Agent(
     "hotels",
@@ -457,6 +457,6 @@ def test_taking_in_a_registry_lets_other_threads_run(monkeypatch):
         return as_it_is(self, text)
 
     monkeypatch.setattr(WordKnowledge, "read", counted)
-    load_topic_model(give_way=lambda: read.append(0)).for_registry(many_agents(12))
+    load_word_model(give_way=lambda: read.append(0)).for_registry(many_agents(12))
     assert sum(read) >= 12 * 21
     assert max(read) <= 21

@@ -2,7 +2,7 @@
 
 import pytest
 
-from routing_service.topics.model import load_topic_model
+from routing_service.topics.model import load_word_model
 from routing_service.topics.model.agent_index import AgentText
 from routing_service.topics.topic_detector import RecentTurn, TopicQuestion
 
@@ -12,7 +12,7 @@ AGENTS = (
     ),
     AgentText("f29", ("F29",), (), ("Ahora muéstrame el F29", "what is due now")),
 )
-DETECTOR = load_topic_model().for_agents(AGENTS)
+DETECTOR = load_word_model().for_agents(AGENTS)
 IDS = ("invoices", "f29")
 
 
