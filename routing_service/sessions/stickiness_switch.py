@@ -42,7 +42,7 @@ AGENTS_OFF_MAX: Final = 64
 """Agents in one switch: each message compares its own with them."""
 
 GAUGE_S: Final = 5.0
-"""How often a process that serves nobody looks at the switch, for its figures."""
+"""How often a process without calls looks at the switch, for its figures."""
 
 GAUGE_TENANTS_MAX: Final = 100
 """Tenants that such a look reads again, the latest served: one read each."""

@@ -1,6 +1,6 @@
 """Chooses the model that ships: by words and meaning where the extra embeddings is installed.
 
-Rule: whatever is wrong with the extra is logged, and the word model judges alone.
+Rule: if anything is wrong with the extra, it is logged, and the word model judges alone.
 """
 
 from __future__ import annotations

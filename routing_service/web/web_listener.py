@@ -42,7 +42,7 @@ IDLE_S_MAX: Final = 75
 """How long an idle connection is kept: longer than the minute for which proxies keep theirs."""
 
 _FORCED_S: Final = 2.0
-"""How long uvicorn may take to end once it is told to end at once."""
+"""How long uvicorn may take to end after it was asked to end at once."""
 
 _START_POLL_S: Final = 0.005
 

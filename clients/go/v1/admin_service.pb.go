@@ -82,9 +82,9 @@ type StickinessSource int32
 const (
 	// Not used.
 	StickinessSource_STICKINESS_SOURCE_UNSPECIFIED StickinessSource = 0
-	// The registry file; nobody has switched.
+	// The registry file; no operator has switched.
 	StickinessSource_STICKINESS_SOURCE_REGISTRY StickinessSource = 1
-	// The server's setting, which comes before the registry file; nobody has switched.
+	// The server's setting, which comes before the registry file; no operator has switched.
 	StickinessSource_STICKINESS_SOURCE_SETTING StickinessSource = 2
 	// The tenant's switch.
 	StickinessSource_STICKINESS_SOURCE_TENANT StickinessSource = 3

@@ -27,7 +27,7 @@ GOES_ON_REST: Final = ("to_answer", "to_before", "follow_up", "complete", "manne
 
 
 class GoesOn(msgspec.Struct, frozen=True):
-    """What speaks for a message's going on with the active agent, whoever that is.
+    """What speaks for a message's going on with the active agent, any agent.
 
     vectors: GOES_ON_BLOCKS lists, a weight a number of a vector. rest: by GOES_ON_REST.
     """

@@ -127,13 +127,13 @@ CHOICE_FEATURES: Final = (
 MEANING_FEATURES: Final = (
     *CHOICE_FEATURES,
     *_view_names("meaning"),
-    "goes_on",  # how much message and answer speak for going on, whoever the agents are
+    "goes_on",  # how much message and answer speak for going on; nothing of the agents is in it
     "goes_on_present",  # the same for the present agent alone
 )
 """Of the model with vectors."""
 
 ABSENT: Final = -9.0
-"""What nobody's row has where an agent's has something of its own."""
+"""What the row of "no agent" has where an agent's has something of its own."""
 
 _OF_ALL: Final = frozenset(
     ("goes_on", *_ONCE, *(f"{view}_{name}" for view in ("words", "meaning") for name in _VIEW_ONCE))

@@ -60,9 +60,9 @@ class _StickinessSourceEnumTypeWrapper(google.protobuf.internal.enum_type_wrappe
     STICKINESS_SOURCE_UNSPECIFIED: _StickinessSource.ValueType  # 0
     """Not used."""
     STICKINESS_SOURCE_REGISTRY: _StickinessSource.ValueType  # 1
-    """The registry file; nobody has switched."""
+    """The registry file; no operator has switched."""
     STICKINESS_SOURCE_SETTING: _StickinessSource.ValueType  # 2
-    """The server's setting, which comes before the registry file; nobody has switched."""
+    """The server's setting, which comes before the registry file; no operator has switched."""
     STICKINESS_SOURCE_TENANT: _StickinessSource.ValueType  # 3
     """The tenant's switch."""
     STICKINESS_SOURCE_ALL_TENANTS: _StickinessSource.ValueType  # 4
@@ -74,9 +74,9 @@ class StickinessSource(_StickinessSource, metaclass=_StickinessSourceEnumTypeWra
 STICKINESS_SOURCE_UNSPECIFIED: StickinessSource.ValueType  # 0
 """Not used."""
 STICKINESS_SOURCE_REGISTRY: StickinessSource.ValueType  # 1
-"""The registry file; nobody has switched."""
+"""The registry file; no operator has switched."""
 STICKINESS_SOURCE_SETTING: StickinessSource.ValueType  # 2
-"""The server's setting, which comes before the registry file; nobody has switched."""
+"""The server's setting, which comes before the registry file; no operator has switched."""
 STICKINESS_SOURCE_TENANT: StickinessSource.ValueType  # 3
 """The tenant's switch."""
 STICKINESS_SOURCE_ALL_TENANTS: StickinessSource.ValueType  # 4

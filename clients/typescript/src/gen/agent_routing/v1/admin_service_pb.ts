@@ -1877,14 +1877,14 @@ export enum StickinessSource {
   UNSPECIFIED = 0,
 
   /**
-   * The registry file; nobody has switched.
+   * The registry file; no operator has switched.
    *
    * @generated from enum value: STICKINESS_SOURCE_REGISTRY = 1;
    */
   REGISTRY = 1,
 
   /**
-   * The server's setting, which comes before the registry file; nobody has switched.
+   * The server's setting, which comes before the registry file; no operator has switched.
    *
    * @generated from enum value: STICKINESS_SOURCE_SETTING = 2;
    */
