@@ -333,7 +333,7 @@ def test_dialogue_that_one_registry_cannot_play_is_told_with_its_name(run, folde
 
 
 def test_shipped_dialogues_are_of_the_budget_example(run):
-    """The README's example must work."""
+    """The example of docs/how-to/replay-conversations.md must work."""
     budget = EXAMPLES["budget"].registry_path
     code, out, err = run(
         budget.with_name("dialogues.jsonl"), "--agents", budget, "--compare", budget, "--json"
