@@ -7,17 +7,25 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from routing_service.cli import doctor_checks as checks
+from routing_service.cli.credentials import given
 from routing_service.cli.doctor_checks import Finding
 from routing_service.cli.doctor_detector import topic_detector
+from routing_service.cli.doctor_extras import extras
+from routing_service.cli.doctor_target import NotDescribed, described_server
 from routing_service.cli.failure import EXIT_FAILED
-from routing_service.cli.options import TARGET_DEFAULT, PlainJsonOption, TargetOption, TimeoutOption
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TARGET_VARIABLE,
+    PlainJsonOption,
+    TimeoutOption,
+)
 from routing_service.cli.screen import console
 from routing_service.cli.serve import setting_parameters
 from routing_service.settings.resolve import resolve_settings
@@ -29,10 +37,23 @@ DOCTOR_TIMEOUT_S: Final = 5.0
 
 _HELP: Final = """Check everything a server needs, and report problems.
 
-It checks settings, registry, topic detector, disk, store, clocks, certificate, addresses and the
-running server, if there is one. It takes the same flags, variables and file as agent-routing serve.
-It changes nothing and is safe to run next to a busy server.
+It checks settings, extras, registry, topic detector, disk, store, clocks, certificate, addresses
+and the running server, if there is one: the one that these settings describe, or --target. It takes
+the same flags, variables and file as agent-routing serve. It changes nothing and is safe to run
+next to a busy server.
 """
+
+_DoctorTargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="HOST:PORT",
+        envvar=TARGET_VARIABLE,
+        show_default=False,
+        help="The server's address. Default: as the settings say, for operators if it has such an "
+        "address.",
+    ),
+]
 
 EPILOG: Final = """\b
 Examples:
@@ -50,14 +71,14 @@ def _make_doctor() -> Callable[..., None]:
     """Return the command, with an option for each setting of a server."""
 
     def doctor(
-        config: str | None, *, target: str, timeout: float, as_json: bool, **flags: object
+        config: str | None, *, target: str | None, timeout: float, as_json: bool, **flags: object
     ) -> None:
         _doctor(config, flags, target=target, timeout_s=timeout, as_json=as_json)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
         *setting_parameters(),
-        inspect.Parameter("target", keyword, default=TARGET_DEFAULT, annotation=TargetOption),
+        inspect.Parameter("target", keyword, default=None, annotation=_DoctorTargetOption),
         inspect.Parameter("timeout", keyword, default=DOCTOR_TIMEOUT_S, annotation=TimeoutOption),
         inspect.Parameter("as_json", keyword, default=False, annotation=PlainJsonOption),
     ]
@@ -72,9 +93,13 @@ doctor: Final = _make_doctor()
 
 
 def _doctor(
-    config: str | None, flags: dict[str, object], *, target: str, timeout_s: float, as_json: bool
+    config: str | None,
+    flags: dict[str, object],
+    *,
+    target: str | None,
+    timeout_s: float,
+    as_json: bool,
 ) -> None:
-
     # The finding has the driver's error; log lines would interrupt the table.
     configure_logging("error", "auto")
     found: list[Finding] = []
@@ -111,12 +136,15 @@ def _doctor(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _looked_at(settings: Settings | None, target: str, timeout_s: float) -> Iterator[Finding]:
+def _looked_at(
+    settings: Settings | None, target: str | None, timeout_s: float
+) -> Iterator[Finding]:
     """Run every check; an unexpected error in one does not stop the others."""
     made: list[Callable[[], Iterator[Finding]]] = [checks.machine]
     if settings is not None:
         known = settings
         made += [
+            lambda: extras(known),
             lambda: checks.registry(known),
             lambda: topic_detector(known),
             lambda: checks.disk(known),
@@ -124,7 +152,7 @@ def _looked_at(settings: Settings | None, target: str, timeout_s: float) -> Iter
             lambda: checks.certificates(known),
             lambda: checks.ports(known),
         ]
-    made.append(lambda: checks.server(target, timeout_s))
+    made.append(lambda: _server(settings, target, timeout_s))
     for check in made:
         try:
             yield from check()
@@ -136,6 +164,19 @@ def _looked_at(settings: Settings | None, target: str, timeout_s: float) -> Iter
                 f"the check failed: {type(error).__name__}: {error}",
                 "report this: it is a bug in the doctor",
             )
+
+
+def _server(settings: Settings | None, target: str | None, timeout_s: float) -> Iterator[Finding]:
+    """Ask the server: the target if one is named, else the one that these settings describe."""
+    if target is not None or settings is None:
+        yield from checks.server(target or TARGET_DEFAULT, given(), timeout_s)
+        return
+    try:
+        described = described_server(settings, given())
+    except NotDescribed as error:
+        yield Finding("server", "warning", f"not asked: {error}", error.remedy)
+        return
+    yield from checks.server(described.target, described.credentials, timeout_s)
 
 
 def _print(found: list[Finding], problems: int) -> None:

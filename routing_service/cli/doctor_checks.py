@@ -26,7 +26,7 @@ from agent_routing.v1 import admin_service_pb2 as admin_pb
 from agent_routing.v1.admin_service_pb2_grpc import AdminServiceStub
 from routing_service import __version__
 from routing_service.cli.admin_answers import stickiness_text
-from routing_service.cli.credentials import given
+from routing_service.cli.credentials import Credentials
 from routing_service.cli.screen import count_of
 from routing_service.registry.file import RegistryFileError, check_registry_file
 from routing_service.rpc.health import READINESS
@@ -299,9 +299,9 @@ def ports(settings: Settings) -> Iterator[Finding]:
             yield Finding(name, "ok", f"{address} is free")
 
 
-def server(target: str, timeout_s: float) -> Iterator[Finding]:
+def server(target: str, credentials: Credentials, timeout_s: float) -> Iterator[Finding]:
     """Ask the running server whether it is ready, and whether its release is the one here."""
-    with given().channel(target) as channel:
+    with credentials.channel(target) as channel:
         stub = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
         try:
             for service, what in (("", "alive"), (READINESS, "ready")):
@@ -324,13 +324,14 @@ def server(target: str, timeout_s: float) -> Iterator[Finding]:
             else:
                 yield Finding("server", "problem", f"{target} answers {code}", _told(error))
             return
-        yield from _operators_view(channel, target, timeout_s)
+        yield from _operators_view(channel, target, credentials.metadata(), timeout_s)
 
 
-def _operators_view(channel: grpc.Channel, target: str, timeout_s: float) -> Iterator[Finding]:
+def _operators_view(
+    channel: grpc.Channel, target: str, metadata: tuple[tuple[str, str], ...], timeout_s: float
+) -> Iterator[Finding]:
     """Check what only operators may see: release, registry, clock."""
     stub = AdminServiceStub(channel)
-    metadata = given().metadata()
     try:
         reloaded, call = stub.ReloadAgents.with_call(
             admin_pb.ReloadAgentsRequest(validate_only=True), timeout=timeout_s, metadata=metadata

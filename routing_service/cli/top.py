@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import typer
@@ -55,7 +56,9 @@ def top(
 ) -> None:
     """Show live activity: messages, agents, refusals, events.
 
-    Runs until Ctrl-C, or for --seconds. The caller must be allowed to watch all sessions.
+    The line "since" and the agents' turns are the store's figures of the last one to two hours, so
+    they do not begin with this command. Runs until Ctrl-C, or for --seconds. The caller must be
+    allowed to watch all sessions.
     """
     state = TopState(target)
     ended = threading.Event()
@@ -70,8 +73,12 @@ def top(
         stack.callback(ended.set)
         # The first answer decides: a wrong address or a missing right ends here with a message,
         # not on an empty screen.
-        state.totals(client.routing_stats(timeout=timeout), time.time())
+        _ask(client, state, timeout)
         state.health = "SERVING"
+        with suppress(errors.RoutingError):
+            # Only for names and colours; agents are shown by their ids otherwise.
+            state.knows(client.list_agents(timeout=timeout).agents)
+        state.began(time.time())
         for work, words in (
             (_watch, (client, state, ended)),
             (_count, (client, state, ended, timeout)),
@@ -115,12 +122,20 @@ def _count(client: Admin, state: TopState, ended: threading.Event, timeout_s: fl
     gone_since = 0.0
     while not ended.wait(STATS_EVERY_S):
         try:
-            state.totals(client.routing_stats(timeout=timeout_s), time.time())
+            _ask(client, state, timeout_s)
             state.away, gone_since = "", 0.0
         except errors.RoutingError as error:
             gone_since = gone_since or time.time()
             away_s = time.time() - gone_since
             state.away = f"no answer for {away_s:.0f} s [{error.reason or error.code.name}]"
+
+
+def _ask(client: Admin, state: TopState, timeout_s: float) -> None:
+    """Ask for the store's figures: all, and those since the full hour before the current one."""
+    since = datetime.now(UTC) - timedelta(hours=1)
+    total = client.routing_stats(timeout=timeout_s)
+    recent = client.routing_stats(start_time=since, timeout=timeout_s)
+    state.totals(total, time.time(), recent)
 
 
 def _join(threads: list[threading.Thread], timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What ``agent-routing top`` shows: the last minute, folded from the changes as they arrive.
+"""What ``agent-routing top`` shows: changes of the last minute, and the store's recent figures.
 
 It has no clock: the time is an argument. Its rule: an unknown figure is left out, never shown as 0.
 """
@@ -6,7 +6,9 @@ It has no clock: the time is an argument. Its rule: an unknown figure is left ou
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -60,11 +62,21 @@ class TopState:
         self.health = ""
         self.away = ""
         self.stats: GetRoutingStatsResponse | None = None
+        self.recent: GetRoutingStatsResponse | None = None
+        self._began_s: float | None = None
         # A refusal changes nothing, so watches do not report it: it is in the totals.
         self._refusals: deque[tuple[float, int]] = deque()
         self._agents: dict[str, Agent] = {}
         self._seconds: deque[Second] = deque()
         self._events: deque[tuple[SessionEvent, str]] = deque(maxlen=EVENTS_KEPT)
+
+    def began(self, now_s: float) -> None:
+        """Record from when on changes are counted. Until a minute later, the screen says so."""
+        self._began_s = now_s
+
+    def knows(self, agents: Iterable[Agent]) -> None:
+        """Take the names and colours of agents."""
+        self._agents.update({agent.agent_id: agent for agent in agents})
 
     def changed(self, change: Change, tenant: str, now_s: float) -> None:
         """Count a change that has just arrived."""
@@ -80,15 +92,22 @@ class TopState:
                 second.reasons[event.message_routed.reason] += 1
             self._events.append((event, tenant))
 
-    def totals(self, stats: GetRoutingStatsResponse, now_s: float) -> None:
-        """Take new totals."""
+    def totals(
+        self,
+        stats: GetRoutingStatsResponse,
+        now_s: float,
+        recent: GetRoutingStatsResponse | None = None,
+    ) -> None:
+        """Take new figures of the store. recent: those since its start_time."""
         self.stats = stats
+        if recent is not None:
+            self.recent = recent
         self._refusals.append((now_s, stats.refusals_total))
         while self._refusals[0][0] <= now_s - WINDOW_S:
             self._refusals.popleft()
 
     def refused(self) -> int:
-        """Return the handoffs refused in the last minute, since the start at the most."""
+        """Return the handoffs refused in the last minute, or since began() if that is later."""
         return self._refusals[-1][1] - self._refusals[0][1] if self._refusals else 0
 
     def counted(self, kind: str, now_s: float) -> int:
@@ -98,8 +117,12 @@ class TopState:
     def screen(self, now_s: float, *, rows: int) -> RenderableType:
         """Return the screen for a terminal with this many rows."""
         minute = list(self._recent(now_s))
-        parts: list[RenderableType] = [self._headline(), self._figures(minute), self._who(minute)]
-        used = 8 + min(AGENTS_SHOWN, sum(1 for _ in self._busy(minute)))
+        parts: list[RenderableType] = [
+            self._headline(),
+            self._figures(minute, now_s),
+            self._who(minute),
+        ]
+        used = 9 + len(self._busy(minute))
         parts.append(self._latest(max(3, rows - used - 3)))
         return Group(*parts)
 
@@ -122,7 +145,12 @@ class TopState:
             line.append("  stickiness is off", style="not bold yellow")
         return line
 
-    def _figures(self, minute: list[Second]) -> Table:
+    def _window(self, now_s: float) -> str:
+        """Return how long changes have been counted, at most a minute."""
+        counted_s = WINDOW_S if self._began_s is None else int(now_s - self._began_s)
+        return "last minute" if counted_s >= WINDOW_S else f"last {max(1, counted_s)} s"
+
+    def _figures(self, minute: list[Second], now_s: float) -> Table:
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
         table.add_column()
@@ -135,32 +163,38 @@ class TopState:
             line.append("  " if index else "")
             style = "red" if name in _ALARMING and kinds[name] else "bold"
             line.append(f"{kinds[name]}", style=style).append(f" {name}", style="dim")
-        table.add_row("last minute", line)
+        table.add_row(self._window(now_s), line)
         reasons: Counter[RouteReason.ValueType] = Counter()
         for second in minute:
             reasons.update(second.reasons)
         if reasons:
             told = (f"{reason_words(reason)} {count}" for reason, count in reasons.most_common(6))
             table.add_row("why", Text(", ".join(told)))
+        if self.recent is not None:
+            table.add_row(self._since(), _totals_line(self.recent))
         if self.stats is not None:
-            stats = self.stats
-            line = Text(
-                f"{count_of(stats.user_messages, 'message')} in "
-                f"{count_of(stats.sessions, 'session')}, "
-            )
-            line.append(f"{stats.supervisor_calls_saved_share:.1%}", style="bold")
-            line.append(
-                f" of supervisor calls saved, {count_of(stats.handoffs_total, 'handoff')}, "
-            )
-            line.append(f"{stats.refusals_total} refused, {stats.stuck} stuck")
-            table.add_row("in all", line)
+            table.add_row("in all", _totals_line(self.stats))
         return table
 
-    def _busy(self, minute: list[Second]) -> list[tuple[str, int]]:
-        agents: Counter[str] = Counter()
+    def _since(self) -> str:
+        """Return from when on the store's recent figures count, in local time."""
+        assert self.recent is not None
+        start = self.recent.start_time.ToDatetime(tzinfo=UTC).astimezone()
+        return f"since {start:%H:%M}"
+
+    def _busy(self, minute: list[Second]) -> list[tuple[str, int, int]]:
+        """Return each agent with its turns since the recent start, and of the last minute."""
+        now: Counter[str] = Counter()
         for second in minute:
-            agents.update(second.agents)
-        return agents.most_common(AGENTS_SHOWN)
+            now.update(second.agents)
+        turns: Counter[str] = Counter()
+        if self.recent is not None:
+            turns.update({agent.agent_id: agent.turns for agent in self.recent.agents})
+        for agent_id, count in now.items():
+            # The store counts in the background, so it may be a second behind.
+            turns[agent_id] = max(turns[agent_id], count)
+        busy = sorted(turns.items(), key=lambda row: (-now[row[0]], -row[1], row[0]))
+        return [(name, count, now[name]) for name, count in busy if count][:AGENTS_SHOWN]
 
     def _who(self, minute: list[Second]) -> RenderableType:
         busy = self._busy(minute)
@@ -168,12 +202,16 @@ class TopState:
             return Text("no messages in the last minute", style="dim")
         table = Table(box=None, pad_edge=False, header_style="dim")
         table.add_column("agent", overflow="ellipsis", no_wrap=True)
-        table.add_column("messages", justify="right")
+        table.add_column("now", justify="right")
+        if self.recent is not None:
+            table.add_column(self._since(), justify="right")
         table.add_column("")
-        most = busy[0][1]
-        for agent_id, count in busy:
-            bar = "█" * max(1, round(BAR_CHARACTERS * count / most))
-            table.add_row(agent_text(self._agents[agent_id]), str(count), Text(bar, style="blue"))
+        most = max(count for _, count, _ in busy)
+        for agent_id, count, now in busy:
+            bar = Text("█" * max(1, round(BAR_CHARACTERS * count / most)), style="blue")
+            name = agent_text(self._agents.get(agent_id, Agent(agent_id=agent_id)))
+            counts = [str(now)] + ([str(count)] if self.recent is not None else [])
+            table.add_row(name, *counts, bar)
         return table
 
     def _latest(self, rows: int) -> Panel:
@@ -186,3 +224,13 @@ class TopState:
             line.overflow = "ellipsis"
             lines.append(line)
         return Panel(Group(*lines) if lines else Text("none yet", style="dim"), title="events")
+
+
+def _totals_line(stats: GetRoutingStatsResponse) -> Text:
+    """Return the store's figures on one line."""
+    line = Text(
+        f"{count_of(stats.user_messages, 'message')} in {count_of(stats.sessions, 'session')}, "
+    )
+    line.append(f"{stats.supervisor_calls_saved_share:.1%}", style="bold")
+    line.append(f" of supervisor calls saved, {count_of(stats.handoffs_total, 'handoff')}, ")
+    return line.append(f"{stats.refusals_total} refused, {stats.stuck} stuck")

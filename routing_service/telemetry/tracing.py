@@ -40,6 +40,12 @@ EXPORT_INTERVAL_S: Final = 1.0
 LAST_SPANS_S: Final = 2.0
 """Time for the last spans when the server stops; spans not sent by then are lost."""
 
+MODULES: Final = (
+    "opentelemetry.sdk",
+    "opentelemetry.exporter.otlp.proto.grpc",
+)
+"""What the extra otel installs."""
+
 _SAMPLED: Final = 1
 
 _FAILED: Final = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS", "UNAVAILABLE", "DEADLINE_EXCEEDED"})
@@ -309,9 +315,18 @@ class FileExporter:
         self._file.close()
 
 
+def has_opentelemetry() -> bool:
+    """Return whether the extra otel is installed: the SDK, and the exporter to collectors."""
+    try:
+        return all(find_spec(module) is not None for module in MODULES)
+    except (ModuleNotFoundError, ValueError):
+        # find_spec imports the packages above the module, which may be missing.
+        return False
+
+
 def open_exporter(where: str) -> Exporter:
     """Return the exporter. where: "otlp", or "file:PATH". Raises TracesUnavailable."""
-    if find_spec("opentelemetry.sdk") is None:
+    if not has_opentelemetry():
         raise TracesUnavailable(
             f'traces "{where}" needs OpenTelemetry: pip install "agent-routing-service[otel]"'
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import threading
+import time
 import uuid
 
 import pytest
@@ -84,6 +85,29 @@ def test_top_counts_one_in_the_singular():
     )
 
 
+def test_top_counts_from_the_store_and_not_from_its_own_start():
+    """An operator opens it because something is wrong now: the last hour must be on it at once."""
+    state = TopState("127.0.0.1:50051")
+    recent = admin_service_pb2.GetRoutingStatsResponse(
+        user_messages=179, sessions=51, supervisor_calls_saved_share=0.78, refusals_total=3
+    )
+    recent.start_time.FromSeconds(int(NOW_S))
+    recent.agents.add(agent_id="vat", turns=96)
+    recent.agents.add(agent_id="filing")
+    state.knows([agent_pb2.Agent(agent_id="vat", display_name="IVA")])
+    state.began(NOW_S)
+    total = admin_service_pb2.GetRoutingStatsResponse(user_messages=9_000, sessions=800)
+    state.totals(total, NOW_S, recent)
+    first = shown(state, NOW_S + 12)
+    assert "last 12 s" in first
+    assert "179 messages in 51 sessions, 78.0% of supervisor calls saved" in first
+    assert "9000 messages in 800 sessions" in first
+    (agent,) = [line for line in first.splitlines() if "IVA (vat)" in line]
+    assert agent.split()[2:4] == ["0", "96"]
+    assert "filing" not in first
+    assert "last minute" in shown(state, NOW_S + WINDOW_S)
+
+
 def test_top_fits_a_small_terminal_and_shows_users_words_as_they_are():
     """A session id comes from a caller: it is never markup, and never wider than the screen."""
     state = TopState("127.0.0.1:50051")
@@ -110,6 +134,11 @@ def test_top_of_a_server(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
                 stopped.wait(0.05)
 
     with server_in_thread(EXAMPLES["tax"].registry_path, "memory:") as target:
+        with Admin(target, fallback=None, timeout=30) as client:
+            for number in range(7):
+                client.route("hola", session_id=f"before-{number}", user_id="ana", channel="web")
+            while client.routing_stats().user_messages < 7:
+                time.sleep(0.1)
         talker = threading.Thread(target=talk, args=(target,))
         talker.start()
         monkeypatch.setattr(
@@ -127,6 +156,9 @@ def test_top_of_a_server(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert "SERVING" in out
     assert "Coordinadora (coordinator)" in out
     assert "agent handoff" in out
+    # Seven messages came before it started.
+    (since,) = [line for line in out.splitlines() if line.lstrip().startswith("since")]
+    assert int(since.split()[2]) >= 7
 
 
 def test_top_without_a_server_ends_with_the_remedy(
