@@ -13,6 +13,7 @@ from routing_service.cli.options import PlainJsonOption
 from routing_service.storage.migrate_store import migrate_store
 from routing_service.storage.open_store import StoreUrlInvalid
 from routing_service.storage.store import StoreError
+from routing_service.storage.store_format import NEWEST_FORMAT
 from routing_service.telemetry.call_log import configure_logging
 
 EPILOG: Final = """\b
@@ -20,6 +21,11 @@ A server migrates its store when it starts, if its database user may. If not, ru
 this first, as a user who owns the tables:
   agent-routing migrate --store postgres://owner@db/chat --grant-to router
   agent-routing serve --store postgres://router@db/chat --agents agents.yaml
+
+\b
+A release goes on writing what the last one can read until the store's format is
+raised. Do that once no replica of the last release is left; it cannot be undone:
+  agent-routing migrate --store postgres://owner@db/chat --format 2
 
 \b
 Exit codes: 0 the schema is up to date; 1 it is not; 2 the URL is wrong.
@@ -47,24 +53,50 @@ def migrate(
             help="Then grant this user what serving needs, without the right to change tables.",
         ),
     ] = "",
+    raise_to: Annotated[
+        int | None,
+        typer.Option(
+            "--format",
+            metavar="N",
+            show_default=False,
+            help="Then raise the store's format to N, once no older replica is left.",
+        ),
+    ] = None,
     as_json: PlainJsonOption = False,
 ) -> None:
     """Bring a store's schema up to date. Safe to repeat, and while servers run."""
     # Log the driver's errors; success is printed below.
     configure_logging("error", "auto")
     try:
-        migrated = asyncio.run(migrate_store(store, grant_to=grant_to))
+        migrated = asyncio.run(migrate_store(store, grant_to=grant_to, raise_to=raise_to))
     except StoreUrlInvalid as error:
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from None
     except StoreError as error:
         raise CommandFailed(str(error)) from None
     if as_json:
-        answer = {"store": migrated.store, "before": migrated.before, "after": migrated.after}
+        answer = {
+            "store": migrated.store,
+            "before": migrated.before,
+            "after": migrated.after,
+            "format_before": migrated.format_before,
+            "format": migrated.format_after,
+        }
         typer.echo(json.dumps(answer, ensure_ascii=False))
-    elif migrated.before == migrated.after:
+        return
+    if migrated.before == migrated.after:
         version = "" if migrated.after is None else f", schema version {migrated.after}"
-        typer.echo(f"{migrated.store}: up to date{version}")
+        done = f"up to date{version}"
+    else:
+        done = f"migrated from schema version {migrated.before} to {migrated.after}"
+    if migrated.format_before == migrated.format_after:
+        typer.echo(f"{migrated.store}: {done}, format {migrated.format_after}")
     else:
         typer.echo(
-            f"{migrated.store}: migrated from schema version {migrated.before} to {migrated.after}"
+            f"{migrated.store}: {done}, format raised from {migrated.format_before} "
+            f"to {migrated.format_after}"
+        )
+    if migrated.format_after < NEWEST_FORMAT:
+        typer.echo(
+            f"This release can write format {NEWEST_FORMAT}: run migrate --format {NEWEST_FORMAT} "
+            "once no replica of an older release is left."
         )

@@ -63,6 +63,7 @@ from routing_service.settings.rules import without_secrets
 from routing_service.settings.settings import Settings
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import Store
+from routing_service.storage.store_format import settle_format
 from routing_service.telemetry.call_record import CallObserver
 from routing_service.telemetry.tracing import Tracing
 from routing_service.topics.detection import TopicJudge
@@ -239,6 +240,7 @@ class RoutingServer:
             opened.push_async_callback(topics.close)
             store = await store_opener(settings.store)
             opened.push_async_callback(store.close)
+            store_format = await settle_format(store)
             parts = _Parts.connected(
                 settings,
                 store=store,
@@ -252,7 +254,8 @@ class RoutingServer:
             await store.probe_write()
             listening = await _listen(parts, opened, observer, counts or Counts(), tracing)
             _run_beside(parts, opened, make_probe, tracing)
-            _log_started(parts, listening, await parts.switch.now(DEFAULT_TENANT))
+            stickiness = await parts.switch.now(DEFAULT_TENANT)
+            _log_started(parts, listening, stickiness, store_format)
             return cls(parts, listening, opened.pop_all())
 
     @property
@@ -449,7 +452,9 @@ def _run_beside(
         opened.push_async_callback(end_task, asyncio.create_task(running, name=name))
 
 
-def _log_started(parts: _Parts, listening: _Listening, stickiness: Stickiness) -> None:
+def _log_started(
+    parts: _Parts, listening: _Listening, stickiness: Stickiness, store_format: int
+) -> None:
     registry = parts.source.registry
     _log.info(
         "server_started",
@@ -460,6 +465,7 @@ def _log_started(parts: _Parts, listening: _Listening, stickiness: Stickiness) -
         probe_address=str(listening.probes or ""),
         web="" if listening.web is None else listening.web.url,
         store=without_secrets(parts.settings.store),
+        store_format=store_format,
         registry=parts.settings.agents,
         registry_version=registry.version,
         agents=len(registry.agents),

@@ -6,7 +6,7 @@ with no right to change tables, has nothing left to do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from routing_service.storage.open_store import (
     StoreUrlInvalid,
@@ -16,6 +16,7 @@ from routing_service.storage.open_store import (
     redis_place,
     without_secrets,
 )
+from routing_service.storage.store_format import present_format, raise_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +28,31 @@ class Migrated:
     before: int | None
     """The schema version that was found, 0 = no tables; None = the engine does not tell."""
     after: int | None
+    format_before: int = 0
+    """The store's format number before, see store_format; 0 = not looked at yet."""
+    format_after: int = 0
 
 
-async def migrate_store(url: str, *, grant_to: str = "") -> Migrated:
+async def migrate_store(url: str, *, grant_to: str = "", raise_to: int | None = None) -> Migrated:
     """Bring a store's tables to this release's version; having nothing to do is not an error.
 
     grant_to: a user who then gets the rights that serving needs; "" = none. Only for engines that
-    have users. Raises StoreUrlInvalid and what open_store does.
+    have users. raise_to: the store's new format number; None = it stays as it is.
+    Raises StoreUrlInvalid, FormatRefused and what open_store does.
     """
+    migrated = await _migrate_tables(url, grant_to)
+    store = await open_store(url)
+    try:
+        before = after = await present_format(store)
+        if raise_to is not None:
+            before = await raise_format(store, raise_to)
+            after = raise_to
+    finally:
+        await store.close()
+    return replace(migrated, format_before=before, format_after=after)
+
+
+async def _migrate_tables(url: str, grant_to: str) -> Migrated:
     engine = url.partition(":")[0].lower()
     if engine in {"postgres", "postgresql"}:
         place = postgres_place(url)
@@ -59,8 +77,6 @@ async def migrate_store(url: str, *, grant_to: str = "") -> Migrated:
         before, after = await migrate_dynamodb(table)
         return Migrated(table.shown, before, after)
     # The others do it as they open.
-    store = await open_store(url)
-    await store.close()
     return Migrated(without_secrets(url), None, None)
 
 

@@ -26,6 +26,7 @@ from routing_service.storage.store import (
     SessionKey,
     Store,
 )
+from routing_service.storage.store_format import OLDEST_FORMAT, raise_format, read_format
 from routing_service.stored_data.canonical_hash import CanonicalHash
 from routing_service.stored_data.copy_progress import (
     PROGRESS_TENANT,
@@ -100,8 +101,10 @@ async def copy_store(
 
     source_name: the source's URL as it may be shown. again: check every session, even those that
     an earlier copy has done. on_progress: called now and then with the progress so far.
-    Raises StoreUnavailable, StoreCorrupt, StoreClosed: a repeat continues from there.
+    Raises StoreUnavailable, StoreCorrupt, StoreClosed: a repeat continues from there; FormatRefused
+    for a source that a newer release writes.
     """
+    await _bring_format(source, target)
     notes = ProgressNotes(target, source_name)
     copy = _StoreCopy(
         source,
@@ -114,6 +117,13 @@ async def copy_store(
     await copy.sessions(again=again)
     await copy.tenants_own(again=again)
     return copy.copied
+
+
+async def _bring_format(source: Store, target: Store) -> None:
+    """Give the target at least the source's format, so that it is not taken for an older store."""
+    number = await read_format(source) or OLDEST_FORMAT
+    if number > (await read_format(target) or 0):
+        await raise_format(target, number)
 
 
 class _StoreCopy:

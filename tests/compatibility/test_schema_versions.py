@@ -1,6 +1,7 @@
 """A store that an older or a newer release has written: what goes on, what is refused, and how."""
 
 import asyncio
+import json
 import sqlite3
 from contextlib import closing
 
@@ -10,6 +11,7 @@ from agent_routing.v1 import routing_service_pb2
 from routing_service.storage.open_store import open_store
 from routing_service.storage.sqlite import schema as sqlite_schema
 from routing_service.storage.store import SchemaTooNew
+from routing_service.storage.store_format import FORMAT_SETTING, FORMAT_TENANT, NEWEST_FORMAT
 from tests.rpc.live_service import hand_to, refusal, serving
 from tests.rpc.registries import DESK
 from tests.stored_data.command_line import command
@@ -190,3 +192,45 @@ async def test_backup_of_an_older_schema_can_be_made_and_restored(run, old_url, 
     store = await open_store(restored)
     assert await store.head_revision(("default", "old")) == 1
     await store.close()
+
+
+async def test_store_of_an_older_release_keeps_its_format_until_it_is_raised(run, old_url):  # noqa: F811
+    """A server and a plain migration write no number: the last release may still be serving."""
+    code, out, err = await asyncio.to_thread(run, "migrate", "--store", old_url)
+    assert (code, err) == (0, "")
+    assert ", format 1\n" in out
+    assert (
+        f"run migrate --format {NEWEST_FORMAT} once no replica of an older release is left" in out
+    )
+    code, out, _ = await asyncio.to_thread(
+        run, "migrate", "--store", old_url, "--format", str(NEWEST_FORMAT)
+    )
+    assert code == 0
+    assert out.endswith(f"format raised from 1 to {NEWEST_FORMAT}\n")
+    code, _, err = await asyncio.to_thread(run, "migrate", "--store", old_url, "--format", "1")
+    assert code == 1
+    assert f"the store has format {NEWEST_FORMAT}, which cannot be lowered to 1" in err
+
+
+async def test_store_with_a_newer_format_is_refused_by_a_server(tmp_path, url):
+    """It names both numbers and the remedy, and serves nothing."""
+    store = await open_store(url)
+    await store.put_setting(FORMAT_TENANT, FORMAT_SETTING, b"%d" % (NEWEST_FORMAT + 1))
+    await store.close()
+    (tmp_path / "agents.yaml").write_text(DESK)
+    agents = tmp_path / "agents.yaml"
+    code, _, err = await command(
+        *("serve", "--listen", "127.0.0.1:0", "--agents", agents, "--store", url)
+    )
+    assert code == 1
+    assert f"the store's format has schema version {NEWEST_FORMAT + 1}" in err
+    assert "run the release that wrote it, or a newer one" in err
+
+
+async def test_new_store_begins_at_the_newest_format(run, tmp_path, url):  # noqa: F811
+    """No replica of an older release has been there."""
+    await talked(tmp_path)
+    code, out, _ = await asyncio.to_thread(run, "migrate", "--store", url, "--json")
+    assert code == 0
+    said = json.loads(out)
+    assert (said["format_before"], said["format"]) == (NEWEST_FORMAT, NEWEST_FORMAT)

@@ -1,0 +1,124 @@
+"""The store's format number: which stored forms this release may write into it.
+
+Rule: a store keeps its number until an operator raises it, because replicas of an older release may
+still be writing there. A store that was empty when a server first opened it has the newest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from routing_service.storage.store import (
+    OWN_SETTING_PREFIX,
+    SchemaTooNew,
+    Store,
+    StoreCorrupt,
+    StoreError,
+)
+
+OLDEST_FORMAT: Final = 1
+"""What 0.1.0 writes. A store without a number has it."""
+
+NEWEST_FORMAT: Final = 2
+"""2: the events of approvals, and states with a pending approval's rule (STATE_VERSION 2)."""
+
+FORMAT_TENANT: Final = "*"
+FORMAT_SETTING: Final = f"{OWN_SETTING_PREFIX}format"
+
+FOLLOW_S: Final = 1.0
+"""For how long a server believes a number below the newest: so soon it follows a migration."""
+
+SWAPS_MAX: Final = 8
+"""Attempts to write the number: others only ever raise it, so each lost attempt is a step up."""
+
+
+class FormatRefused(StoreError):
+    """The number that was asked for cannot be written. Not retryable."""
+
+
+async def read_format(store: Store) -> int | None:
+    """Return the store's number; None = it has none. Raises StoreCorrupt, StoreUnavailable."""
+    data = await store.get_setting(FORMAT_TENANT, FORMAT_SETTING)
+    return None if data is None else _number(data)
+
+
+async def present_format(store: Store) -> int:
+    """Return the number that a server would find or give to the store; nothing is written.
+
+    Raises SchemaTooNew for a number of a newer release, and as read_format.
+    """
+    number = await read_format(store)
+    if number is None:
+        return OLDEST_FORMAT if await store.list_tenants("", 1) else NEWEST_FORMAT
+    if number > NEWEST_FORMAT:
+        where = "the store's format"
+        raise SchemaTooNew(where, number, NEWEST_FORMAT)
+    return number
+
+
+async def settle_format(store: Store) -> int:
+    """Return the store's number; an empty store gets the newest.
+
+    Call it before anything else is written. Raises as present_format.
+    """
+    number = await present_format(store)
+    if number == NEWEST_FORMAT:
+        await raise_format(store, number)
+    return number
+
+
+async def raise_format(store: Store, number: int) -> int:
+    """Write a number and return the one before. Writing the same number again is not an error.
+
+    Raises FormatRefused for a lower number than the store's, or one that this release cannot write.
+    """
+    if not OLDEST_FORMAT <= number <= NEWEST_FORMAT:
+        raise FormatRefused(
+            f"this release knows the formats {OLDEST_FORMAT} to {NEWEST_FORMAT}, not {number}"
+        )
+    for _ in range(SWAPS_MAX):
+        data = await store.get_setting(FORMAT_TENANT, FORMAT_SETTING)
+        before = OLDEST_FORMAT if data is None else _number(data)
+        if number < before:
+            raise FormatRefused(
+                f"the store has format {before}, which cannot be lowered to {number}: what is "
+                "written already stays; to go back, restore a backup made before it was raised"
+            )
+        if data is not None and number == before:
+            return before
+        if await store.swap_setting(FORMAT_TENANT, FORMAT_SETTING, data, b"%d" % number):
+            return before
+    raise FormatRefused("others keep writing the store's format; try again")
+
+
+class FormatReader:
+    """Follows a store's number in a running server."""
+
+    def __init__(self, store: Store, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        """Read nothing yet."""
+        self._store = store
+        self._monotonic_s = monotonic_s
+        self._believed = 0
+        self._until_s = 0.0
+
+    async def now(self) -> int:
+        """Return the store's number, as of at most FOLLOW_S ago. Raises as read_format."""
+        now_s = self._monotonic_s()
+        # The newest is believed for ever: a number is never lowered.
+        if self._believed < NEWEST_FORMAT and now_s >= self._until_s:
+            self._believed = await read_format(self._store) or OLDEST_FORMAT
+            self._until_s = now_s + FOLLOW_S
+        return self._believed
+
+
+def _number(data: bytes) -> int:
+    try:
+        number = int(data)
+    except ValueError:
+        number = 0
+    if number < OLDEST_FORMAT:
+        message = f'the setting "{FORMAT_SETTING}" is not a format number; restore it from a backup'
+        raise StoreCorrupt(message)
+    return number
