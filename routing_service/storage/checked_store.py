@@ -21,6 +21,7 @@ from routing_service.storage.checksums import (
     seal_setting,
 )
 from routing_service.storage.engine import Engine, Span
+from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
 from routing_service.storage.store import (
     DAMAGED,
     INT_MAX,
@@ -40,9 +41,11 @@ from routing_service.storage.write_checks import (
     check_append,
     check_audit,
     check_blank,
+    check_entries,
     check_lease,
     check_limit,
     check_setting,
+    check_wish,
 )
 from routing_service.storage.write_figures import WriteFigures
 
@@ -250,6 +253,34 @@ class CheckedStore:
         self._check_open()
         check_lease(name, holder, now_us, until_us)
         return await self._engine.acquire_lease(name, holder, now_us, until_us)
+
+    async def read_queue(
+        self, tenant: str, queue: str, after: QueueEntry | None, limit: int
+    ) -> list[QueueItem]:
+        """See Store.read_queue."""
+        self._check_open()
+        check_limit(limit)
+        return await self._engine.read_queue(tenant, queue, after, limit)
+
+    async def find_item(self, tenant: str, entry: QueueEntry) -> QueueItem | None:
+        """See Store.find_item."""
+        self._check_open()
+        return await self._engine.find_item(tenant, entry)
+
+    async def lease_item(self, tenant: str, entry: QueueEntry, wish: LeaseWish) -> QueueItem | None:
+        """See Store.lease_item."""
+        self._check_open()
+        check_wish(wish)
+        return await self._engine.lease_item(tenant, entry, wish)
+
+    async def mend_queue(
+        self, tenant: str, put: tuple[QueueEntry, ...], drop: tuple[QueueEntry, ...]
+    ) -> None:
+        """See Store.mend_queue."""
+        self._check_open()
+        check_entries(tenant, (*put, *drop))
+        if put or drop:
+            await self._engine.mend_queue(tenant, put, drop)
 
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
         """See Store.erase_before."""

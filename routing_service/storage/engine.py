@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from routing_service.storage.page_cursor import CursorForm, Places
+from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
 from routing_service.storage.store import (
     Append,
     AuditEntry,
@@ -161,6 +162,26 @@ class Engine(Protocol):
 
     async def acquire_lease(self, name: str, holder: str, now_us: int, until_us: int) -> bool:
         """See Store.acquire_lease."""
+        ...
+
+    async def read_queue(
+        self, tenant: str, queue: str, after: QueueEntry | None, limit: int
+    ) -> list[QueueItem]:
+        """See Store.read_queue."""
+        ...
+
+    async def find_item(self, tenant: str, entry: QueueEntry) -> QueueItem | None:
+        """See Store.find_item."""
+        ...
+
+    async def lease_item(self, tenant: str, entry: QueueEntry, wish: LeaseWish) -> QueueItem | None:
+        """See Store.lease_item."""
+        ...
+
+    async def mend_queue(
+        self, tenant: str, put: tuple[QueueEntry, ...], drop: tuple[QueueEntry, ...]
+    ) -> None:
+        """See Store.mend_queue."""
         ...
 
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import time
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from routing_service.storage.checked_store import CheckedStore
 from routing_service.storage.engine import ChangeHints, Span
 from routing_service.storage.page_cursor import AUDIT, LOG, STORE_ID_BYTES, CursorForm, Places
+from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem, leased
 from routing_service.storage.store import (
     Append,
     AuditEntry,
@@ -51,6 +53,10 @@ class _Tenant:
     """Kept sorted. Code points sort as their UTF-8 bytes do on the other engines."""
     tasks: dict[str, TaskRow] = field(default_factory=dict)
     settings: dict[str, bytes] = field(default_factory=dict)
+    queues: dict[str, list[QueueEntry]] = field(default_factory=dict)
+    """Each kept sorted."""
+    leases: dict[QueueEntry, QueueItem] = field(default_factory=dict)
+    """Of entries that have been leased; left_us is the end by the monotonic clock."""
 
 
 @dataclass(slots=True)
@@ -118,6 +124,8 @@ class MemoryEngine:
             else:
                 tenant.tasks[task.task_id] = replace(task, create_us=before.create_us)
         self._log.append(_Logged(append.key, change))
+        if append.inbox_put or append.inbox_drop:
+            _mend(tenant, append.inbox_put, append.inbox_drop)
 
     @staticmethod
     def _check_conflicts(append: Append, tenant: _Tenant, session: _Session | None) -> None:
@@ -268,6 +276,38 @@ class MemoryEngine:
         self._leases[name] = (holder, until_us if until_us > now_us else 0)
         return True
 
+    async def read_queue(
+        self, tenant: str, queue: str, after: QueueEntry | None, limit: int
+    ) -> list[QueueItem]:
+        """See Store.read_queue."""
+        stored = self._tenant(tenant)
+        entries = stored.queues.get(queue, [])
+        start = bisect.bisect_right(entries, after) if after else 0
+        return [_item(stored, entry) for entry in entries[start : start + limit]]
+
+    async def find_item(self, tenant: str, entry: QueueEntry) -> QueueItem | None:
+        """See Store.find_item."""
+        stored = self._tenant(tenant)
+        return _item(stored, entry) if _has_entry(stored, entry) else None
+
+    async def lease_item(self, tenant: str, entry: QueueEntry, wish: LeaseWish) -> QueueItem | None:
+        """See Store.lease_item."""
+        stored = self._tenant(tenant)
+        if not _has_entry(stored, entry):
+            return None
+        before = _item(stored, entry)
+        after = leased(before, wish)
+        if after is None:
+            return before
+        stored.leases[entry] = replace(after, left_us=after.left_us + _now_us())
+        return after
+
+    async def mend_queue(
+        self, tenant: str, put: tuple[QueueEntry, ...], drop: tuple[QueueEntry, ...]
+    ) -> None:
+        """See Store.mend_queue."""
+        _mend(self._tenants.setdefault(tenant, _Tenant()), put, drop)
+
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
         """See Store.erase_before."""
         self._blank_audit(key)
@@ -335,6 +375,31 @@ class MemoryEngine:
     def _tenant(self, name: str) -> _Tenant:
         # Reading about a tenant that has nothing stored must not make it grow.
         return self._tenants.get(name) or _Tenant()
+
+
+def _mend(tenant: _Tenant, put: tuple[QueueEntry, ...], drop: tuple[QueueEntry, ...]) -> None:
+    for entry in put:
+        if not _has_entry(tenant, entry):
+            bisect.insort(tenant.queues.setdefault(entry.queue, []), entry)
+    for entry in drop:
+        if _has_entry(tenant, entry):
+            tenant.queues[entry.queue].remove(entry)
+            tenant.leases.pop(entry, None)
+
+
+def _has_entry(tenant: _Tenant, entry: QueueEntry) -> bool:
+    entries = tenant.queues.get(entry.queue, [])
+    place = bisect.bisect_left(entries, entry)
+    return place < len(entries) and entries[place] == entry
+
+
+def _item(tenant: _Tenant, entry: QueueEntry) -> QueueItem:
+    lease = tenant.leases.get(entry)
+    return replace(lease, left_us=lease.left_us - _now_us()) if lease else QueueItem(entry)
+
+
+def _now_us() -> int:
+    return time.monotonic_ns() // 1_000
 
 
 def _session_row(key: SessionKey, session: _Session) -> SessionRow:

@@ -35,6 +35,12 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from routing_service.storage.queue_entries import (
+    APPEND_ENTRIES_MAX,
+    LeaseWish,
+    QueueEntry,
+    QueueItem,
+)
 from routing_service.storage.write_figures import WriteFigures
 
 CHANGE_BYTES_MAX: Final = 300 * 1024
@@ -160,6 +166,10 @@ class Append(msgspec.Struct, frozen=True):
     begun_us: int | None = None
     """When the session began that was decided on (its first change), which is its identity: another
     one may have been begun under its name, and be at the same revision. None = not compared."""
+    inbox_put: tuple[QueueEntry, ...] = ()
+    """Entries of queues that begin with this change. One that is stored already stays as it is."""
+    inbox_drop: tuple[QueueEntry, ...] = ()
+    """Entries that end with this change, with their leases. Those not stored are ignored."""
 
     def __post_init__(self) -> None:
         """Assert what only a bug of this service can break."""
@@ -168,6 +178,11 @@ class Append(msgspec.Struct, frozen=True):
         if self.tasks:
             assert len(self.tasks) <= APPEND_TASKS_MAX, len(self.tasks)
             assert all(task.session_id == self.key.session_id for task in self.tasks), self.tasks
+        if self.inbox_put or self.inbox_drop:
+            entries = (*self.inbox_put, *self.inbox_drop)
+            assert len(entries) <= APPEND_ENTRIES_MAX, len(entries)
+            assert all(entry.session_id == self.key.session_id for entry in entries), entries
+            assert len(set(entries)) == len(entries), entries
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -491,6 +506,40 @@ class Store(Protocol):
         should work: it ends by the holders' clocks, so two may hold it for a while, and callers
         have to stay correct then.
         Raises AppendRefused for a name, holder or time that some engine could not store.
+        """
+        ...
+
+    async def read_queue(
+        self, tenant: str, queue: str, after: QueueEntry | None, limit: int
+    ) -> list[QueueItem]:
+        """Read a queue's entries after one of them, the oldest first, each with its lease.
+
+        after: None = from the first. It sees every append that returned before the call.
+        """
+        ...
+
+    async def find_item(self, tenant: str, entry: QueueEntry) -> QueueItem | None:
+        """Read one entry with its lease, as fresh as ``read_queue``; None = it is not there."""
+        ...
+
+    async def lease_item(self, tenant: str, entry: QueueEntry, wish: LeaseWish) -> QueueItem | None:
+        """Take, extend or give back the lease of an entry; return the entry as it then is.
+
+        Atomic across processes. The lease is the caller's if the returned token is wish.token.
+        None = there is no such entry. Time is the engine's own, so that the clocks of replicas do
+        not count; on DynamoDB it is the replica's, and others wait half a second longer. Not
+        durable: a lease that is lost with the store's power is offered again, and the session's
+        state decides which answer counts. Raises AppendRefused.
+        """
+        ...
+
+    async def mend_queue(
+        self, tenant: str, put: tuple[QueueEntry, ...], drop: tuple[QueueEntry, ...]
+    ) -> None:
+        """Put entries that are missing and drop those without work, outside an append.
+
+        Entries are hints: what a change puts at the same time may be dropped by this, and what it
+        drops may be put back. Callers look at the session's state again. Raises AppendRefused.
         """
         ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from routing_service.storage.queue_entries import LeaseWish, QueueEntry
 from routing_service.storage.store import (
     CHANGE_BYTES_MAX,
     INT_MAX,
@@ -66,6 +67,25 @@ def check_append(append: Append) -> None:
         if task.expire_us is not None:
             _check_number("task's expire_us", task.expire_us)
         _check_size("task", len(task.data), TASK_BYTES_MAX)
+    if append.inbox_put or append.inbox_drop:
+        check_entries(tenant, (*append.inbox_put, *append.inbox_drop))
+
+
+def check_entries(tenant: str, entries: tuple[QueueEntry, ...]) -> None:
+    """Refuse entries of queues that some engine could not store."""
+    _check_name("tenant", tenant)
+    for entry in entries:
+        _check_name("queue's name", entry.queue)
+        _check_name("entry's session id", entry.session_id)
+        _check_name("entry's request id", entry.request_id)
+        _check_number("entry's place_us", entry.place_us)
+
+
+def check_wish(wish: LeaseWish) -> None:
+    """Refuse a lease on an entry that some engine could not store."""
+    _check_name("lease's token", wish.token)
+    _check_text("lease's worker", wish.worker)
+    _check_number("lease_us", wish.lease_us)
 
 
 def check_audit(entry: AuditEntry) -> None:

@@ -98,6 +98,7 @@ DELETE FROM @tasks;
 DELETE FROM @audit;
 DELETE FROM @settings;
 DELETE FROM @leases;
+DELETE FROM @queue_entries;
 UPDATE @store SET store_id = substring(uuid_send(gen_random_uuid()) FROM 9), log_offset = 0;
 """
 """What makes a store anew, its identity included."""

@@ -24,6 +24,7 @@ from routing_service.storage.dynamodb.api import Api
 from routing_service.storage.dynamodb.bounds import DEFAULT_BOUNDS, DynamodbBounds
 from routing_service.storage.dynamodb.items import key as item_key
 from routing_service.storage.dynamodb.log import LogReader
+from routing_service.storage.dynamodb.queues import Queues
 from routing_service.storage.dynamodb.reads import Reads
 from routing_service.storage.dynamodb.removal import Removal
 from routing_service.storage.dynamodb.sequence import Sequences
@@ -31,6 +32,7 @@ from routing_service.storage.dynamodb.settings import Settings
 from routing_service.storage.dynamodb.writer import Writer
 from routing_service.storage.engine import ChangeHints, Span
 from routing_service.storage.page_cursor import AUDIT, LOG, CursorForm, Places
+from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
 from routing_service.storage.store import (
     Append,
     AuditEntry,
@@ -72,6 +74,7 @@ class DynamodbEngine:
         self._sequences = Sequences(api, bounds)
         self._settings = Settings(api)
         self._removal = Removal(api)
+        self._queues = Queues(api)
         self._reads = Reads(api, finish_removal=self._removal.finish)
         self._writer = Writer(
             api,
@@ -236,6 +239,30 @@ class DynamodbEngine:
         """See Store.acquire_lease."""
         async with self._call():
             return await self._settings.acquire_lease(name, holder, now_us, until_us)
+
+    async def read_queue(
+        self, tenant: str, queue: str, after: QueueEntry | None, limit: int
+    ) -> list[QueueItem]:
+        """See Store.read_queue."""
+        async with self._call():
+            return await self._queues.read_queue(tenant, queue, after, limit)
+
+    async def find_item(self, tenant: str, entry: QueueEntry) -> QueueItem | None:
+        """See Store.find_item."""
+        async with self._call():
+            return await self._queues.find_item(tenant, entry)
+
+    async def lease_item(self, tenant: str, entry: QueueEntry, wish: LeaseWish) -> QueueItem | None:
+        """See Store.lease_item."""
+        async with self._call():
+            return await self._queues.lease_item(tenant, entry, wish)
+
+    async def mend_queue(
+        self, tenant: str, put: tuple[QueueEntry, ...], drop: tuple[QueueEntry, ...]
+    ) -> None:
+        """See Store.mend_queue."""
+        async with self._call():
+            await self._queues.mend_queue(tenant, put, drop)
 
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
         """See Store.erase_before. Point-in-time backups keep the old content until they expire."""

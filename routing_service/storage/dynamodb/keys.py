@@ -14,6 +14,7 @@ s/LEN:TENANT/ID     t/CREATE_US/TASK_ID          a task's place in the session's
 s/LEN:TENANT/ID     a/POSITION                   an audit entry
 t/LEN:TENANT/ID     t                            a task, by its id alone
 l/SHARD/TENANT      SESSION_ID                   a session in its tenant's list
+w/SHARD/LEN:TENANT/QUEUE  PLACE_US/ID REQUEST   an entry of a queue, with its lease
 q/log/SHARD         POSITION                     a place of the log: whose change it is
 q/audit/TENANT      POSITION                     a place of the audit: whose entry it is
 n/NAME              n                            how many places of that sequence are given out
@@ -47,6 +48,10 @@ DUE_SHARDS: Final = 8
 LIST_SHARDS: Final = 4
 """Partitions of a tenant's list of sessions, written when a session is new: two write units, so
 2,000 new sessions a second for each tenant. A page queries each."""
+
+QUEUE_SHARDS: Final = 8
+"""Partitions of a queue. An entry takes one write unit to be put and one for each lease: 2,000
+entries a second. A reader queries each partition."""
 
 DUE_INDEX: Final = "due"
 HEAD: Final = "h"
@@ -124,6 +129,21 @@ def list_pks(tenant: str) -> tuple[str, ...]:
 def list_pk(key: SessionKey) -> str:
     """Name the partition that lists a session."""
     return list_pks(key.tenant)[_shard(key, LIST_SHARDS)]
+
+
+def queue_pks(tenant: str, queue: str) -> tuple[str, ...]:
+    """Name the partitions of a queue."""
+    return tuple(f"w/{shard}/{len(tenant)}:{tenant}/{queue}" for shard in range(QUEUE_SHARDS))
+
+
+def queue_pk(key: SessionKey, queue: str) -> str:
+    """Name the partition of a queue that has a session's entries."""
+    return queue_pks(key.tenant, queue)[_shard(key, QUEUE_SHARDS)]
+
+
+def entry_sk(place_us: int, session_id: str, request_id: str) -> str:
+    """Name an entry within its queue. Names sort as the entries do."""
+    return f"{number(place_us)}/{session_id}\0{request_id}"
 
 
 def due_shards() -> tuple[str, ...]:

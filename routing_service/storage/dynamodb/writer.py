@@ -6,8 +6,9 @@ this call's own mark was stored by an attempt of this call whose answer was lost
 
 The actions: the head, if it is at the base revision; the change; the place in the log, if it is not
 sealed; the request id, if it is new; with the first change, the session in its tenant's list; and
-each task, if it is new or this session's, with its place in the session's list if it is new. At
-most 4 + 2 x APPEND_TASKS_MAX + 1 of the 100 that DynamoDB takes, and 2.8 of its 4 MB.
+each task, if it is new or this session's, with its place in the session's list if it is new; and
+each entry of a queue that is put or dropped. At most 5 + 2 x APPEND_TASKS_MAX + APPEND_ENTRIES_MAX
+= 41 of the 100 that DynamoDB takes, and 2.8 of its 4 MB.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from routing_service.storage.dynamodb.items import (
     to_write_id,
     without_repeats,
 )
+from routing_service.storage.dynamodb.queues import entry_actions
 from routing_service.storage.dynamodb.sequence import Sequences
 from routing_service.storage.store import (
     Append,
@@ -178,6 +180,8 @@ class Writer:
             if is_new:
                 listed = key(pk, keys.task_place_sk(task.create_us, task.task_id))
                 actions.append({"Put": {"Item": {**listed, "task_id": text(task.task_id)}}})
+        if append.inbox_put or append.inbox_drop:
+            actions += entry_actions(session, append.inbox_put, append.inbox_drop)
         return actions
 
     async def _explain(

@@ -23,9 +23,11 @@ from routing_service.storage.postgres.connection import Connection, Connector
 from routing_service.storage.postgres.hints import HintListener, HintSender, new_origin
 from routing_service.storage.postgres.log import PLACES, LogReader
 from routing_service.storage.postgres.pool import ConnectionPool
+from routing_service.storage.postgres.queue_rows import QueueRows
 from routing_service.storage.postgres.rows import Rows
 from routing_service.storage.postgres.upkeep import UpkeepRows
 from routing_service.storage.postgres.writer import GroupWriter, ProbeWrite, SettingWrite
+from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
 from routing_service.storage.store import (
     ERASE_CHANGES_MAX,
     Append,
@@ -69,6 +71,7 @@ class PostgresEngine:
         self._audit_form = CursorForm(AUDIT, store_id, places=PLACES)
         self._rows = rows
         self._upkeep = UpkeepRows(options.schema)
+        self._queues = QueueRows(options.schema)
         self._reads = reads
         self._writes = writes
         self._opened = opened
@@ -205,6 +208,34 @@ class PostgresEngine:
             lambda connection: self._upkeep.acquire_lease(
                 connection, name, holder, now_us, until_us
             )
+        )
+
+    async def read_queue(
+        self, tenant: str, queue: str, after: QueueEntry | None, limit: int
+    ) -> list[QueueItem]:
+        """See Store.read_queue."""
+        return await self._read(
+            lambda connection: self._queues.read_queue(connection, tenant, queue, after, limit)
+        )
+
+    async def find_item(self, tenant: str, entry: QueueEntry) -> QueueItem | None:
+        """See Store.find_item."""
+        return await self._read(
+            lambda connection: self._queues.find_item(connection, tenant, entry)
+        )
+
+    async def lease_item(self, tenant: str, entry: QueueEntry, wish: LeaseWish) -> QueueItem | None:
+        """See Store.lease_item."""
+        return await self._writes.run(
+            lambda connection: self._queues.lease_item(connection, tenant, entry, wish)
+        )
+
+    async def mend_queue(
+        self, tenant: str, put: tuple[QueueEntry, ...], drop: tuple[QueueEntry, ...]
+    ) -> None:
+        """See Store.mend_queue."""
+        await self._writes.run(
+            lambda connection: self._queues.mend_queue(connection, tenant, put, drop)
         )
 
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:

@@ -18,6 +18,7 @@ from routing_service.storage.postgres.arrays import (
     text_array,
 )
 from routing_service.storage.postgres.connection import Connection
+from routing_service.storage.queue_entries import QueueEntry
 from routing_service.storage.store import (
     Append,
     AuditEntry,
@@ -46,6 +47,7 @@ _APPEND_ARRAYS: Final = (
     "bigint",
     "bigint",
 )
+_ENTRY_ARRAYS: Final = ("bigint", "text", "text", "text", "bigint", "text", "text")
 _AUDIT_ARRAYS: Final = ("text", "text", "bigint", "bigint", "text", "text", "text", "bytea")
 
 
@@ -88,6 +90,11 @@ class Rows:
     def _prepare_writes(self, statement: Callable[[str], bytes]) -> None:
         self._append_group = statement(
             "SELECT * FROM @append_group(<values>)".replace("<values>", _values(_APPEND_ARRAYS))
+        )
+        self._append_group_entries = statement(
+            "SELECT * FROM @append_group(<values>)".replace(
+                "<values>", _values((*_APPEND_ARRAYS, *_ENTRY_ARRAYS))
+            )
         )
         self._append_audit = statement(
             "SELECT @append_audit(<values>)".replace("<values>", _values(_AUDIT_ARRAYS))
@@ -177,9 +184,17 @@ class Rows:
             for item, append in enumerate(appends, start=1)
             for task in _without_repeats(append.tasks)
         )
+        entries = sorted(
+            (append.key.tenant, entry, item, act)
+            for item, append in enumerate(appends, start=1)
+            for act, changed in (("put", append.inbox_put), ("drop", append.inbox_drop))
+            for entry in changed
+        )
+        # Groups without entries, which are all where no agent has an inbox, send what they did.
+        statement = self._append_group_entries if entries else self._append_group
         rows = await _fetch(
             connection,
-            self._append_group,
+            statement,
             text_array([key.tenant for key in keys]),
             text_array([key.session_id for key in keys]),
             int_array([append.base_revision for append in appends]),
@@ -204,6 +219,7 @@ class Rows:
             bytes_array([task.data for *_, task in tasks]),
             optional_int_array([append.due_us for append in appends]),
             optional_int_array([append.begun_us for append in appends]),
+            *(_entry_arrays(entries) if entries else ()),
         )
         return _refusals(appends, rows)
 
@@ -330,6 +346,18 @@ class Rows:
 def _without_repeats(tasks: Sequence[TaskRow]) -> list[TaskRow]:
     """Keep the last row of each task, as one statement writes each row once."""
     return list({task.task_id: task for task in tasks}.values())
+
+
+def _entry_arrays(entries: Sequence[tuple[str, QueueEntry, int, str]]) -> tuple[bytes, ...]:
+    return (
+        int_array([item for _, _, item, _ in entries]),
+        text_array([act for *_, act in entries]),
+        text_array([tenant for tenant, *_ in entries]),
+        text_array([entry.queue for _, entry, _, _ in entries]),
+        int_array([entry.place_us for _, entry, _, _ in entries]),
+        text_array([entry.session_id for _, entry, _, _ in entries]),
+        text_array([entry.request_id for _, entry, _, _ in entries]),
+    )
 
 
 def _refusals(appends: Sequence[Append], rows: Sequence[_Row]) -> dict[int, StoreError]:

@@ -182,6 +182,7 @@ _GRANTS: Final = (
     "GRANT USAGE ON SCHEMA @ TO <role>",
     "GRANT SELECT ON ALL TABLES IN SCHEMA @ TO <role>",
     "GRANT INSERT, UPDATE, DELETE ON @.sessions, @.changes, @.tasks, @.audit, @.settings TO <role>",
+    "GRANT INSERT, UPDATE, DELETE ON @.queue_entries TO <role>",
     "GRANT INSERT, UPDATE ON @.leases TO <role>",
     "GRANT UPDATE ON @.store, @.probes TO <role>",
     "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA @ TO <role>",

@@ -35,6 +35,8 @@ from routing_service.storage.page_cursor import (
     Places,
     check_reached,
 )
+from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
+from routing_service.storage.redis import queues
 from routing_service.storage.redis import upkeep as redis_upkeep
 from routing_service.storage.redis.bounds import DEFAULT_BOUNDS, RedisBounds
 from routing_service.storage.redis.connection import Connector, Reply
@@ -306,6 +308,29 @@ class RedisEngine:
         return await redis_upkeep.acquire_lease(
             self._writes, self._keys, name, holder, now_us=now_us, until_us=until_us
         )
+
+    async def read_queue(
+        self, tenant: str, queue: str, after: QueueEntry | None, limit: int
+    ) -> list[QueueItem]:
+        """See Store.read_queue."""
+        return await queues.read_queue(
+            self._read_pipeline(), self._keys, tenant, queue, after=after, limit=limit
+        )
+
+    async def find_item(self, tenant: str, entry: QueueEntry) -> QueueItem | None:
+        """See Store.find_item."""
+        return await queues.find_item(self._read_pipeline(), self._keys, tenant, entry)
+
+    async def lease_item(self, tenant: str, entry: QueueEntry, wish: LeaseWish) -> QueueItem | None:
+        """See Store.lease_item."""
+        # Not through the writes, whose groups wait for the disk.
+        return await queues.lease_item(self._read_pipeline(), self._keys, tenant, entry, wish)
+
+    async def mend_queue(
+        self, tenant: str, put: tuple[QueueEntry, ...], drop: tuple[QueueEntry, ...]
+    ) -> None:
+        """See Store.mend_queue."""
+        await queues.mend_queue(self._writes, self._keys, tenant, put, drop)
 
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
         """See Store.erase_before. The old content stays in the append-only file until a rewrite."""

@@ -106,6 +106,17 @@ class Keys:
         name = text_bytes(tenant)
         return [shard + b"l:" + name for shard in self._shards]
 
+    def queue(self, key: SessionKey, queue: str) -> tuple[bytes, bytes]:
+        """Name the entries and the leases of a queue, in a session's shard."""
+        tenant = text_bytes(key.tenant)
+        shard = self._shard(tenant + b"\0" + text_bytes(key.session_id))
+        return _queue(shard, tenant, queue)
+
+    def queue_shards(self, tenant: str, queue: str) -> list[tuple[bytes, bytes]]:
+        """Name the entries and the leases of a queue in every shard."""
+        name = text_bytes(tenant)
+        return [_queue(shard, name, queue) for shard in self._shards]
+
     def claims(self, tenant: str, task_id: str) -> bytes:
         """Name the hash that has the claim of a task id."""
         name = text_bytes(tenant)
@@ -133,6 +144,11 @@ class Keys:
 
     def _shard(self, name: bytes) -> bytes:
         return self._shards[zlib.crc32(name) % SHARDS]
+
+
+def _queue(shard: bytes, tenant: bytes, queue: str) -> tuple[bytes, bytes]:
+    name = tenant + b"\0" + text_bytes(queue)
+    return shard + b"w:" + name, shard + b"u:" + name
 
 
 def session_of(member: bytes) -> SessionKey:

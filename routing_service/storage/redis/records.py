@@ -27,6 +27,7 @@ from routing_service.storage.store import (
 )
 
 _NUMBER: Final = struct.Struct(">Q")
+NUMBER_BYTES: Final = _NUMBER.size
 _OPTIONAL: Final = struct.Struct(">BQ")
 """Whether the number is present, and the number."""
 _HEAD: Final = struct.Struct(">QQQBQH")

@@ -26,6 +26,7 @@ from routing_service.storage.redis.bounds import DEFAULT_BOUNDS, RedisBounds
 from routing_service.storage.redis.connection import Reply
 from routing_service.storage.redis.keys import Keys, SessionKeys, request_field, text_bytes
 from routing_service.storage.redis.pipeline import Pipeline
+from routing_service.storage.redis.queues import entry_member
 from routing_service.storage.redis.records import (
     from_change,
     from_task,
@@ -136,10 +137,11 @@ class AppendWriter:
     async def _run(
         self, append: Append, tokens: dict[bytes, bytes], owners: dict[bytes, bytes]
     ) -> list[Reply]:
-        keys = self._keys.session(append.key)
         begun_s = time.perf_counter()
         try:
-            (reply,) = await self._pipeline.call([_append_command(append, keys, tokens, owners)])
+            (reply,) = await self._pipeline.call(
+                [_append_command(append, self._keys, tokens, owners)]
+            )
         finally:
             self.figures.count(1, time.perf_counter() - begun_s)
         return list(reply)
@@ -222,8 +224,9 @@ def fence_command(keys: SessionKeys, task_id: bytes, claim: bytes) -> Command:
 
 
 def _append_command(
-    append: Append, keys: SessionKeys, tokens: dict[bytes, bytes], owners: dict[bytes, bytes]
+    append: Append, names: Keys, tokens: dict[bytes, bytes], owners: dict[bytes, bytes]
 ) -> Command:
+    keys = names.session(append.key)
     change = append.change
     used = [keys.head, keys.changes, keys.requests, keys.counter, keys.log]
     used += [keys.sessions, keys.due, keys.tenants]
@@ -239,10 +242,15 @@ def _append_command(
         keys.member,
         b"" if append.begun_us is None else number(append.begun_us),
     ]
-    if append.tasks:
+    entries = [*((b"put", entry) for entry in append.inbox_put)]
+    entries += [(b"drop", entry) for entry in append.inbox_drop]
+    if append.tasks or entries:
         used += [keys.tasks, keys.task_order, keys.fences]
     for task in append.tasks:
         task_id = text_bytes(task.task_id)
         token, owner = tokens.get(task_id, _NO_TOKEN), owners.get(task_id, b"")
         arguments += [task_id, token, owner, task_place(task.cursor), from_task(task)]
+    for act, entry in entries:
+        used += names.queue(append.key, entry.queue)
+        arguments += [act, entry_member(entry)]
     return script_call("append", used, *arguments)

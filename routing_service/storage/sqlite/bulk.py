@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
+from routing_service.storage.sqlite.queue_rows import write_entries
 from routing_service.storage.store import Append
 
 APPENDS_MAX: Final = 256
@@ -147,6 +148,9 @@ def _write(connection: sqlite3.Connection, chosen: Sequence[tuple[int, Append]])
     ):
         if rows:
             run_with_rows(connection, statement, rows)
+    for _, append in chosen:
+        if append.inbox_put or append.inbox_drop:
+            write_entries(connection, append.key.tenant, append.inbox_put, append.inbox_drop)
 
 
 # Each statement has {rows} in place of its rows, whose number is a power of two, so the driver has

@@ -18,6 +18,8 @@ import structlog
 
 from routing_service.storage.engine import ChangeHints, Span
 from routing_service.storage.page_cursor import AUDIT, LOG, CursorForm, Places
+from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
+from routing_service.storage.sqlite import queue_rows
 from routing_service.storage.sqlite import rows as sqlite_rows
 from routing_service.storage.sqlite import upkeep as sqlite_upkeep
 from routing_service.storage.sqlite.connection import ConnectionThread, error_fields, store_error
@@ -200,6 +202,29 @@ class SqliteEngine:
         return await self._write(
             _NO_SESSION, acquire, 0, name=name, holder=holder, now_us=now_us, until_us=until_us
         )
+
+    async def read_queue(
+        self, tenant: str, queue: str, after: QueueEntry | None, limit: int
+    ) -> list[QueueItem]:
+        """See Store.read_queue."""
+        return await self._read(self._pages, queue_rows.read_queue, tenant, queue, after, limit)
+
+    async def find_item(self, tenant: str, entry: QueueEntry) -> QueueItem | None:
+        """See Store.find_item."""
+        return await self._read(self._rows, queue_rows.find_item, tenant, entry)
+
+    async def lease_item(self, tenant: str, entry: QueueEntry, wish: LeaseWish) -> QueueItem | None:
+        """See Store.lease_item."""
+        lease = queue_rows.lease_item
+        key = SessionKey(tenant, entry.session_id)
+        return await self._write(key, lease, 0, tenant=tenant, entry=entry, wish=wish)
+
+    async def mend_queue(
+        self, tenant: str, put: tuple[QueueEntry, ...], drop: tuple[QueueEntry, ...]
+    ) -> None:
+        """See Store.mend_queue."""
+        key = SessionKey(tenant, (*put, *drop)[0].session_id)
+        await self._write(key, queue_rows.write_entries, 0, tenant=tenant, put=put, drop=drop)
 
     async def erase_before(self, key: SessionKey, revision: int, blank: bytes) -> int:
         """See Store.erase_before. The old content leaves the file's pages, and then its log."""

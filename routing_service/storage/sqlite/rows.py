@@ -11,6 +11,7 @@ from typing import Final
 
 from routing_service.storage import page_cursor
 from routing_service.storage.engine import Span
+from routing_service.storage.sqlite.queue_rows import write_entries
 from routing_service.storage.store import (
     Append,
     AuditEntry,
@@ -186,6 +187,8 @@ def write_append(connection: sqlite3.Connection, append: Append) -> None:
                 task.data,
             ),
         )
+    if append.inbox_put or append.inbox_drop:
+        write_entries(connection, key.tenant, append.inbox_put, append.inbox_drop)
 
 
 def _insert_change(connection: sqlite3.Connection, session_no: int | None, append: Append) -> None:

@@ -18,6 +18,16 @@ from routing_service.storage.store import SchemaTooNew, StoreCorrupt
 APPLICATION_ID: Final = int.from_bytes(b"ARou", "big")
 """SQLite's mark in the file's header, shown by file(1); 0001 sets it."""
 
+QUEUE_ENTRIES: Final = (
+    "CREATE TABLE IF NOT EXISTS queue_entries (tenant TEXT NOT NULL, queue TEXT NOT NULL, "
+    "place_us INTEGER NOT NULL, session_id TEXT NOT NULL, request_id TEXT NOT NULL, "
+    "token TEXT NOT NULL DEFAULT '', worker TEXT NOT NULL DEFAULT '', "
+    "until_us INTEGER NOT NULL DEFAULT 0, attempt INTEGER NOT NULL DEFAULT 0, "
+    "PRIMARY KEY (tenant, queue, place_us, session_id, request_id)) WITHOUT ROWID"
+)
+"""A table that older releases need not know, so the file's version stays: its entries are hints,
+and what an older release writes without them is put back from the sessions' states."""
+
 _FILE_NAME: Final = re.compile(r"(?P<number>\d{4})_[a-z0-9_]+\.sql")
 
 
@@ -73,3 +83,4 @@ def migrate(connection: sqlite3.Connection) -> None:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+    connection.execute(QUEUE_ENTRIES)

@@ -4,13 +4,17 @@
 -- first also finds one of a wrong type while nothing is written yet.
 --
 -- KEYS  head, changes, requests, counter, log, sessions, due, tenants
---       [, tasks, task order, fences]
+--       [, tasks, task order, fences [, entries and leases of a queue …]]
 -- ARGV  base revision, revision, time, rest of the head, due, request field, change, session id,
---       session member, when the session began or '' = any; then for each task: id, token, owner that has it, place, row
+--       session member, when the session began or '' = any; then for each task: id, token, owner that has it, place, row;
+--       then for each entry of a queue: 'put' or 'drop', member
 -- Gives {"stored"}, {"seen", change}, {"conflict", revision}, {"taken", task id, owner},
 --       {"unclaimed", task ids…}, {"fenced", task ids…}, {"corrupt", what}
 local call = redis.call
 local FIRST_TASK, TASK_ARGS = 11, 5
+-- The entries are last, and each has two keys.
+local last_task = #ARGV
+if #KEYS > 11 then last_task = #ARGV - (#KEYS - 11) end
 
 local head = call('GETRANGE', KEYS[1], 0, 34)
 local revision = string.rep('\0', 8)
@@ -32,7 +36,7 @@ local is_other = ARGV[10] ~= '' and string.sub(head, 9, 16) ~= ARGV[10]
 if revision ~= ARGV[1] or is_other then return {'conflict', revision} end
 
 local unclaimed, fenced = {'unclaimed'}, {'fenced'}
-for at = FIRST_TASK, #ARGV, TASK_ARGS do
+for at = FIRST_TASK, last_task, TASK_ARGS do
   if call('HEXISTS', KEYS[9], ARGV[at]) == 0 then
     if ARGV[at + 2] ~= '' then return {'taken', ARGV[at], ARGV[at + 2]} end
     if ARGV[at + 1] == '' then
@@ -44,7 +48,11 @@ for at = FIRST_TASK, #ARGV, TASK_ARGS do
 end
 if #unclaimed > 1 then return unclaimed end
 if #fenced > 1 then return fenced end
-if #ARGV >= FIRST_TASK then call('ZCARD', KEYS[10]) end
+if last_task >= FIRST_TASK then call('ZCARD', KEYS[10]) end
+for at = 12, #KEYS, 2 do
+  call('ZCARD', KEYS[at])
+  call('HLEN', KEYS[at + 1])
+end
 call('GET', KEYS[4])
 call('XLEN', KEYS[5])
 call('ZCARD', KEYS[6])
@@ -75,7 +83,7 @@ local now = call('TIME')
 local time = struct.pack('>I8', tonumber(now[1]) * 1000000 + tonumber(now[2]))
 call('XADD', KEYS[5], '0-' .. string.format('%.0f', count), 'e', time .. ARGV[2] .. ARGV[9])
 
-for at = FIRST_TASK, #ARGV, TASK_ARGS do
+for at = FIRST_TASK, last_task, TASK_ARGS do
   local id, row = ARGV[at], ARGV[at + 4]
   local stored = call('HGET', KEYS[9], id)
   if stored then
@@ -85,5 +93,14 @@ for at = FIRST_TASK, #ARGV, TASK_ARGS do
     call('ZADD', KEYS[10], 0, ARGV[at + 3])
   end
   call('HSET', KEYS[9], id, row)
+end
+for at = 12, #KEYS, 2 do
+  local place = last_task + at - 11
+  if ARGV[place] == 'put' then
+    call('ZADD', KEYS[at], 0, ARGV[place + 1])
+  else
+    call('ZREM', KEYS[at], ARGV[place + 1])
+    call('HDEL', KEYS[at + 1], ARGV[place + 1])
+  end
 end
 return {'stored'}
