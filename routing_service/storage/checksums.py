@@ -26,6 +26,8 @@ from routing_service.storage.store import (
     Head,
     SessionKey,
     TaskRow,
+    damaged_change,
+    damaged_entry,
 )
 
 FIELD_BYTES: Final = 18
@@ -73,6 +75,9 @@ def open_change(key: SessionKey, change: Change) -> Change:
             return opened
     except TypeError:
         pass  # SQLite keeps any type in any column.
+    time_us: object = change.time_us
+    if not isinstance(time_us, int):
+        return damaged_change(change.revision)
     return replace(change, events=DAMAGED)
 
 
@@ -109,7 +114,12 @@ def open_audit(entry: AuditEntry) -> AuditEntry:
     if crc is None:
         return entry
     opened = replace(entry, data=plain)
-    return opened if crc == _crc_of_audit(opened) else replace(entry, data=DAMAGED)
+    if crc == _crc_of_audit(opened):
+        return opened
+    numbers: tuple[object, ...] = (entry.time_us, entry.revision)
+    if not all(isinstance(number, int) for number in numbers):
+        return damaged_entry(SessionKey(entry.tenant, entry.session_id))
+    return replace(entry, data=DAMAGED)
 
 
 def seal_setting(tenant: str, name: str, value: bytes) -> bytes:

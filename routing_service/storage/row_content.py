@@ -24,10 +24,8 @@ def decode_audit(entry: AuditEntry) -> dict[str, Any]:
         return msgspec.json.decode(entry.data, type=dict[str, Any])
     except msgspec.DecodeError as error:
         reason = "does not fit its checksum" if entry.data == DAMAGED else "cannot be read"
-        message = (
-            f'an audit entry "{entry.kind}" of session "{entry.session_id}" {reason}; restore it '
-            "from a backup"
-        )
+        what = f'audit entry "{entry.kind}"' if entry.kind else "audit entry of unknown kind"
+        message = f'an {what} of session "{entry.session_id}" {reason}; restore it from a backup'
         raise StoreCorrupt(message) from error
 
 

@@ -220,6 +220,19 @@ class AuditEntry(msgspec.Struct, frozen=True):
     data: bytes
 
 
+def damaged_change(revision: int) -> Change:
+    """Return what stands for a change whose row is damaged in its form."""
+    return Change(revision, 0, "", "", "", b"", DAMAGED, b"")
+
+
+def damaged_entry(key: SessionKey) -> AuditEntry:
+    """Return what stands for an audit entry whose row is damaged in its form.
+
+    key: its session_id is "" if the session is not known either.
+    """
+    return AuditEntry(0, key.tenant, key.session_id, 0, "", "", "", DAMAGED)
+
+
 class StoreError(Exception):
     """Anything a store raises by design. Drivers' own errors never come out of a store."""
 

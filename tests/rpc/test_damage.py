@@ -218,15 +218,26 @@ async def test_unreadable_change_stands_in_the_audit_and_in_watches(tmp_path, st
         service.observer.failures.clear()
 
 
-@pytest.mark.parametrize("change", ["data = x'ff'", "kind = 'other'", "user_id = 'eve'"])
-async def test_damaged_audit_entry_stands_in_the_audit_and_hides_no_other(tmp_path, change):
-    """One of them broke ListEvents for the whole tenant."""
+@pytest.mark.parametrize(
+    ("change", "revision"),
+    [
+        ("data = x'ff'", 2),
+        ("kind = 'other'", 2),
+        ("user_id = 'eve'", 2),
+        ("request_id = CAST(x'ff' AS TEXT)", 2),
+        ("time_us = 'noon'", 0),
+    ],
+)
+async def test_damaged_audit_entry_stands_in_the_audit_and_hides_no_other(
+    tmp_path, change, revision
+):
+    """One of them broke ListEvents for the whole tenant. revision: 0 = it is not known either."""
     await talked(tmp_path)
     assert edit(tmp_path, f"UPDATE audit SET {change} WHERE session_id = 'hurt'") == 1
     async with serving(tmp_path, DESK) as service:
         unreadable, records = await audited(service)
         ids = [(e.tenant, e.session_id, e.revision, e.reason) for e in unreadable]
-        assert ids == [("default", "hurt", 2, "STATE_CORRUPT")]
+        assert ids == [("default", "hurt", revision, "STATE_CORRUPT")]
         refused = [each.event for each in records if each.event.HasField("handoff_refused")]
         assert [event.session_id for event in refused] == ["whole"]
         assert len((await audited(service, "hurt"))[0]) == 1

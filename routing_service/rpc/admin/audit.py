@@ -21,6 +21,7 @@ from routing_service.rpc.admin.audit_records import (
     read_entries,
     records_in,
     shown_records,
+    unreadable_record,
 )
 from routing_service.rpc.admin.request_fields import (
     check_one_tenant,
@@ -170,7 +171,7 @@ class AuditCalls:
             else:
                 made = records_in(key, entry, cards, NO_ARCHIVE)
             found = [record for record in made if event_filter(record)]
-            if found and request.owner:
+            if found and request.owner and key.session_id:
                 if key.session_id == NO_SESSION:
                     return [each for each in found if _is_about(each, request.owner)]
                 if key not in owners:
@@ -206,9 +207,7 @@ class AuditCalls:
         try:
             found = archived_in(entry)
         except StoreCorrupt as error:
-            # One damaged row must not hide the others.
-            _log.error("audit_archive_unreadable", tenant=entry.tenant, error=str(error))
-            return []
+            return [unreadable_record(SessionKey(entry.tenant, ""), entry, error)]
         key = SessionKey(entry.tenant, found.session_id)
         row = await self._store.find_session(key)
         if row is None or row.create_us != found.create_us:
@@ -408,7 +407,10 @@ class _EventFilter:
         event = record.event
         if record.HasField("unreadable"):
             # What it was is unknown: it passes all filters but those of what is known of it.
-            return self._is_in_time(event) and self.request_id in ("", event.request_id)
+            is_in_time = not event.HasField("event_time") or self._is_in_time(event)
+            return is_in_time and (
+                "" in (self.request_id, event.request_id) or self.request_id == event.request_id
+            )
         if self.kinds and event.WhichOneof("kind") not in self.kinds:
             return False
         if self.request_id and event.request_id != self.request_id:

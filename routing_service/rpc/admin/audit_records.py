@@ -106,7 +106,7 @@ def records_of(
     try:
         stored = decode_change(change.events)
     except (StoreCorrupt, SchemaTooNew) as error:
-        return [_unreadable_record(key, change, error), *refusals]
+        return [unreadable_record(key, change, error), *refusals]
     method = method_path(change.method)
     records = []
     if not stored.events:
@@ -133,10 +133,14 @@ def records_of(
     return [*records, *refusals]
 
 
-def _unreadable_record(
+def unreadable_record(
     key: SessionKey, row: Change | AuditEntry, error: UnreadableError
 ) -> pb.AuditRecord:
+    """Return the record that stands for a row that cannot be read."""
     event = bare_event(key, row, "u")
+    if not row.time_us:
+        # Damaged in its form: its time is not known either.
+        event.ClearField("event_time")
     return pb.AuditRecord(
         tenant=key.tenant, event=event, unreadable=unreadable(key, row.revision, error)
     )
@@ -174,7 +178,7 @@ def entry_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.Au
             return None
         event, method = _ENTRIES[entry.kind](entry)
     except StoreCorrupt as error:
-        return _unreadable_record(key, entry, error)
+        return unreadable_record(key, entry, error)
     return pb.AuditRecord(
         tenant=key.tenant,
         event=event,
@@ -189,7 +193,7 @@ def refusal_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.
     try:
         data = decode_audit(entry)
     except StoreCorrupt as error:
-        return _unreadable_record(key, entry, error)
+        return unreadable_record(key, entry, error)
     event, method = refusal_out(key, entry, cards)
     actor, user = data.get("actor", ""), data.get("user", "")
     return pb.AuditRecord(

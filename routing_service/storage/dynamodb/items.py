@@ -7,7 +7,7 @@ one of DynamoDB's reserved names, so expressions can use them as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from routing_service.storage.dynamodb import keys
@@ -20,6 +20,8 @@ from routing_service.storage.store import (
     SessionRow,
     StoreCorrupt,
     TaskRow,
+    damaged_change,
+    damaged_entry,
 )
 
 Item = dict[str, Any]
@@ -85,6 +87,14 @@ def to_write_id(item: Mapping[str, Any]) -> str:
     """Read which call of append wrote an item. Raises StoreCorrupt."""
     with _reading(item):
         return _text(item, "write_id")
+
+
+def is_of_place(change: Mapping[str, Any], place: Mapping[str, Any]) -> bool:
+    """Whether the append that took a place of the log wrote this change.
+
+    One that has lost its write_id counts as written by it. Raises StoreCorrupt for a damaged place.
+    """
+    return "write_id" not in change or change["write_id"] == text(to_write_id(place))
 
 
 def to_revision(item: Mapping[str, Any]) -> int:
@@ -170,9 +180,17 @@ def audit_item(entry: AuditEntry, position: int) -> Item:
     }
 
 
-def to_audit(item: Mapping[str, Any]) -> AuditEntry:
-    """Read an audit entry. Raises StoreCorrupt."""
-    with _reading(item):
+def to_listed_change(item: Mapping[str, Any], revision: int) -> Change:
+    """Read a change that is one of many; a damaged one hides no other."""
+    try:
+        return to_change(item)
+    except StoreCorrupt:
+        return damaged_change(revision)
+
+
+def to_audit(session: SessionKey, item: Mapping[str, Any]) -> AuditEntry:
+    """Read an audit entry of a session; a damaged one hides no other."""
+    with suppress(StoreCorrupt), _reading(item):
         return AuditEntry(
             time_us=_integer(item, "time_us"),
             tenant=_text(item, "tenant"),
@@ -183,6 +201,7 @@ def to_audit(item: Mapping[str, Any]) -> AuditEntry:
             user_id=_text(item, "user_id"),
             data=_binary(item, "payload"),
         )
+    return damaged_entry(session)
 
 
 def to_bytes(item: Mapping[str, Any], name: str) -> bytes:

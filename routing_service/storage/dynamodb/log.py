@@ -18,13 +18,13 @@ from routing_service.storage.dynamodb import keys
 from routing_service.storage.dynamodb.api import Api
 from routing_service.storage.dynamodb.items import (
     Item,
+    is_of_place,
     key,
     to_audit,
-    to_change,
     to_key,
+    to_listed_change,
     to_revision,
     to_time_us,
-    to_write_id,
 )
 from routing_service.storage.dynamodb.sequence import (
     LOOK_PAUSE_MAX_S,
@@ -104,7 +104,7 @@ class LogReader:
         (counter,) = await self._sequences.counters([name])
         check_reached(place, counter.given)
         if session_id is None:
-            entries, place = await self._tenant_audit(name, place, counter.given, limit)
+            entries, place = await self._tenant_audit(tenant, place, counter.given, limit)
         else:
             # Entries that are being written may come in between.
             end = await self._sequences.settle(name, counter)
@@ -112,25 +112,32 @@ class LogReader:
             found = await self._api.query(
                 pk, keys.audit_sk(place + 1), keys.audit_sk(end), limit=limit
             )
-            entries = [to_audit(item) for item in found]
+            entries = [to_audit(SessionKey(tenant, session_id), item) for item in found]
             place = max(place, end)
             if len(found) == limit:
                 place = int(found[-1]["sk"]["S"].removeprefix(keys.AUDIT_PREFIX))
         return entries, (place,)
 
     async def _tenant_audit(
-        self, name: str, place: int, given: int, limit: int
+        self, tenant: str, place: int, given: int, limit: int
     ) -> tuple[list[AuditEntry], int]:
+        name = keys.audit_name(tenant)
         pause_s = LOOK_PAUSE_MIN_S
         entries: list[AuditEntry] = []
         while place < given and len(entries) < limit:
             left = limit - len(entries)
             stretch = await self._sequences.after(name, place, upto=given, limit=left)
+            sessions = [to_key(item) for _, item in stretch.taken]
             wanted = [
-                (keys.session_pk(to_key(item)), keys.audit_sk(at)) for at, item in stretch.taken
+                (keys.session_pk(session), keys.audit_sk(at))
+                for session, (at, _) in zip(sessions, stretch.taken, strict=True)
             ]
-            found = await self._api.get_many([key(*name) for name in wanted])
-            entries += [to_audit(found[name]) for name in wanted if name in found]
+            found = await self._api.get_many([key(*where) for where in wanted])
+            entries += [
+                to_audit(session, found[where])
+                for session, where in zip(sessions, wanted, strict=True)
+                if where in found
+            ]
             place = stretch.reached
             if stretch.is_held:
                 if entries:
@@ -162,9 +169,9 @@ class LogReader:
         ]
         found = await self._api.get_many([key(*name) for name in dict.fromkeys(wanted)])
         return [
-            (session, to_change(found[name]))
+            (session, to_listed_change(found[name], to_revision(item)))
             for item, session, name in zip(chosen, sessions, wanted, strict=True)
-            if name in found and to_write_id(found[name]) == to_write_id(item)
+            if name in found and is_of_place(found[name], item)
         ]
 
 

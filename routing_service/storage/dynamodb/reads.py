@@ -18,10 +18,10 @@ from routing_service.storage.dynamodb.items import (
     is_gone,
     key,
     text,
-    to_audit,
     to_change,
     to_head,
     to_integer,
+    to_listed_change,
     to_revision,
     to_session_row,
     to_task,
@@ -73,7 +73,10 @@ class Reads:
             limit=span.limit,
             newest_first=span.newest_first,
         )
-        return [to_change(item) for item in found]
+        return [
+            to_listed_change(item, int(item["sk"]["S"].removeprefix(keys.CHANGES_PREFIX)))
+            for item in found
+        ]
 
     async def find_request(
         self, session: SessionKey, method: str, request_id: str, actor: str
@@ -152,7 +155,7 @@ class Reads:
             condition="kind = :kind AND request_id = :request",
             values={":kind": text(kind), ":request": text(request_id)},
         )
-        return len([to_audit(item) for item in found])
+        return len(found)
 
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
         """See Store.due_sessions. It finishes interrupted removals of sessions."""

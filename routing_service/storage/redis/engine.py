@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from typing import Final
 
@@ -51,6 +51,7 @@ from routing_service.storage.redis.records import (
     to_audit,
     to_change,
     to_head,
+    to_listed_change,
     to_revision,
     to_session_row,
     to_task,
@@ -65,6 +66,7 @@ from routing_service.storage.store import (
     Head,
     SessionKey,
     SessionRow,
+    StoreCorrupt,
     TaskCursor,
     TaskRow,
 )
@@ -145,8 +147,22 @@ class RedisEngine:
         rows = await self._read(
             *script_call("read_changes", [self._keys.session(key).changes], *bounds)
         )
-        found = [to_change(key, row) for row in rows]
+        try:
+            found = [to_change(key, row) for row in rows]
+        except StoreCorrupt:
+            first = await self._first_revision(key, span, rows)
+            found = [to_listed_change(key, first + place, row) for place, row in enumerate(rows)]
         return found[::-1] if span.newest_first else found
+
+    async def _first_revision(self, key: SessionKey, span: Span, rows: Sequence[bytes]) -> int:
+        """Return the first revision of rows of which some are damaged."""
+        if not span.newest_first:
+            return span.after + 1
+        for place, row in enumerate(rows):
+            with suppress(StoreCorrupt):
+                return to_change(key, row).revision - place
+        length = int(await self._read("LLEN", self._keys.session(key).changes))
+        return min(span.before - 1, length) - len(rows) + 1
 
     async def find_request(
         self, key: SessionKey, method: str, request_id: str, actor: str
@@ -210,7 +226,8 @@ class RedisEngine:
         if not rows:
             length = await self._read("LLEN", names.entries)
             check_reached(position, length)
-        return [to_audit(tenant, row) for row in rows], (position,)
+        key = SessionKey(tenant, session_id or "")
+        return [to_audit(key, row) for row in rows], (position,)
 
     async def list_sessions(self, tenant: str, after: str, limit: int) -> list[SessionRow]:
         """See Engine.list_sessions."""

@@ -19,7 +19,7 @@ from routing_service.storage.page_cursor import Places, check_reached
 from routing_service.storage.redis.connection import Reply
 from routing_service.storage.redis.keys import SHARDS, Keys
 from routing_service.storage.redis.pipeline import Pipeline
-from routing_service.storage.redis.records import change_position, to_change, to_logged
+from routing_service.storage.redis.records import change_position, to_listed_change, to_logged
 from routing_service.storage.redis.scripts import Command
 from routing_service.storage.store import Change, SessionKey
 
@@ -129,7 +129,7 @@ class LogReader:
         ]
         replies: list[Reply] = await self._pipeline.call(commands)
         return [
-            (key, to_change(key, data))
-            for (position, key, _), data in zip(wanted, replies, strict=True)
-            if data is not None and change_position(data) == position
+            (key, to_listed_change(key, revision, data))
+            for (position, key, revision), data in zip(wanted, replies, strict=True)
+            if data is not None and change_position(data) in (position, None)
         ]

@@ -24,6 +24,8 @@ from routing_service.storage.store import (
     StoreCorrupt,
     TaskCursor,
     TaskRow,
+    damaged_change,
+    damaged_entry,
 )
 
 _NUMBER: Final = struct.Struct(">Q")
@@ -117,9 +119,17 @@ def to_change(key: SessionKey, data: bytes) -> Change:
     return Change(revision, time_us, *texts, fingerprint, events, answer)
 
 
-def change_position(data: bytes) -> int:
-    """Read a change's place in its shard's log; 0 if the change is damaged."""
-    return to_number(data[: _NUMBER.size]) if len(data) >= _NUMBER.size else 0
+def to_listed_change(key: SessionKey, revision: int, data: bytes) -> Change:
+    """Read a change that is one of many; a damaged one hides no other."""
+    try:
+        return to_change(key, data)
+    except StoreCorrupt:
+        return damaged_change(revision)
+
+
+def change_position(data: bytes) -> int | None:
+    """Read a change's place in its shard's log; None if the change is too short to have one."""
+    return to_number(data[: _NUMBER.size]) if len(data) >= _NUMBER.size else None
 
 
 def from_task(task: TaskRow) -> bytes:
@@ -165,15 +175,15 @@ def from_audit(entry: AuditEntry) -> bytes:
     return b"".join((head, *texts, entry.data))
 
 
-def to_audit(tenant: str, data: bytes) -> AuditEntry:
-    """Read an audit entry. Raises StoreCorrupt."""
+def to_audit(key: SessionKey, data: bytes) -> AuditEntry:
+    """Read an audit entry; a damaged one is the key's, as far as that names a session."""
     try:
         revision, time_us, *sizes = _AUDIT.unpack_from(data)
         *texts, rest = _parts(_AUDIT, data, sizes)
         kind, request_id, session_id, user_id = (text.decode() for text in texts)
-    except (struct.error, ValueError) as error:
-        raise StoreCorrupt(f'an audit entry of "{tenant}": {_DAMAGED}') from error
-    return AuditEntry(time_us, tenant, session_id, revision, kind, request_id, user_id, rest)
+    except (struct.error, ValueError):
+        return damaged_entry(key)
+    return AuditEntry(time_us, key.tenant, session_id, revision, kind, request_id, user_id, rest)
 
 
 def to_logged(data: bytes) -> tuple[int, SessionKey, int]:

@@ -119,7 +119,10 @@ async def _connect(path: Path | str, busy_timeout_s: float) -> ConnectionThread:
         isolation_level=None,
         uri=isinstance(path, str),
     )
-    return cast("ConnectionThread", await ConnectionThread(connector, iter_chunk_size=64))
+    opened = cast("ConnectionThread", await ConnectionThread(connector, iter_chunk_size=64))
+    # A damaged text fails its row's checksum and not the whole page that it is read in.
+    opened.text_factory = partial(str, encoding="utf-8", errors="replace")
+    return opened
 
 
 def _set_up_writer(connection: sqlite3.Connection, file_bytes_max: int | None) -> None:
