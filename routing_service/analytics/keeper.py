@@ -141,6 +141,11 @@ class StatsKeeper:
         self.stuck = 0
         """Users found stuck by steps of this process; each is found by one process alone."""
 
+    @property
+    def damaged(self) -> int:
+        """The damaged settings that this process has met, and that were not counted again since."""
+        return len(self._damaged)
+
     async def run(self) -> None:
         """Take steps until cancelled. Of several processes the one with the lease does."""
         try:
@@ -255,7 +260,7 @@ class StatsKeeper:
 
     async def _begin_step(self) -> tuple[bytes | None, Head]:
         """Return the head after adding its step, and after the recount that it asks for."""
-        raw, head = await self.head()
+        raw, head = await self._read_head()
         await self._add(head, raw)
         while head.recount:
             _log.warning("stats_recount", step=head.seq)
@@ -263,8 +268,20 @@ class StatsKeeper:
             await self._store.swap_setting(ALL_TENANTS, HEAD, raw, encode(Head(seq=head.seq)))
             self._damaged.clear()
             self._walks.clear()
-            raw, head = await self.head()
+            raw, head = await self._read_head()
             await self._add(head, raw)
+        return raw, head
+
+    async def _read_head(self) -> tuple[bytes | None, Head]:
+        try:
+            raw, head = await self.head()
+        except StatsDamaged as error:
+            self._report(ALL_TENANTS, HEAD, error)
+            raise
+        if head.seq >= self._applied_seq + SEQ_GAP:
+            # Another process has counted all again.
+            self._damaged.clear()
+        self._damaged.discard((ALL_TENANTS, HEAD))
         return raw, head
 
     async def _has_lease(self, seconds: float) -> bool:

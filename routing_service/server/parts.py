@@ -144,6 +144,7 @@ def figures_page(
             sessions_expired=sweeper.sessions_swept,
             expiry_failures=sweeper.failures,
             stuck=stats.stuck,
+            stats_damaged=stats.damaged,
             agents_switched_off=auto_off.agents_switched_off,
             log_lines_lost=counts.lines_lost(),
             writes=store.write_figures,

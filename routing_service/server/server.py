@@ -157,7 +157,13 @@ class _Parts:
             auto_off=auto_off,
             handler=handler,
             switch=switch,
-            sealer=AuditSealer(store, clock_us, holder=new_uuid7(), interval_s=bounds.audit_seal_s),
+            sealer=AuditSealer(
+                store,
+                clock_us,
+                holder=new_uuid7(),
+                logs=(handler.audit, auto_off.audit),
+                interval_s=bounds.audit_seal_s,
+            ),
             sweeper=ExpirySweeper(
                 store, handler.expire, clock_us, interval_s=bounds.sweep_interval_s
             ),

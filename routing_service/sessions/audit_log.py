@@ -68,6 +68,8 @@ class AuditLog:
         self._clock_us = clock_us
         self._idle: OrderedDict[str, list[EntryChain]] = OrderedDict()
         """The chains of each tenant to which nothing is being added."""
+        self.grown: set[str] = set()
+        """Tenants that got entries. The sealer takes them from here."""
 
     def now_us(self) -> int:
         """Return the time of an entry, microseconds since 1970."""
@@ -87,7 +89,10 @@ class AuditLog:
         }
         entry = msgspec.structs.replace(entry, data=msgspec.json.encode(data))
         # If this fails, it may have been written all the same: then this chain ends with it.
-        await self._store.append_audit(entry)
+        try:
+            await self._store.append_audit(entry)
+        finally:
+            self.grown.add(entry.tenant)
         link = entry_hash(entry, entry_free(entry.kind, entry.data), entry_digest(entry))
         idle.append(EntryChain(place.w, place.n + 1, link))
 

@@ -1,31 +1,38 @@
 """Seals the audit of every tenant about once a minute.
 
-One of several replicas seals, by a lease. Rule: it is correct without the lease: two that seal at
-once make two seals of one number, and both are true.
+One of several replicas seals, by a lease. It looks at the tenants whose sessions changed, which the
+log names, and at those that got entries without a revision, which each replica notes in a setting.
+Every hour it looks at all tenants: a replica may have crashed before its note.
+
+Rule: it is correct without the lease: two that seal at once make two seals of one number, and both
+are true.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 import structlog
 
+from routing_service.sessions.audit_log import AuditLog
 from routing_service.storage.audit_chain import (
     entry_chain,
     entry_digest,
     entry_free,
     entry_hash,
 )
+from routing_service.storage.audit_pages import audit_of
 from routing_service.storage.audit_seals import (
     AUDIT_SEALED,
+    READ_SEALS_MAX,
+    SEALS,
     Seal,
     SealedChain,
     SealedHead,
-    read_seals,
     root_of,
     seal_entry,
 )
@@ -40,6 +47,7 @@ from routing_service.storage.store import (
     Store,
     StoreCorrupt,
     StoreError,
+    StoreUnavailable,
 )
 
 SEAL_INTERVAL_S: Final = 60.0
@@ -60,10 +68,20 @@ HEADS_PER_SEAL_MAX: Final = 1_000
 
 TENANTS_PAGE: Final = 500
 
+TENANTS_NOTED_MAX: Final = 400
+"""Tenants in the note of those that grew: their names stay well below what a setting may hold. If
+there are more, the next round looks at all."""
+
+ALL_TENANTS_S: Final = 3600.0
+"""How often all tenants are looked at."""
+
+NOTE_ATTEMPTS_MAX: Final = 5
+
 _LEASE: Final = "audit_seal"
 _SETTING: Final = OWN_SETTING_PREFIX + "audit_seal"
+_GREW: Final = OWN_SETTING_PREFIX + "audit_grew"
 _ALL: Final = "*"
-"""Under whose settings the place in the log is: no tenant has this name."""
+"""Under whose settings the place in the log and the note are: no tenant has this name."""
 
 _log = structlog.get_logger(__name__)
 
@@ -74,6 +92,13 @@ class _Place(msgspec.Struct, frozen=True):
     cursor: bytes = CURSOR_START
     n: int = 0
     link: bytes = b""
+
+
+class _Noted(msgspec.Struct, frozen=True):
+    """The tenants that got entries since they were last sealed."""
+
+    tenants: tuple[str, ...] = ()
+    too_many: bool = False
 
 
 @dataclass(slots=True)
@@ -93,19 +118,26 @@ class AuditSealer:
         clock_us: Callable[[], int],
         *,
         holder: str,
+        logs: Sequence[AuditLog] = (),
         interval_s: float = SEAL_INTERVAL_S,
     ) -> None:
-        """Seal nothing yet. clock_us: microseconds since 1970. holder: this process."""
+        """Seal nothing yet. clock_us: microseconds since 1970. holder: this process.
+
+        logs: all by which this process writes entries.
+        """
         self._store = store
         self._clock_us = clock_us
         self._holder = holder
+        self._logs = logs
         self._interval_s = interval_s
+        self._all_due_us = 0
 
     async def run(self) -> None:
         """Seal from time to time until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
             try:
+                await self.note_grown()
                 now_us = self._clock_us()
                 until_us = now_us + int(LEASE_S * 1e6)
                 if await self._store.acquire_lease(_LEASE, self._holder, now_us, until_us):
@@ -120,6 +152,8 @@ class AuditSealer:
 
         Changes that are being committed meanwhile are in this seal or in the next one.
         """
+        raw, noted = await self._noted()
+        is_all = noted.too_many or self._clock_us() >= self._all_due_us
         place = await self._place(_ALL)
         changed, cursor, is_more = await self._changed(place.cursor)
         grown: dict[str, _Grown] = {}
@@ -127,14 +161,56 @@ class AuditSealer:
             head = await self._head(key)
             if head is not None:
                 grown.setdefault(key.tenant, _Grown()).heads[key.session_id] = head
-        tenant = ""
-        while tenants := await self._store.list_tenants(tenant, TENANTS_PAGE):
-            for tenant in tenants:
-                if tenant != _ALL:
-                    await self._seal_tenant(tenant, grown.pop(tenant, _Grown()))
+        for tenant in await self._tenants() if is_all else {*grown, *noted.tenants} - {_ALL}:
+            await self._seal_tenant(tenant, grown.get(tenant, _Grown()))
         if cursor != place.cursor:
             await self._put(_ALL, _Place(cursor))
+        if noted != _Noted():
+            # If another replica has added to it meanwhile, the next round seals all of it.
+            await self._store.swap_setting(_ALL, _GREW, raw, msgspec.json.encode(_Noted()))
+        if is_all:
+            self._all_due_us = self._clock_us() + int(ALL_TENANTS_S * 1e6)
         return is_more
+
+    async def note_grown(self) -> None:
+        """Note for the replica that seals which tenants got entries here. Raises StoreError."""
+        taken = {tenant for log in self._logs for tenant in log.grown}
+        for log in self._logs:
+            log.grown.clear()
+        try:
+            await self._note(taken)
+        except BaseException:
+            for log in self._logs:
+                log.grown |= taken
+            raise
+
+    async def _note(self, tenants: Collection[str]) -> None:
+        for _ in range(NOTE_ATTEMPTS_MAX if tenants else 0):
+            raw, noted = await self._noted()
+            all_of_them = tuple(sorted({*noted.tenants, *tenants}))
+            after = _Noted(all_of_them, noted.too_many)
+            if len(all_of_them) > TENANTS_NOTED_MAX or noted.too_many:
+                after = _Noted(too_many=True)
+            if after == noted or await self._store.swap_setting(
+                _ALL, _GREW, raw, msgspec.json.encode(after)
+            ):
+                return
+        if tenants:
+            raise StoreUnavailable(f'the setting "{_GREW}" is being changed by others; try again')
+
+    async def _noted(self) -> tuple[bytes | None, _Noted]:
+        """Return the note as stored, and decoded. A damaged one may have named any tenant."""
+        raw = await self._store.get_setting(_ALL, _GREW)
+        try:
+            return raw, msgspec.json.decode(raw, type=_Noted) if raw else _Noted()
+        except msgspec.DecodeError:
+            return raw, _Noted(too_many=True)
+
+    async def _tenants(self) -> list[str]:
+        found: list[str] = []
+        while page := await self._store.list_tenants(found[-1] if found else "", TENANTS_PAGE):
+            found += page
+        return [tenant for tenant in found if tenant != _ALL]
 
     async def _changed(self, cursor: bytes) -> tuple[set[SessionKey], bytes, bool]:
         """Return the sessions that changed since a cursor, the cursor after, if there is more."""
@@ -172,8 +248,7 @@ class AuditSealer:
         n, link = place.n, place.link
         if not n:
             # A copied or restored store has the seals and not this place.
-            last = max(await read_seals(self._store, tenant), key=lambda each: each.n, default=None)
-            n, link = (last.n, last.link(tenant)) if last else (0, b"")
+            n, link = await self._last_seal(tenant)
         for at in range(0, max(len(heads), 1), HEADS_PER_SEAL_MAX):
             some = tuple(heads[at : at + HEADS_PER_SEAL_MAX])
             ends = () if at else tuple(chains)
@@ -182,6 +257,19 @@ class AuditSealer:
             await self._store.append_audit(seal_entry(tenant, seal))
             link = seal.link(tenant)
         await self._put(tenant, _Place(cursor, n, link))
+
+    async def _last_seal(self, tenant: str) -> tuple[int, bytes]:
+        """Return the number and hash of a tenant's last seal. Damaged seals are passed over."""
+        n, link = 0, b""
+        async for entry in audit_of(self._store, tenant, SEALS, per_read=READ_SEALS_MAX):
+            try:
+                seal = msgspec.json.decode(entry.data, type=Seal)
+            except msgspec.DecodeError:
+                # agent-routing audit verify names it; sealing goes on.
+                continue
+            if seal.n > n:
+                n, link = seal.n, seal.link(tenant)
+        return n, link
 
     async def _read_entries(self, tenant: str, cursor: bytes, grown: _Grown) -> bytes:
         """Note the ends of the chains of entries after a cursor; return the cursor after them."""
@@ -200,7 +288,12 @@ class AuditSealer:
 
     async def _place(self, tenant: str) -> _Place:
         data = await self._store.get_setting(tenant, _SETTING)
-        return msgspec.json.decode(data, type=_Place) if data else _Place()
+        try:
+            return msgspec.json.decode(data, type=_Place) if data else _Place()
+        except msgspec.DecodeError:
+            # Begin again: what is sealed twice is true both times.
+            _log.error("audit_place_damaged", tenant=tenant, setting=_SETTING)
+            return _Place()
 
     async def _put(self, tenant: str, place: _Place) -> None:
         await self._store.put_setting(tenant, _SETTING, msgspec.json.encode(place))

@@ -95,7 +95,7 @@ class AutoOffWatch:
         self._registry = registry
         self._clock_us = clock_us
         self._monotonic_s = monotonic_s
-        self._audit = AuditLog(store, clock_us)
+        self.audit = AuditLog(store, clock_us)
         self._look_again_s = 0.0
         self._changed: set[str] = set()
         self._rotation_after = ""
@@ -207,7 +207,7 @@ class AutoOffWatch:
             reason=stored.reason,
             remedy="look at the agent; agent-routing stickiness on switches it on again",
         )
-        await self._audit.add(switch_entry(Operator(tenant, BY), tenant, before, stored))
+        await self.audit.add(switch_entry(Operator(tenant, BY), tenant, before, stored))
         return True
 
     async def _keep_alarmed(self, tenant: str, alarmed: set[str], before: set[str]) -> None:

@@ -57,7 +57,8 @@ class ServerFigures:
 
     writes: None if the engine keeps no count. stuck: users who left an agent by a command soon
     after they got it. agents_switched_off: by the automatic off. sign_in_keys_age_s: seconds since
-    an identity provider's keys were fetched; inf: never; None without a provider.
+    an identity provider's keys were fetched; inf: never; None without a provider. stats_damaged:
+    settings of the statistics.
     """
 
     is_ready: bool
@@ -71,6 +72,7 @@ class ServerFigures:
     sessions_expired: int
     expiry_failures: int
     stuck: int
+    stats_damaged: int
     agents_switched_off: int
     log_lines_lost: int
     writes: WriteFigures | None
@@ -121,6 +123,11 @@ def _of_server(server: ServerFigures, version: str) -> Iterator[str]:
         "Times that a user left an agent by a command within two turns. Each is counted by one"
         " process.",
         [({}, server.stuck)],
+    )
+    yield _gauge(
+        "statistics_damaged",
+        "Damaged settings of the statistics that this process has met; not 0: count them again.",
+        server.stats_damaged,
     )
     yield _family(
         "build_info", "gauge", "Always 1; the release is a label.", [({"version": version}, 1)]

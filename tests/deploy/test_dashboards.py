@@ -56,6 +56,7 @@ def page():
         sessions_expired=0,
         expiry_failures=0,
         stuck=0,
+        stats_damaged=0,
         log_lines_lost=0,
         writes=WriteFigures(),
         topics=TopicFigures(bound=0.1, ask_share=0.2, failures={"late": 1}, is_ready=True),

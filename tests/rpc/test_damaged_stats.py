@@ -2,12 +2,14 @@
 
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 
+import grpc
 import pytest
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc
+from routing_service.analytics.keeper import StatsKeeper
 from routing_service.analytics.stored_forms import (
     DIRECTORY,
     HEAD,
@@ -15,9 +17,11 @@ from routing_service.analytics.stored_forms import (
     day_name,
     hour_name,
 )
+from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import OWN_SETTING_PREFIX
 from tests.rpc.live_service import START_US, ask, hand_to, refusal, serving
 from tests.rpc.registries import DESK
+from tests.rpc.test_auto_off import page
 from tests.stored_data.command_line import command
 
 HOUR_US = 3_600_000_000
@@ -138,6 +142,41 @@ async def test_damaged_statistics_are_named_with_the_remedy_and_counted_again(
             assert stats.handoffs == before.handoffs
     code, out = await recount(tmp_path)
     assert ", 0 damaged" in out
+
+
+@pytest.mark.parametrize("name", [HEAD, day_name(HOUR // 24, "")])
+async def test_damage_is_a_metric_until_all_is_counted_again(tmp_path, name):
+    """Counting stood still and only one line of the log said so."""
+    await counted(tmp_path)
+    damage(tmp_path, name, "*")
+    gauge = "agent_routing_statistics_damaged"
+    async with serving(tmp_path, DESK, metrics_listen="127.0.0.1:0") as service:
+        await service.chat("one").say("routing goes on")
+        with suppress(grpc.aio.AioRpcError):
+            await stats_of(service, "*")
+        assert f"{gauge} 1" in await page(service)
+        service.observer.failures.clear()
+    code, _ = await recount(tmp_path, "--yes")
+    assert code == 0
+    async with serving(tmp_path, DESK, metrics_listen="127.0.0.1:0") as service:
+        await stats_of(service, "*")
+        assert f"{gauge} 0" in await page(service)
+
+
+async def test_recount_by_another_process_ends_the_damage_that_this_one_met():
+    """Otherwise the alert would last until the restart of every replica."""
+    store = MemoryStore()
+    one, other = (
+        StatsKeeper(store, lambda: "front", lambda: START_US, holder=name) for name in "ab"
+    )
+    await store.put_setting("*", HEAD, b"\0damaged")
+    for _ in range(2):
+        with pytest.raises(StatsDamaged):
+            await one.advance()
+        assert one.damaged == 1
+    await other.begin_recount()
+    assert await one.advance() is False
+    assert one.damaged == 0
 
 
 async def test_recount_of_whole_statistics_gives_the_same_figures(tmp_path):
