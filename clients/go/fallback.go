@@ -182,6 +182,7 @@ func (k *knownAgents) degradedAnswer(request *v1.RouteRequest, err *RoutingError
 			RequestId:    request.GetRequestId(),
 			TaskId:       taskID,
 			Agent:        agent,
+			Reason:       v1.RouteReason_ROUTE_REASON_DEGRADED,
 			ReasonDetail: "degraded: " + err.Message,
 			Text:         text,
 			Items:        request.GetItems(),

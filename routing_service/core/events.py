@@ -231,6 +231,10 @@ class TurnAbandoned(
     cause: str
 
 
+DEGRADED_DETAIL: Final = "degraded"
+"""TurnCompleted.detail of a turn that a client decided alone, as it is stored."""
+
+
 class TurnCompleted(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="turn_completed"
 ):

@@ -255,6 +255,7 @@ class HistoryFold:
                 message_revision=0,
                 create_us=event.decided_us or now_us,
                 revision=position[0],
+                reason=RouteReason.DEGRADED if event.detail == ev.DEGRADED_DETAIL else None,
                 user_text=event.user_text,
                 user_items=event.user_items,
                 size_bytes=_size(event.user_text, event.user_items),

@@ -37,7 +37,7 @@ def decide_report(draft: Draft, command: ReportDegraded, *, is_new: bool) -> Dec
             text=command.text,
             items=command.items,
             own_entry=True,
-            detail="degraded",
+            detail=ev.DEGRADED_DETAIL,
             user_text=command.user_text,
             user_items=command.user_items,
             decided_us=command.decided_us,

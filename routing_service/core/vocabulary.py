@@ -21,7 +21,8 @@ class Word(enum.Enum):
 class RouteReason(Word):
     """Why a message went to an agent.
 
-    TOPIC_UNSURE is never stored: see MessageRouted.shown_reason in events.py.
+    TOPIC_UNSURE is never stored: see MessageRouted.shown_reason in events.py. Nor is DEGRADED:
+    clients decide so, and history shows it for the turns that they report.
     """
 
     NO_ACTIVE_AGENT = "no_active_agent"
@@ -42,6 +43,7 @@ class RouteReason(Word):
     EXPIRED = "expired"
     AGENT_UNAVAILABLE = "agent_unavailable"
     STICKINESS_DISABLED = "stickiness_disabled"
+    DEGRADED = "degraded"
 
 
 class TopicOutcome(Word):

@@ -67,7 +67,7 @@ async def test_the_last_agent_that_routed_goes_on(service, connect):
     assert result.agent_id == "billing"
     assert result.dispatch.agent == BILLING, "with name and colour, for the user to see"
     assert (result.text, list(result.dispatch.items)) == ("and now?", [item])
-    assert (result.revision, result.reason, result.replayed) == (0, "UNSPECIFIED", False)
+    assert (result.revision, result.reason, result.replayed) == (0, "DEGRADED", False)
     assert result.supervisor_bypassed
     assert isinstance(result.error, errors.Unavailable)
     assert "degraded" in result.dispatch.reason_detail

@@ -2,6 +2,7 @@
 
 import pytest
 
+from agent_routing.v1 import route_reason_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
 from tests.rpc.live_service import fresh_id, hand_to, refusal, serving
 from tests.rpc.registries import DESK
@@ -45,6 +46,7 @@ async def test_reported_turns_are_in_the_history_and_move_nothing(service):
     first, second = (await chat.turns())[-2:]
     assert (first.user_text, first.agent_text) == ("and April?", "13 euros")
     assert first.create_time.seconds == 1_700_000_000
+    assert {first.reason, second.reason} == {route_reason_pb2.ROUTE_REASON_DEGRADED}
     assert (second.agent_id, second.user_text) == ("front", "the second")
     after = await chat.status()
     assert after.active_agent == before.active_agent

@@ -67,6 +67,10 @@ const (
 	// (topics.when_unsure). Dispatch.candidates has the likeliest agents. The active agent keeps its
 	// lock and its stack; a handoff to it in this turn returns the message to it and moves nothing.
 	RouteReason_ROUTE_REASON_TOPIC_UNSURE RouteReason = 18
+	// The client decided alone, because the service could not be reached or did not decide: the last
+	// agent that it knew for the session, else the supervisor. In a turn: ReportDegraded stored it. The
+	// service itself never answers a Route with it. reason_detail has the error.
+	RouteReason_ROUTE_REASON_DEGRADED RouteReason = 19
 )
 
 // Enum value maps for RouteReason.
@@ -91,6 +95,7 @@ var (
 		16: "ROUTE_REASON_AGENT_UNAVAILABLE",
 		17: "ROUTE_REASON_STICKINESS_DISABLED",
 		18: "ROUTE_REASON_TOPIC_UNSURE",
+		19: "ROUTE_REASON_DEGRADED",
 	}
 	RouteReason_value = map[string]int32{
 		"ROUTE_REASON_UNSPECIFIED":         0,
@@ -112,6 +117,7 @@ var (
 		"ROUTE_REASON_AGENT_UNAVAILABLE":   16,
 		"ROUTE_REASON_STICKINESS_DISABLED": 17,
 		"ROUTE_REASON_TOPIC_UNSURE":        18,
+		"ROUTE_REASON_DEGRADED":            19,
 	}
 )
 
@@ -146,7 +152,7 @@ var File_agent_routing_v1_route_reason_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_route_reason_proto_rawDesc = "" +
 	"\n" +
-	"#agent_routing/v1/route_reason.proto\x12\x10agent_routing.v1*\xe3\x04\n" +
+	"#agent_routing/v1/route_reason.proto\x12\x10agent_routing.v1*\xfe\x04\n" +
 	"\vRouteReason\x12\x1c\n" +
 	"\x18ROUTE_REASON_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cROUTE_REASON_NO_ACTIVE_AGENT\x10\x01\x12\x1e\n" +
@@ -167,7 +173,8 @@ const file_agent_routing_v1_route_reason_proto_rawDesc = "" +
 	"\x14ROUTE_REASON_EXPIRED\x10\x0f\x12\"\n" +
 	"\x1eROUTE_REASON_AGENT_UNAVAILABLE\x10\x10\x12$\n" +
 	" ROUTE_REASON_STICKINESS_DISABLED\x10\x11\x12\x1d\n" +
-	"\x19ROUTE_REASON_TOPIC_UNSURE\x10\x12B\xb0\x01\n" +
+	"\x19ROUTE_REASON_TOPIC_UNSURE\x10\x12\x12\x19\n" +
+	"\x15ROUTE_REASON_DEGRADED\x10\x13B\xb0\x01\n" +
 	"\x0fagentrouting.v1B\x10RouteReasonProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (

@@ -30,6 +30,7 @@ from agent_routing.v1.agent_pb2 import AGENT_KIND_SUPERVISOR, Agent
 from agent_routing.v1.dispatch_pb2 import Dispatch, Reply
 from agent_routing.v1.route_reason_pb2 import (
     ROUTE_REASON_DEFAULT_AGENT,
+    ROUTE_REASON_DEGRADED,
     ROUTE_REASON_NO_ACTIVE_AGENT,
 )
 from agent_routing.v1.routing_service_pb2 import (
@@ -181,6 +182,7 @@ class KnownAgents:
                     request_id=request.request_id,
                     task_id=task_id,
                     agent=Agent(agent_id=self._home_id) if agent is None else agent,
+                    reason=ROUTE_REASON_DEGRADED,
                     reason_detail=f"degraded: {error.message}",
                     text=text,
                     items=request.items,

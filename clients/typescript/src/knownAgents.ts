@@ -180,6 +180,7 @@ export class KnownAgents {
         requestId: request.requestId,
         taskId,
         agent,
+        reason: RouteReason.DEGRADED,
         reasonDetail: `degraded: ${error.message}`,
         text,
         items: request.items,

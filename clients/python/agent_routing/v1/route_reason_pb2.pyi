@@ -67,6 +67,11 @@ class _RouteReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     (topics.when_unsure). Dispatch.candidates has the likeliest agents. The active agent keeps its
     lock and its stack; a handoff to it in this turn returns the message to it and moves nothing.
     """
+    ROUTE_REASON_DEGRADED: _RouteReason.ValueType  # 19
+    """The client decided alone, because the service could not be reached or did not decide: the last
+    agent that it knew for the session, else the supervisor. In a turn: ReportDegraded stored it. The
+    service itself never answers a Route with it. reason_detail has the error.
+    """
 
 class RouteReason(_RouteReason, metaclass=_RouteReasonEnumTypeWrapper):
     """Why a message went to its agent."""
@@ -115,5 +120,10 @@ ROUTE_REASON_TOPIC_UNSURE: RouteReason.ValueType  # 18
 """Topic detection was not sure whose message it is, and the registry asks the supervisor then
 (topics.when_unsure). Dispatch.candidates has the likeliest agents. The active agent keeps its
 lock and its stack; a handoff to it in this turn returns the message to it and moves nothing.
+"""
+ROUTE_REASON_DEGRADED: RouteReason.ValueType  # 19
+"""The client decided alone, because the service could not be reached or did not decide: the last
+agent that it knew for the session, else the supervisor. In a turn: ReportDegraded stored it. The
+service itself never answers a Route with it. reason_detail has the error.
 """
 Global___RouteReason: typing_extensions.TypeAlias = RouteReason

@@ -132,6 +132,7 @@ final class KnownAgents {
             .setRequestId(request.getRequestId())
             .setTaskId(taskId)
             .setAgent(agent)
+            .setReason(RouteReason.ROUTE_REASON_DEGRADED)
             .setReasonDetail("degraded: " + error.getMessage())
             .setText(text)
             .addAllItems(request.getItemsList())
