@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
+import pkgutil
+import re
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from importlib import import_module
 from pathlib import Path
 
 import grpc
 import pytest
-from google.protobuf import timestamp_pb2
+from google.protobuf import descriptor_database, descriptor_pb2, descriptor_pool, timestamp_pb2
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from grpc_reflection.v1alpha import reflection_pb2
 
+from agent_routing import v1
 from agent_routing.status_details import BROKEN_OFF
 from agent_routing.v1 import admin_service_pb2 as admin
 from agent_routing.v1 import dispatch_pb2, handoff_pb2
@@ -24,6 +34,7 @@ from tests.rpc.live_service import (
 )
 from tests.rpc.registries import DESK
 from tests.rpc.signed_in import Signed, bearer, outcome_of, serving_signed_in, token
+from tests.rpc.test_web_listener import Connect, Watcher
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rights.md"
 
@@ -243,12 +254,198 @@ def table(outcomes: dict[tuple[str, str], str]) -> str:
     return "\n".join(lines)
 
 
-def test_every_rpc_has_a_row_and_a_right():
+OUTWARD = {"agent_routing.v1.TopicDetectorService"}
+"""Services of the contract that this server calls, and never serves."""
+
+WITHOUT_RIGHTS = {
+    "grpc.health.v1.Health": "OK",
+    "grpc.reflection.v1.ServerReflection": "UNAUTHENTICATED",
+    "grpc.reflection.v1alpha.ServerReflection": "UNAUTHENTICATED",
+    "grpc.channelz.v1.Channelz": "UNAUTHENTICATED",
+}
+"""What a stranger gets of the services that are not the contract's."""
+
+
+def contract() -> dict[str, ServiceDescriptor]:
+    """Return every service of the contract, by its full name."""
+    names = [found.name for found in pkgutil.iter_modules(v1.__path__)]
+    files = [import_module(f"{v1.__name__}.{name}") for name in names if name.endswith("_pb2")]
+    services = [each for file in files for each in file.DESCRIPTOR.services_by_name.values()]
+    return {service.full_name: service for service in services}
+
+
+def test_every_rpc_of_the_contract_has_a_row_and_a_right():
     """An RPC without a row and a right would be open to every caller, or to none."""
-    services = (pb.DESCRIPTOR, admin.DESCRIPTOR)
-    names = {m.name for file in services for s in file.services_by_name.values() for m in s.methods}
-    assert names == ENTRY.keys()
-    assert names == {row.partition(",")[0] for row in ROWS}
+    served = [service for name, service in contract().items() if name not in OUTWARD]
+    names = [method.name for service in served for method in service.methods]
+    assert len(names) == len(set(names)), "rights go by the name of the RPC alone"
+    assert set(names) == ENTRY.keys()
+    assert set(names) == {row.partition(",")[0] for row in ROWS}
+
+
+@asynccontextmanager
+async def everywhere(tmp_path: Path):
+    """A server where callers sign in, with every listener that it can have."""
+    listeners = ("admin_listen", "web_listen", "probe_listen", "metrics_listen")
+    given = dict.fromkeys(listeners, "127.0.0.1:0")
+    async with serving_signed_in(tmp_path, DESK, store="memory:", **given) as running:
+        yield running
+
+
+async def test_strangers_get_nothing_of_any_method_of_any_grpc_listener(tmp_path):
+    """The server says what it serves: a service that is added is found here."""
+    async with everywhere(tmp_path) as service:
+        # At the first address, AdminService is not served.
+        for address, is_admin in (
+            (service.server.address, False),
+            (service.server.admin_address, True),
+        ):
+            async with grpc.aio.insecure_channel(address) as channel:
+                found = {
+                    method.full_name: await stranger(channel, method)
+                    for method in await methods_of(channel)
+                }
+            ours = {
+                f"{name}.{method.name}": "UNAUTHENTICATED"
+                for name, described in contract().items()
+                if name not in OUTWARD and (is_admin or not name.endswith(".AdminService"))
+                for method in described.methods
+            }
+            others = found.keys() - ours.keys()
+            assert {name: found.get(name) for name in ours} == ours
+            services = {name.rpartition(".")[0] for name in others}
+            assert services == WITHOUT_RIGHTS.keys() - (
+                set() if is_admin else {"grpc.channelz.v1.Channelz"}
+            )
+            for name in others:
+                assert found[name] == WITHOUT_RIGHTS[name.rpartition(".")[0]], name
+
+
+async def methods_of(channel: grpc.aio.Channel) -> list[MethodDescriptor]:
+    """Return what a listener serves, as it tells a caller with a credential."""
+    ask = channel.stream_stream(
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )
+
+    async def answer(**asked: str) -> reflection_pb2.ServerReflectionResponse:
+        metadata = bearer(token("route", user="ana"))
+        request = reflection_pb2.ServerReflectionRequest(**asked)
+        call = ask(iter([request]), metadata=metadata, timeout=20)
+        [told] = [each async for each in call]
+        return told
+
+    found: list[MethodDescriptor] = []
+    for listed in (await answer(list_services="")).list_services_response.service:
+        files = await answer(file_containing_symbol=listed.name)
+        database = descriptor_database.DescriptorDatabase()
+        for data in files.file_descriptor_response.file_descriptor_proto:
+            database.Add(descriptor_pb2.FileDescriptorProto.FromString(data))
+        pool = descriptor_pool.DescriptorPool(database)
+        found += pool.FindServiceByName(listed.name).methods
+    return found
+
+
+async def stranger(channel: grpc.aio.Channel, method: MethodDescriptor) -> str:
+    """Return the code of a call without a credential and without content."""
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    # A call of one message looks the same on the wire in all four forms.
+    call = channel.stream_stream(path)(iter([b""]), timeout=20)
+    try:
+        async for _ in call:
+            call.cancel()
+            return "OK"
+    except grpc.aio.AioRpcError as error:
+        if BROKEN_OFF in (error.details() or ""):
+            return await stranger(channel, method)
+        return error.code().name
+    return "OK"
+
+
+class WebDesk(Desk):
+    """The same over HTTP."""
+
+    async def _call(self, rpc: str, request: object, who: tuple) -> Refusal | None:
+        headers = dict(who)
+        if rpc == "WatchSession":
+            watcher = await Watcher(self._service, "connect").begin(request, headers)
+            flags, _ = first = await watcher.frame()
+            await watcher.leave()
+            return read_status(watcher.status_in(first)) if flags else None
+        answer_class = getattr(pb, f"{rpc}Response")
+        outcome = await Connect(self._service.server.web_url).call(
+            rpc, request, answer_class, headers
+        )
+        return outcome.status and read_status(outcome.status)
+
+
+def designed() -> dict[tuple[str, str], str]:
+    """Return the document's table: the outcome by caller and row."""
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rows = {row[0]: row[1:] for row in cells if len(row) == len(CALLERS) + 1}
+    return {
+        (caller, row): outcome
+        for row in ROWS
+        for caller, outcome in zip(CALLERS, rows[row], strict=True)
+    }
+
+
+async def test_every_call_by_every_caller_is_the_same_over_http(tmp_path):
+    """The web listener serves RoutingService alone, without the stream of messages."""
+    table_of = designed()
+    (routing,) = pb.DESCRIPTOR.services_by_name.values()
+    served = {method.name for method in routing.methods if not method.client_streaming}
+    rows = [row for row in ROWS if row.partition(",")[0] in served]
+    assert {row.partition(",")[0] for row in rows} == served
+    async with everywhere(tmp_path) as service:
+        desk = WebDesk(service)
+        wrong = {
+            (caller, row): found
+            for row in rows
+            for caller in CALLERS
+            if (found := await desk.outcome(caller, row)) != table_of[caller, row]
+        }
+        assert wrong == {}
+        wire = Connect(service.server.web_url)
+        every = dict(bearer(token("route", "admin", "platform", user="ana")))
+        for method in admin.DESCRIPTOR.services_by_name["AdminService"].methods:
+            status, _, _ = await asyncio.to_thread(
+                wire.post,
+                f"/agent_routing.v1.AdminService/{method.name}",
+                b"",
+                {"content-type": "application/proto", **every},
+            )
+            assert status == HTTPStatus.NOT_FOUND, method.name
+
+
+async def test_listeners_without_sign_in_say_nothing_of_sessions(tmp_path):
+    """The probes and the metrics page have fixed paths, and answer all else with 404."""
+    async with everywhere(tmp_path) as service:
+        await prepared(service, "seen-by-ana")
+        for address, paths in (
+            (service.server.probe_address, ("/livez", "/readyz")),
+            (service.server.metrics_address, ("/metrics",)),
+        ):
+            for path in paths:
+                status, body = await asyncio.to_thread(fetch, address, path)
+                assert status == HTTPStatus.OK
+                assert not re.search(r"seen-by-ana|\bana\b", body)
+            for path in ("/", "/agent_routing.v1.RoutingService/Status", "/metrics/../etc"):
+                status, body = await asyncio.to_thread(fetch, address, path)
+                assert status == HTTPStatus.NOT_FOUND, (address, path)
+
+
+def fetch(address: str, path: str) -> tuple[int, str]:
+    """Return the status and the body of a GET."""
+    connection = http.client.HTTPConnection(address, timeout=20)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
 
 
 async def test_every_call_by_every_caller_is_as_designed(service):

@@ -520,15 +520,17 @@ class Watcher:
         self.is_connect = name == "connect"
         self.url = urllib.parse.urlsplit(live.server.web_url)
 
-    async def begin(self, request):
+    async def begin(self, request, headers=None):
         """Send the request, and read the answer's headers."""
+        more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         kind = "connect+proto" if self.is_connect else "grpc-web+proto"
         body = request.SerializeToString()
         body = struct.pack(">BI", 0, len(body)) + body
         self.reader, self.writer = await asyncio.open_connection(self.url.hostname, self.url.port)
         self.writer.write(
             f"POST {SERVICE}/WatchSession HTTP/1.1\r\nhost: {self.url.netloc}\r\n"
-            f"content-type: application/{kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+            f"content-type: application/{kind}\r\n{more}"
+            f"content-length: {len(body)}\r\n\r\n".encode()
             + body
         )
         head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 20)
@@ -551,7 +553,11 @@ class Watcher:
 
     async def end(self):
         """Return the status that ends the stream."""
-        flags, content = await self.frame()
+        return self.status_in(await self.frame())
+
+    def status_in(self, frame):
+        """Return the status in the last frame."""
+        flags, content = frame
         if self.is_connect:
             assert flags & 0x02, content
             return _connect_status(json.loads(content)["error"])
