@@ -389,7 +389,7 @@ describe("the fallback", () => {
     assert.equal(result.degraded, true);
     assert.equal(result.agentId, "vat");
     assert.equal(result.text, "and now?");
-    assert.equal(result.reason, "UNSPECIFIED");
+    assert.equal(result.reason, "DEGRADED");
     assert.ok(result.error instanceof Unavailable);
     assert.match(result.dispatch?.reasonDetail ?? "", /^degraded: /);
     assert.deepEqual(degraded, ["vat"]);
