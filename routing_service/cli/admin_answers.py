@@ -25,7 +25,7 @@ from agent_routing.v1.routing_service_pb2 import ResumeTaskResponse
 from agent_routing.v1.session_event_pb2 import Change, SessionEvent
 from agent_routing.v1.task_pb2 import Task, TaskStatus
 from routing_service.cli.answers import handoff_line, reason_words, refused_rules
-from routing_service.cli.screen import agent_text, console, time_text, word
+from routing_service.cli.screen import agent_text, console, count_of, time_text, word
 from routing_service.telemetry.terminal_text import seen
 
 BRIEF_ID_CHARACTERS: Final = 20
@@ -199,6 +199,34 @@ def print_reloaded(answer: ReloadAgentsResponse, *, is_trial: bool) -> None:
             out.print(Text(f"{what}: {', '.join(agent_ids)}"))
     if not any(agent_ids for _, agent_ids in changed):
         out.print("no agent changed", style="dim")
+    if answer.changed_settings:
+        out.print(Text(f"settings changed: {', '.join(answer.changed_settings)}"))
+    if answer.sessions_read or answer.all_sessions_read:
+        _print_touched(answer)
+
+
+def _print_touched(answer: ReloadAgentsResponse) -> None:
+    """Print the live sessions that a reload would touch."""
+    out = console()
+    read = f"{count_of(answer.sessions_read, 'session')} read"
+    if not answer.all_sessions_read:
+        read += "; there are more, so the counts are too low"
+    if not answer.touched:
+        out.print(Text(f"no live session has to do with them ({read})", style="dim"))
+        return
+    removed = set(answer.removed_agent_ids)
+    for touched in answer.touched:
+        what = "removed" if touched.agent_id in removed else "changed"
+        line = Text(f"{seen(touched.agent_id)} ({what}): ", style="bold")
+        line.append(
+            f"has {count_of(touched.active, 'live session')}, gets {touched.interrupted} back, "
+            f"is answering in {touched.answering}",
+            style="not bold",
+        )
+        out.print(line)
+        examples = ", ".join(map(seen, touched.example_session_ids))
+        out.print(Text(f"  such as {examples}", style="dim"))
+    out.print(Text(read, style="dim"))
 
 
 def print_switched(answer: SetStickinessResponse) -> None:

@@ -9,18 +9,20 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from routing_service.core.registry import Registry
-from routing_service.registry.file import RegistryFileError
+from routing_service.registry.file import RegistryFileError, check_registry
 
 FILE_POLL_S: Final = 1.0
 """How often the file's time and size are checked. Notifications miss some ways in which editors and
 mounted volumes replace files; one stat a second costs nothing."""
+
+_SENT: Final = "the registry in the request"
 
 _log = structlog.get_logger(__name__)
 
@@ -40,6 +42,43 @@ class Reloaded:
         """Return whether anything differs."""
         return self.registry != self.previous
 
+    @property
+    def changed_settings(self) -> tuple[str, ...]:
+        """The keys of the file, besides version and agents, whose values differ. Sorted."""
+        return tuple(
+            sorted(
+                {
+                    _KEYS.get(each.name, each.name)
+                    for each in fields(Registry)
+                    if each.compare
+                    and each.name not in _NOT_SETTINGS
+                    and getattr(self.registry, each.name) != getattr(self.previous, each.name)
+                }
+            )
+        )
+
+    @property
+    def touched_agents(self) -> frozenset[str]:
+        """Agents that differ or are gone, and the former home agent if there is another one."""
+        agents = {*self.removed, *self.changed}
+        if self.registry.home_agent_id != self.previous.home_agent_id:
+            agents.add(self.previous.home_agent_id)
+        return frozenset(agents)
+
+
+_NOT_SETTINGS: Final = frozenset({"version", "agents", "further_files"})
+
+_KEYS: Final = {
+    "home_agent_id": "supervisor",
+    "is_swarm": "default_agent",
+    "stickiness_enabled": "stickiness",
+    "auto_off": "stickiness",
+    "double_text_rejects": "double_text",
+    "disabled_commands": "commands",
+    "command_words": "commands",
+}
+"""Fields of Registry that have another name in the file."""
+
 
 class RegistrySource:
     """Holds the registry in force. The files that it names are watched as well."""
@@ -51,14 +90,17 @@ class RegistrySource:
         in_force: Callable[[Registry], None] = lambda _: None,
         *,
         poll_s: float = FILE_POLL_S,
+        takes_up_changes: bool = True,
     ) -> None:
         """Load for the first time. Raises RegistryFileError, and then there is none.
 
         load: reads and checks the file at path; runs in a thread when it is read again. in_force:
         called after each load with the registry in force, new or old. poll_s: how often the file's
-        time and size are checked.
+        time and size are checked. takes_up_changes: False: a changed file is logged, and read only
+        on request.
         """
         self._path = path
+        self._takes_up_changes = takes_up_changes
         self._poll_s = poll_s
         self._load = load
         self._seen = _stamp(path)
@@ -83,9 +125,11 @@ class RegistrySource:
         operators.
         """
         async with self._reloading:
-            self._seen = _stamp(self._path)
-            # Taken before the files are read: a change meanwhile is seen afterwards.
-            self._further_seen = self._stamp_further()
+            if not validate_only:
+                # Taken before the files are read: a change meanwhile is seen afterwards. A trial
+                # takes nothing up, so what it read is still to be seen by watch().
+                self._seen = _stamp(self._path)
+                self._further_seen = self._stamp_further()
             try:
                 registry = await asyncio.to_thread(self._load)
             except RegistryFileError as error:
@@ -118,13 +162,22 @@ class RegistrySource:
             self._tell_in_force(self._registry)
             return made
 
+    async def compare(self, text: str) -> Reloaded:
+        """Return what another registry file would change. Raises RegistryFileError.
+
+        Files that it names are read from the folder of the server's own file.
+        """
+        folder = Path(self._path).parent
+        checked = await asyncio.to_thread(check_registry, text, _SENT, folder)
+        return _compare(self._registry, checked.registry)
+
     async def reload_or_keep(self) -> None:
         """Read the file again; a bad one is logged and changes nothing."""
         with suppress(RegistryFileError):
             await self.reload()
 
     async def watch(self) -> None:
-        """Read the file again whenever it changes, until cancelled."""
+        """Read the file again whenever it changes, until cancelled; or only log the change."""
         while True:
             await asyncio.sleep(self._poll_s)
             stamp, further = _stamp(self._path), self._stamp_further()
@@ -132,7 +185,16 @@ class RegistrySource:
             if (stamp is not None and stamp != self._seen) or (
                 None not in further and further != self._further_seen
             ):
-                await self.reload_or_keep()
+                if self._takes_up_changes:
+                    await self.reload_or_keep()
+                else:
+                    self._seen, self._further_seen = stamp, further
+                    _log.info(
+                        "registry_file_changed",
+                        registry=self._path,
+                        registry_version=self._registry.version,
+                        remedy="agent-routing reload --validate-only, then agent-routing reload",
+                    )
 
     def _stamp_further(self) -> list[tuple[int, int, int] | None]:
         """Return the same of the files that the registry in force names."""

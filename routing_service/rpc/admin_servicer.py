@@ -39,8 +39,9 @@ class AdminServicer:
         clock_us: Callable[[], int],
         audit_read_max: int = READ_MAX,
         audit_scanned_max: int = SCANNED_MAX,
+        shown_id: Callable[[str], str] = str,
     ) -> None:
-        """Answer from one store. clock_us: microseconds since 1970.
+        """Answer from one store. clock_us: microseconds since 1970. shown_id: of examples.
 
         audit_read_max, audit_scanned_max: changes of a tenant's audit that are read at once, and
         for one page.
@@ -78,6 +79,7 @@ class AdminServicer:
                     stats=stats,
                     audit=handler.audit,
                     clock_us=clock_us,
+                    shown_id=shown_id,
                 ),
             )
         )

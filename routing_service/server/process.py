@@ -62,16 +62,20 @@ async def serve(
     counts: Counts | None = None,
     tracing: Tracing | None = None,
     stopping: Callable[[], None] = lambda: None,
+    *,
+    shown_id: Callable[[str], str] = str,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop in order. Raises what RoutingServer.start does.
 
     A SIGINT while it stops ends the process at once; nothing that was answered is lost. stopping:
-    called at the signal.
+    called at the signal. shown_id: see RoutingServer.start.
     """
     stop_asked = asyncio.Event()
     reload_asked = asyncio.Event()
     _on_signals(stop_asked, reload_asked, stopping)
-    server = await RoutingServer.start(settings, observer=observer, counts=counts, tracing=tracing)
+    server = await RoutingServer.start(
+        settings, observer=observer, counts=counts, tracing=tracing, shown_id=shown_id
+    )
     reloading = asyncio.create_task(_reload_when_asked(server, reload_asked), name="reload")
     try:
         if not stop_asked.is_set():
@@ -108,7 +112,10 @@ def run(settings: Settings) -> int:
     watchdog = ExitWatchdog(settings.drain_s, configured.writer.flush, EXIT_FAILED)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(settings, observer, counts, tracing, watchdog.begin))
+            shown_id = str if configured.hashes is None else configured.hashes.hide
+            runner.run(
+                serve(settings, observer, counts, tracing, watchdog.begin, shown_id=shown_id)
+            )
     except (SettingsInvalid, RegistryFileError, StoreUrlInvalid) as error:
         return _refused(error, EXIT_USAGE)
     except (StoreError, ListenFailed) as error:

@@ -218,6 +218,7 @@ class RoutingServer:
         observer: CallObserver | None = None,
         counts: Counts | None = None,
         tracing: Tracing | None = None,
+        shown_id: Callable[[str], str] = str,
         clock_us: Callable[[], int] = system_clock_us,
         store_opener: OpenStore = open_store,
         make_probe: MakeProbe = StoreProbe,
@@ -228,7 +229,8 @@ class RoutingServer:
 
         observer: is given each call's record; None = only bugs are logged. counts: the calls and
         log lines of the metrics page; None = none. tracing: traces calls; the observer is called
-        through it; None = no traces. clock_us: the time of decisions, microseconds since 1970.
+        through it; None = no traces. shown_id: makes an example of a session id, hashed or not.
+        clock_us: the time of decisions, microseconds since 1970.
         make_probe: takes the store's probe and what reports readiness. load_model: loads topic
         detection when a registry wants it, unless a setting names a detector. bounds: those that no
         setting changes.
@@ -241,6 +243,7 @@ class RoutingServer:
             partial(load_registry, settings, topics),
             topics.in_force,
             poll_s=bounds.registry_poll_s,
+            takes_up_changes=settings.reload == "auto",
         )
         async with AsyncExitStack() as opened:
             opened.push_async_callback(topics.close)
@@ -258,7 +261,9 @@ class RoutingServer:
             )
             # A store that opens but cannot be written fails here, not at a caller's first call.
             await store.probe_write()
-            listening = await _listen(parts, opened, observer, counts or Counts(), tracing)
+            listening = await _listen(
+                parts, opened, observer, counts or Counts(), tracing, shown_id=shown_id
+            )
             _run_beside(parts, opened, make_probe, tracing)
             stickiness = await parts.switch.now(DEFAULT_TENANT)
             _log_started(parts, listening, stickiness, store_format)
@@ -339,6 +344,8 @@ async def _listen(
     observer: CallObserver | None,
     counts: Counts,
     tracing: Tracing | None,
+    *,
+    shown_id: Callable[[str], str],
 ) -> _Listening:
     """Open all listeners, and guard them. Raises SettingsInvalid, ListenFailed."""
     settings = parts.settings
@@ -361,6 +368,7 @@ async def _listen(
             clock_us=parts.clock_us,
             audit_read_max=parts.bounds.audit_read_max,
             audit_scanned_max=parts.bounds.audit_scanned_max,
+            shown_id=shown_id,
         ),
         observer or BugsOnly(),
         sign_in=parts.signing_in.sign_in,

@@ -81,6 +81,12 @@ class Settings:
         "for a trial run",
     )
     agents: str = _setting("", Words("the path of a registry file"), "the registry file (YAML)")
+    reload: str = _setting(
+        "auto",
+        Choice(("auto", "manual")),
+        "when a changed registry file is taken up: auto (within about a second), or manual (on "
+        "SIGHUP or agent-routing reload)",
+    )
     stickiness: str = _setting(
         "registry",
         Choice(("registry", "enabled", "disabled")),

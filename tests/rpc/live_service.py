@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -441,6 +441,7 @@ async def serving(
     counts: Counts | None = None,
     tracing: Tracing | None = None,
     bounds: Bounds = DEFAULT_BOUNDS,
+    shown_id: Callable[[str], str] = str,
     **settings: Any,
 ) -> AsyncIterator[LiveService]:
     """Run a server until the block ends.
@@ -479,6 +480,7 @@ async def serving(
         store_opener=opener,
         load_model=(lambda: model) if model else load_word_model,
         bounds=bounds,
+        shown_id=shown_id,
     )
     try:
         async with grpc.aio.insecure_channel(server.address) as channel:

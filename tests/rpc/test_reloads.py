@@ -13,6 +13,8 @@ from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc as pb_grpc
 from routing_service.core import events as ev
 from routing_service.server.bounds import Bounds
+from routing_service.sessions.touched_sessions import count_touched
+from routing_service.telemetry.log_privacy import IdHashes
 from tests.rpc.live_service import finish, hand_to, outcome_status, refusal, serving, went
 from tests.rpc.registries import DESK
 
@@ -178,3 +180,131 @@ async def test_broken_file_is_noticed_by_itself_and_a_mended_one_too(tmp_path):
                 await asyncio.sleep(0.02)
         assert (await chat.say()).dispatch.agent.agent_id == "sales"
         assert (await chat.status()).registry_version == "desk-mended"
+
+
+async def test_changed_file_waits_for_a_reload_where_reloads_are_manual(tmp_path):
+    """A file that a deployment replaces must not reach users before someone has looked at it."""
+    path = tmp_path / "agents.yaml"
+    bounds = Bounds(registry_poll_s=0.02)
+    async with serving(tmp_path, DESK, bounds=bounds, reload="manual") as service:
+        chat = await service.chat().with_agent("sales")
+        with capture_logs() as logs:
+            install(path, DESK.replace("desk-1", "desk-2").encode())
+            async with asyncio.timeout(WAIT_S):
+                while not any(entry["event"] == "registry_file_changed" for entry in logs):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
+        (noticed,) = [entry for entry in logs if entry["event"] == "registry_file_changed"]
+        assert noticed["registry_version"] == "desk-1"
+        await chat.say()
+        assert (await chat.status()).registry_version == "desk-1"
+        stub = pb_grpc.AdminServiceStub(service.channel)
+        tried = await stub.ReloadAgents(pb.ReloadAgentsRequest(validate_only=True), timeout=WAIT_S)
+        assert tried.registry_version == "desk-2"
+        assert service.server.registry_reloads == (0, 0)
+        await service.server.reload()
+        await chat.say()
+        assert (await chat.status()).registry_version == "desk-2"
+
+
+async def test_trial_does_not_stop_the_file_from_being_taken_up(tmp_path):
+    """A trial right after the change once made the server believe that it had read the file."""
+    bounds = Bounds(registry_poll_s=0.5)
+    async with serving(tmp_path, DESK, bounds=bounds) as service:
+        install(tmp_path / "agents.yaml", DESK.replace("desk-1", "desk-2").encode())
+        stub = pb_grpc.AdminServiceStub(service.channel)
+        await stub.ReloadAgents(pb.ReloadAgentsRequest(validate_only=True), timeout=WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            while service.server.registry_reloads != (1, 0):  # noqa: ASYNC110 - no event for it
+                await asyncio.sleep(0.02)
+
+
+async def test_rehearsal_names_the_sessions_that_a_registry_would_touch(tmp_path):
+    """Counted by what the agent is to the session, for the caller's tenant or for all."""
+    async with serving(tmp_path, DESK) as service:
+        held = await service.chat("held").with_agent("sales")
+        await held.say("wait for it")
+        interrupted = await service.chat("interrupted").with_agent("sales")
+        asked = await interrupted.say("I am sad")
+        await interrupted.answer(asked.dispatch, **hand_to("interrupts"))
+        await service.chat("elsewhere").with_agent("support")
+        await service.chat("other", tenant="acme").with_agent("sales")
+        ended = service.chat("idle")
+        await ended.answer((await ended.say()).dispatch, "hello")
+        stub = pb_grpc.AdminServiceStub(service.channel)
+        following = DESK.replace("desk-1", "desk-2").replace("#3366ff", "#112233")
+        following = following.replace("hops_per_message: 4", "hops_per_message: 6")
+
+        async def rehearse(**fields):
+            request = pb.ReloadAgentsRequest(
+                validate_only=True, registry=following, with_sessions=True, **fields
+            )
+            return await stub.ReloadAgents(request, timeout=WAIT_S)
+
+        answer = await rehearse()
+        assert (answer.registry_version, answer.previous_registry_version) == ("desk-2", "desk-1")
+        assert list(answer.changed_agent_ids) == ["sales"]
+        assert list(answer.changed_settings) == ["limits"]
+        (touched,) = answer.touched
+        assert touched.agent_id == "sales"
+        assert (touched.active, touched.interrupted, touched.answering) == (1, 1, 1)
+        assert list(touched.example_session_ids) == ["held", "interrupted"]
+        assert (answer.sessions_read, answer.all_sessions_read) == (4, True)
+        everywhere = await rehearse(tenant="*")
+        assert everywhere.touched[0].active == 2
+        assert everywhere.sessions_read == 5
+        # Nothing was put in force, nor was the server's own file.
+        assert service.server.registry_reloads == (0, 0)
+        assert (await held.status()).registry_version == "desk-1"
+
+
+async def test_examples_of_touched_sessions_are_hashed_as_in_the_log(tmp_path):
+    """An operator who may not see ids in the log may not see them here."""
+    hashes = IdHashes(b"k" * 32)
+    async with serving(tmp_path, DESK, shown_id=hashes.hide) as service:
+        await service.chat("held").with_agent("sales")
+        stub = pb_grpc.AdminServiceStub(service.channel)
+        answer = await stub.ReloadAgents(
+            pb.ReloadAgentsRequest(
+                validate_only=True,
+                registry=DESK.replace("#3366ff", "#112233"),
+                with_sessions=True,
+            ),
+            timeout=WAIT_S,
+        )
+    assert list(answer.touched[0].example_session_ids) == [hashes.hide("held")]
+
+
+async def test_rehearsal_reads_a_bounded_number_of_sessions(tmp_path):
+    """A call must not read a store of millions; it says that it did not."""
+    async with serving(tmp_path, DESK) as service:
+        for number in range(3):
+            await service.chat(f"held-{number}").with_agent("sales")
+        counted = await count_touched(
+            service.store,
+            ["default"],
+            {"sales"},
+            home_agent_id="front",
+            shown_id=str,
+            read_max=2,
+        )
+    assert (counted.sessions_read, counted.is_complete) == (2, False)
+    assert counted.by_agent["sales"].active == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"registry": "x"}, "registry"),
+        ({"with_sessions": True}, "with_sessions"),
+        ({"tenant": "acme"}, "tenant"),
+        ({"validate_only": True, "registry": "x" * (192 * 1024 + 1)}, "registry"),
+    ],
+)
+async def test_rehearsal_refuses_what_it_does_not_mean(tmp_path, fields, named):
+    """A registry in a request is never put in force: the server's file is what it goes by."""
+    async with serving(tmp_path, DESK) as service:
+        stub = pb_grpc.AdminServiceStub(service.channel)
+        refused = await refusal(stub.ReloadAgents(pb.ReloadAgentsRequest(**fields), timeout=WAIT_S))
+    assert tuple(refused) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+    assert named in refused.violations

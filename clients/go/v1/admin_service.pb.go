@@ -2529,7 +2529,15 @@ type ReloadAgentsRequest struct {
 	// Only check the file and return what would change. Default false.
 	ValidateOnly bool `protobuf:"varint,1,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	// Why, for the audit. At most 1 KiB.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Only with validate_only: the text of another registry file, to be compared with the registry in
+	// force instead of the server's own file. Files that it names are read from the folder of the
+	// server's file. At most 192 KiB. Empty: the server's own file.
+	Registry string `protobuf:"bytes,3,opt,name=registry,proto3" json:"registry,omitempty"`
+	// Only with validate_only: also return the live sessions that the change would touch.
+	WithSessions bool `protobuf:"varint,4,opt,name=with_sessions,json=withSessions,proto3" json:"with_sessions,omitempty"`
+	// The tenant of these sessions. Empty: the caller's. Another one, or "*" for all: scope platform.
+	Tenant        string `protobuf:"bytes,5,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2578,6 +2586,27 @@ func (x *ReloadAgentsRequest) GetReason() string {
 	return ""
 }
 
+func (x *ReloadAgentsRequest) GetRegistry() string {
+	if x != nil {
+		return x.Registry
+	}
+	return ""
+}
+
+func (x *ReloadAgentsRequest) GetWithSessions() bool {
+	if x != nil {
+		return x.WithSessions
+	}
+	return false
+}
+
+func (x *ReloadAgentsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
 // What the reload changed, or with validate_only would change.
 type ReloadAgentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2592,6 +2621,18 @@ type ReloadAgentsResponse struct {
 	RemovedAgentIds []string `protobuf:"bytes,4,rep,name=removed_agent_ids,json=removedAgentIds,proto3" json:"removed_agent_ids,omitempty"`
 	// Ids of agents whose definition changed, sorted.
 	ChangedAgentIds []string `protobuf:"bytes,5,rep,name=changed_agent_ids,json=changedAgentIds,proto3" json:"changed_agent_ids,omitempty"`
+	// What else changed: names of the file's keys, sorted, such as "limits" and "topics". They apply to
+	// every session.
+	ChangedSettings []string `protobuf:"bytes,6,rep,name=changed_settings,json=changedSettings,proto3" json:"changed_settings,omitempty"`
+	// Only with with_sessions: agents that were changed or removed, and the former home agent if there
+	// is another one, with the live sessions that have to do with them. In the order of agent ids.
+	// Agents without such sessions are left out.
+	Touched []*TouchedSessions `protobuf:"bytes,7,rep,name=touched,proto3" json:"touched,omitempty"`
+	// Only with with_sessions: how many sessions were read.
+	SessionsRead int64 `protobuf:"varint,8,opt,name=sessions_read,json=sessionsRead,proto3" json:"sessions_read,omitempty"`
+	// Only with with_sessions: whether these are all. A call reads at most 10,000, the first ones in the
+	// order of tenants and session ids; the counts are then too low.
+	AllSessionsRead bool `protobuf:"varint,9,opt,name=all_sessions_read,json=allSessionsRead,proto3" json:"all_sessions_read,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2661,6 +2702,117 @@ func (x *ReloadAgentsResponse) GetChangedAgentIds() []string {
 	return nil
 }
 
+func (x *ReloadAgentsResponse) GetChangedSettings() []string {
+	if x != nil {
+		return x.ChangedSettings
+	}
+	return nil
+}
+
+func (x *ReloadAgentsResponse) GetTouched() []*TouchedSessions {
+	if x != nil {
+		return x.Touched
+	}
+	return nil
+}
+
+func (x *ReloadAgentsResponse) GetSessionsRead() int64 {
+	if x != nil {
+		return x.SessionsRead
+	}
+	return 0
+}
+
+func (x *ReloadAgentsResponse) GetAllSessionsRead() bool {
+	if x != nil {
+		return x.AllSessionsRead
+	}
+	return false
+}
+
+// Live sessions that have to do with an agent. Live: an agent has the conversation, or a turn or a
+// task is open.
+type TouchedSessions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Sessions in which it has the conversation: it is active, or no agent is and it is the home agent.
+	Active int64 `protobuf:"varint,2,opt,name=active,proto3" json:"active,omitempty"`
+	// Sessions in which it gets the conversation back after an interlude.
+	Interrupted int64 `protobuf:"varint,3,opt,name=interrupted,proto3" json:"interrupted,omitempty"`
+	// Sessions in which a turn waits for its answer.
+	Answering int64 `protobuf:"varint,4,opt,name=answering,proto3" json:"answering,omitempty"`
+	// Ids of at most 5 of these sessions. Hashed as in the log if the setting log_ids says so.
+	ExampleSessionIds []string `protobuf:"bytes,5,rep,name=example_session_ids,json=exampleSessionIds,proto3" json:"example_session_ids,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *TouchedSessions) Reset() {
+	*x = TouchedSessions{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TouchedSessions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TouchedSessions) ProtoMessage() {}
+
+func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TouchedSessions.ProtoReflect.Descriptor instead.
+func (*TouchedSessions) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *TouchedSessions) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *TouchedSessions) GetActive() int64 {
+	if x != nil {
+		return x.Active
+	}
+	return 0
+}
+
+func (x *TouchedSessions) GetInterrupted() int64 {
+	if x != nil {
+		return x.Interrupted
+	}
+	return 0
+}
+
+func (x *TouchedSessions) GetAnswering() int64 {
+	if x != nil {
+		return x.Answering
+	}
+	return 0
+}
+
+func (x *TouchedSessions) GetExampleSessionIds() []string {
+	if x != nil {
+		return x.ExampleSessionIds
+	}
+	return nil
+}
+
 // Asks to switch stickiness.
 type SetStickinessRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2687,7 +2839,7 @@ type SetStickinessRequest struct {
 
 func (x *SetStickinessRequest) Reset() {
 	*x = SetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +2851,7 @@ func (x *SetStickinessRequest) String() string {
 func (*SetStickinessRequest) ProtoMessage() {}
 
 func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +2864,7 @@ func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*SetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetStickinessRequest) GetTenant() string {
@@ -2768,7 +2920,7 @@ type GetStickinessRequest struct {
 
 func (x *GetStickinessRequest) Reset() {
 	*x = GetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2780,7 +2932,7 @@ func (x *GetStickinessRequest) String() string {
 func (*GetStickinessRequest) ProtoMessage() {}
 
 func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2793,7 +2945,7 @@ func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*GetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetStickinessRequest) GetTenant() string {
@@ -2828,7 +2980,7 @@ type GetStickinessResponse struct {
 
 func (x *GetStickinessResponse) Reset() {
 	*x = GetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +2992,7 @@ func (x *GetStickinessResponse) String() string {
 func (*GetStickinessResponse) ProtoMessage() {}
 
 func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +3005,7 @@ func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*GetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetStickinessResponse) GetEnabled() bool {
@@ -2927,7 +3079,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2939,7 +3091,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2952,7 +3104,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -2997,7 +3149,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3009,7 +3161,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3022,7 +3174,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -3073,7 +3225,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3237,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3250,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -3350,16 +3502,29 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12;\n" +
 	"\vcreate_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text\"R\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"\xab\x01\n" +
 	"\x13ReloadAgentsRequest\x12#\n" +
 	"\rvalidate_only\x18\x01 \x01(\bR\fvalidateOnly\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xfd\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bregistry\x18\x03 \x01(\tR\bregistry\x12#\n" +
+	"\rwith_sessions\x18\x04 \x01(\bR\fwithSessions\x12\x16\n" +
+	"\x06tenant\x18\x05 \x01(\tR\x06tenant\"\xb6\x03\n" +
 	"\x14ReloadAgentsResponse\x12)\n" +
 	"\x10registry_version\x18\x01 \x01(\tR\x0fregistryVersion\x12:\n" +
 	"\x19previous_registry_version\x18\x02 \x01(\tR\x17previousRegistryVersion\x12&\n" +
 	"\x0fadded_agent_ids\x18\x03 \x03(\tR\raddedAgentIds\x12*\n" +
 	"\x11removed_agent_ids\x18\x04 \x03(\tR\x0fremovedAgentIds\x12*\n" +
-	"\x11changed_agent_ids\x18\x05 \x03(\tR\x0fchangedAgentIds\"\xc9\x01\n" +
+	"\x11changed_agent_ids\x18\x05 \x03(\tR\x0fchangedAgentIds\x12)\n" +
+	"\x10changed_settings\x18\x06 \x03(\tR\x0fchangedSettings\x12;\n" +
+	"\atouched\x18\a \x03(\v2!.agent_routing.v1.TouchedSessionsR\atouched\x12#\n" +
+	"\rsessions_read\x18\b \x01(\x03R\fsessionsRead\x12*\n" +
+	"\x11all_sessions_read\x18\t \x01(\bR\x0fallSessionsRead\"\xb4\x01\n" +
+	"\x0fTouchedSessions\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x16\n" +
+	"\x06active\x18\x02 \x01(\x03R\x06active\x12 \n" +
+	"\vinterrupted\x18\x03 \x01(\x03R\vinterrupted\x12\x1c\n" +
+	"\tanswering\x18\x04 \x01(\x03R\tanswering\x12.\n" +
+	"\x13example_session_ids\x18\x05 \x03(\tR\x11exampleSessionIds\"\xc9\x01\n" +
 	"\x14SetStickinessRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\aenabled\x18\x02 \x01(\bH\x00R\aenabled\x88\x01\x01\x12\x16\n" +
@@ -3434,7 +3599,7 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
 	(StickinessSource)(0),           // 1: agent_routing.v1.StickinessSource
@@ -3463,110 +3628,112 @@ var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(*TypedCommand)(nil),            // 24: agent_routing.v1.TypedCommand
 	(*ReloadAgentsRequest)(nil),     // 25: agent_routing.v1.ReloadAgentsRequest
 	(*ReloadAgentsResponse)(nil),    // 26: agent_routing.v1.ReloadAgentsResponse
-	(*SetStickinessRequest)(nil),    // 27: agent_routing.v1.SetStickinessRequest
-	(*GetStickinessRequest)(nil),    // 28: agent_routing.v1.GetStickinessRequest
-	(*GetStickinessResponse)(nil),   // 29: agent_routing.v1.GetStickinessResponse
-	(*SetStickinessResponse)(nil),   // 30: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 31: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 32: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 33: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 34: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 35: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 36: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 37: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 38: agent_routing.v1.Agent
-	(*SessionEvent)(nil),            // 39: agent_routing.v1.SessionEvent
-	(*durationpb.Duration)(nil),     // 40: google.protobuf.Duration
-	(*Change)(nil),                  // 41: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 42: agent_routing.v1.Heartbeat
-	(RouteReason)(0),                // 43: agent_routing.v1.RouteReason
-	(Initiator)(0),                  // 44: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 45: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 46: agent_routing.v1.TurnOutcome
-	(*Task)(nil),                    // 47: agent_routing.v1.Task
-	(*Turn)(nil),                    // 48: agent_routing.v1.Turn
+	(*TouchedSessions)(nil),         // 27: agent_routing.v1.TouchedSessions
+	(*SetStickinessRequest)(nil),    // 28: agent_routing.v1.SetStickinessRequest
+	(*GetStickinessRequest)(nil),    // 29: agent_routing.v1.GetStickinessRequest
+	(*GetStickinessResponse)(nil),   // 30: agent_routing.v1.GetStickinessResponse
+	(*SetStickinessResponse)(nil),   // 31: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 32: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 33: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 34: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 35: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 36: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 37: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 38: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 39: agent_routing.v1.Agent
+	(*SessionEvent)(nil),            // 40: agent_routing.v1.SessionEvent
+	(*durationpb.Duration)(nil),     // 41: google.protobuf.Duration
+	(*Change)(nil),                  // 42: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 43: agent_routing.v1.Heartbeat
+	(RouteReason)(0),                // 44: agent_routing.v1.RouteReason
+	(Initiator)(0),                  // 45: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 46: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 47: agent_routing.v1.TurnOutcome
+	(*Task)(nil),                    // 48: agent_routing.v1.Task
+	(*Turn)(nil),                    // 49: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	36, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	37, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	37, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	37, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	38, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	38, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
 	4,  // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	38, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	36, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	37, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	37, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	39, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	37, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	38, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	38, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
 	5,  // 8: agent_routing.v1.SessionSummary.unreadable:type_name -> agent_routing.v1.Unreadable
-	37, // 9: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	37, // 10: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	38, // 9: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	38, // 10: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
 	0,  // 11: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
 	8,  // 12: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	39, // 13: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	40, // 13: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
 	5,  // 14: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
-	40, // 15: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	41, // 16: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	42, // 17: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	41, // 15: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	42, // 16: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	43, // 17: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
 	5,  // 18: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	37, // 19: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	37, // 20: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	37, // 21: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	37, // 22: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	37, // 23: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	38, // 19: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	38, // 20: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	38, // 21: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	38, // 22: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	38, // 23: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
 	15, // 24: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	33, // 25: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	34, // 25: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
 	16, // 26: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	34, // 27: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	35, // 27: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
 	17, // 28: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	35, // 29: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	36, // 29: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
 	14, // 30: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
 	13, // 31: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
-	37, // 32: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	40, // 33: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	43, // 34: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	44, // 35: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	45, // 36: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	38, // 32: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	41, // 33: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	44, // 34: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	45, // 35: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	46, // 36: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
 	18, // 37: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	40, // 38: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	40, // 39: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	46, // 40: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	37, // 41: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	41, // 38: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	41, // 39: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	47, // 40: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	38, // 41: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
 	4,  // 42: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	47, // 43: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	48, // 44: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	48, // 43: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	49, // 44: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
 	8,  // 45: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
 	23, // 46: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
 	24, // 47: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
 	5,  // 48: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	37, // 49: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
-	37, // 50: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
-	1,  // 51: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
-	37, // 52: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
-	37, // 53: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	37, // 54: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	2,  // 55: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	6,  // 56: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	9,  // 57: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	11, // 58: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	19, // 59: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	21, // 60: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	25, // 61: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	27, // 62: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	28, // 63: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
-	31, // 64: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	3,  // 65: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	7,  // 66: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	10, // 67: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	12, // 68: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	20, // 69: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	22, // 70: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	26, // 71: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	30, // 72: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	29, // 73: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
-	32, // 74: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	65, // [65:75] is the sub-list for method output_type
-	55, // [55:65] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	38, // 49: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
+	38, // 50: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
+	27, // 51: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
+	1,  // 52: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	38, // 53: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	38, // 54: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	38, // 55: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	2,  // 56: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	6,  // 57: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	9,  // 58: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	11, // 59: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	19, // 60: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	21, // 61: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	25, // 62: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	28, // 63: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	29, // 64: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	32, // 65: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	3,  // 66: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	7,  // 67: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	10, // 68: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	12, // 69: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	20, // 70: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	22, // 71: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	26, // 72: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	31, // 73: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	30, // 74: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	33, // 75: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	66, // [66:76] is the sub-list for method output_type
+	56, // [56:66] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -3595,14 +3762,14 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*ExportUserResponse_Command)(nil),
 		(*ExportUserResponse_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[25].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

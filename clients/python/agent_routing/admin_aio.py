@@ -158,16 +158,28 @@ class AsyncAdmin(AsyncClient):
         *,
         reason: str = "",
         validate_only: bool = False,
+        registry: str = "",
+        with_sessions: bool = False,
+        tenant: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ReloadAgentsResponse:
         """Make the server that answers read its registry file again.
 
-        reason: why, for the audit. validate_only: only return what would change.
+        reason: why, for the audit. validate_only: only return what would change. registry: the text
+        of another file to compare. with_sessions: also return the live sessions of the tenant that
+        the change would touch.
 
-        Raises RegistryInvalid with every mistake, ScopeMissing, Unavailable, DeadlineExceeded.
+        Raises InvalidField, RegistryInvalid with every mistake, ScopeMissing, Unavailable,
+        DeadlineExceeded.
         """
-        request = pb.ReloadAgentsRequest(validate_only=validate_only, reason=reason)
+        request = pb.ReloadAgentsRequest(
+            validate_only=validate_only,
+            reason=reason,
+            registry=registry,
+            with_sessions=with_sessions,
+            tenant=tenant,
+        )
         return await self._call(self._admin().ReloadAgents, request, timeout, info)
 
     async def set_stickiness(

@@ -283,6 +283,65 @@ def test_registry_is_reloaded(monkeypatch, capsys, tmp_path):
         assert (code, "REGISTRY_INVALID" in err, "nobody" in err) == (1, True, True)
 
 
+def test_reload_is_rehearsed_with_another_file(monkeypatch, capsys, tmp_path):
+    """Which conversations a change would touch, before the server's own file is replaced."""
+    text = EXAMPLES["tax"].registry_path.read_text(encoding="utf-8")
+    following = tmp_path / "next.yaml"
+    following.write_text(
+        text.replace("handoff_to: [vat, income_tax]", "handoff_to: [income_tax]"), "utf-8"
+    )
+    with server_in_thread(EXAMPLES["tax"].registry_path, "memory:") as address:
+        with Admin(address, fallback=None, timeout=30) as client:
+            turn = client.route("hola", session_id="chat-1", user_id="ana", channel="web")
+            client.complete_turn("chat-1", turn.request_id, turn.agent_id, outcomes.handoff("vat"))
+
+        def reload(*argv):
+            command = ["agent-routing", "reload", *argv, "--target", address]
+            monkeypatch.setattr(sys, "argv", command)
+            with pytest.raises(SystemExit) as ended:
+                main()
+            return (ended.value.code, *capsys.readouterr())
+
+        code, out, err = reload("--validate-only", "--agents", str(following))
+        assert (code, err) == (0, "")
+        assert "no agent changed" not in out
+        assert "1 session read" in out
+        following.write_text(text.replace("id: vat", "id: value_added"), "utf-8")
+        code, _, err = reload("--validate-only", "--agents", str(following))
+        assert (code, "REGISTRY_INVALID" in err, "vat" in err) == (
+            1,
+            True,
+            True,
+        )
+        code, _, err = reload("--agents", str(following))
+        assert (code, "--agents is only for --validate-only" in err) == (2, True)
+        code, _, err = reload("--validate-only", "--agents", str(tmp_path / "none.yaml"))
+        assert (code, "No such file" in err) == (2, True)
+
+
+def test_touched_sessions_are_shown(capsys):
+    """With examples, and the warning that not all were read."""
+    answer = pb.ReloadAgentsResponse(
+        registry_version="2",
+        previous_registry_version="1",
+        removed_agent_ids=["vat"],
+        changed_settings=["limits"],
+        sessions_read=10_000,
+    )
+    answer.touched.add(
+        agent_id="vat", active=3, interrupted=1, answering=2, example_session_ids=["chat-1"]
+    )
+    print_reloaded(answer, is_trial=True)
+    assert capsys.readouterr().out.splitlines() == [
+        "registry 2 would be in force; before: 1",
+        "removed: vat",
+        "settings changed: limits",
+        "vat (removed): has 3 live sessions, gets 1 back, is answering in 2",
+        "  such as chat-1",
+        "10000 sessions read; there are more, so the counts are too low",
+    ]
+
+
 def test_reload_says_what_changed(capsys):
     """Agents added, removed and changed."""
     answer = pb.ReloadAgentsResponse(

@@ -13,6 +13,7 @@ GIVEN = {
     "web_origins": ("http://a", "http://b", '"http://c, https://d"', "http://c, https://d"),
     "store": ("memory:", "sqlite:///a.db", '"sqlite:///b.db"', "sqlite:///b.db"),
     "agents": ("a.yaml", "b.yaml", '"c.yaml"', "c.yaml"),
+    "reload": ("manual", "AUTO", '"manual"', "manual"),
     "stickiness": ("enabled", "Disabled", '"enabled"', "enabled"),
     "log_level": ("debug", "WARNING", '"error"', "error"),
     "log_format": ("json", "console", '"json"', "json"),

@@ -1247,17 +1247,32 @@ class ReloadAgentsRequest(google.protobuf.message.Message):
 
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    REGISTRY_FIELD_NUMBER: builtins.int
+    WITH_SESSIONS_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
     validate_only: builtins.bool
     """Only check the file and return what would change. Default false."""
     reason: builtins.str
     """Why, for the audit. At most 1 KiB."""
+    registry: builtins.str
+    """Only with validate_only: the text of another registry file, to be compared with the registry in
+    force instead of the server's own file. Files that it names are read from the folder of the
+    server's file. At most 192 KiB. Empty: the server's own file.
+    """
+    with_sessions: builtins.bool
+    """Only with validate_only: also return the live sessions that the change would touch."""
+    tenant: builtins.str
+    """The tenant of these sessions. Empty: the caller's. Another one, or "*" for all: scope platform."""
     def __init__(
         self,
         *,
         validate_only: builtins.bool = ...,
         reason: builtins.str = ...,
+        registry: builtins.str = ...,
+        with_sessions: builtins.bool = ...,
+        tenant: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["reason", b"reason", "validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reason", b"reason", "registry", b"registry", "tenant", b"tenant", "validate_only", b"validate_only", "with_sessions", b"with_sessions"]) -> None: ...
 
 Global___ReloadAgentsRequest: typing_extensions.TypeAlias = ReloadAgentsRequest
 
@@ -1272,10 +1287,20 @@ class ReloadAgentsResponse(google.protobuf.message.Message):
     ADDED_AGENT_IDS_FIELD_NUMBER: builtins.int
     REMOVED_AGENT_IDS_FIELD_NUMBER: builtins.int
     CHANGED_AGENT_IDS_FIELD_NUMBER: builtins.int
+    CHANGED_SETTINGS_FIELD_NUMBER: builtins.int
+    TOUCHED_FIELD_NUMBER: builtins.int
+    SESSIONS_READ_FIELD_NUMBER: builtins.int
+    ALL_SESSIONS_READ_FIELD_NUMBER: builtins.int
     registry_version: builtins.str
     """Version of the registry in the file."""
     previous_registry_version: builtins.str
     """Version of the registry in force until now."""
+    sessions_read: builtins.int
+    """Only with with_sessions: how many sessions were read."""
+    all_sessions_read: builtins.bool
+    """Only with with_sessions: whether these are all. A call reads at most 10,000, the first ones in the
+    order of tenants and session ids; the counts are then too low.
+    """
     @property
     def added_agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Ids of agents that are new, sorted."""
@@ -1290,6 +1315,19 @@ class ReloadAgentsResponse(google.protobuf.message.Message):
     def changed_agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Ids of agents whose definition changed, sorted."""
 
+    @property
+    def changed_settings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What else changed: names of the file's keys, sorted, such as "limits" and "topics". They apply to
+        every session.
+        """
+
+    @property
+    def touched(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TouchedSessions]:
+        """Only with with_sessions: agents that were changed or removed, and the former home agent if there
+        is another one, with the live sessions that have to do with them. In the order of agent ids.
+        Agents without such sessions are left out.
+        """
+
     def __init__(
         self,
         *,
@@ -1298,10 +1336,52 @@ class ReloadAgentsResponse(google.protobuf.message.Message):
         added_agent_ids: collections.abc.Iterable[builtins.str] | None = ...,
         removed_agent_ids: collections.abc.Iterable[builtins.str] | None = ...,
         changed_agent_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        changed_settings: collections.abc.Iterable[builtins.str] | None = ...,
+        touched: collections.abc.Iterable[Global___TouchedSessions] | None = ...,
+        sessions_read: builtins.int = ...,
+        all_sessions_read: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["added_agent_ids", b"added_agent_ids", "changed_agent_ids", b"changed_agent_ids", "previous_registry_version", b"previous_registry_version", "registry_version", b"registry_version", "removed_agent_ids", b"removed_agent_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["added_agent_ids", b"added_agent_ids", "all_sessions_read", b"all_sessions_read", "changed_agent_ids", b"changed_agent_ids", "changed_settings", b"changed_settings", "previous_registry_version", b"previous_registry_version", "registry_version", b"registry_version", "removed_agent_ids", b"removed_agent_ids", "sessions_read", b"sessions_read", "touched", b"touched"]) -> None: ...
 
 Global___ReloadAgentsResponse: typing_extensions.TypeAlias = ReloadAgentsResponse
+
+@typing.final
+class TouchedSessions(google.protobuf.message.Message):
+    """Live sessions that have to do with an agent. Live: an agent has the conversation, or a turn or a
+    task is open.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    ACTIVE_FIELD_NUMBER: builtins.int
+    INTERRUPTED_FIELD_NUMBER: builtins.int
+    ANSWERING_FIELD_NUMBER: builtins.int
+    EXAMPLE_SESSION_IDS_FIELD_NUMBER: builtins.int
+    agent_id: builtins.str
+    """The agent."""
+    active: builtins.int
+    """Sessions in which it has the conversation: it is active, or no agent is and it is the home agent."""
+    interrupted: builtins.int
+    """Sessions in which it gets the conversation back after an interlude."""
+    answering: builtins.int
+    """Sessions in which a turn waits for its answer."""
+    @property
+    def example_session_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of at most 5 of these sessions. Hashed as in the log if the setting log_ids says so."""
+
+    def __init__(
+        self,
+        *,
+        agent_id: builtins.str = ...,
+        active: builtins.int = ...,
+        interrupted: builtins.int = ...,
+        answering: builtins.int = ...,
+        example_session_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["active", b"active", "agent_id", b"agent_id", "answering", b"answering", "example_session_ids", b"example_session_ids", "interrupted", b"interrupted"]) -> None: ...
+
+Global___TouchedSessions: typing_extensions.TypeAlias = TouchedSessions
 
 @typing.final
 class SetStickinessRequest(google.protobuf.message.Message):
