@@ -41,11 +41,11 @@ run: $(INSTALLED) ## serve the tax example on 127.0.0.1:50051, sessions in var/r
 test: $(INSTALLED) ## run the tests on all cores; some, also long ones: make test args="-k sticky"
 	@$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(or $(args),$(NOT_LONG))
 
-NOT_LONG := -m "not long and not torture and not clients"
+NOT_LONG := -m "not long and not torture and not clients and not install"
 
 .PHONY: test-long
 test-long: $(INSTALLED) ## run what takes seconds a test: kills, failing engines, every page of the docs
-	@$(BIN)/python -m pytest -m "long and not torture and not clients" --numprocesses auto --dist worksteal $(args)
+	@$(BIN)/python -m pytest -m "long and not torture and not clients and not install" --numprocesses auto --dist worksteal $(args)
 
 # What `make test` leaves out of the clients in Go and TypeScript. A toolchain that is missing is a
 # skip by name; where CI is set, a failure.
@@ -134,6 +134,16 @@ bench: $(INSTALLED) ## measure, ten minutes (make bench QUICK=1: one); more: mak
 .PHONY: dist
 dist: $(INSTALLED) ## build all distributions into dist/ and try them on oldest and newest versions
 	@$(BIN)/python scripts/dist.py
+
+# What docs/how-to/install.md installs from, until the packages are in registries.
+.PHONY: packages
+packages: $(INSTALLED) ## build what users install into dist/: wheels, npm, Go, Maven
+	@$(BIN)/python scripts/dist.py --build
+	@$(BIN)/python scripts/client_packages.py
+
+.PHONY: test-install
+test-install: $(INSTALLED) ## follow docs/how-to/install.md in clean folders, and time each path
+	@$(BIN)/python -m pytest -m install --capture=no tests/install $(args)
 
 .PHONY: topics
 topics: $(INSTALLED) ## train the topic models from topics_training/field, and the corpora in ROUTING_DIALOGUES

@@ -38,6 +38,8 @@ PLACES: Final[tuple[tuple[str, str], ...]] = (
     ("clients/go/options.go", r'^const Version = "'),
     ("clients/java/src/main/java/agentrouting/RoutingClient.java", r'String VERSION = "'),
     ("clients/java/pom.xml", r"<artifactId>agent-routing-client</artifactId>\s*<version>"),
+    ("clients/java/README.md", r"<artifactId>agent-routing-client</artifactId>\s*<version>"),
+    ("docs/how-to/install.md", r"<artifactId>agent-routing-client</artifactId>\s*<version>"),
 )
 
 

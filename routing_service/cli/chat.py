@@ -7,14 +7,13 @@ from typing import Annotated, Final
 
 import typer
 
+from routing_service.cli.example_files import EXAMPLES
 from routing_service.cli.options import (
     TARGET_VARIABLE,
     EntitlementOption,
     PlainJsonOption,
     TenantOption,
 )
-
-EXAMPLES: Final = ("tax", "tutor", "budget", "erp", "erp_topics", "erp_swarm", "platform")
 
 COLUMNS_MIN: Final = 30
 COLUMNS_MAX: Final = 80

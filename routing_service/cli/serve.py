@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from routing_service.cli.example_files import EXAMPLES, example_file
 from routing_service.cli.failure import EXIT_USAGE
 from routing_service.settings.resolve import CONFIG_VARIABLE, resolve_settings
 from routing_service.settings.rules import SettingsInvalid
@@ -32,6 +33,7 @@ opened, the address is in use); 2 the settings or the registry are wrong.
 
 \b
 Examples:
+  agent-routing serve --example tax
   agent-routing serve --agents agents.yaml
   agent-routing serve --agents agents.yaml --listen 127.0.0.1:0 --store memory:
   AGENT_ROUTING_AGENTS=agents.yaml agent-routing serve --config routing.toml
@@ -41,12 +43,13 @@ Examples:
 def _make_serve() -> Callable[..., None]:
     """Return the command, with an option for each setting."""
 
-    def serve(config: str | None, *, explain: bool, **flags: object) -> None:
-        _serve(config, flags, explain=explain)
+    def serve(config: str | None, *, example: str, explain: bool, **flags: object) -> None:
+        _serve(config, _with_example(flags, example), explain=explain)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
         *setting_parameters(),
+        inspect.Parameter("example", keyword, default="", annotation=_EXAMPLE_OPTION),
         inspect.Parameter("explain", keyword, default=False, annotation=_EXPLAIN_OPTION),
     ]
     # The option parser reads only the signature of a function.
@@ -77,6 +80,16 @@ _CONFIG_OPTION: Final = Annotated[
         help=f"The configuration file (TOML).  [env var: {CONFIG_VARIABLE}]",
     ),
 ]
+_EXAMPLE_OPTION: Final = Annotated[
+    str,
+    typer.Option(
+        "--example",
+        metavar="|".join(EXAMPLES),
+        autocompletion=lambda: list(EXAMPLES),
+        show_default=False,
+        help="Serve an example registry of this package instead of --agents.",
+    ),
+]
 _EXPLAIN_OPTION: Final = Annotated[
     bool,
     typer.Option("--explain", help="Print each setting with the source of its value, and exit."),
@@ -99,6 +112,15 @@ def _annotation(setting: Setting) -> Any:
             help=f"{text}.{default}",
         ),
     ]
+
+
+def _with_example(flags: dict[str, object], example: str) -> dict[str, object]:
+    """Return the flags with the example's registry as --agents. Exits with 2 if both are given."""
+    if not example:
+        return flags
+    if flags.get("agents") is not None:
+        raise typer.BadParameter("give either --agents or --example")
+    return {**flags, "agents": str(example_file(example))}
 
 
 def _serve(config: str | None, flags: dict[str, object], *, explain: bool) -> None:

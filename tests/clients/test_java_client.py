@@ -47,3 +47,15 @@ def test_it_is_packaged_as_repositories_want_it():
     } <= names["-sources"]
     # Below a folder of the module's name.
     assert "agentrouting/agentrouting/RoutingClient.html" in names["-javadoc"]
+
+
+def test_no_class_has_the_name_of_a_message():
+    """Users import both packages whole; a name in both would not compile."""
+    sources = java_build.JAVA_CLIENT / "src" / "main" / "java" / "agentrouting"
+    ours = {path.stem for path in sources.glob("*.java")} - {"package-info"}
+    contract = "\n".join(
+        path.read_text("utf-8") for path in java_build.toolchains.ROOT.glob("protos/**/*.proto")
+    )
+    messages = set(re.findall(r"^\s*(?:message|enum|service) (\w+)", contract, re.MULTILINE))
+    assert {"Dispatch", "RouteReason"} <= messages
+    assert ours & messages == set()

@@ -138,7 +138,7 @@ def packed(built):
     It is below the client's folder, where Node finds the dependencies; one for each process.
     """
     folder = CLIENT / "build" / f"packed-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
-    installed = folder / "node_modules" / "agent-routing-client"
+    installed = folder / "node_modules" / "@agent-routing/client"
     installed.mkdir(parents=True, exist_ok=True)
     said = run(built, "npm", "pack", "--json", "--ignore-scripts", "--pack-destination", folder)
     [packed] = json.loads(said) if said.lstrip().startswith("[") else json.loads(said).values()
@@ -158,7 +158,7 @@ def test_the_package_has_what_it_exports_and_nothing_else(built, packed):
         assert {target.removeprefix("./") for target in targets} <= {*files}
     assert {"README.md", "LICENSE", "package.json"} <= {*files}
     assert not [path for path in files if re.match(r"(test|build|examples|node_modules)/", path)]
-    names = [name.replace(".", "agent-routing-client", 1) for name in package["exports"]]
+    names = [name.replace(".", "@agent-routing/client", 1) for name in package["exports"]]
     imports = "".join(f'await import("{name}");' for name in names if "json" not in name)
     run(built, "node", "--input-type=module", "-e", imports, cwd=folder)
 

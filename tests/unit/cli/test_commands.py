@@ -456,6 +456,28 @@ def test_serve_without_a_registry_says_how_to_name_one(run):
     assert "--agents" in err
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_serve_has_every_example_by_name(run, name):
+    """From the wheel alone: no path to a file."""
+    code, out, err = run("serve", "--example", name, "--explain")
+    assert (code, err) == (0, "")
+    assert f"agents = '{EXAMPLES[name].registry_path}'  (flag --agents)" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["--example", "nope"], "examples: tax, tutor"),
+        (["--example", "tax", "--agents", "x"], "either"),
+    ],
+)
+def test_serve_refuses_an_example_that_is_not_clear(run, argv, complaint):
+    """Exit code 2, before anything starts."""
+    code, out, err = run("serve", *argv)
+    assert (code, out) == (2, "")
+    assert complaint in " ".join(err.split())
+
+
 def test_served_process_announces_itself_and_stops_when_told(tmp_path):
     """The whole run: started, called, stopped."""
     process = subprocess.Popen(

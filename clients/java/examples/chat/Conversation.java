@@ -1,8 +1,8 @@
 package chat;
 
+import agentrouting.RouteResult;
 import agentrouting.RoutingClient;
 import agentrouting.RoutingException;
-import agentrouting.Turn;
 import agentrouting.v1.Agent;
 import agentrouting.v1.CompleteTurnRequest;
 import agentrouting.v1.CompleteTurnResponse;
@@ -34,7 +34,7 @@ final class Conversation {
 
   /** Sends the user's text, and shows the answers. */
   void say(String text) {
-    Turn turn =
+    RouteResult turn =
         client.route(
             RouteRequest.newBuilder()
                 .setSessionId(sessionId)

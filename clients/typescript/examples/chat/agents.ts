@@ -3,8 +3,8 @@
 // An agent gets a dispatch, and returns its answer and how its turn ended. A real one would call a
 // model and report the same.
 
-import type { Dispatch, Outcome } from "agent-routing-client/web";
-import { outcomes } from "agent-routing-client/web";
+import type { Dispatch, Outcome } from "@agent-routing/client/web";
+import { outcomes } from "@agent-routing/client/web";
 
 export interface Answer {
   text: string;

@@ -10,8 +10,8 @@ import type {
   RouteResult,
   RoutingClient,
   Suggestion,
-} from "agent-routing-client/web";
-import { HandoffRefused, reasonName, UnknownRequest } from "agent-routing-client/web";
+} from "@agent-routing/client/web";
+import { HandoffRefused, reasonName, UnknownRequest } from "@agent-routing/client/web";
 import { type Answer, afterRefusal, answerOf } from "./agents.js";
 
 /** What to show, in order. */

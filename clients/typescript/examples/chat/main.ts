@@ -6,7 +6,7 @@
 
 import { createInterface } from "node:readline";
 import { parseArgs, styleText } from "node:util";
-import { type Agent, Client, newUuid7, RoutingError } from "agent-routing-client";
+import { type Agent, Client, newUuid7, RoutingError } from "@agent-routing/client";
 import { Conversation, type Shown } from "./conversation.js";
 
 const { values } = parseArgs({

@@ -5,13 +5,13 @@
 
 import { createServer } from "node:http2";
 import type { AddressInfo } from "node:net";
-import { create } from "@bufbuild/protobuf";
-import { connectNodeAdapter } from "@connectrpc/connect-node";
 import {
   type JudgeRequest,
   JudgeResponseSchema,
   TopicDetectorService,
-} from "agent-routing-client/v1";
+} from "@agent-routing/client/v1";
+import { create } from "@bufbuild/protobuf";
+import { connectNodeAdapter } from "@connectrpc/connect-node";
 
 const words = (text: string): Set<string> =>
   new Set(text.toLowerCase().match(/[\p{L}\p{N}]{4,}/gu) ?? []);

@@ -9,7 +9,7 @@ import {
   RoutingError,
   type Suggestion,
   WebClient,
-} from "agent-routing-client/web";
+} from "@agent-routing/client/web";
 import { Conversation, type Shown } from "../../chat/conversation.js";
 import { iconOf } from "./icons.js";
 import "./style.css";

@@ -38,7 +38,7 @@ public final class RouteStream implements AutoCloseable {
   private static final class Waiting {
     final Call call;
     final RouteRequest request;
-    final CompletableFuture<Turn> future = new CompletableFuture<>();
+    final CompletableFuture<RouteResult> future = new CompletableFuture<>();
     ScheduledFuture<?> lateness;
 
     Waiting(Call call, RouteRequest request) {
@@ -72,10 +72,10 @@ public final class RouteStream implements AutoCloseable {
 
   /**
    * Sends a message, as {@link RoutingClient#route} does; messages go out in the order of the calls.
-   * The future ends with the turn, or with a {@link RoutingException}. {@link Turn#replayed} is
+   * The future ends with the turn, or with a {@link RoutingException}. {@link RouteResult#replayed} is
    * always false: a stream does not show repeats.
    */
-  public CompletableFuture<Turn> send(RouteRequest request) {
+  public CompletableFuture<RouteResult> send(RouteRequest request) {
     RouteRequest complete = RoutingClient.withRequestId(request);
     Waiting waiting = new Waiting(new Call("RouteStream", client.target, complete, timeout), complete);
     synchronized (this) {
@@ -92,7 +92,7 @@ public final class RouteStream implements AutoCloseable {
   }
 
   /** Sends a message and waits for its turn. */
-  public Turn route(RouteRequest request) {
+  public RouteResult route(RouteRequest request) {
     try {
       return send(request).get();
     } catch (InterruptedException interrupted) {
@@ -197,7 +197,7 @@ public final class RouteStream implements AutoCloseable {
     if (response.hasRoute()) {
       RouteResponse answer = response.getRoute();
       client.succeeded(found.request, answer);
-      finish(found, Turn.decided(answer, false));
+      finish(found, RouteResult.decided(answer, false));
       return;
     }
     Status status =
@@ -294,7 +294,7 @@ public final class RouteStream implements AutoCloseable {
             turn -> finish(waiting, turn), () -> waiting.future.completeExceptionally(error));
   }
 
-  private static void finish(Waiting waiting, Turn turn) {
+  private static void finish(Waiting waiting, RouteResult turn) {
     waiting.lateness.cancel(false);
     waiting.future.complete(turn);
   }

@@ -57,7 +57,7 @@ import java.util.function.Supplier;
  *
  * <pre>{@code
  * try (var client = RoutingClient.to("127.0.0.1:50051")) {
- *   Turn turn = client.route(
+ *   RouteResult turn = client.route(
  *       RouteRequest.newBuilder().setSessionId("chat-42").setUserId("ana").setText("hello").build());
  * }
  * }</pre>
@@ -279,14 +279,14 @@ public final class RoutingClient implements AutoCloseable {
   /**
    * Routes a user's message: returns the agent that gets it, or a reply to show. Opens a turn,
    * which completeTurn ends. If the service cannot be reached, the turn is the last known agent of
-   * the session, or else the supervisor, and is {@link Turn#degraded}.
+   * the session, or else the supervisor, and is {@link RouteResult#degraded}.
    */
-  public Turn route(RouteRequest request) {
+  public RouteResult route(RouteRequest request) {
     return route(request, new CallInfo());
   }
 
   /** See {@link #route(RouteRequest)}. */
-  public Turn route(RouteRequest request, CallInfo info) {
+  public RouteResult route(RouteRequest request, CallInfo info) {
     RouteRequest complete = withRequestId(request);
     boolean mayDecide = known != null && known.mayDecide(complete);
     info.limitNanos = mayDecide ? circuit.limitNanos() : Long.MAX_VALUE;
@@ -295,14 +295,14 @@ public final class RoutingClient implements AutoCloseable {
         throw Failure.notAsked(new Call("Route", target, complete, timeout));
       }
       RouteResponse answer = invoke(RoutingServiceGrpc.getRouteMethod(), complete, info);
-      return Turn.decided(answer, info.replayed());
+      return RouteResult.decided(answer, info.replayed());
     } catch (RoutingException error) {
       return degraded(complete, error).orElseThrow(() -> error);
     }
   }
 
   /** Returns the client's own decision for a message; empty if it may not decide. */
-  Optional<Turn> degraded(RouteRequest request, RoutingException error) {
+  Optional<RouteResult> degraded(RouteRequest request, RoutingException error) {
     if (known == null || error.getCause() instanceof InterruptedException) {
       return Optional.empty();
     }
@@ -320,7 +320,7 @@ public final class RoutingClient implements AutoCloseable {
                   error.code(),
                   error.reason(),
                   error.attempts());
-              return new Turn(
+              return new RouteResult(
                   answer, true, false, error, known.revision(answer.getSessionId()), Instant.now());
             });
   }
@@ -395,7 +395,7 @@ public final class RoutingClient implements AutoCloseable {
   }
 
   /**
-   * Reports 1-100 turns that were decided without the service, as {@link Turn#degradedTurn} makes
+   * Reports 1-100 turns that were decided without the service, as {@link RouteResult#degradedTurn} makes
    * them; returns whether each is stored, or is a conflict. Nothing moves; a repeat is safe.
    */
   public ReportDegradedResponse reportDegraded(ReportDegradedRequest request) {

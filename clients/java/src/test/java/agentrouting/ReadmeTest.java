@@ -11,7 +11,7 @@ import agentrouting.v1.Initiator;
 import agentrouting.v1.RouteRequest;
 import agentrouting.v1.SetActiveAgentRequest;
 import agentrouting.v1.WatchSessionRequest;
-import com.google.protobuf.util.Durations;
+import com.google.protobuf.Duration;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -86,7 +86,7 @@ class ReadmeTest {
   private void readme(String address) {
     RoutingClient client = RoutingClient.to(address);
 
-    Turn turn =
+    RouteResult turn =
         client.route(
             RouteRequest.newBuilder()
                 .setSessionId("chat-42")
@@ -121,7 +121,9 @@ class ReadmeTest {
               .setRequestId(answer.getNext().getRequestId())
               .setAgentId("vat")
               .setText("What did you sell, without VAT?")
-              .setFollowUp(FollowUpOutcome.newBuilder().setTimeout(Durations.fromMinutes(10)))
+              .setFollowUp(
+                  FollowUpOutcome.newBuilder()
+                      .setTimeout(Duration.newBuilder().setSeconds(600)))
               .build());
     }
 
@@ -151,9 +153,9 @@ class ReadmeTest {
     }
 
     try (RouteStream stream = client.stream()) {
-      CompletableFuture<Turn> one =
+      CompletableFuture<RouteResult> one =
           stream.send(RouteRequest.newBuilder().setUserId("ana").setText("hello").build());
-      CompletableFuture<Turn> two =
+      CompletableFuture<RouteResult> two =
           stream.send(RouteRequest.newBuilder().setUserId("ben").setText("hola").build());
       print(one.join().agentId().get(), two.join().agentId().get());
     }

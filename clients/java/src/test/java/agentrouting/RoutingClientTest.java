@@ -215,7 +215,7 @@ class RoutingClientTest {
                 ? refusal(Status.Code.UNAVAILABLE, "STORE_UNAVAILABLE", Map.of(), Duration.ofMillis(1))
                 : null;
     CallInfo info = new CallInfo();
-    Turn turn = open(builder()).route(HELLO, info);
+    RouteResult turn = open(builder()).route(HELLO, info);
     assertFalse(turn.degraded());
     assertEquals(4, info.attempts());
     assertEquals(1, service.requests.stream().distinct().count());
@@ -309,7 +309,7 @@ class RoutingClientTest {
     RoutingClient client = open(builder());
     RouteRequest request = HELLO.toBuilder().setSessionId("chat-1").build();
     client.route(request);
-    Turn turn = client.route(request, new CallInfo().withTimeout(Duration.ofMillis(100)));
+    RouteResult turn = client.route(request, new CallInfo().withTimeout(Duration.ofMillis(100)));
     assertTrue(turn.degraded());
     assertEquals("billing", turn.agentId().orElseThrow());
     assertInstanceOf(RoutingException.DeadlineExceeded.class, turn.error());
@@ -359,7 +359,7 @@ class RoutingClientTest {
     Map.of("a", "billing", "b", "chief", "c", "billing")
         .forEach(
             (session, agent) -> {
-              Turn turn = client.route(HELLO.toBuilder().setSessionId(session).build());
+              RouteResult turn = client.route(HELLO.toBuilder().setSessionId(session).build());
               assertTrue(turn.degraded());
               assertEquals(agent, turn.agentId().orElseThrow(), session);
             });
@@ -425,7 +425,7 @@ class RoutingClientTest {
   void manyMessagesShareAStream() {
     RoutingClient client = open(builder());
     try (RouteStream stream = client.stream()) {
-      List<CompletableFuture<Turn>> coming = new ArrayList<>();
+      List<CompletableFuture<RouteResult>> coming = new ArrayList<>();
       for (int number = 0; number < 500; number++) {
         coming.add(stream.send(HELLO.toBuilder().setText("message " + number).build()));
       }

@@ -113,7 +113,7 @@ class VectorsTest {
       return new Result(plain(answer), null, replayed, false);
     }
 
-    static Result of(Turn turn) {
+    static Result of(RouteResult turn) {
       return new Result(plain(turn.response()), null, turn.replayed(), turn.degraded());
     }
 
@@ -209,7 +209,7 @@ class VectorsTest {
 
     private void stream(JsonObject step) {
       RouteStream stream = streams.computeIfAbsent(text(step, "stream"), name -> client.stream());
-      List<CompletableFuture<Turn>> coming = new ArrayList<>();
+      List<CompletableFuture<RouteResult>> coming = new ArrayList<>();
       for (JsonElement message : step.getAsJsonArray("messages")) {
         var request = message.getAsJsonObject().get("request");
         coming.add(stream.send(read(request, RouteRequest.newBuilder()).build()));

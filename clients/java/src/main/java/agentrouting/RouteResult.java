@@ -23,7 +23,7 @@ import java.util.Optional;
  * or null
  * @param decideTime when the client decided alone, or null
  */
-public record Turn(
+public record RouteResult(
     RouteResponse response,
     boolean degraded,
     boolean replayed,
@@ -31,8 +31,8 @@ public record Turn(
     Long baseRevision,
     Instant decideTime) {
 
-  static Turn decided(RouteResponse response, boolean replayed) {
-    return new Turn(response, false, replayed, null, null, null);
+  static RouteResult decided(RouteResponse response, boolean replayed) {
+    return new RouteResult(response, false, replayed, null, null, null);
   }
 
   /**
