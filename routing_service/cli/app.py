@@ -54,6 +54,16 @@ class Command:
 
 
 COMMANDS: Final = (
+    Command(
+        "demo",
+        "demo:demo",
+        "Show a whole conversation on a web page, and join in.",
+    ),
+    Command(
+        "init",
+        "init:init",
+        "Start a project: registry, agents in Python, compose file.",
+    ),
     Command("serve", "serve:serve", "Serve a registry's agents over gRPC until SIGTERM or Ctrl-C."),
     Command("check", "check:check", "Check registry files: each problem, its place, its remedy."),
     Command("chat", "chat:chat", "Talk to agents in the terminal, and see who answers and why."),

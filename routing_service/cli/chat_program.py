@@ -293,16 +293,17 @@ def _play(conversation: Conversation, screen: Screen, story: Story) -> bool:
     for number, turn in enumerate(story.turns, 1):
         if sys.stdout.isatty():
             time.sleep(_TYPING_S)
-        happenings, status = _play_turn(conversation, screen, turn)
-        for difference in _differences(turn, happenings, status):
+        happenings, status = play_turn(conversation, screen, turn)
+        for difference in story_differences(turn, happenings, status):
             screen.noted(f"turn {number} went another way: {difference}")
             went_well = False
     return went_well
 
 
-def _play_turn(
+def play_turn(
     conversation: Conversation, screen: Screen, turn: StoryTurn
 ) -> tuple[list[Happening], StatusResponse | None]:
+    """Send a message or decision of a story and show the result."""
     for order, decision in _DECISIONS.items():
         if turn.decision == decision:
             coming = conversation.decide(decision, turn.user_text, comes_twice=turn.comes_twice)
@@ -320,7 +321,7 @@ def _to_item(item: StoryItem) -> Item:
     return Item(content_type=item.content_type, text=item.text)
 
 
-def _differences(
+def story_differences(
     turn: StoryTurn, happenings: list[Happening], status: StatusResponse | None
 ) -> Iterator[str]:
     """Yield each difference between what a story's turn expects and what happened."""

@@ -7,7 +7,7 @@ text without colour.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, assert_never
 
 import typer
@@ -217,9 +217,13 @@ class TextScreen:
 
 
 class JsonScreen:
-    """One JSON object for each message, for programs."""
+    """One JSON object for each message, for programs.
 
-    def __init__(self) -> None:
+    write: takes each object as a line; by default it goes to standard output.
+    """
+
+    def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
+        self._write = write
         self._message: dict[str, Any] = {}
 
     def opened(self, title: str, detail: str) -> None:
@@ -289,7 +293,7 @@ class JsonScreen:
                 "locked": status.locked,
                 "return_stack": [frame.agent.agent_id for frame in status.return_stack],
             }
-        typer.echo(seen_json(json.dumps(self._message, ensure_ascii=False)))
+        self._write(seen_json(json.dumps(self._message, ensure_ascii=False)))
 
     def noted(self, text: str) -> None:
         """See Screen."""
