@@ -111,9 +111,7 @@ def go(_toolchain: toolchains.Toolchain) -> Iterable[Path]:
     yield archive
 
 
-def java(
-    toolchain: toolchains.Toolchain, *, with_documentation: bool = False
-) -> Iterable[Path]:
+def java(toolchain: toolchains.Toolchain, *, with_documentation: bool = False) -> Iterable[Path]:
     """Generate the contract's code, package it, and lay it out as a Maven repository."""
     JAVA_LOCK.parent.mkdir(exist_ok=True)
     with JAVA_LOCK.open("w") as lock:
