@@ -49,16 +49,16 @@ from routing_service.web.wait_limits import WaitLimits
 if TYPE_CHECKING:
     from routing_service.web.web_listener import WebListener
 
-TOPIC_VECTORS_PATH: Final = "var/topic-vectors.npz"
-"""Where vectors of examples are kept, from the folder that the server was started in. Where it
-cannot be written, they are computed again at each start."""
+TOPICS_FOLDER: Final = "var"
+"""Where vectors of examples, and what is computed of large registries, are kept: from the folder
+that the server was started in. Where it cannot be written, they are computed at each start."""
 
 _log = structlog.get_logger(__name__)
 
 
 def shipped_model() -> TopicModel:
     """Load the topic model that ships. It yields to the event loop while it prepares a registry."""
-    return load_default_model(partial(time.sleep, 0), TOPIC_VECTORS_PATH)
+    return load_default_model(partial(time.sleep, 0), TOPICS_FOLDER)
 
 
 def make_topic_judge(

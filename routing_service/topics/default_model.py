@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from routing_service.topics.kept_indexes import KeptIndexes
 from routing_service.topics.model import load_word_model
 from routing_service.topics.model.agent_index import GiveWay, go_on
 from routing_service.topics.model.parameters import ParametersInvalid
@@ -20,23 +21,27 @@ BLAS_THREADS: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL
 """For NumPy, unless the operator has set them: a verdict's products are small, and further threads
 only take the cores of other calls."""
 
+VECTORS_FILE: Final = "topic-vectors.npz"
+
 _log = structlog.get_logger(__name__)
 
 
 def load_default_model(
     give_way: GiveWay = go_on,
-    vectors_path: str = "",
+    folder: str = "",
     *,
     waits: bool = False,
     limit_s: float | None = None,
 ) -> TopicModel:
     """Return the model that ships. Reads its files: once in a process is enough.
 
-    give_way: called again and again while a registry is taken in. vectors_path: the file in which
-    vectors of examples are kept; "" = in memory alone. waits: detectors are made once their
-    vectors are there. limit_s: how long a verdict with vectors may take; None = as in a server.
+    give_way: called again and again while a registry is taken in. folder: where vectors of
+    examples and what is computed of large registries are kept; "" = in memory alone. waits:
+    detectors are made once their vectors are there. limit_s: how long a verdict with vectors may
+    take; None = as in a server.
     """
-    words = load_word_model(give_way)
+    path = Path(folder) if folder else None
+    words = load_word_model(give_way, KeptIndexes(path) if path else None)
     for name, threads in BLAS_THREADS.items():
         os.environ.setdefault(name, threads)
     try:
@@ -62,12 +67,11 @@ def load_default_model(
     except (embeddings.WeightsDamaged, OSError, ParametersInvalid) as error:
         _log.error("topic_vectors_unusable", exc_info=error)
         return words
-    path = Path(vectors_path) if vectors_path else None
     return MeaningModel(
         words,
         parameters,
         encoder.encode,
-        path,
+        path / VECTORS_FILE if path else None,
         waits=waits,
         limit_s=LIMIT_S if limit_s is None else limit_s,
     )

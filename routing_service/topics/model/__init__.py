@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from routing_service.topics.model.agent_index import GiveWay, go_on
 from routing_service.topics.model.parameters import parse_parameters, shipped_parameters
-from routing_service.topics.model.trained_model import TrainedModel
+from routing_service.topics.model.trained_model import Kept, TrainedModel
 
 
-def load_word_model(give_way: GiveWay = go_on) -> TrainedModel:
+def load_word_model(give_way: GiveWay = go_on, kept: Kept | None = None) -> TrainedModel:
     """Return the word model that ships. Reads its files: once in a process is enough.
 
-    give_way: called again and again while a registry is taken in.
+    give_way: called again and again while a registry is taken in. kept: what was computed of
+    registries before.
     """
-    return TrainedModel(parse_parameters(shipped_parameters()), give_way=give_way)
+    return TrainedModel(parse_parameters(shipped_parameters()), give_way=give_way, kept=kept)

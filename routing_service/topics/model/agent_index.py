@@ -12,9 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
-from routing_service.topics.model.sense_index import SenseIndex, Texts
+import msgspec
+
+from routing_service.topics.model.sense_index import KeptSenses, SenseIndex, Texts
 from routing_service.topics.model.word_knowledge import Senses, WordKnowledge
 from routing_service.topics.model.words import stem
 
@@ -117,6 +119,29 @@ class Fits:
     columns: list[list[float]]
 
 
+ByWord = dict[str, tuple[tuple[int, float], ...]]
+
+
+class KeptAgents(msgspec.Struct, frozen=True, array_like=True):
+    """What was computed of a registry's agents, as a file keeps it; see AgentIndex.
+
+    What is kept of single examples is apart from it, a part an agent.
+    """
+
+    without_examples: tuple[int, ...]
+    undescribed: tuple[int, ...]
+    registry_weights: dict[str, float]
+    examples: dict[str, tuple[tuple[int, float, float], ...]]
+    pairs: dict[str, tuple[tuple[int, float, float], ...]]
+    pair_weights: dict[str, float]
+    described: dict[str, tuple[int, ...]]
+    named: dict[str, tuple[int, ...]]
+    mentioned: ByWord
+    example_counts: tuple[int, ...]
+    senses: KeptSenses
+    senses_described: KeptSenses
+
+
 class AgentIndex:
     """The agents of a registry, ready to be compared. Immutable once made."""
 
@@ -183,6 +208,61 @@ class AgentIndex:
         nothing: list[Texts] = [[] for _ in agents]
         self._senses = SenseIndex(knowledge.groups, senses, described_senses, give_way)
         self._senses_described = SenseIndex(knowledge.groups, nothing, described_senses, give_way)
+
+    @property
+    def kept(self) -> tuple[KeptAgents, Sequence[ByWord]]:
+        """What of_kept() takes: the whole, and a part an agent."""
+        whole = KeptAgents(
+            without_examples=tuple(self._without_examples),
+            undescribed=tuple(self._undescribed),
+            registry_weights=self._registry_weights,
+            examples=self._examples,
+            pairs=self._pairs,
+            pair_weights=self._pair_weights,
+            described=self._described,
+            named=self._named,
+            mentioned=self._mentioned,
+            example_counts=self._example_counts,
+            senses=self._senses.kept,
+            senses_described=self._senses_described.kept,
+        )
+        return whole, self._example_index
+
+    @classmethod
+    def of_kept(
+        cls,
+        agents: Sequence[AgentText],
+        knowledge: WordKnowledge,
+        kept: KeptAgents,
+        example_index: Sequence[ByWord],
+    ) -> Self:
+        """Return the index that was kept. agents, knowledge: those that it was made with."""
+        index = cls.__new__(cls)
+        index._take(agents, knowledge, kept, example_index)  # noqa: SLF001 - its own
+        return index
+
+    def _take(
+        self,
+        agents: Sequence[AgentText],
+        knowledge: WordKnowledge,
+        kept: KeptAgents,
+        example_index: Sequence[ByWord],
+    ) -> None:
+        """Begin with what was kept."""
+        self._knowledge = knowledge
+        self.agent_ids = tuple(agent.agent_id for agent in agents)
+        self.place = {agent_id: place for place, agent_id in enumerate(self.agent_ids)}
+        self._without_examples = dict.fromkeys(kept.without_examples)
+        self._undescribed = dict.fromkeys(kept.undescribed)
+        self._registry_weights = kept.registry_weights
+        self._examples, self._pairs = kept.examples, kept.pairs
+        self._pair_weights = kept.pair_weights
+        self._described, self._named = kept.described, kept.named
+        self._mentioned = kept.mentioned
+        self._example_index = tuple(example_index)
+        self._example_counts = kept.example_counts
+        self._senses = SenseIndex.of_kept(knowledge.groups, kept.senses)
+        self._senses_described = SenseIndex.of_kept(knowledge.groups, kept.senses_described)
 
     def message(self, text: str) -> Message:
         """Read a text."""

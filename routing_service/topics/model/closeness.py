@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
+
+import msgspec
 
 from routing_service.topics.model.agent_index import EXAMPLES_MAX, AgentText
 from routing_service.topics.model.word_knowledge import WordKnowledge
@@ -91,6 +93,20 @@ def by_examples(found: Sequence[float]) -> ByExamples:
     return ByExamples(best[0], few, mean)
 
 
+ByToken = dict[str, tuple[tuple[int, float], ...]]
+
+
+class KeptCloseness(msgspec.Struct, frozen=True, array_like=True):
+    """What was computed of a registry's texts, as a file keeps it; see ClosenessIndex.
+
+    held: by token, how many agents have it. counts: texts of each agent. What is kept of single
+    texts is apart from it, a part an agent.
+    """
+
+    held: dict[str, float]
+    counts: tuple[int, ...]
+
+
 class ClosenessIndex:
     """The texts of a registry's agents, ready to be compared. Immutable once made."""
 
@@ -114,12 +130,12 @@ class ClosenessIndex:
             least = max(3, len(texts_of) - 1)
             for token, count in own.items():
                 agents_with[token] += min(1.0, 3 * count / least)  # type: ignore[assignment]
-        self._held = agents_with
+        self._held: dict[str, float] = dict(agents_with)
         self._weights: dict[str, float] = {}
         self._counts = tuple(len(texts_of) for texts_of in tokens)
         # What is equal is one object: there are few different pairs of a text and a weight.
         known: dict[tuple[int, float], tuple[int, float]] = {}
-        self._index = []
+        self._index: list[ByToken] = []
         for texts_of in tokens:
             by_token: dict[str, list[tuple[int, float]]] = {}
             for number, text in enumerate(texts_of):
@@ -128,6 +144,31 @@ class ClosenessIndex:
                     by_token.setdefault(token, []).append(known.setdefault(held, held))
             self._index.append({token: tuple(held) for token, held in by_token.items()})
             give_way()
+
+    @property
+    def kept(self) -> tuple[KeptCloseness, Sequence[ByToken]]:
+        """What of_kept() takes: the whole, and a part an agent."""
+        return KeptCloseness(self._held, self._counts), self._index
+
+    @classmethod
+    def of_kept(
+        cls, knowledge: WordKnowledge, kept: KeptCloseness, index: Sequence[ByToken]
+    ) -> Self:
+        """Return the index that was kept. knowledge: what it was made with."""
+        made = cls.__new__(cls)
+        made._take(knowledge, kept, index)  # noqa: SLF001 - its own
+        return made
+
+    def _take(
+        self, knowledge: WordKnowledge, kept: KeptCloseness, index: Sequence[ByToken]
+    ) -> None:
+        """Begin with what was kept."""
+        self._knowledge = knowledge
+        self._agents = len(kept.counts)
+        self._whole = math.log(1 + self._agents)
+        self._held, self._counts = kept.held, kept.counts
+        self._weights = {}
+        self._index = list(index)
 
     def examples(self, place: int) -> int:
         """Return how many examples of an agent are compared."""

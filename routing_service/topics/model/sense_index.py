@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, Self
+
+import msgspec
 
 from routing_service.topics.model.word_knowledge import SenseGroup, Senses
 
@@ -30,6 +32,15 @@ _GROUP_LEAST: Final = 0.03
 
 Texts = Sequence[Sequence[Senses]]
 """What each of some texts asks for, by group of senses."""
+
+
+class KeptSenses(msgspec.Struct, frozen=True, array_like=True):
+    """What was computed of a registry's texts, as a file keeps it; see SenseIndex."""
+
+    count: int
+    shares: tuple[float, ...]
+    trust: float
+    holders: tuple[dict[int, tuple[tuple[int, float], ...]], ...]
 
 
 class SenseIndex:
@@ -67,11 +78,30 @@ class SenseIndex:
         evidence = _spread(evidence)
         self.shares = _weighed(evidence, len(groups), chance)
         self.trust = _trust(evidence, self.shares, chance)
-        self._looked_at = tuple(at for at, share in enumerate(self.shares) if share >= _GROUP_LEAST)
+        self._looked_at = _looked_at(self.shares)
         self._holders = tuple(
             one.holders(share) if share >= _GROUP_LEAST else {}
             for one, share in zip(held, self.shares, strict=True)
         )
+
+    @property
+    def kept(self) -> KeptSenses:
+        """What of_kept() takes, without the groups."""
+        return KeptSenses(self._count, self.shares, self.trust, self._holders)
+
+    @classmethod
+    def of_kept(cls, groups: Sequence[SenseGroup], kept: KeptSenses) -> Self:
+        """Return the index that was kept. groups: those that it was made with."""
+        index = cls.__new__(cls)
+        index._take(groups, kept)  # noqa: SLF001 - its own
+        return index
+
+    def _take(self, groups: Sequence[SenseGroup], kept: KeptSenses) -> None:
+        """Begin with what was kept."""
+        self._groups, self._count = groups, kept.count
+        self.shares, self.trust = kept.shares, kept.trust
+        self._looked_at = _looked_at(kept.shares)
+        self._holders = kept.holders
 
     def senses(self, tokens: Sequence[str]) -> tuple[Senses, ...]:
         """Return what a message asks for, by group: nothing of groups that are worth nothing."""
@@ -154,6 +184,11 @@ class _Held:
             )
             for sense, agents in self._parts.items()
         }
+
+
+def _looked_at(shares: Sequence[float]) -> tuple[int, ...]:
+    """Return the places of the groups that messages are read by."""
+    return tuple(at for at, share in enumerate(shares) if share >= _GROUP_LEAST)
 
 
 def _spread(evidence: list[list[float]]) -> list[list[float]]:

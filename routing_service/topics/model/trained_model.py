@@ -6,7 +6,7 @@ Rule: a verdict does not depend on agents' ids, on the order of agents, on time 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from routing_service.core.registry import AgentKind
 from routing_service.topics.model.agent_index import (
@@ -43,6 +43,27 @@ EXAMPLES_AT: Final = CHOICE_FEATURES.index("examples")
 OPENING_AT: Final = CHOICE_FEATURES.index("is_opening")
 
 
+Indexes = tuple[AgentIndex, ClosenessIndex]
+
+
+class Kept(Protocol):
+    """Where what is computed of registries is kept, by the version of the model's parameters."""
+
+    def read(
+        self,
+        version: str,
+        agents: Sequence[AgentText],
+        knowledge: WordKnowledge,
+        give_way: GiveWay,
+    ) -> Indexes | None:
+        """Return what was computed of agents, None where it is not kept."""
+        ...
+
+    def keep(self, version: str, agents: Sequence[AgentText], made: Indexes) -> None:
+        """Keep what was computed of agents."""
+        ...
+
+
 def agent_texts(registry: Registry) -> list[AgentText]:
     """Return what the agents say of themselves that a conversation may be with."""
     return [
@@ -67,12 +88,15 @@ class TrainedModel:
         give_way: GiveWay = go_on,
         *,
         agents_compared: int = AGENTS_COMPARED,
+        kept: Kept | None = None,
     ) -> None:
         """Take over parameters that have been checked.
 
         concepts: those that ship unless given. give_way: called again and again while a detector is
-        made. agents_compared: agents that a message is compared with in full.
+        made. agents_compared: agents that a message is compared with in full. kept: what was
+        computed before, with the concepts that ship.
         """
+        self._kept = kept if concepts is None else None
         self._give_way = give_way
         self._agents_compared = agents_compared
         self.version = parameters.version
@@ -98,12 +122,13 @@ class TrainedModel:
     def for_agents(self, agents: Sequence[AgentText]) -> TrainedDetector:
         """Make the detector of agents, whose order does not matter."""
         in_order = sorted(agents, key=lambda agent: agent.agent_id)
+        index, closeness = self._indexes(in_order)
         return TrainedDetector(
             self._parameters,
             self._score,
             Reader(
-                AgentIndex(in_order, self._knowledge, self._give_way),
-                ClosenessIndex(in_order, self._knowledge, self._give_way),
+                index,
+                closeness,
                 Verbatim(in_order),
                 self._manner,
                 tuple(self._parameters.fit.values()),
@@ -111,6 +136,20 @@ class TrainedModel:
                 self._agents_compared,
             ),
         )
+
+    def _indexes(self, agents: Sequence[AgentText]) -> Indexes:
+        """Return what is computed of agents: as it was kept, or new."""
+        kept, version = self._kept, self.version
+        found = kept.read(version, agents, self._knowledge, self._give_way) if kept else None
+        if found is not None:
+            return found
+        made = (
+            AgentIndex(agents, self._knowledge, self._give_way),
+            ClosenessIndex(agents, self._knowledge, self._give_way),
+        )
+        if kept:
+            kept.keep(version, agents, made)
+        return made
 
 
 class TrainedDetector:
