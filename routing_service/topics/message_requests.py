@@ -29,12 +29,13 @@ def judge_requests(detector: TopicDetector, question: TopicQuestion) -> TopicVer
     parts = _parts(question.text)
     if parts is None or whole.second_request:
         return whole
+    judge_part = getattr(detector, "judge_part", detector.judge)
     # The newer part first: where it is no request, the earlier one need not be judged.
-    newer = detector.judge(replace(question, text=parts[1]))
+    newer = judge_part(replace(question, text=parts[1]))
     last = _request(question, newer)
     if not last:
         return whole
-    first = _request(question, detector.judge(replace(question, text=parts[0])))
+    first = _request(question, judge_part(replace(question, text=parts[0])))
     if not first or first == last:
         return whole
     return replace(newer, second_request=first)

@@ -25,7 +25,12 @@ from routing_service.topics.model.parameters import (  # noqa: E402
     Temperatures,
     Tree,
 )
-from routing_service.topics.topic_detector import RecentTurn, TopicQuestion  # noqa: E402
+from routing_service.topics.model.trained_model import TrainedDetector  # noqa: E402
+from routing_service.topics.topic_detector import (  # noqa: E402
+    RecentTurn,
+    TopicQuestion,
+    TopicVerdict,
+)
 
 WORDS = load_word_model()
 AGENTS = (
@@ -194,3 +199,40 @@ def test_message_and_new_turn_are_encoded_in_one_batch_and_once():
     turn = RecentTurn("pay", "zebra", "which zebra?", "complete")
     detector.judge(TopicQuestion(text="giraffe", recent=(turn,), candidate_ids=IDS))
     assert batches == [["zebra"], ["giraffe", "which zebra?"]]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "is_by_words"),
+    [
+        (TopicVerdict((("pay", 0.2),), stay=0.76), True),
+        (TopicVerdict((("pay", 0.86),), stay=0.1), True),
+        (TopicVerdict((("pay", 0.8),), stay=0.1), False),
+        (TopicVerdict((("pay", 0.3),), stay=0.7), False),
+        (TopicVerdict(), False),
+    ],
+)
+def test_where_words_are_sure_no_vector_is_made(monkeypatch, verdict, is_by_words):
+    """That it stays, or that it is another agent's."""
+    letters = Letters()
+    model = MeaningModel(WORDS, parameters(), letters.encode, waits=True)
+    detector = model.for_agents(AGENTS)
+    monkeypatch.setattr(TrainedDetector, "verdict", lambda *_: verdict)
+    letters.texts.clear()
+    judged = detector.judge(opening("giraffe"))
+    assert (judged == verdict) is is_by_words
+    assert letters.texts == ([] if is_by_words else ["giraffe"])
+
+
+@pytest.mark.parametrize(("probability", "wants_vectors"), [(0.55, False), (0.65, True)])
+def test_part_without_a_request_in_its_words_needs_no_vector(
+    monkeypatch, probability, wants_vectors
+):
+    """Of a message in two parts: a greeting, a name, thanks."""
+    letters = Letters()
+    model = MeaningModel(WORDS, parameters(), letters.encode, waits=True)
+    detector = model.for_agents(AGENTS)
+    by_words = TopicVerdict((("pay", probability),), stay=0.1)
+    monkeypatch.setattr(TrainedDetector, "verdict", lambda *_: by_words)
+    letters.texts.clear()
+    detector.judge_part(opening("my name is giraffe"))
+    assert (letters.texts != []) is wants_vectors
