@@ -21,20 +21,27 @@ language that changes its words at their ends."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _MARKS: Final = re.compile(r"[\u0300-\u036f]+")
+_STRETCHED: Final = re.compile(r"([^\W\d_])(?!(?:(?<=\bi)|(?<=\b[vx]i))ii\b)\1{2,}")
+"""A letter three times or more, as in siii and thaaanks, but for iii, viii and xiii."""
+
 _SCRIPTS_WITHOUT_SPACES: Final = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 
 
 def folded(text: str) -> str:
-    """Return what is read of a text, without case, accents and variants of writing."""
+    """Return what is read of a text, without case, accents and variants of writing.
+
+    A letter that is stretched is there once.
+    """
     if len(text) > TEXT_CHARACTERS_MAX:
         tail = TEXT_CHARACTERS_MAX // 3
         text = f"{text[: TEXT_CHARACTERS_MAX - tail]} {text[-tail:]}"
     if text.isascii():
-        return text.lower().replace("'", "")
+        return _STRETCHED.sub(r"\1", text.lower().replace("'", ""))
     text = unicodedata.normalize("NFKD", text.casefold().replace("\u2019", ""))
     # A second time: what the first one took apart may have been a folded ligature or a sign.
     text = unicodedata.normalize("NFKC", _MARKS.sub("", text))
-    return text.casefold().replace("'", "")[: 2 * TEXT_CHARACTERS_MAX]
+    text = text.casefold().replace("'", "")[: 2 * TEXT_CHARACTERS_MAX]
+    return _STRETCHED.sub(r"\1", text)
 
 
 def split(text: str) -> list[str]:
