@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -429,6 +430,12 @@ def read_status(status: status_pb2.Status, details_bytes: int = 0) -> Refusal:
 # --- servers ---
 
 
+@cache
+def _word_model() -> TopicModel:
+    """Load the model once for all servers of this process: it takes half a second."""
+    return load_word_model()
+
+
 @asynccontextmanager
 async def serving(
     folder: Path,
@@ -478,7 +485,7 @@ async def serving(
         tracing=tracing,
         clock_us=clock,
         store_opener=opener,
-        load_model=(lambda: model) if model else load_word_model,
+        load_model=(lambda: model) if model else _word_model,
         bounds=bounds,
         shown_id=shown_id,
     )
